@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from recipes.drafters.dflash import DflashHead as DflashModule
 from specvl_demo import pairs
 from specvl_demo.core.types import Prompt
 from specvl_demo.decoders import recurrent
 from specvl_demo.methods.base import Models
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.records import Round
 from specvl_demo.serving import choosing
 from specvl_demo.vlm.encoder import VLM
@@ -78,6 +81,19 @@ def test_chains_give_the_plain_answer(
         assert any(rejected) and len(rounds) < TOKENS, "nothing was rejected, or nothing accepted"
     if method == "itself":
         assert all(len(one.tree.tokens) == len(one.path) for one in rounds[:-1])
+
+
+def test_a_block_drafter_gives_the_plain_answer(here: Here) -> None:
+    """DFlash's heads for this family read layers with a state as well as those that attend."""
+    width = here.target.decoder.width
+    config = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [0, 1]}}
+    geometry = Geometry(width, 4, 2, 16)
+    module = DflashModule(geometry, 96, n_read=2, layers=2, block=4, mask=torch.zeros(width))
+    head = Head("dflash", module.published(), geometry, config, "tiny", {})
+    models = Models(here.target, {"dflash": FORMATS["dflash"].build(head, here.target.decoder)})
+    answer, records = here.answer("dflash", "picture", models, gamma=3)
+    assert answer == here.reference("picture")[0]
+    assert any(len(one.tree.tokens) == 4 for one in records if isinstance(one, Round))
 
 
 def test_branches_are_refused_in_a_sentence(here: Here) -> None:
