@@ -8,9 +8,10 @@ settings chosen on them can be judged on the others.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import zip_longest
 from typing import Any, Literal
 
 from PIL import Image, ImageSequence
@@ -69,8 +70,13 @@ def mixed(n: int) -> list[Case]:
     """Return held-out questions of every kind in turn: scenes, charts, pairs, clips, follow-ups,
     text only; at most `n` and at most as many as are shipped.
     """
-    rounds = zip(*_by_kind().values(), strict=True)
-    return [case for one_of_each in rounds for case in one_of_each][:n]
+    return in_turn(_shipped("evaluate"), n)
+
+
+def in_turn(found: Iterable[Case], n: int) -> list[Case]:
+    """Return `n` questions, or all if there are fewer, one of each kind in turn."""
+    rounds = zip_longest(*_grouped(found).values())
+    return [case for one_of_each in rounds for case in one_of_each if case is not None][:n]
 
 
 def drawn(use: Use, n: int) -> list[Case]:
@@ -91,10 +97,14 @@ def clip(n: int, first: int = 0) -> VideoFrames:
 
 
 def _by_kind() -> dict[str, list[Case]]:
-    found: dict[str, list[Case]] = {}
-    for case in _shipped("evaluate"):
-        found.setdefault(case.kind, []).append(case)
-    return found
+    return _grouped(_shipped("evaluate"))
+
+
+def _grouped(found: Iterable[Case]) -> dict[str, list[Case]]:
+    kinds: dict[str, list[Case]] = {}
+    for case in found:
+        kinds.setdefault(case.kind, []).append(case)
+    return kinds
 
 
 @cache

@@ -75,7 +75,8 @@ class BenchOptions:
             return data.find(self.data, self.prompts, self.media, self.pair.n_frames)
         if self.pair.questions == cases.QUESTIONS.name:
             return cases.drawn(use, self.prompts)
-        return data.shipped(EXAMPLES / self.pair.questions, use, self.pair.n_frames)
+        found = data.shipped(EXAMPLES / self.pair.questions, use, self.pair.n_frames)
+        return cases.in_turn(found, self.prompts) if use == "all" else found
 
 
 def silent(text: str, share: float) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from specvl_demo import pairs
 from specvl_demo.bench import cases, data
+from specvl_demo.bench.measure import BenchOptions, silent
 from specvl_demo.pairs import PAIRS
 from specvl_demo.places import EXAMPLES
 from specvl_demo.vlm.prompts import VideoFrames
@@ -50,6 +51,13 @@ def test_mixed_prompts_go_through_all_kinds_in_turn() -> None:
     assert len(asked) == 11 == len({case.name for case in asked})
     assert {"text", "follow-up", "clip", "compare"} <= {case.kind for case in asked}
     assert not next(case for case in asked if case.kind == "text").shown
+
+
+@pytest.mark.parametrize(("n", "most"), [(12, 12), (200, 39)])
+def test_few_questions_to_the_photo_pair_are_of_all_kinds(n: int, most: int) -> None:
+    asked = BenchOptions(pairs.find("photo"), [], 1, 6, n, None, silent).cases("all")
+    assert len(asked) == most == len({case.name for case in asked})
+    assert len({case.kind for case in asked}) == 6
 
 
 def test_the_photo_pair_is_asked_about_pictures_that_are_shipped() -> None:
