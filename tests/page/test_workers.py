@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from gradio.context import LocalContext
 
@@ -109,6 +110,25 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(
     again = [Visitor(queue, job(100_000)) for _ in range(2)]
     pids = {visitor.pid() for visitor in again}
     assert len(pids) == 2 and killed not in pids
+    for visitor in again:
+        queue.stop(visitor.until("run")["run"])
+        visitor.until("done")
+        assert not visitor.kinds("error")
+
+
+def test_a_cluster_that_dies_is_started_again_and_its_visitors_told(cluster: RayWorkers) -> None:
+    """The raylet: Ray's process on this machine, without which no actor is restarted."""
+    queue = Queue(cluster)
+    unlucky = [Visitor(queue, job(100_000)) for _ in range(2)]
+    before = {visitor.pid() for visitor in unlucky}
+    raylet = [p for p in psutil.Process().children() if p.name().startswith("raylet")]
+    raylet[-1].kill()
+    for visitor in unlucky:
+        assert "stopped unexpectedly" in visitor.until("error")["text"]
+        visitor.until("done")
+    again = [Visitor(queue, job(100_000)) for _ in range(2)]
+    pids = {visitor.pid() for visitor in again}
+    assert len(pids) == 2 and not pids & before
     for visitor in again:
         queue.stop(visitor.until("run")["run"])
         visitor.until("done")

@@ -2,8 +2,9 @@
 models.
 
 Runs as many jobs at once as there are actors, one in each, so that every clock is accurate. Ray
-restarts an actor that dies; the visitor of its run sees an error. Ray is optional: it is imported
-when workers are made.
+restarts an actor that dies; the visitor of its run sees an error. If Ray itself dies on this
+machine, it is started again, or joined again. Ray is optional: it is imported when workers are
+made.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.run import Event
 
 RETRY_S = 0.5
+LOSE_S = 30.0
+"""How long runs may take to end after Ray itself has died on this machine."""
 REACH_S = 5.0
 PLACE = re.compile(r"(?:ray://)?(?:\[([^\]]+)\]|([^:/\[\]]+)):(\d+)")
 """An address with a host and a port; Ray finds any other form by itself."""
@@ -163,27 +168,19 @@ class RayWorkers:
             ) from fault
         self._ray = ray
         self.capacity = capacity
+        self._first_pair, self._address, self._gpus = first_pair, address, gpus
+        self._engine = engine
         self._lock = threading.Lock()
+        self._opening = threading.Lock()
         self._runs: dict[str, Any] = {}
         self._stopped: set[str] = set()
         self._closed = False
-        if not ray.is_initialized():
-            if address:
-                reach(address)
-            # A cluster of only this machine listens only to this machine.
-            own = {
-                "num_cpus": capacity,
-                "include_dashboard": False,
-                "_node_ip_address": "127.0.0.1",
-            }
-            ray.init(address=address, log_to_driver=False, **({} if address else own))
-        # Two calls at once in an actor: the job and Stop. Restarted without limit, but a lost run
-        # is not computed twice: its visitor sees an error.
-        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_concurrency=2)(engine)
-        self._actors = [actor.remote(first_pair) for _ in range(capacity)]
+        self._actors: list[Any] = []
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        for one in self._actors:
-            self._free.put(one)
+        self._reopened: queue.SimpleQueue[Future[None]] = queue.SimpleQueue()
+        self._connect()
+        # Ray's processes end with the thread that starts them, so a run's thread must not do it.
+        threading.Thread(target=self._keep_open, daemon=True).start()
 
     def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         put({"k": "status", "stage": "starting"})
@@ -217,60 +214,155 @@ class RayWorkers:
                 self._ray.kill(actor)
             self._ray.shutdown()
 
+    def _connect(self) -> None:
+        """Start or join the cluster, and make the actors."""
+        if not self._ray.is_initialized():
+            if self._address:
+                reach(self._address)
+            # A cluster of only this machine listens only to this machine.
+            own = {
+                "num_cpus": self.capacity,
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+            }
+            self._ray.init(
+                address=self._address, log_to_driver=False, **({} if self._address else own)
+            )
+        # Two calls at once in an actor: the job and Stop. Restarted without limit, but a lost run
+        # is not computed twice: its visitor sees an error.
+        actor = self._ray.remote(
+            num_cpus=1, num_gpus=self._gpus, max_restarts=-1, max_concurrency=2
+        )(self._engine)
+        made = [actor.remote(self._first_pair) for _ in range(self.capacity)]
+        with self._lock:
+            if self._closed:
+                self._ray.shutdown()
+                return
+            self._actors, self._free = made, queue.SimpleQueue()
+            for one in made:
+                self._free.put(one)
+
+    def _keep_open(self) -> None:
+        """Connect again whenever that is asked for."""
+        while True:
+            done = self._reopened.get()
+            try:
+                self._connect()
+                done.set_result(None)
+            except Exception as fault:  # noqa: BLE001 - raised again where it was asked for
+                done.set_exception(fault)
+
+    def _open(self) -> None:
+        """Connect again, if there are no actors."""
+        with self._opening:
+            if self._actors or self._closed:
+                return
+            done: Future[None] = Future()
+            self._reopened.put(done)
+            done.result()
+
     def _follow(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         """Follow one run, from a free actor to done. An actor that died is free again when it is
         back.
         """
-        actor = self._free.get()
+        actor = None
         errors = self._ray.exceptions
         died = False
         try:
-            for reference in self._stream(run, actor, job):
+            actor = self._seat(run)
+            for reference in self._stream(run, actor, job) if actor is not None else ():
                 put(self._ray.get(reference))
         except Exception as fault:
             if self._closed:  # the server is ending, which Ray reports in many ways
                 return
             died = isinstance(fault, (errors.RayActorError, errors.RayTaskError))
-            if isinstance(fault, errors.RayActorError):
+            if actor is None:
+                put({"k": "error", "text": messages.ENGINE_NO_START.format(reason=_last(fault))})
+            elif isinstance(fault, errors.RayActorError):
                 put(
                     {"k": "error", "text": messages.ENGINE_DIED.format(reason=type(fault).__name__)}
                 )
             elif isinstance(fault, (errors.RayError, OSError)):
-                reason = str(fault).strip().split("\n")[-1][:SAID]
-                put({"k": "error", "text": messages.RUN_FAILED.format(reason=reason)})
+                put({"k": "error", "text": messages.RUN_FAILED.format(reason=_last(fault))})
             else:
                 raise
             if isinstance(fault, errors.RayTaskError):  # its state is unknown: start a fresh one
                 self._ray.kill(actor, no_restart=False)
         finally:
+            put({"k": "done"})
+            lost = died and not self._back(actor)
             with self._lock:
                 self._runs.pop(run, None)
                 self._stopped.discard(run)
-            put({"k": "done"})
-            if died:
-                self._await(actor)
-            self._free.put(actor)
+                if actor in self._actors and not lost:
+                    self._free.put(actor)
+            if lost:
+                self._lose(actor)
+
+    def _seat(self, run: str) -> Any | None:
+        """Return a free actor once there is one; None if the run is stopped before."""
+        while True:
+            with self._lock:
+                if self._closed or run in self._stopped:
+                    return None
+                actors, free = self._actors, self._free
+            if not actors:
+                self._open()
+                continue
+            try:
+                actor = free.get(timeout=RETRY_S)
+            except queue.Empty:
+                continue
+            with self._lock:
+                if actor in self._actors:
+                    self._runs[run] = actor
+                    return actor
 
     def _stream(self, run: str, actor: Any, job: Job) -> Iterable[Any]:
         """Return the stream of a job's events; empty for a run that was stopped before it began."""
         parcel = Parcel.of(job)
         with self._lock:
-            self._runs[run] = actor
             if self._closed or run in self._stopped:
                 return ()
             return actor.run.options(num_returns="streaming").remote(run, parcel)
 
-    def _await(self, actor: Any) -> None:
+    def _back(self, actor: Any) -> bool:
+        """Wait until a dead actor has been restarted; False if Ray will not restart it."""
+        errors = self._ray.exceptions
         while True:
             with self._lock:
-                if self._closed:
-                    return
+                if self._closed or actor not in self._actors:
+                    return True
                 asked = actor.ready.remote()
             try:
                 self._ray.get(asked)
-                return
-            except self._ray.exceptions.RayActorError:
+                return True
+            except errors.ActorDiedError:
+                return False
+            except errors.RayActorError:
                 time.sleep(RETRY_S)
-            except self._ray.exceptions.RayError:
+            except errors.RayError:
                 if not self._closed:
                     raise
+
+    def _lose(self, actor: Any) -> None:
+        """Make all actors anew: Ray does not restart them if its own process has died here."""
+        with self._opening:
+            with self._lock:
+                if self._closed or actor not in self._actors:
+                    return  # another run has seen it
+                self._actors = []
+            # Ray must not be shut down while other threads wait for it; their runs are ending.
+            until = time.monotonic() + LOSE_S
+            while self._runs and time.monotonic() < until:
+                time.sleep(RETRY_S)
+            with self._lock:
+                if not self._closed:
+                    self._ray.shutdown()
+        with suppress(Exception):  # the next run tries again, and its visitor is told
+            self._open()
+
+
+def _last(fault: Exception) -> str:
+    """Return the last line of what an exception says."""
+    return str(fault).strip().split("\n")[-1][:SAID]
