@@ -56,32 +56,32 @@ class Trained:
         return replace(chosen, method=method, drafter=self.part)
 
 
-def report(asked: BenchOptions) -> dict[str, Any]:
+def report(options: BenchOptions) -> dict[str, Any]:
     """Return `machine, settings, rows` like `measure.bench`: a row per head and shape.
 
     heads: Name, parameters and steps of each. unlike: Sentences on what was not trained alike.
     """
-    if asked.heads is None:
+    if options.heads is None:
         raise ValueError(
             "--suite ablations needs --heads: a folder with a folder for each trained head."
         )
-    loaded, found = asked.load([], None), asked.cases("evaluate")
-    heads = opened(loaded, asked.heads)
+    loaded, found = options.load([], None), options.cases("evaluate")
+    heads = opened(loaded, options.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
     measured = measure.bench(
-        loaded, found, choices, asked.repeats, asked.max_new_tokens, peers=(), tell=asked.tell
+        loaded, found, choices, options.repeats, options.max_new_tokens, peers=(), tell=options.tell
     )
     own = {one.name: fingerprints.of_folder(one.folder) for one in heads}
     machine = measured["machine"]
     machine |= {"weights": {"target": machine["weights"]["target"], **own}}
     return {
         **measured,
-        "heads": [{"head": one.name, **told(one)} for one in heads],
+        "heads": [{"head": one.name, **facts_of(one)} for one in heads],
         "unlike": unlike({one.name: one.card for one in heads}),
     }
 
 
-def told(one: Trained) -> dict[str, Any]:
+def facts_of(one: Trained) -> dict[str, Any]:
     """Return the size of a head, and how long it was trained."""
     return {key: one.card[key] for key in ("parameters", "steps")}
 
@@ -115,8 +115,8 @@ def unlike(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, card in cards.items():
-        said = {key: card.get(key) for key in ("weights", "data", "conversations", "steps")}
-        for key, value in {**card["recipe"], **said}.items():
+        facts = {key: card.get(key) for key in ("weights", "data", "conversations", "steps")}
+        for key, value in {**card["recipe"], **facts}.items():
             values[key][json.dumps(value)].append(name)
     return [
         f"{key}: "

@@ -90,32 +90,34 @@ class Claim:
     parts: Callable[[Case, int], str] | None = None
 
 
-def every_kind(asked: BenchOptions) -> list[Case]:
-    return asked.cases("all")[: asked.prompts]
+def every_kind(options: BenchOptions) -> list[Case]:
+    return options.cases("all")[: options.prompts]
 
 
-def shifting(asked: BenchOptions) -> list[Case]:
+def shifting(options: BenchOptions) -> list[Case]:
     """Return questions of shifting kinds, which drafters of single pictures never saw: five
     pictures at once, two pictures, second turns, text only.
     """
-    found = [one for one in asked.cases("all") if len(one.shown) > 1 or one.before or not one.shown]
-    pictures = [one.shown[0] for one in asked.cases("all") if len(one.shown) == 1]
+    found = [
+        one for one in options.cases("all") if len(one.shown) > 1 or one.before or not one.shown
+    ]
+    pictures = [one.shown[0] for one in options.cases("all") if len(one.shown) == 1]
     five = [
         Case(f"five-{at}", "What do the pictures show?", tuple(pictures[at : at + 5]), kind="five")
         for at in range(0, min(20, len(pictures) - 4), 5)
     ]
-    return [*five, *found][: asked.prompts]
+    return [*five, *found][: options.prompts]
 
 
-def clips(asked: BenchOptions, frames: int = 16) -> list[Case]:
+def clips(options: BenchOptions, frames: int = 16) -> list[Case]:
     """Return clips of unrelated pictures: drawn scenes, of 36 visual tokens each, for the pair that
     knows them, else the pair's own pictures.
     """
     asks = ("What happens in the clip?", "Describe the clip.")
-    drawn = asked.pair.questions == cases.QUESTIONS.name
+    drawn = options.pair.questions == cases.QUESTIONS.name
     pictures = [
         picture.resize((SIDE, SIDE))
-        for case in (() if drawn else asked.cases("all"))
+        for case in (() if drawn else options.cases("all"))
         for picture in case.shown
         if isinstance(picture, Image.Image)
     ]
@@ -127,7 +129,7 @@ def clips(asked: BenchOptions, frames: int = 16) -> list[Case]:
 
     return [
         Case(f"clip-{at}", asks[at % 2], (clip(3 * at),), kind="clip")
-        for at in range(min(8, asked.prompts))
+        for at in range(min(8, options.prompts))
     ]
 
 

@@ -38,31 +38,31 @@ FAULTS = (
 Rows = list[dict[str, Any]]
 
 
-def report(asked: BenchOptions) -> dict[str, Any]:
+def report(options: BenchOptions) -> dict[str, Any]:
     """Return `machine, settings, rows`: one row per part, with its own rows or the error."""
     watch = provenance.Watch()
-    machine, rows = _in_own_type(asked)
+    machine, rows = _in_own_type(options)
     for number, dtype in enumerate(DTYPES):
-        asked.tell(f"exactness in {dtype}", number / len(DTYPES))
-        rows.append(_part(f"Exactness in {dtype}", partial(_exact, asked, dtype)))
+        options.tell(f"exactness in {dtype}", number / len(DTYPES))
+        rows.append(_part(f"Exactness in {dtype}", partial(_exact, options, dtype)))
     settings = {
-        "pair": asked.pair.id,
-        "repeats": asked.repeats,
-        "prompts": asked.prompts,
-        "max_new_tokens": asked.max_new_tokens,
+        "pair": options.pair.id,
+        "repeats": options.repeats,
+        "prompts": options.prompts,
+        "max_new_tokens": options.max_new_tokens,
     }
     return {"machine": {**machine, **_gpu(), **watch.read()}, "settings": settings, "rows": rows}
 
 
-def _in_own_type(asked: BenchOptions) -> tuple[dict[str, Any], Rows]:
+def _in_own_type(options: BenchOptions) -> tuple[dict[str, Any], Rows]:
     """Return the machine with what was loaded, and the parts in the device's own type.
 
     The models are freed at return, before they are loaded in another type.
     """
-    loaded = asked.load(asked.roles, None)
+    loaded = options.load(options.roles, None)
     return provenance.describe(loaded), [
-        _part("Steps, eager and in fixed shapes", lambda: _steps(loaded, asked.repeats)),
-        _part("Methods beside the library", lambda: _beside(loaded, asked)),
+        _part("Steps, eager and in fixed shapes", lambda: _steps(loaded, options.repeats)),
+        _part("Methods beside the library", lambda: _beside(loaded, options)),
         _part("Memory, predicted and measured", lambda: _memory(loaded)),
     ]
 
@@ -71,8 +71,8 @@ def _part(title: str, find: Callable[[], Rows]) -> dict[str, Any]:
     try:
         return {"part": title, "rows": find(), "fault": None}
     except FAULTS as fault:
-        said = " ".join(str(fault).split())[:300]
-        return {"part": title, "rows": [], "fault": f"Failed: {type(fault).__name__}: {said}"}
+        message = " ".join(str(fault).split())[:300]
+        return {"part": title, "rows": [], "fault": f"Failed: {type(fault).__name__}: {message}"}
 
 
 def _gpu() -> dict[str, Any]:
@@ -112,13 +112,13 @@ def _steps(loaded: Loaded, repeats: int) -> Rows:
     return rows
 
 
-def _beside(loaded: Loaded, asked: BenchOptions) -> Rows:
+def _beside(loaded: Loaded, options: BenchOptions) -> Rows:
     """Return every method and every way of the library on a few held-out scenes, with the limits
     found.
     """
-    sizes = asked.repeats, asked.max_new_tokens
+    sizes = options.repeats, options.max_new_tokens
     found = measure.bench(
-        loaded, cases.scenes_alone(3), asked.choices, *sizes, list(PEERS), asked.tell
+        loaded, cases.scenes_alone(3), options.choices, *sizes, list(PEERS), options.tell
     )
     columns = ("method", "tau", "tokens_per_s", "speedup_vs_ar", "speedup_vs_hf_generate", "limit")
     return [
@@ -140,7 +140,9 @@ def _memory(loaded: Loaded) -> Rows:
     ]
 
 
-def _exact(asked: BenchOptions, dtype: str) -> Rows:
-    loaded, questions = asked.load(asked.roles, dtype), cases.mixed(asked.prompts)
-    found = lossless.lossless(loaded, questions, asked.choices, asked.max_new_tokens, asked.tell)
+def _exact(options: BenchOptions, dtype: str) -> Rows:
+    loaded, questions = options.load(options.roles, dtype), cases.mixed(options.prompts)
+    found = lossless.lossless(
+        loaded, questions, options.choices, options.max_new_tokens, options.tell
+    )
     return [{key: row.get(key) for key in lossless.COLUMNS} for row in found["rows"]]

@@ -83,22 +83,22 @@ def _row(old: Mapping[str, Any], new: Mapping[str, Any], same: bool, unclocked: 
         unclocked: Why speeds are not compared, empty if they are.
     """
     faults: list[str] = []
-    told: list[str] = []
+    notes: list[str] = []
     if old.get("identical_to_ar") and not new.get("identical_to_ar"):
         faults.append("its answers differ from AR now")
     before, after = old.get("tau"), new.get("tau")
     if before is not None and after is not None:
         worse = same and after < before * (1 - TAU_LOOSE)
-        (faults if worse else told).append(f"τ {before:.2f} → {after:.2f}")
+        (faults if worse else notes).append(f"τ {before:.2f} → {after:.2f}")
     if not same:
-        told.append("other weights or settings")
+        notes.append("other weights or settings")
     loose = max(LOOSE, SPREADS * ((old.get("spread") or 0.0) + (new.get("spread") or 0.0)))
     for key in () if unclocked else CLOCKED:
         was, is_ = old.get(key), new.get(key)
         if was is not None and is_ is not None:
             worse = is_ < was * (1 - loose)
-            (faults if worse else told).append(f"{key.replace('_', ' ')} {was:.2f} → {is_:.2f}")
+            (faults if worse else notes).append(f"{key.replace('_', ' ')} {was:.2f} → {is_:.2f}")
     if unclocked:
-        told.append(f"speed not compared: {unclocked}")
-    verdict, said = ("worse", faults) if faults else ("well", told)
-    return Finding(old["method"], not faults, f"{old['method']}: {verdict}: {'; '.join(said)}.")
+        notes.append(f"speed not compared: {unclocked}")
+    verdict, reasons = ("worse", faults) if faults else ("well", notes)
+    return Finding(old["method"], not faults, f"{old['method']}: {verdict}: {'; '.join(reasons)}.")

@@ -37,16 +37,18 @@ COLUMNS = (
 )
 
 
-def report(asked: BenchOptions) -> dict[str, Any]:
+def report(options: BenchOptions) -> dict[str, Any]:
     """Return the result of `lossless` on the pair's questions of every kind, or on the user's file.
 
     When sampling, fewer questions than `asked.prompts` are repeated, each time with another seed.
     """
-    found = asked.cases("all")
-    if found and not asked.sampling.greedy:
-        found = list(islice(cycle(found), max(asked.prompts, len(found))))
-    loaded = asked.load(asked.roles, None)
-    return lossless(loaded, found, asked.choices, asked.max_new_tokens, asked.tell, asked.sampling)
+    found = options.cases("all")
+    if found and not options.sampling.greedy:
+        found = list(islice(cycle(found), max(options.prompts, len(found))))
+    loaded = options.load(options.roles, None)
+    return lossless(
+        loaded, found, options.choices, options.max_new_tokens, options.tell, options.sampling
+    )
 
 
 def lossless(

@@ -99,16 +99,16 @@ def requests(
     ]
 
 
-def answers(asked: BenchOptions) -> dict[str, Any]:
+def answers(options: BenchOptions) -> dict[str, Any]:
     """Run every method on the shipped cases, or on the user's own, and the library's ways."""
     small: list[Role] = (
-        ["small"] if asked.peers and "small" in choosing.roles_here(asked.pair) else []
+        ["small"] if options.peers and "small" in choosing.roles_here(options.pair) else []
     )
-    loaded = asked.load(list(dict.fromkeys([*asked.roles, *small])), None)
-    peers = list(PEERS) if asked.peers else [HF_GENERATE]
-    found = asked.cases("evaluate")
+    loaded = options.load(list(dict.fromkeys([*options.roles, *small])), None)
+    peers = list(PEERS) if options.peers else [HF_GENERATE]
+    found = options.cases("evaluate")
     return bench(
-        loaded, found, asked.choices, asked.repeats, asked.max_new_tokens, peers, asked.tell
+        loaded, found, options.choices, options.repeats, options.max_new_tokens, peers, options.tell
     )
 
 
@@ -125,22 +125,22 @@ def bench(
     `ar`.
     """
     watch = provenance.Watch()
-    asked = requests(loaded, cases, max_new_tokens)
-    session.warm(loaded, asked[0], choices)
+    questions = requests(loaded, cases, max_new_tokens)
+    session.warm(loaded, questions[0], choices)
     library = Library(loaded.models, peers, choices)
     for name in peers:
-        library.answer(name, asked[0])
-    measured, total = [Repeat() for _ in range(repeats)], repeats * len(asked)
+        library.answer(name, questions[0])
+    measured, total = [Repeat() for _ in range(repeats)], repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
-    for done, (number, at) in enumerate(folds.steps(repeats, len(asked))):
-        tell(f"repeat {number + 1} of {repeats}, case {at + 1} of {len(asked)}", done / total)
+    for done, (number, at) in enumerate(folds.steps(repeats, len(questions))):
+        tell(f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}", done / total)
         for one in folds.turned(turns, number):
             if isinstance(one, Choice):
-                records, rounds = forwards.run(loaded, one, asked[at])
+                records, rounds = forwards.run(loaded, one, questions[at])
                 (lane,) = gather(records)
                 forward_s = sum(timed.forward_s for timed in rounds)
                 measured[number].add(one.method.name, lane, forward_s)
-            elif (answer := library.answer(one, asked[at])) is not None:
+            elif (answer := library.answer(one, questions[at])) is not None:
                 measured[number].answers[one].append(answer)
     settings = {
         "pair": loaded.pair.id,

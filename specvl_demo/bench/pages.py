@@ -122,7 +122,7 @@ class Page:
 def origin(machine: Mapping[str, Any]) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
     threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
-    told = [
+    parts = [
         machine.get("title"),
         machine.get("processor"),
         f"{threads} thread{'s' if threads > 1 else ''}" if threads else None,
@@ -137,7 +137,7 @@ def origin(machine: Mapping[str, Any]) -> str:
         machine.get("when"),
         f"others used {100 * _others(machine):.0f} % of the machine" if "busy" in machine else None,
     ]
-    return "; ".join(str(part) for part in told if part) + "."
+    return "; ".join(str(part) for part in parts if part) + "."
 
 
 def answers(report: Report) -> Page:
@@ -156,7 +156,7 @@ def answers(report: Report) -> Page:
         }
         for row in report["rows"]
     ]
-    said = [
+    notes = [
         f"{row['method']}: {row[key]}"
         for row in rows
         for key in ("note", "held_back_by")
@@ -170,7 +170,7 @@ def answers(report: Report) -> Page:
     two += [("τ by kind of question", *_by_kind(rows, "tau"))]
     two += [("Drafted positions kept, by depth", *_by_depth(rows))]
     shown = [(head, rows, columns) for head, rows, columns in two if len(columns) > 1]
-    return Page(shown, _asked(report), said)
+    return Page(shown, _conditions(report), notes)
 
 
 def ablations(report: Report) -> Page:
@@ -184,11 +184,11 @@ def ablations(report: Report) -> Page:
         found = {f"{HEADS[key]}, {name}": pair[name][key] for key in COMPARED for name in shapes}
         rows.append({**head, **found, "same": all(row["identical_to_ar"] for row in pair.values())})
     first = report["heads"][0]["head"]
-    said = [f"{name}: {shape(methods[f'{first} {name}'])}." for name in shapes]
+    notes = [f"{name}: {shape(methods[f'{first} {name}'])}." for name in shapes]
     return Page(
         [("", rows, list(rows[0]))],
-        _asked(report),
-        [*said, *(f"Not trained alike: {one}" for one in report["unlike"])],
+        _conditions(report),
+        [*notes, *(f"Not trained alike: {one}" for one in report["unlike"])],
     )
 
 
@@ -225,12 +225,14 @@ def tuned(report: Report) -> Page:
         {**row, "settings": ", ".join(f"{key} {value}" for key, value in row["settings"].items())}
         for row in report["rows"]
     ]
-    said = (
+    sentence = (
         "Kept for this machine: take it with --set preset=tuned-here, or on the page."
         if report["written"]
         else "Not written, since others used the machine meanwhile: tune again, or say --busy."
     )
-    return Page([("", rows, tune.COLUMNS)], [origin(report["machine"])], [report["tuned_on"], said])
+    return Page(
+        [("", rows, tune.COLUMNS)], [origin(report["machine"])], [report["tuned_on"], sentence]
+    )
 
 
 def ceilings(report: Report) -> Page:
@@ -238,7 +240,7 @@ def ceilings(report: Report) -> Page:
     stated = ", ".join(
         f"{share:.0%} for a {kind}" for kind, share in settings["acceptance"].items()
     )
-    said = (
+    sentence = (
         "Derived from data sheets (bandwidth, dense half-precision arithmetic, memory), weights,"
         " caches, and the host's share of a round as measured on a CPU; nothing else of it is"
         f" measured. Lossless methods; acceptance a draft level: {stated}; or the tokens a target"
@@ -249,7 +251,7 @@ def ceilings(report: Report) -> Page:
         f"{pair}: " + "; ".join(f"{name} {tau}" for name, tau in found.items()) + "."
         for pair, found in settings["published"].items()
     ]
-    return Page([("", report["rows"], list(report["rows"][0]))], [said], sources)
+    return Page([("", report["rows"], list(report["rows"][0]))], [sentence], sources)
 
 
 def device(report: Report) -> Page:
@@ -270,7 +272,7 @@ def differences(report: Report) -> Page:
 def papers(report: Report) -> Page:
     """Return each claim's sentence with its table, followed by the controls."""
     shown: list[tuple[str, Rows, Sequence[str]]] = []
-    said = []
+    sentences = []
     for claim in report["claims"]:
         rows = [
             {**row, **{f"τ, {part}": tau for part, tau in row["parts"].items()}}
@@ -280,19 +282,19 @@ def papers(report: Report) -> Page:
         parts = [f"τ, {part}" for part in dict.fromkeys(p for row in rows for p in row["parts"])]
         columns = [name for name in CLAIMED if any(row[name] is not None for row in rows)]
         shown.append((f"{claim['paper']}: {verdict(claim)[1]}", rows, [*columns, *parts]))
-        told = (
+        about = (
             f"{claim['paper']}: {claim['says']} Control: {claim['control']}.",
             beside(claim),
             claim["lacking"],
         )
         cost = claim["draft_cost"]
         priced = f"A draft forward costs {cost[0]:.3g} of a step ({cost[1]})." if cost else ""
-        said.append(" ".join(filter(None, (*told, priced))))
+        sentences.append(" ".join(filter(None, (*about, priced))))
     settings = report["settings"]
-    asked = PAPERS.format(**settings) + (
+    settled = PAPERS.format(**settings) + (
         "" if settings["claim"] is None else f" Only {settings['claim']}."
     )
-    return Page(shown, [origin(report["machine"]), asked], said)
+    return Page(shown, [origin(report["machine"]), settled], sentences)
 
 
 def write(page: Page, path: Path, name: str) -> None:
@@ -317,8 +319,8 @@ def write(page: Page, path: Path, name: str) -> None:
             f"<!-- bench:{name}:end --> into it, each on a line."
         )
     methods = found[2].split()
-    told = page.short(methods) if methods else page.markdown()
-    path.write_text(section.sub(lambda match: match[1] + told + match[3], text), encoding="utf-8")
+    table = page.short(methods) if methods else page.markdown()
+    path.write_text(section.sub(lambda match: match[1] + table + match[3], text), encoding="utf-8")
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
@@ -367,38 +369,40 @@ def _filled(rows: Rows, columns: Sequence[str]) -> Sequence[str]:
 
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
     """Return a figure of each method, with a column per kind of question."""
-    told = [row for row in rows if row.get("by_kind")]
-    kinds = list(told[0]["by_kind"]) if told else []
-    kinds = [one for one in kinds if any(row["by_kind"][one][figure] is not None for row in told)]
+    rows_by_kind = [row for row in rows if row.get("by_kind")]
+    kinds = list(rows_by_kind[0]["by_kind"]) if rows_by_kind else []
+    kinds = [
+        one for one in kinds if any(row["by_kind"][one][figure] is not None for row in rows_by_kind)
+    ]
     table = [
         {"method": row["method"], **{kind: row["by_kind"][kind][figure] for kind in kinds}}
-        for row in told
+        for row in rows_by_kind
     ]
     return table, ("method", *kinds)
 
 
 def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
     """Return the share accepted of the positions drafted at a depth, given that all before were."""
-    told = [
+    found = [
         (row["method"], row["accepted_by_depth"]) for row in rows if row.get("accepted_by_depth")
     ]
-    deepest = max((len(shares) for _, shares in told), default=0)
+    deepest = max((len(shares) for _, shares in found), default=0)
     depths = [str(depth) for depth in range(1, deepest + 1)]
-    return [{"method": name, **dict(zip(depths, shares))} for name, shares in told], (
+    return [{"method": name, **dict(zip(depths, shares))} for name, shares in found], (
         "method",
         *depths,
     )
 
 
-def _asked(report: Report) -> list[str]:
+def _conditions(report: Report) -> list[str]:
     machine, settings = report["machine"], report["settings"]
-    asked = ASKED.format(**{**settings, "cases": len(settings["cases"])})
+    settled = ASKED.format(**{**settings, "cases": len(settings["cases"])})
     shown = any(row.get("limit") is not None for row in report["rows"])
-    told = [origin(machine), asked + LIMITS if shown else asked]
+    sentences = [origin(machine), settled + LIMITS if shown else settled]
     if machine.get("busy"):
         share, omitted = 100 * _others(machine), "" if shown else OMITTED
-        told.append(BUSY.format(share=share, omitted=omitted))
-    return told
+        sentences.append(BUSY.format(share=share, omitted=omitted))
+    return sentences
 
 
 def _named(rows: Rows, columns: Sequence[str]) -> tuple[Rows, Sequence[str]]:
@@ -423,8 +427,8 @@ def _same(row: Mapping[str, Any]) -> str | None:
     if row.get("identical_to_ar") is None:
         return None
     relaxed = row.get("relaxed_share")
-    told = f", {100 * relaxed:.1f} % relaxed" if relaxed else ""
-    return f"{'yes' if row['identical_to_ar'] else 'no'}{told}"
+    suffix = f", {100 * relaxed:.1f} % relaxed" if relaxed else ""
+    return f"{'yes' if row['identical_to_ar'] else 'no'}{suffix}"
 
 
 def _bars(title: str, rows: Any, columns: Mapping[str, str], mode: str) -> go.Figure:

@@ -27,37 +27,37 @@ Answered = Mapping[str, Sequence[papers.Sums]]
 Heads = Mapping[str, ablations.Trained]
 
 
-def report(asked: BenchOptions) -> dict[str, Any]:
+def report(options: BenchOptions) -> dict[str, Any]:
     """Return `machine, settings, rows, claims`: a row per arm, and the claims with what they need.
 
     Raises:
         ValueError: If a claim is unknown or the pair lacks a drafter.
     """
-    wanted = find(asked.claim)
+    wanted = find(options.claim)
     choices = [arm.choice() for claim in wanted for arm in claim.arms]
-    loaded = asked.load(choosing.roles_of(choices), None)
-    opened = ablations.opened(loaded, asked.heads) if asked.heads is not None else []
+    loaded = options.load(choosing.roles_of(choices), None)
+    opened = ablations.opened(loaded, options.heads) if options.heads is not None else []
     heads = {one.name: one for one in opened}
     rows: list[dict[str, Any]] = []
     claims = []
     for at, claim in enumerate(wanted):
-        answered, more = _answered(loaded, claim, asked, heads, at / len(wanted))
+        answered, more = _answered(loaded, claim, options, heads, at / len(wanted))
         rows += more
         claims.append(_claim(claim, answered))
     settings = {
         "pair": loaded.pair.id,
-        "claim": asked.claim,
-        "prompts": asked.prompts,
-        "max_new_tokens": asked.max_new_tokens,
-        "seed": asked.sampling.seed,
-        "heads": {one.name: ablations.told(one) for one in opened},
+        "claim": options.claim,
+        "prompts": options.prompts,
+        "max_new_tokens": options.max_new_tokens,
+        "seed": options.sampling.seed,
+        "heads": {one.name: ablations.facts_of(one) for one in opened},
     }
     machine = provenance.describe(loaded)
     return {"machine": machine, "settings": settings, "rows": rows, "claims": claims}
 
 
 def _answered(
-    loaded: Loaded, claim: Claim, asked: BenchOptions, heads: Heads, done: float
+    loaded: Loaded, claim: Claim, options: BenchOptions, heads: Heads, done: float
 ) -> tuple[Answered, list[dict[str, Any]]]:
     """Return the sums of every arm's answers, and a row for each."""
     answered: dict[str, list[papers.Sums]] = {}
@@ -65,14 +65,14 @@ def _answered(
     for arm in claim.arms:
         if arm.head is not None and arm.head not in heads:
             continue
-        asked.tell(f"{claim.name}: {arm.name}", done)
-        sampling = Sampling(arm.temperature, seed=asked.sampling.seed)
+        options.tell(f"{claim.name}: {arm.name}", done)
+        sampling = Sampling(arm.temperature, seed=options.sampling.seed)
         choice, lanes, found = (
             _choice(arm, heads),
             list[LaneRecords](),
-            (arm.asks or claim.asks)(asked),
+            (arm.asks or claim.asks)(options),
         )
-        for request in requests(loaded, found, asked.max_new_tokens, sampling):
+        for request in requests(loaded, found, options.max_new_tokens, sampling):
             lanes += gather(engine.race(session.lanes(loaded, request, [choice])))
         answered[arm.name] = [
             papers.sums(lane, cost[0] if cost else None, case.reference)
@@ -116,9 +116,9 @@ def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
             found = papers.ratio(answered[one.arm], answered[one.control], one.figure)
             value, interval = found or (None, None)
             compared.append({**vars(one), "ratio": value, "interval": interval})
-    told = ("name", "method", "paper", "says", "control", "lacking")
+    quoted = ("name", "method", "paper", "says", "control", "lacking")
     return {
-        **{key: getattr(claim, key) for key in told},
+        **{key: getattr(claim, key) for key in quoted},
         "draft_cost": _cost(claim),
         "comparisons": compared,
     }

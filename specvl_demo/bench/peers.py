@@ -92,8 +92,8 @@ class Library:
             return self._generate(PEERS[name], self._gamma[name], request)
         except (ValueError, RuntimeError, TypeError, IndexError, KeyError, AttributeError) as fault:
             self.running.remove(name)
-            said = str(fault).splitlines()[0][:200]
-            self.notes[name] = f"Does not run here: {type(fault).__name__}: {said}"
+            message = str(fault).splitlines()[0][:200]
+            self.notes[name] = f"Does not run here: {type(fault).__name__}: {message}"
             return None
 
     @torch.inference_mode()

@@ -42,7 +42,7 @@ class Watch:
 
 def describe(loaded: Loaded | None = None) -> dict[str, Any]:
     """Return machine, versions, commit and time; with a pair also its device, type and weights."""
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "title": detect().title,
         "processor": processor(),
         "threads": torch.get_num_threads(),
@@ -52,8 +52,8 @@ def describe(loaded: Loaded | None = None) -> dict[str, Any]:
     }
     if loaded is not None:
         device, dtype = loaded.availability.device, loaded.availability.dtype
-        told |= {"device": device, "dtype": dtype, "weights": weights(loaded.pair)}
-    return told
+        facts |= {"device": device, "dtype": dtype, "weights": weights(loaded.pair)}
+    return facts
 
 
 def processor() -> str:

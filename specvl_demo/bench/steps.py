@@ -144,18 +144,18 @@ def suite(
     return {"machine": machine, "settings": settings, "rows": found}
 
 
-def report(asked: BenchOptions) -> dict[str, Any]:
+def report(options: BenchOptions) -> dict[str, Any]:
     """Return what a step costs: of a pair on disk as it is, of hub pairs by shape with random
     weights.
     """
-    settings = asked.settings
+    settings = options.settings
     if set(settings) - {"context", "graphs"} or not settings.get("context", "1").isdigit():
         raise ValueError("--suite steps takes --set context=TOKENS and --set graphs=true.")
-    loaded, decoders = _decoders(asked, settings.get("graphs") == "true")
-    found = suite(decoders, int(settings.get("context", 1024)), repeats=max(2, asked.repeats))
+    loaded, decoders = _decoders(options, settings.get("graphs") == "true")
+    found = suite(decoders, int(settings.get("context", 1024)), repeats=max(2, options.repeats))
     if loaded is not None:
         found["machine"] |= provenance.describe(loaded)
-        found["rows"] += _draft_rows(loaded, asked.choices)
+        found["rows"] += _draft_rows(loaded, options.choices)
     return found
 
 
@@ -179,20 +179,20 @@ def _draft_rows(loaded: Loaded, choices: Sequence[Choice]) -> list[Cost]:
     return rows
 
 
-def _decoders(asked: BenchOptions, graphs: bool) -> tuple[Loaded | None, dict[str, Backend]]:
+def _decoders(options: BenchOptions, graphs: bool) -> tuple[Loaded | None, dict[str, Backend]]:
     """Return the target's decoder by its name and a small drafter's, and the pair if it was
     loaded.
     """
     models: dict[str, nn.Module]
-    pair, backend, loaded = asked.pair, "static" if graphs else "auto", None
+    pair, backend, loaded = options.pair, "static" if graphs else "auto", None
     if pair.local:
-        loaded = asked.load(list(choosing.roles_here(pair)), None)
+        loaded = options.load(list(choosing.roles_here(pair)), None)
         models = {pair.target.title: loaded.models.target.vlm.model}
         if small := loaded.models.drafters.get("small"):
             models[small.name] = small.model
     elif pair.id in random_models.PAIRS:
         names, machine = random_models.PAIRS[pair.id], detect()
-        dtype = asked.dtype or ("bfloat16" if machine.gpus else "float32")
+        dtype = options.dtype or ("bfloat16" if machine.gpus else "float32")
         needs = availability.DTYPE_BYTES[dtype] * sum(map(random_models.n_weights, names)) / 1e9
         there = (machine.gpus[0][1] if machine.gpus else machine.memory_bytes) / 1e9
         if needs > there * availability.USABLE_SHARE:

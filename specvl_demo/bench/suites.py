@@ -89,7 +89,7 @@ SUITES: dict[str, Suite] = {
     "steps": Suite(steps.report, pages.steps, repeats=20),
     "lossless": Suite(lossless.report, pages.differences, max_new_tokens=64, prompts=60),
     "device": Suite(device.report, pages.device, max_new_tokens=64, prompts=40),
-    "ceilings": Suite(lambda asked: derived(), pages.ceilings),
+    "ceilings": Suite(lambda options: derived(), pages.ceilings),
     "papers": Suite(papers.report, pages.papers, max_new_tokens=80, prompts=30),
     "tune": Suite(tune.report, pages.tuned, repeats=3, max_new_tokens=64),
 }

@@ -63,10 +63,10 @@ class Trial:
 class Trials:
     """One method on one set of requests; each setting is tried once."""
 
-    def __init__(self, loaded: Loaded, name: str, asked: Sequence[Request]) -> None:
-        self.loaded, self.name, self.asked = loaded, name, asked
+    def __init__(self, loaded: Loaded, name: str, requests: Sequence[Request]) -> None:
+        self.loaded, self.name, self.requests = loaded, name, requests
         self.tried: dict[tuple[tuple[str, Value], ...], Trial | None] = {}
-        self._ar = answer(loaded, asked, base.choose("ar")).totals.tokens_per_s or 1.0
+        self._ar = answer(loaded, requests, base.choose("ar")).totals.tokens_per_s or 1.0
 
     def choice(self, settings: Mapping[str, Value]) -> Choice:
         """Return the method with the pair's standard preset and these settings."""
@@ -77,7 +77,7 @@ class Trials:
         key = tuple(sorted(settings.items()))
         if key not in self.tried:
             try:
-                totals = answer(self.loaded, self.asked, self.choice(settings)).totals
+                totals = answer(self.loaded, self.requests, self.choice(settings)).totals
             except ValueError:
                 self.tried[key] = None
             else:
@@ -95,9 +95,11 @@ class Trials:
         return sorted(some, key=lambda one: -one.speedup)
 
 
-def answer(loaded: Loaded, asked: Sequence[Request], choice: Choice) -> Metrics:
+def answer(loaded: Loaded, requests: Sequence[Request], choice: Choice) -> Metrics:
     lanes = [
-        lane for one in asked for lane in gather(engine.race(session.lanes(loaded, one, [choice])))
+        lane
+        for one in requests
+        for lane in gather(engine.race(session.lanes(loaded, one, [choice])))
     ]
     return metrics(lanes)
 
@@ -113,11 +115,11 @@ def tune(
     """Return one row per method: the settings to use, what they reached, and what other presets
     reached.
     """
-    asked = measure.requests(loaded, cases, max_new_tokens)
-    session.warm(loaded, asked[0], [choosing.choose(loaded.pair, name) for name in names])
+    requests = measure.requests(loaded, cases, max_new_tokens)
+    session.warm(loaded, requests[0], [choosing.choose(loaded.pair, name) for name in names])
     rows = []
     for number, name in enumerate(names):
-        bench = Trials(loaded, name, asked)
+        bench = Trials(loaded, name, requests)
 
         def note(text: str, name: str = name, done: float = number / len(names)) -> None:
             tell(f"{name}: {text}", done)
@@ -129,32 +131,34 @@ def tune(
     return rows
 
 
-def report(asked: BenchOptions) -> dict[str, Any]:
+def report(options: BenchOptions) -> dict[str, Any]:
     """Tune, and write the result where the page and the command line look for it."""
-    names = [name for name in tunable(asked.pair) if name in {c.method.name for c in asked.choices}]
+    names = [
+        name for name in tunable(options.pair) if name in {c.method.name for c in options.choices}
+    ]
     if not names:
         raise ValueError("None of these methods has a tree or a chain to tune.")
-    loaded, found = asked.load(asked.roles, None), asked.cases("choose")
+    loaded, found = options.load(options.roles, None), options.cases("choose")
     watch = provenance.Watch()
-    rows = tune(loaded, names, found, asked.max_new_tokens, asked.repeats, asked.tell)
+    rows = tune(loaded, names, found, options.max_new_tokens, options.repeats, options.tell)
     machine = {**provenance.describe(loaded), **watch.read()}
-    source = asked.data or f"{asked.pair.questions}, none of those that bench asks"
+    source = options.data or f"{options.pair.questions}, none of those that bench asks"
     tuned_on = f"Tuned on {len(found)} cases: {source}; other inputs may want other settings."
     about = {"tuned_on": tuned_on, "when": machine["when"], "weights": machine["weights"]}
     kept: dict[str, dict[str, Value]] = {
         row["method"]: {key: row[key] for key in ("settings", "tau", "measured", "standard")}
         for row in rows
     }
-    held = machine["busy"] and not asked.busy
+    held = machine["busy"] and not options.busy
     return {
         "machine": machine,
         "settings": {
-            "pair": asked.pair.id,
+            "pair": options.pair.id,
             "cases": [case.name for case in found],
-            "repeats": asked.repeats,
+            "repeats": options.repeats,
         },
         "tuned_on": tuned_on,
-        "written": None if held else str(tuned.write(asked.pair.id, about, kept)),
+        "written": None if held else str(tuned.write(options.pair.id, about, kept)),
         "rows": rows,
     }
 
