@@ -95,11 +95,11 @@ def batch(options: argparse.Namespace) -> int:
     for number, line in enumerate(lines):
         answer: dict[str, object] = {"id": None}
         try:
-            asked = _question(line, answer)
-            images = [beside(name) for name in asked.images]
-            clips = [beside(asked.video)] if asked.video is not None else []
+            question = _question(line, answer)
+            images = [beside(name) for name in question.images]
+            clips = [beside(question.video)] if question.video is not None else []
             pictures, videos = load_media(images, clips, pair.n_frames)
-            request = _request(options, loaded, asked.prompt, [*pictures, *videos])
+            request = _request(options, loaded, question.prompt, [*pictures, *videos])
             (lane,) = gather(session.race(loaded, request, [choice], warmed=number > 0))
             answer |= tables.lane_row(lane)
         except (ValueError, FloatingPointError) as reason:
@@ -130,14 +130,14 @@ def _question(line: str, answer: dict[str, object]) -> BatchLine:
         data = msgspec.json.decode(line)
         if isinstance(data, dict) and isinstance(data.get("id"), str | int):
             answer["id"] = data["id"]
-        asked = msgspec.convert(data, BatchLine)
+        question = msgspec.convert(data, BatchLine)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
         raise ValueError(
             f'A line must be {{"id", "prompt", "images", "video"}} in JSON: {fault}'
         ) from None
-    if not asked.prompt.strip() and not asked.images and not asked.video:
+    if not question.prompt.strip() and not question.images and not question.video:
         raise ValueError("There is nothing to answer: give a prompt, images or a video.")
-    return asked
+    return question
 
 
 def pick(
@@ -203,8 +203,8 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[LaneRecords]:
         from specvl_demo.serving import session
 
         loaded = _load(options, pair, chosen)
-        asked = _request(options, loaded, options.prompt, [*pictures, *clips])
-        running = session.race(loaded, asked, chosen, notes=records.Question(options.prompt))
+        request = _request(options, loaded, options.prompt, [*pictures, *clips])
+        running = session.race(loaded, request, chosen, notes=records.Question(options.prompt))
         return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
 
 
@@ -216,12 +216,12 @@ def load(
     """
     from specvl_demo.serving import loader
 
-    asked = {
+    given = {
         "dtype": dtype or options.dtype,
         "quantised": options.quantised,
         "exact": options.exact,
     }
-    settings = availability.Options.of_environment(options.allow_pickle, **asked)
+    settings = availability.Options.of_environment(options.allow_pickle, **given)
     return loader.load(pair, roles, progress.tell, settings)
 
 
@@ -230,8 +230,8 @@ def _load(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice])
         loaded = load(options, pair, choosing.roles_of(chosen))
     finally:
         progress.done()
-    for said in loaded.remarks:
-        sys.stderr.write(f"Note: {said}\n")
+    for remark in loaded.remarks:
+        sys.stderr.write(f"Note: {remark}\n")
     return loaded
 
 
@@ -299,9 +299,9 @@ def _say_numbers(lanes: list[LaneRecords]) -> None:
             sys.stdout.write(f"{lane.begin.title}: {tables.plain(lane.text)}\n\n")
     sys.stdout.write(tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS) + "\n")
     for lane in lanes[1:]:
-        said = remarks.remark(lane, lanes)
-        if said:
-            sys.stdout.write(f"{lane.begin.title}: {said}\n")
+        sentence = remarks.remark(lane, lanes)
+        if sentence:
+            sys.stdout.write(f"{lane.begin.title}: {sentence}\n")
     if sure := confidence.sentence(lanes):
         sys.stdout.write(f"{sure}\n")
     sys.stdout.write("tau counts tokens per target forward, including the target's own token.\n")

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         report = {
             "suite": name,
-            **suites.find(name).run(_asked(options, pair, chosen, name, recorded)),
+            **suites.find(name).run(_bench_options(options, pair, chosen, name, recorded)),
         }
     finally:
         progress.done()
@@ -90,7 +90,7 @@ def _choices(
     return pick(names, settings, pair, options.temperature)
 
 
-def _asked(
+def _bench_options(
     options: argparse.Namespace,
     pair: PairSpec,
     chosen: Sequence[Choice],

@@ -334,8 +334,8 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
     drafter, policy, verifier = choice.drafter, choice.policy, choice.verifier
     lacking = sorted((policy.needs | verifier.needs) - drafter.gives)
     if lacking:
-        asked = policy if lacking[0] in policy.needs else verifier
-        return f"{_a(asked)} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
+        part = policy if lacking[0] in policy.needs else verifier
+        return f"{_a(part)} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
     if verifier.sampled and policy.needs >= TREE:
         return f"{_a(verifier)} judges chains; policy {policy.name!r} drafts trees."
     if not policy.needs and drafter.gives:

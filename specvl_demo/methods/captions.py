@@ -111,17 +111,19 @@ class OwnCaptions:
         room = max(stop for _, stop in runs) + len(self.ask) + self.length
         stream, _, _ = prefill(cast("Backend", decoder), contexts, room)
         feed = torch.tensor([list(self.ask)] * len(runs), device=encoded.ids.device)
-        said: list[list[int]] = [[] for _ in runs]
+        captions: list[list[int]] = [[] for _ in runs]
         for _ in range(self.length):
             logits = decoder.logits(stream.root(decoder.embed(feed))[:, -1])
             stream.keep([0])
             logits[:, list(self.banned)] = -torch.inf
             feed = logits.argmax(-1, keepdim=True)
-            for caption, token in zip(said, feed[:, 0].tolist(), strict=True):
+            for caption, token in zip(captions, feed[:, 0].tolist(), strict=True):
                 caption.append(token)
-            if all(any(token in self.stop for token in caption) for caption in said):
+            if all(any(token in self.stop for token in caption) for caption in captions):
                 break
-        return [list(takewhile(lambda token: token not in self.stop, caption)) for caption in said]
+        return [
+            list(takewhile(lambda token: token not in self.stop, caption)) for caption in captions
+        ]
 
 
 def _caption_view(models: Models, settings: CaptionSettings) -> CaptionView:

@@ -62,14 +62,14 @@ class Chain(Policy):
         tokens, logps = [root], []
         total = 0.0
         for i in range(min(self.gamma, room)):
-            said = drafter.extend(tokens[-1], (i - 1,))
-            if said is None:
+            log_probs = drafter.extend(tokens[-1], (i - 1,))
+            if log_probs is None:
                 break
             if draws is None:
-                logp, token = said.max(-1)
+                logp, token = log_probs.max(-1)
             else:
-                token = draws.draft(said, i)
-                logp = said.gather(-1, token[:, None])[:, 0]
+                token = draws.draft(log_probs, i)
+                logp = log_probs.gather(-1, token[:, None])[:, 0]
             tokens.append(token)
             logps.append(logp)
             if self.floor is not None:

@@ -246,14 +246,14 @@ class BlockDrafter(NoDrafter):
             if len(self._pending):
                 self._head.know(self._cache, self._pending)
                 self._pending = self._pending[:0]
-            self._said, self._depth = self._logp(self._head.draft(self._cache, tokens)), [0]
-            return self._said[:1]
+            self._log_probs, self._depth = self._logp(self._head.draft(self._cache, tokens)), [0]
+            return self._log_probs[:1]
         depth = [self._depth[row] + 1 for row in above]
         self._depth += depth
-        last = len(self._said) - 1
+        last = len(self._log_probs) - 1
         if min(depth) > last:
             return None
-        return self._said[[min(one, last) for one in depth]]
+        return self._log_probs[[min(one, last) for one in depth]]
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's states of the root and the accepted tokens for the next round."""

@@ -65,11 +65,11 @@ class BestFirst(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a tree at most min(loops + 1, room) deep."""
-        said = drafter.extend(root, (-1,)) if room else None
-        if said is None:
+        log_probs = drafter.extend(root, (-1,)) if room else None
+        if log_probs is None:
             return DraftTree(root, chain(0), rows=(-1,))
-        width = min(self.width, said.shape[-1])
-        score, logp, token = (x.flatten() for x in best(said, width, draws, 0))
+        width = min(self.width, log_probs.shape[-1])
+        score, logp, token = (x.flatten() for x in best(log_probs, width, draws, 0))
         # Candidates of all levels, flat: token, log-probability, cumulative log-probability. Every
         # fed node, by its flat number (-1: the root), has `width` of them.
         tokens, logps, scores = [token], [logp], [score]
@@ -77,11 +77,11 @@ class BestFirst(Policy):
         born = torch.arange(width, device=token.device)
         above, row = torch.zeros_like(born), 0
         for depth in range(1, min(self.loops + 1, room)):
-            said = drafter.extend(token, above)
-            if said is None:
+            log_probs = drafter.extend(token, above)
+            if log_probs is None:
                 break
             fed.append(born)
-            own, logp, wide = best(said, width, draws, depth)
+            own, logp, wide = best(log_probs, width, draws, depth)
             cumulative = (own + score[:, None]).flatten()
             tokens.append(wide.flatten())
             logps.append(logp.flatten())
@@ -111,13 +111,13 @@ class BestFirst(Policy):
         parent = torch.searchsorted(order, above, right=True)
         row_of = torch.full((len(scores),), -1, device=order.device)
         row_of[fed[1:]] = torch.arange(1, len(fed), device=order.device)
-        told = torch.stack((order, parent, row_of[chosen])).tolist()
-        n = sum(number < len(scores) for number in told[0])
+        listed = torch.stack((order, parent, row_of[chosen])).tolist()
+        n = sum(number < len(scores) for number in listed[0])
         return DraftTree(
             torch.cat((root.to(tokens.device), tokens[chosen[:n]])),
-            shape_of((-1, *told[1][:n])),
+            shape_of((-1, *listed[1][:n])),
             logp=torch.cat((torch.zeros_like(logps[:1]), logps[chosen[:n]])),
-            rows=(0, *told[2][:n]),
+            rows=(0, *listed[2][:n]),
         )
 
 

@@ -175,8 +175,8 @@ class Eagle3Head(FeatureHead):
         """Return a function to log-probabilities [k, size]; ids outside the draft vocabulary are at
         -inf.
         """
-        said = super().log_probabilities(size, banned)
-        return said if self._norm_output else lambda hidden: said(self._normed(hidden))
+        log_probs = super().log_probabilities(size, banned)
+        return log_probs if self._norm_output else lambda hidden: log_probs(self._normed(hidden))
 
     def _normed(self, hidden: Tensor) -> Tensor:
         return direction(hidden, self._eps) * self._norm

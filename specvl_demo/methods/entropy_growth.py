@@ -113,15 +113,15 @@ class CachingDrafter:
         """Like the drafter's; a second call for the root returns the cached result."""
         if tuple(parents) == (-1,) and self.rows:
             return self.rows[0][None]
-        said = self._drafter.extend(tokens, parents)
-        if said is not None:
-            self.rows.extend(said.unbind())
-        return said
+        log_probs = self._drafter.extend(tokens, parents)
+        if log_probs is not None:
+            self.rows.extend(log_probs.unbind())
+        return log_probs
 
 
-def top_probabilities(said: Tensor, k: int) -> Tensor:
+def top_probabilities(log_probs: Tensor, k: int) -> Tensor:
     """Return the k largest probabilities [..., k]."""
-    return said.float().topk(min(k, said.shape[-1]), dim=-1).values.exp()
+    return log_probs.float().topk(min(k, log_probs.shape[-1]), dim=-1).values.exp()
 
 
 @dataclass
@@ -149,10 +149,10 @@ def grown(
     tokens, logps = [root], [torch.zeros_like(root, dtype=torch.float32)]
     fed, feed, rows = [0], root, 0
     for level in range(1, min(want.depth, room) + 1):
-        said = drafter.extend(feed, [nodes[nodes[i].parent].row if i else -1 for i in fed])
-        if said is None:
+        log_probs = drafter.extend(feed, [nodes[nodes[i].parent].row if i else -1 for i in fed])
+        if log_probs is None:
             break
-        scores, logp, ids = best(said, want.top_k, draws, level - 1)
+        scores, logp, ids = best(log_probs, want.top_k, draws, level - 1)
         for slot, i in enumerate(fed):
             nodes[i].row = rows + slot
         rows += len(fed)

@@ -102,9 +102,9 @@ class AssistantDrafter(NoDrafter):
         rows = torch.cat((self._decoder.embed(tokens.to(states.device)), states), -1)
         logits, state = self._assistant.step(rows, self._shared, self._session.length)
         self._own.append(state)
-        said = logits[:, : self._size].float()
-        said[:, self._banned] = -torch.inf
-        return said.log_softmax(-1)
+        log_probs = logits[:, : self._size].float()
+        log_probs[:, self._banned] = -torch.inf
+        return log_probs.log_softmax(-1)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's state that predicted the next root."""

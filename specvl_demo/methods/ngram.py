@@ -106,9 +106,9 @@ class NGram(NoDrafter):
             self._draft = self._text.following()
         if not self._draft:
             return None
-        said = torch.full((1, self._size), -torch.inf)
-        said[0, self._draft.pop(0)] = 0.0
-        return said
+        log_probs = torch.full((1, self._size), -torch.inf)
+        log_probs[0, self._draft.pop(0)] = 0.0
+        return log_probs
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         self._text.add(verdict.tokens)
@@ -170,8 +170,8 @@ class SmallLookup(SmallVLM):
         self._cut(rows)
         self._guessed = self._text.following(self._drafted)[: self.settings.ahead]
         fed = torch.tensor([token, *self._guessed], device=tokens.device)
-        said = super().extend(fed, range(rows - 1, rows + len(self._guessed)))
-        first, *self._answers = said.split(1)
+        log_probs = super().extend(fed, range(rows - 1, rows + len(self._guessed)))
+        first, *self._answers = log_probs.split(1)
         return first
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
@@ -188,7 +188,7 @@ class SmallLookup(SmallVLM):
         """Remove what was fed ahead and not drafted."""
         if self._answers:
             self._stream.forget(rows)
-            self._said = [torch.cat(self._said, dim=1)[:, :rows]]
+            self._log_probs = [torch.cat(self._log_probs, dim=1)[:, :rows]]
         self._guessed, self._answers = [], []
 
 

@@ -59,14 +59,14 @@ class Recycling(NoDrafter):
         if not any(known):
             return None
         # A new token among known ones must still have a distribution.
-        said = torch.full((len(known), self._size), -torch.inf, device=tokens.device)
-        for row, kept in zip(said, known, strict=True):
+        log_probs = torch.full((len(known), self._size), -torch.inf, device=tokens.device)
+        for row, kept in zip(log_probs, known, strict=True):
             if kept is None:
                 row.zero_()
                 row[self._banned] = -torch.inf
             else:
                 row[kept[1]] = kept[0]
-        return said.log_softmax(-1)
+        return log_probs.log_softmax(-1)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the candidates after every node, including rejected ones; of equal tokens the last

@@ -232,22 +232,22 @@ class EntropyTree(Policy):
     ) -> DraftTree:
         """Draft the tree for the current confidence, no deeper than `room`."""
         self._caching = caching = CachingDrafter(drafter)
-        asked = cast("Drafter", caching)
+        recorded = cast("Drafter", caching)
         if room == 0:
             return DraftTree(root, chain(0))
         if self.settings.immediate:
-            said = caching.extend(root, (-1,))
-            if said is None:
+            log_probs = caching.extend(root, (-1,))
+            if log_probs is None:
                 return DraftTree(root, chain(0))
-            self._note(top_probabilities(said[0], self.settings.top_k))
+            self._note(top_probabilities(log_probs[0], self.settings.top_k))
         want = plan(self._alpha, self.settings, self.feedback.cap)
         static = self._top is None and self.settings.first == "static"
         if static:
             ranks = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
-            tree = RankedTree(ranks).propose(asked, root, room, draws)
+            tree = RankedTree(ranks).propose(recorded, root, room, draws)
         elif self.settings.growth == "template":
             ranks = template(self._top or [], want, self.settings.order)
-            tree = RankedTree(ranks).propose(asked, root, room, draws)
+            tree = RankedTree(ranks).propose(recorded, root, room, draws)
         else:
             tree = grown(caching, root, room, want, draws)
         notes = {

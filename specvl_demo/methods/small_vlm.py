@@ -130,7 +130,7 @@ class SmallVLM:
         self._logp = log_probabilities(self._output, size, start.vocabulary.banned)
         self._foreign = start.target_decoder.vocab > mine
         self._pending: list[int] = []
-        self._said: list[Tensor] = []
+        self._log_probs: list[Tensor] = []
         if self._mixer is not None:
             self._mixer.begin(start, [context.name for context in contexts])
 
@@ -142,12 +142,12 @@ class SmallVLM:
             if self._pending:
                 tokens = torch.cat((sent(self._pending, tokens.device), tokens))
             hidden = self._stream.root(self._embed(tokens))[:, -1:]
-            self._pending, self._said = [], []
+            self._pending, self._log_probs = [], []
         else:
             hidden = self._stream.extend(self._embed(tokens), parents)
-        said = self._logp(hidden)
-        self._said.append(said)
-        return said[0] if self._mixer is None else self._mixer.mix(said)
+        log_probs = self._logp(hidden)
+        self._log_probs.append(log_probs)
+        return log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted rows; accepted tokens that were never fed are fed with the next
@@ -164,12 +164,12 @@ class SmallVLM:
             self._mixer.update(self._at(rows), logits, verdict.tokens[:n])
         self._stream.keep(rows)
         self._pending = verdict.tokens[n - 1 : -1]
-        self._said = []
+        self._log_probs = []
 
-    def close(self, said: Tensor) -> None:
+    def close(self, answer: Tensor) -> None:
         """Leave the rows of all views to the conversation's next question."""
         if self._cache is not None:
-            self._cache[self._key] = CachedPrefix.of(self._stream, self._contexts, said)
+            self._cache[self._key] = CachedPrefix.of(self._stream, self._contexts, answer)
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         return dict(zip(self._seen, self._at(rows), strict=True))
@@ -193,7 +193,7 @@ class SmallVLM:
 
     def _at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""
-        return taken(torch.cat(self._said, dim=1), rows, dim=1)
+        return taken(torch.cat(self._log_probs, dim=1), rows, dim=1)
 
 
 def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:

@@ -169,21 +169,21 @@ class Suffix(NoDrafter):
                 (self._text.after(state, token), depth + 1)
                 for (state, depth), token in zip(above, tokens.tolist(), strict=True)
             ]
-        said = torch.full((len(rows), self._size), -torch.inf)
+        log_probs = torch.full((len(rows), self._size), -torch.inf)
         for i, (state, depth) in enumerate(rows):
             if depth < self._settings.trust * self._matched:
                 state, after = self._text.followers(state)
                 rows[i] = (state, depth)
                 total = sum(after.values())
                 for token, times in after.items():
-                    said[i, token] = math.log(times / total)
-        alive = said.isfinite().any(-1)
+                    log_probs[i, token] = math.log(times / total)
+        alive = log_probs.isfinite().any(-1)
         if not alive.any():
             return None
         # A dead end among others must still be a distribution; nothing in it is likely.
-        said[~alive] = -math.log(self._size)
+        log_probs[~alive] = -math.log(self._size)
         self._rows += rows
-        return said
+        return log_probs
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         self._text.add(verdict.tokens)
@@ -225,11 +225,13 @@ class GreedyTree(Policy):
         def feed(node: int, above: int, value: float) -> None:
             if depths[node] >= room:
                 return
-            said = drafter.extend(torch.tensor([tokens[node]], device=root.device), (above,))
-            if said is None:
+            log_probs = drafter.extend(torch.tensor([tokens[node]], device=root.device), (above,))
+            if log_probs is None:
                 return
             rows[node] = next(fed)
-            found = (one[0].tolist() for one in best(said, self.max_nodes, draws, depths[node]))
+            found = (
+                one[0].tolist() for one in best(log_probs, self.max_nodes, draws, depths[node])
+            )
             for score, logp, token in zip(*found, strict=True):
                 if math.isfinite(score) and value + score >= self._least:
                     heapq.heappush(waiting, (-value - score, next(order), node, token, logp))

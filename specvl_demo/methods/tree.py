@@ -71,10 +71,10 @@ class RankedTree(Policy):
             self._levels = tuple(self._made(root.device))
         tokens, logps, shape = [root], [torch.zeros(1, device=root.device)], chain(0)
         for depth, level in enumerate(self._levels[:room]):
-            said = drafter.extend(tokens[-1].index_select(0, level.feed), level.parents)
-            if said is None:
+            log_probs = drafter.extend(tokens[-1].index_select(0, level.feed), level.parents)
+            if log_probs is None:
                 break
-            _, logp, ids = best(said, level.top, draws, depth)
+            _, logp, ids = best(log_probs, level.top, draws, depth)
             tokens.append(ids.flatten().index_select(0, level.born))
             logps.append(logp.flatten().index_select(0, level.born))
             shape = level.shape

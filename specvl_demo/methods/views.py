@@ -234,8 +234,8 @@ class PrunedView:
             )
         question = len(encoded.ids) - 2 - int(encoded.visual.nonzero()[-1])
         rows = min(max(question, 1), _ASKING)
-        asked = [prefill.attention[layer][-rows:].float().mean(0) for layer in self.layers]
-        return torch.stack(asked).mean(0)
+        attention = [prefill.attention[layer][-rows:].float().mean(0) for layer in self.layers]
+        return torch.stack(attention).mean(0)
 
 
 def kept_count(total: int, rate: float) -> int:

@@ -194,9 +194,9 @@ def f1(answer: str, reference: str) -> float:
     """Return the F1 of the words of an answer and of a reference, with their counts (SQuAD, arXiv
     1606.05250, but without removing articles).
     """
-    said, wanted = (Counter(re.findall(r"\w+", text.lower())) for text in (answer, reference))
-    both = (said & wanted).total()
-    return 2 * both / (said.total() + wanted.total()) if both else 0.0
+    given, wanted = (Counter(re.findall(r"\w+", text.lower())) for text in (answer, reference))
+    both = (given & wanted).total()
+    return 2 * both / (given.total() + wanted.total()) if both else 0.0
 
 
 def _quality(

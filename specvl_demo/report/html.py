@@ -117,5 +117,7 @@ def _lane(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
         f'<span class="{origin}">{escape(piece)}</span>' for origin, piece in runs(lane.rounds)
     )
     remark = remarks.remark(lane, lanes)
-    told = f'<p class="facts">{escape(remark)}</p>' if remark else ""
-    return f'<section><h2>{escape(lane.begin.title)}</h2><p class="text">{text}</p>{told}</section>'
+    facts = f'<p class="facts">{escape(remark)}</p>' if remark else ""
+    return (
+        f'<section><h2>{escape(lane.begin.title)}</h2><p class="text">{text}</p>{facts}</section>'
+    )

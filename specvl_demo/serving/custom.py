@@ -89,13 +89,13 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
         try:
             second = compatibility.read(drafter, alone, text=True, anonymous=anonymous)
         except ValueError as no_model:
-            role, said = _head_fits(first, drafter, alone, str(no_model))
+            role, reasons = _head_fits(first, drafter, alone, str(no_model))
             local = Path(drafter).is_dir()
             one = Checkpoint(str(Path(drafter).resolve()) if local else drafter, 0.0, "", local)
         else:
-            role, said = _model_fits(first, second)
+            role, reasons = _model_fits(first, second)
             one = _checkpoint(second)
-        findings += said
+        findings += reasons
         pair = PairSpec(
             CUSTOM, f"{target} with {drafter}", first.title, _checkpoint(first), {role: one}
         )
@@ -114,13 +114,13 @@ def _model_fits(
     """Check a smaller model; ValueError if it does not fit."""
     if reason := compatibility.misfit(first, second):
         raise ValueError(reason)
-    said = [
+    reasons = [
         FitReason(True, f"{second.id} is a smaller model{_size(second)}."),
         FitReason(True, f"Its vocabulary is the target's: no id of {len(second.tokens)} differs."),
     ]
     if second.family not in compatibility.FAMILIES:
-        said.append(FitReason(None, "It does not read pictures: it drafts from text only."))
-    return ("assistant" if second.family in compatibility.ASSISTANTS else "small"), said
+        reasons.append(FitReason(None, "It does not read pictures: it drafts from text only."))
+    return ("assistant" if second.family in compatibility.ASSISTANTS else "small"), reasons
 
 
 def _head_fits(
@@ -146,7 +146,7 @@ def _head_fits(
     width, vocab = text["hidden_size"], text["vocab_size"]
     checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
     shaped = f"All {len(tensors)} tensors have the names and shapes it needs for width {width}."
-    said = [
+    reasons = [
         FitReason(True, f"{drafter} is {form.title}, by its tensors."),
         FitReason(True, shaped),
         *(FitReason(None, remark) for remark in files.compare(settings, text, folder.name)),
@@ -154,7 +154,7 @@ def _head_fits(
             None, "Names and shapes cannot tell which target of this width it was trained on."
         ),
     ]
-    return cast("Role", form.role), said
+    return cast("Role", form.role), reasons
 
 
 def _size(card: compatibility.Card) -> str:

@@ -226,8 +226,8 @@ def recognise(
     """
     found = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if found is not None and found.kind == "eagle2":
-        told = settings.get(SECTION, {}).get("method")
-        found = FORMATS["msd"] if "msd" in (told, *wanted) else found
+        named = settings.get(SECTION, {}).get("method")
+        found = FORMATS["msd"] if "msd" in (named, *wanted) else found
     if found is not None and wanted and found.kind not in wanted:
         names = " or ".join(FORMATS[w].title for w in wanted)
         raise ValueError(f"{source}: {names} was needed, the tensors are those of {found.title}")

@@ -294,13 +294,13 @@ class FeatureDrafter(NoDrafter):
         self._fed = 0
         self._pending: list[int] = []
 
-    def close(self, said: Tensor) -> None:
+    def close(self, answer: Tensor) -> None:
         """Leave the known rows, and which prompt positions they represent, to the conversation's
         next question.
         """
         if self._cache is not None:
             stream = self._stream.fork(self._stream.length)
-            keys = row_keys([self._context], said[: stream.length - self._begun])
+            keys = row_keys([self._context], answer[: stream.length - self._begun])
             self._cache[self._head] = CachedPrefix(keys, stream), self._seen
 
     def seen(self) -> Mapping[str, Tensor]:
