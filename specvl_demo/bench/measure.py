@@ -8,7 +8,7 @@ reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -84,19 +84,15 @@ def silent(text: str, share: float) -> None:
 
 
 def requests(
-    loaded: Loaded, cases: Sequence[Case], max_new_tokens: int, sampling: Sampling = GREEDY
-) -> list[Request]:
-    """Return the cases as requests to the loaded target, each with the next seed."""
-    return [
-        session.request(
-            loaded,
-            case.turns,
-            max_new_tokens,
-            replace(sampling, seed=sampling.seed + at),
-            detail="light",
-        )
-        for at, case in enumerate(cases)
-    ]
+    loaded: Loaded, cases: Iterable[Case], max_new_tokens: int, sampling: Sampling = GREEDY
+) -> Iterator[Request]:
+    """Yield the cases as requests to the loaded target, each with the next seed.
+
+    One at a time, since a request holds its pictures.
+    """
+    for at, case in enumerate(cases):
+        seeded = replace(sampling, seed=sampling.seed + at)
+        yield session.request(loaded, case.turns, max_new_tokens, seeded, detail="light")
 
 
 def answers(options: BenchOptions) -> dict[str, Any]:
@@ -125,7 +121,7 @@ def bench(
     `ar`.
     """
     watch = provenance.Watch()
-    questions = requests(loaded, cases, max_new_tokens)
+    questions = list(requests(loaded, cases, max_new_tokens))
     session.warm(loaded, questions[0], choices)
     library = Library(loaded.models, peers, choices)
     for name in peers:

@@ -115,7 +115,7 @@ def tune(
     """Return one row per method: the settings to use, what they reached, and what other presets
     reached.
     """
-    requests = measure.requests(loaded, cases, max_new_tokens)
+    requests = list(measure.requests(loaded, cases, max_new_tokens))
     session.warm(loaded, requests[0], [choosing.choose(loaded.pair, name) for name in names])
     rows = []
     for number, name in enumerate(names):
