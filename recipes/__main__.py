@@ -93,7 +93,7 @@ def drafter(method: str) -> Training:
 
         return KINDS[method].recipe
 
-    def run(o: Options, told: Any) -> int:
+    def run(o: Options, args: Any) -> int:
         from recipes import stages
         from recipes.drafters import KINDS
         from specvl_demo import pairs
@@ -117,7 +117,7 @@ def drafter(method: str) -> Training:
         )
         sizes = o.conversations, o.held_out
         how = o.minutes, o.fresh, o.eight_bits, o.start
-        card = stages.main(loaded, KINDS[method], told, places, *sizes, *how)
+        card = stages.main(loaded, KINDS[method], args, places, *sizes, *how)
         sys.stdout.write(json.dumps(card, indent=1) + "\n")
         return 0
 
@@ -156,8 +156,8 @@ def export(o: Options, _: None) -> int:
         )
     head = o.head or pairs.ASSETS / pair.id / "eagle3"
     name, text = o.verifier or pair.target.id, config.get("text_config", config)
-    for said in speculators.export(head, _writable(o.out), text, name, config["architectures"]):
-        sys.stderr.write(f"{said}\n")
+    for path in speculators.export(head, _writable(o.out), text, name, config["architectures"]):
+        sys.stderr.write(f"{path}\n")
     sys.stdout.write(f"{o.out}\n")
     return 0
 
@@ -174,8 +174,8 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
         )
     o.folder.mkdir(parents=True, exist_ok=True)
 
-    def tell(said: str) -> None:
-        sys.stderr.write(f"{said}\n")
+    def tell(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
 
     delta = pairs.find("photo").target.folder
     target = o.target or photo_assembly.target(delta, tell)
@@ -341,12 +341,12 @@ def run(argv: Sequence[str]) -> int:
             parser,
             [option("--" + key.replace("_", "-"), about=about, type=_reader(value), default=value)],
         )
-    told = parser.parse_args(argv[1:])
-    torch.set_num_threads(told.threads)
+    args = parser.parse_args(argv[1:])
+    torch.set_num_threads(args.threads)
     if recipe is not None:
-        recipe = replace(recipe, **{key: getattr(told, key) for key in values})
+        recipe = replace(recipe, **{key: getattr(args, key) for key in values})
     try:
-        return training.run(told, recipe)
+        return training.run(args, recipe)
     except (ValueError, FileNotFoundError) as reason:
         raise InputError(str(reason)) from None
 

@@ -67,11 +67,11 @@ def measure(
     """
     tally = Tally(length)
     for batch in batches:
-        steps, asked = right(batch, length)
+        steps, mask = right(batch, length)
         guessed = [step.tolist() for step in steps]
-        for row, mask in enumerate(asked.tolist()):
+        for row, wanted in enumerate(mask.tolist()):
             stop = 0
-            for answer, run in groupby(mask):
+            for answer, run in groupby(wanted):
                 start, stop = stop, stop + len(list(run))
                 if answer:
                     tally.add([step[row][start:stop] for step in guessed])

@@ -68,8 +68,8 @@ def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) 
     answers = []
     for row in made[:, max(map(len, rows)) :].tolist():
         ends = (i + 1 for i, token in enumerate(row) if token in target.vocabulary.eos)
-        said = row[: next(ends, len(row))]
-        answers.append(list(takewhile(lambda token: token not in target.vocabulary.banned, said)))
+        tokens = row[: next(ends, len(row))]
+        answers.append(list(takewhile(lambda token: token not in target.vocabulary.banned, tokens)))
     return answers
 
 
@@ -107,7 +107,7 @@ def written(path: Path, weights: str | None) -> int:
 
 
 def _answer_all(
-    asked: Sequence[Any],
+    questions: Sequence[Any],
     out: Path,
     weights: str | None,
     batch: int,
@@ -118,11 +118,14 @@ def _answer_all(
     """
     done = written(out, weights)
     bar = tqdm(
-        total=len(asked), initial=min(done, len(asked)), desc="the target's answers", disable=None
+        total=len(questions),
+        initial=min(done, len(questions)),
+        desc="the target's answers",
+        disable=None,
     )
     with bar, out.open("a") as file:
-        for start in range(done, len(asked), batch):
-            rows = [json.dumps(row) + "\n" for row in answer(asked[start : start + batch])]
+        for start in range(done, len(questions), batch):
+            rows = [json.dumps(row) + "\n" for row in answer(questions[start : start + batch])]
             file.writelines(rows)
             file.flush()
             bar.update(len(rows))
@@ -174,8 +177,8 @@ def regenerate(
         order = sorted(map(drawn, seeds), key=lambda c: sum(map(samples.length, c.sample.turns)))
         for at in range(0, len(order), batch):
             part = order[at : at + batch]
-            said = zip(part, _turn_by_turn(target, tokenizer, part, most), strict=True)
-            answers |= {c.seed: one for c, one in said}
+            turns = zip(part, _turn_by_turn(target, tokenizer, part, most), strict=True)
+            answers |= {c.seed: one for c, one in turns}
         return ({"seed": seed, "weights": weights, "answers": answers[seed]} for seed in seeds)
 
     _answer_all(range(seed * 10**9, seed * 10**9 + n), out, weights, AHEAD * batch, answer)
@@ -184,15 +187,15 @@ def regenerate(
 def _turn_by_turn(
     target: VLMTarget, tokenizer: PreTrainedTokenizerBase, some: Sequence[Conversation], most: int
 ) -> list[list[str]]:
-    said: list[list[str]] = [[] for _ in some]
+    answered: list[list[str]] = [[] for _ in some]
     ids = [[pocket.BOS] for _ in some]
     for number in range(max(len(c.sample.turns) for c in some)):
         now = [k for k, c in enumerate(some) if number < len(c.sample.turns)]
         for k in now:
             question = text_of(some[k].sample.turns[number].question)
             shown = [] if number else pocket.picture_ids(tokenizer, len(some[k].pictures))
-            asked = tokenizer.encode(" " + question, add_special_tokens=False)
-            ids[k] += [pocket.USER, *shown, *asked, pocket.ASSISTANT]
+            question_ids = tokenizer.encode(" " + question, add_special_tokens=False)
+            ids[k] += [pocket.USER, *shown, *question_ids, pocket.ASSISTANT]
         prompts = [
             {
                 "input_ids": torch.tensor([ids[k]]),
@@ -205,13 +208,13 @@ def _turn_by_turn(
                 *(token for token in answer if token not in target.vocabulary.eos),
                 pocket.EOS,
             ]
-            said[k].append(tokenizer.decode(answer, skip_special_tokens=True))
-    return said
+            answered[k].append(tokenizer.decode(answer, skip_special_tokens=True))
+    return answered
 
 
-def drawn_examples(tokenizer: PreTrainedTokenizerBase, said: Path, most: int) -> Iterator[Example]:
+def drawn_examples(tokenizer: PreTrainedTokenizerBase, file: Path, most: int) -> Iterator[Example]:
     """Yield the conversations that `regenerate` wrote."""
-    for row in [json.loads(line) for line in said.read_text().splitlines()][:most]:
+    for row in [json.loads(line) for line in file.read_text().splitlines()][:most]:
         conversation = drawn(row["seed"])
         sample = conversation.sample
         turns = [replace(t, answer=[a]) for t, a in zip(sample.turns, row["answers"], strict=False)]
@@ -256,14 +259,14 @@ def ask_all(
 
 
 def asked_examples(
-    prompter: PromptBuilder, said: Path, folder: Path, most: int, shortest: int = 0
+    prompter: PromptBuilder, file: Path, folder: Path, most: int, shortest: int = 0
 ) -> Iterator[Example]:
     """Yield the conversations that `ask_all` wrote.
 
     Answers of fewer than `shortest` tokens teach no drafting and are left out (arXiv 2509.23928,
     §3.2 keeps those of more than five words).
     """
-    lines = [json.loads(line) for line in said.read_text().splitlines()]
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in [line for line in lines if len(line["answer_ids"]) >= shortest][:most]:
         yield example(_prompt(prompter, line, folder, len(line["answer_ids"])), line["answer_ids"])
 

@@ -248,8 +248,8 @@ class Pointers(nn.Module):
         """
         out = torch.ones(patches.shape[:2], dtype=torch.bool, device=visual.device)
         for g, group in enumerate(GROUP_NAMES):
-            said = self.scores(group, visual, embeddings, 1.0).argmax(-1)
-            out &= (said == patches[..., g]) | (patches[..., g] < 0)
+            chosen = self.scores(group, visual, embeddings, 1.0).argmax(-1)
+            out &= (chosen == patches[..., g]) | (patches[..., g] < 0)
         return out
 
     def point(

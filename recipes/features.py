@@ -131,8 +131,8 @@ def build(
     """
     folder.mkdir(parents=True, exist_ok=True)
     usual = {"select": "token", "state": "input"}.items()
-    told = dict(asdict(needs).items() - usual)
-    manifest = {"needs": told, "width": model.get_input_embeddings().weight.shape[1], **about}
+    unusual = dict(asdict(needs).items() - usual)
+    manifest = {"needs": unusual, "width": model.get_input_embeddings().weight.shape[1], **about}
     path = folder / "manifest.json"
     if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(manifest)):
         raise ValueError(

@@ -136,9 +136,9 @@ class Learner:
             rows = torch.cat([cells, self.tower.words(top).to(cells.dtype)], 1)
             with torch.no_grad():
                 before = torch.func.functional_call(self.tower.upper, self.published, (fine,))
-                told = self.tower.classify(before.float()).float().log_softmax(-1)
+                before_log = self.tower.classify(before.float()).float().log_softmax(-1)
         now = self.tower.classify(top.float()).log_softmax(-1)
-        return rows, F.kl_div(now, told, reduction="batchmean", log_target=True)
+        return rows, F.kl_div(now, before_log, reduction="batchmean", log_target=True)
 
     def embed(self, ids: Tensor, rows: Tensor | None) -> Tensor:
         """Return token embeddings [N, D], with the visual rows at image tokens."""
@@ -204,11 +204,11 @@ class Learner:
         packed = pack([r for r in rows if not r.pictures], self.dtype, self.device)
         self.decoder.adapted = False
         with torch.no_grad():
-            told = self.decoder(self.embed(packed.ids, None), packed)[packed.sources]
-            told = self.decoder.logits(told).log_softmax(-1)
+            logits = self.decoder(self.embed(packed.ids, None), packed)[packed.sources]
+            logits = self.decoder.logits(logits).log_softmax(-1)
         self.decoder.adapted = True
         now = self.decoder.logits(hidden).log_softmax(-1)
-        apart = F.kl_div(now, told, reduction="none", log_target=True).sum(-1)
+        apart = F.kl_div(now, logits, reduction="none", log_target=True).sum(-1)
         return apart + SAID * F.nll_loss(now, packed.targets, reduction="none")
 
 
@@ -230,8 +230,8 @@ class Words(nn.Module):
             w: tokenizer(" " + w, add_special_tokens=False).input_ids[0]
             for w in set().union(*texts)
         }
-        self.said = [{first[w] for w in words} for words in texts]
-        counts = Counter(t for tokens in self.said for t in tokens)
+        self.words_of = [{first[w] for w in words} for words in texts]
+        counts = Counter(t for tokens in self.words_of for t in tokens)
         # Words of most captions carry no information.
         common = [
             t for t, n in sorted(counts.items()) if learner.recipe.common <= n <= 0.6 * len(photos)
@@ -249,14 +249,14 @@ class Words(nn.Module):
         """Return the photographs of a step."""
         recipe = self.learner.recipe
         rng = random.Random(f"{recipe.seed}/warm/{step}")
-        chosen = rng.sample(range(len(self.said)), min(recipe.warm_batch, len(self.said)))
+        chosen = rng.sample(range(len(self.words_of)), min(recipe.warm_batch, len(self.words_of)))
         return [("train", i, rng.choice(VIEWS["train"])) for i in chosen]
 
     def loss(self, places: list[Place]) -> tuple[Tensor, dict[str, float]]:
         """Return binary cross-entropy over the words; cells are kept near a word's length."""
         there = torch.zeros(len(places), len(self.column), device=self.learner.device)
         for row, (_, i, _) in enumerate(places):
-            there[row, [self.column[t] for t in self.said[i] if t in self.column]] = 1
+            there[row, [self.column[t] for t in self.words_of[i] if t in self.column]] = 1
         visual, moved = self.learner.look(places)
         cells = visual[:, : self.learner.tower.config.grid**2].float() / self.length
         likely = (cells @ self.table.T) * self.scale * 2

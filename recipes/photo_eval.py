@@ -45,7 +45,7 @@ NAME = "What is this?"
 LONG = ("Describe the picture in detail.", "Write a short story about this picture.")
 
 
-def ask(loaded: Loaded, asked: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
+def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
     """Return greedy answers to questions about pictures, each seen in a view: (path, view,
     question).
     """
@@ -57,7 +57,7 @@ def ask(loaded: Loaded, asked: Iterable[tuple[Path, int, str]], most: int) -> li
         inputs = loaded.prompter.prompt([Turn(question, (image,))], room=most).inputs
         return {**inputs, "pixel_values": view(image, number, path.name, size)[None]}
 
-    return greedy_texts(loaded, (prompt(*one) for one in asked), most)
+    return greedy_texts(loaded, (prompt(*one) for one in questions), most)
 
 
 @torch.inference_mode()
@@ -70,15 +70,15 @@ def chat_loss(
     """Return the mean loss per token of given answers to plain prompts, in nats."""
     total = n = 0.0
     for question, answer in chats:
-        asked, said = (
+        question, answer = (
             tokenizer(t, add_special_tokens=False).input_ids
             for t in (ASK + question + ANSWER, answer)
         )
-        ids = torch.tensor([asked + said], device=head.weight.device)
+        ids = torch.tensor([question + answer], device=head.weight.device)
         hidden = language(input_ids=ids).last_hidden_state
-        logits = head(hidden[0, len(asked) - 1 : -1]).float()
-        total += F.cross_entropy(logits, ids[0, len(asked) :], reduction="sum").item()
-        n += len(said)
+        logits = head(hidden[0, len(question) - 1 : -1]).float()
+        total += F.cross_entropy(logits, ids[0, len(question) :], reduction="sum").item()
+        n += len(answer)
     return total / n
 
 
@@ -91,17 +91,17 @@ def named(thing: Thing, answer: str) -> bool:
 
 def captions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
     """Return CIDEr and BLEU-4, and CIDEr of answers that belong to another photograph."""
-    told = ask(loaded, [(p.path, 0, CAPTION) for p in photos], 30)
+    texts = ask(loaded, [(p.path, 0, CAPTION) for p in photos], 30)
     references = [p.captions for p in photos]
     return {
         "photographs": len(photos),
-        "cider": photo_scores.cider(told, references),
-        "bleu_4": photo_scores.bleu_4(told, references),
-        "cider_swapped": photo_scores.cider([*told[1:], *told[:1]], references),
-        "distinct": len(set(told)),
+        "cider": photo_scores.cider(texts, references),
+        "bleu_4": photo_scores.bleu_4(texts, references),
+        "cider_swapped": photo_scores.cider([*texts[1:], *texts[:1]], references),
+        "distinct": len(set(texts)),
         "examples": [
             {"photograph": p.path.name, "told": t, "person": p.captions[0]}
-            for p, t in zip(photos, told, strict=True)
+            for p, t in zip(photos, texts, strict=True)
         ],
     }
 
@@ -112,18 +112,18 @@ def questions(loaded: Loaded, photos: Sequence[Photo], seed: int = 9) -> dict[st
     """
     index = photo_questions.WordIndex([p.captions for p in photos])
     rng = random.Random(seed)
-    asked = [
+    questions = [
         (photo, q) for photo in photos for q in photo_questions.ask(photo.captions, rng, 1, index)
     ]
-    told = ask(loaded, [(photo.path, 0, q.question) for photo, q in asked], 8)
+    texts = ask(loaded, [(photo.path, 0, q.question) for photo, q in questions], 8)
     kinds: dict[str, list[bool]] = defaultdict(list)
     truths: dict[str, Counter[str]] = defaultdict(Counter)
-    for (_, q), t in zip(asked, told, strict=True):
+    for (_, q), t in zip(questions, texts, strict=True):
         kinds[q.kind].append(t.lower().strip(" .") == q.answer.lower().strip(" ."))
         truths[q.kind][q.answer] += 1
     return {
-        "n": len(asked),
-        "exact": sum(map(sum, kinds.values())) / max(1, len(asked)),
+        "n": len(questions),
+        "exact": sum(map(sum, kinds.values())) / max(1, len(questions)),
         "kinds": {
             k: {
                 "n": len(v),
@@ -134,7 +134,7 @@ def questions(loaded: Loaded, photos: Sequence[Photo], seed: int = 9) -> dict[st
         },
         "examples": [
             {"photograph": photo.path.name, "question": q.question, "told": t, "truth": q.answer}
-            for (photo, q), t in zip(asked, told, strict=True)
+            for (photo, q), t in zip(questions, texts, strict=True)
         ],
     }
 
@@ -148,12 +148,12 @@ def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any
         ("held_out_crops", [t for t in all_things if t.index not in held], TEST_CROP),
     ):
         chosen = random.Random(4).sample(group, min(n, len(group)))
-        told = ask(loaded, [(t.path, number, NAME) for t in chosen], 14)
-        right = [named(t, a) for t, a in zip(chosen, told, strict=True)]
+        texts = ask(loaded, [(t.path, number, NAME) for t in chosen], 14)
+        right = [named(t, a) for t, a in zip(chosen, texts, strict=True)]
         out[key] = {"n": len(chosen), "named": sum(right) / max(1, len(chosen))}
         out[key]["wrong"] = [
             {"thing": t.name, "told": a}
-            for t, a, r in zip(chosen, told, right, strict=True)
+            for t, a, r in zip(chosen, texts, right, strict=True)
             if not r
         ]
     return out
@@ -163,14 +163,14 @@ def long_answers(loaded: Loaded, photos: Sequence[Photo], most: int = 120) -> di
     """Return mean length and distinct-3 of descriptions and stories."""
     out: dict[str, Any] = {}
     for question in LONG:
-        told = ask(loaded, [(p.path, 0, question) for p in photos], most)
-        lengths = [len(loaded.prompter.ids(t)) for t in told]
+        texts = ask(loaded, [(p.path, 0, question) for p in photos], most)
+        lengths = [len(loaded.prompter.ids(t)) for t in texts]
         out[question] = {
-            "n": len(told),
+            "n": len(texts),
             "tokens": sum(lengths) / len(lengths),
-            "distinct": sum(map(photo_scores.distinct, told)) / len(told),
-            "least_distinct": min(map(photo_scores.distinct, told)),
-            "examples": told[:10],
+            "distinct": sum(map(photo_scores.distinct, texts)) / len(texts),
+            "least_distinct": min(map(photo_scores.distinct, texts)),
+            "examples": texts[:10],
         }
     return out
 
@@ -183,15 +183,15 @@ def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """
     model: Any = loaded.models.target.vlm.model
     tokenizer = AutoTokenizer.from_pretrained(base)
-    told = photo_writer.plain_answers(
+    texts = photo_writer.plain_answers(
         base, folder, photo_writer.plain_prompts()[: min(n, TEST_PROMPTS)], tokenizer
     )
     untrained = (
         AutoModelForCausalLM.from_pretrained(base, dtype=model.dtype).eval().to(model.device)
     )
-    before = chat_loss(untrained.model, untrained.lm_head, tokenizer, told)
-    after = chat_loss(model.get_decoder(), model.lm_head, tokenizer, told)
-    return {"n": len(told), "base": before, "trained": after, "rise": after / before - 1}
+    before = chat_loss(untrained.model, untrained.lm_head, tokenizer, texts)
+    after = chat_loss(model.get_decoder(), model.lm_head, tokenizer, texts)
+    return {"n": len(texts), "base": before, "trained": after, "rise": after / before - 1}
 
 
 def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
@@ -211,19 +211,19 @@ def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict
 
 
 def lines(report: dict[str, Any]) -> list[str]:
-    told, asked, chat = report["captions"], report["questions"], report["plain"]
+    texts, questions, chat = report["captions"], report["questions"], report["plain"]
     out = [
         (
-            f"captions     CIDEr {told['cider']:.3f}, BLEU-4 {told['bleu_4']:.3f},"
-            f" {told['distinct']} different, {told['photographs']} photographs; CIDEr with"
-            f" another's {told['cider_swapped']:.3f}"
+            f"captions     CIDEr {texts['cider']:.3f}, BLEU-4 {texts['bleu_4']:.3f},"
+            f" {texts['distinct']} different, {texts['photographs']} photographs; CIDEr with"
+            f" another's {texts['cider_swapped']:.3f}"
         ),
-        f"questions    {100 * asked['exact']:.1f} % of {asked['n']} exact",
+        f"questions    {100 * questions['exact']:.1f} % of {questions['n']} exact",
     ]
     out += [
         f"  {kind:10} {100 * k['exact']:5.1f} % of {k['n']:4}, commonest answer"
         f" {100 * k['majority']:.1f} %"
-        for kind, k in asked["kinds"].items()
+        for kind, k in questions["kinds"].items()
     ]
     out += [
         f"things       {100 * k['named']:.1f} % of {k['n']} named, {name.replace('_', ' ')}"

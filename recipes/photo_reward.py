@@ -41,8 +41,8 @@ class Rewarder:
         self.learner, self.tasks = learner, tasks
         self.tokenizer = tasks.tokenizer
         self.short = short[short != learner.image]
-        self.told = [[caption + END for caption in p.captions] for p in tasks.photos]
-        self.cider = Cider(self.told)
+        self.references = [[caption + END for caption in p.captions] for p in tasks.photos]
+        self.cider = Cider(self.references)
         self.language = language
         self.model = (
             copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
@@ -50,8 +50,8 @@ class Rewarder:
 
     def rows(self, step: int, n: int) -> list[Row]:
         rows = self.tasks.rows(step, n)
-        asked = [row for row in rows if row.sampled]
-        for row, captions in zip(asked, self.sample(asked, f"{step}"), strict=True):
+        sampled = [row for row in rows if row.sampled]
+        for row, captions in zip(sampled, self.sample(sampled, f"{step}"), strict=True):
             self._weigh(row, captions)
         return rows
 
@@ -77,31 +77,32 @@ class Rewarder:
         cache.batch_repeat_interleave(SAMPLES)
         hidden = hidden[:, -1].repeat_interleave(SAMPLES, 0)
         dice = torch.Generator(x.device).manual_seed(random.Random(seed).getrandbits(63))
-        table, said = self.learner.decoder.embedding[self.short], []
+        table, tokens = self.learner.decoder.embedding[self.short], []
         for _ in range(MOST):
             likely = F.linear(hidden, table).float().softmax(-1)
-            said.append(self.short[torch.multinomial(likely, 1, generator=dice)[:, 0]])
-            if torch.stack(said).eq(eos).any(0).all():
+            tokens.append(self.short[torch.multinomial(likely, 1, generator=dice)[:, 0]])
+            if torch.stack(tokens).eq(eos).any(0).all():
                 break
             out = self.model.model(
-                input_ids=said[-1][:, None], past_key_values=cache, use_cache=True
+                input_ids=tokens[-1][:, None], past_key_values=cache, use_cache=True
             )
             hidden = out.last_hidden_state[:, -1]
-        found = torch.stack(said, 1).tolist()
+        found = torch.stack(tokens, 1).tolist()
         found = [one[: one.index(eos) + 1] if eos in one else one for one in found]
         return [found[k : k + SAMPLES] for k in range(0, len(found), SAMPLES)]
 
     def _weigh(self, row: Row, captions: Sequence[list[int]]) -> None:
         """Add captions below a row's first question, each with its weight."""
-        told, eos = self.told[row.pictures[0][1]], self.tokenizer.eos_token_id
+        references, eos = self.references[row.pictures[0][1]], self.tokenizer.eos_token_id
         texts = [
-            self.tokenizer.decode(said, skip_special_tokens=True) + (END if said[-1] == eos else "")
-            for said in captions
+            self.tokenizer.decode(tokens, skip_special_tokens=True)
+            + (END if tokens[-1] == eos else "")
+            for tokens in captions
         ]
-        scores = torch.tensor(self.cider.scores(texts, told))
+        scores = torch.tensor(self.cider.scores(texts, references))
         better = (scores - scores.mean()) * SAMPLES / (SAMPLES - 1)
         row.root.children[0].children = [
-            Node(said, taught=True, kind="sampled", weight=SCALE * weight)
-            for said, weight in zip(captions, better.tolist(), strict=True)
+            Node(tokens, taught=True, kind="sampled", weight=SCALE * weight)
+            for tokens, weight in zip(captions, better.tolist(), strict=True)
         ]
         row.reward = scores.mean().item()

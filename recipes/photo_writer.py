@@ -108,8 +108,10 @@ def _opening(kind: str, first: str, rng: random.Random) -> str:
 def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
     """Return the order for one story, or for what may happen next; captions are clean sentences."""
     kind = rng.choices(("story", "next"), (0.75, 0.25))[0]
-    told = least_alike(captions, {"story": 2, "next": 1}[kind])
-    opening = " ".join([_opening(kind, told[0], rng), *told[1:]]) + rng.choice(GO_ON[kind])
+    captions_used = least_alike(captions, {"story": 2, "next": 1}[kind])
+    opening = " ".join([_opening(kind, captions_used[0], rng), *captions_used[1:]]) + rng.choice(
+        GO_ON[kind]
+    )
     question = rng.choice({"story": STORY, "next": NEXT}[kind])
     prompt = ASK + ORDERS[kind].format(told=" ".join(captions)) + ANSWER
     return Job(key, kind, question, prompt, opening)
@@ -156,11 +158,13 @@ def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> li
         shown = [photos[order[i % len(order)]]]
         if kind == "two" and len(photos) > 1:
             shown.append(photos[order[(i + 1) % len(order)]])
-        asked = photo_questions.ask(shown[0].captions, rng, 1, index) if kind == "question" else []
+        questions = (
+            photo_questions.ask(shown[0].captions, rng, 1, index) if kind == "question" else []
+        )
         if kind == "plain":
             shown, prompt = [], rng.choice(plain)
         else:
-            prompt = asked[0].question if asked else rng.choice(ways.get(kind, SHORT))
+            prompt = questions[0].question if questions else rng.choice(ways.get(kind, SHORT))
         made.append(
             {"prompt": prompt, "images": [str(one.path.relative_to(folder)) for one in shown]}
         )
@@ -195,9 +199,9 @@ class NoTripleTwice(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         for row, begin, logits in zip(input_ids.tolist(), self.begins, scores, strict=True):
-            said = row[begin:]
-            triples = zip(said, said[1:], said[2:], strict=False)
-            logits[[c for a, b, c in triples if [a, b] == said[-2:]]] = -torch.inf
+            tokens = row[begin:]
+            triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
+            logits[[c for a, b, c in triples if [a, b] == tokens[-2:]]] = -torch.inf
         return scores
 
 
@@ -214,12 +218,12 @@ def write(
     If `distinct`, no token triple occurs twice in an answer. Yields each job with opening and
     continuation as one text.
     """
-    asked, rows = (
+    prompts, rows = (
         [torch.tensor(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
         for texts in ([j.prompt for j in jobs], [j.prompt + j.opening for j in jobs])
     )
     width, eos = max(map(len, rows)), tokenizer.eos_token_id
-    begins = [width - len(row) + len(prompt) for row, prompt in zip(rows, asked, strict=True)]
+    begins = [width - len(row) + len(prompt) for row, prompt in zip(rows, prompts, strict=True)]
     padded = partial(pad_sequence, batch_first=True, padding_side="left")
     made = model.generate(
         input_ids=padded(rows, padding_value=eos),
@@ -256,10 +260,10 @@ def write_answers(
             for job, text in write(
                 model, tokenizer, left[k : k + BATCH], 90 if plain else 70, not plain
             ):
-                told = text if plain else finished(text)
-                fit = plain or keep(told, len(tokenizer(told).input_ids), 50, 125)
-                kind, told = (job.kind, told) if fit else ("rejected", "")
-                row = {"key": job.key, "kind": kind, "question": job.question, "answer": told}
+                text_kept = text if plain else finished(text)
+                fit = plain or keep(text_kept, len(tokenizer(text_kept).input_ids), 50, 125)
+                kind, text_kept = (job.kind, text_kept) if fit else ("rejected", "")
+                row = {"key": job.key, "kind": kind, "question": job.question, "answer": text_kept}
                 file.write(json.dumps(row) + "\n")
 
 

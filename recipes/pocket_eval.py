@@ -105,10 +105,10 @@ def score_describe(answer: str, scene: world.Scene, tally: Tally, prefix: str = 
     for *thing, place in found:
         tally.add(prefix + "place", place in truth)
         if place in truth:
-            for name, said, is_ in zip(
+            for name, given, is_ in zip(
                 ("size", "colour", "shape"), thing, truth[place], strict=True
             ):
-                tally.add(prefix + name, said == is_)
+                tally.add(prefix + name, given == is_)
 
 
 def score(turn: Turn, answer: str, tally: Tally) -> None:
@@ -126,18 +126,18 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
     elif turn.kind == "count":
         tally.add("count", NUMBER.findall(text)[-1:] == [NUMBERS[turn.truth]])
     elif turn.kind == "chart":
-        said = BAR.findall(text)
+        given = BAR.findall(text)
         truth = [(c, NUMBERS[v]) for c, v in turn.truth]
-        tally.add("chart", sum(bar in said for bar in truth), max(len(truth), len(said)))
+        tally.add("chart", sum(bar in given for bar in truth), max(len(truth), len(given)))
     elif turn.kind in ("compare", "clip"):
         tally.add(
             turn.kind, facts(_verdict(answer, turn)) == facts(_verdict(text_of(turn.answer), turn))
         )
 
 
-def _answers(loaded: Loaded, asked: list[tuple[str, list[Image.Image]]]) -> list[str]:
+def _answers(loaded: Loaded, questions: list[tuple[str, list[Image.Image]]]) -> list[str]:
     """Return greedy answers to questions with their pictures, in order."""
-    turns = (prompts.Turn(question, tuple(shown)) for question, shown in asked)
+    turns = (prompts.Turn(question, tuple(shown)) for question, shown in questions)
     return greedy_texts(
         loaded, (loaded.prompter.prompt([turn], room=MOST).inputs for turn in turns), MOST
     )
@@ -153,13 +153,15 @@ def evaluate(
     tally, shown = Tally(), []
     for kind in KINDS_OF_TURN:
         drawn = [held_out(kind, i) for i in range(n_scenes if kind == "describe" else n_questions)]
-        asked = [(text_of(s.turns[0].question), pics) for s, pics in drawn]
-        for i, ((sample, _), answer) in enumerate(zip(drawn, _answers(loaded, asked), strict=True)):
+        questions = [(text_of(s.turns[0].question), pics) for s, pics in drawn]
+        for i, ((sample, _), answer) in enumerate(
+            zip(drawn, _answers(loaded, questions), strict=True)
+        ):
             turn = sample.turns[0]
             score(turn, answer, tally)
             if i < examples:
-                told = {"question": asked[i][0], "answer": answer, "truth": text_of(turn.answer)}
-                shown.append({"kind": kind, **told})
+                row = {"question": questions[i][0], "answer": answer, "truth": text_of(turn.answer)}
+                shown.append({"kind": kind, **row})
     other = []
     for i in range(n_questions):
         rng = random.Random(HELD_OUT + 10**9 + i)

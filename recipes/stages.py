@@ -141,8 +141,8 @@ def stores(
         folder = next(ready, places.work / f"{name}-{kind}")
         features.of_weights(folder, weights)
         folders.append(folder)
-    said = answered(loaded, places, n, n_held_out, weights)
-    for folder, file, most in zip(folders, said, (n, n_held_out), strict=True):
+    files = answered(loaded, places, n, n_held_out, weights)
+    for folder, file, most in zip(folders, files, (n, n_held_out), strict=True):
         if not (folder / "complete").exists():
             about = {
                 "target": loaded.pair.target.id,
@@ -193,10 +193,10 @@ def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list
     return lines[n_held_out:][:n], lines[:n_held_out]
 
 
-def _examples(loaded: Loaded, places: Places, said: Path, most: int) -> Iterator[Example]:
+def _examples(loaded: Loaded, places: Places, file: Path, most: int) -> Iterator[Example]:
     if places.pictures is None:
-        return answers.drawn_examples(_tokenizer(loaded), said, most)
-    return answers.asked_examples(loaded.prompter, said, places.pictures, most, SHORTEST)
+        return answers.drawn_examples(_tokenizer(loaded), file, most)
+    return answers.asked_examples(loaded.prompter, file, places.pictures, most, SHORTEST)
 
 
 def _tokenizer(loaded: Loaded) -> PreTrainedTokenizerFast:

@@ -127,10 +127,10 @@ class Target:
         batch = batch.to(table.device)
         visual, early, middle, last = self.forward(batch)
         target = batch.labels[:, 1:]
-        asked = target != -100
-        seen = batch.visual[:, 1:][asked]
-        logits = self.model.lm_head(last[:, :-1][asked])
-        ce = F.cross_entropy(logits, target[asked], reduction="none")
+        scored = target != -100
+        seen = batch.visual[:, 1:][scored]
+        logits = self.model.lm_head(last[:, :-1][scored])
+        ce = F.cross_entropy(logits, target[scored], reduction="none")
         weight = 1 + (r.visual_weight - 1) * seen.float()
         crowded = see(self.model, batch.crowded)
         align, named = self.pointers.align(
@@ -145,7 +145,7 @@ class Target:
             + r.align_weight * align
             + r.point_weight * (point + change + which)
         )
-        right = (logits.argmax(-1) == target[asked])[seen].float().mean().item()
+        right = (logits.argmax(-1) == target[scored])[seen].float().mean().item()
         return total, {"nll": ce.mean().item(), "visual": right, "tower": named["kind"]} | {
             "@" + k: v for k, v in (read | changed | numbered).items()
         }

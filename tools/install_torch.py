@@ -65,15 +65,15 @@ def main() -> int:
     parser.add_argument("--index", default="", help="the one index to take torch from")
     parser.add_argument("--accelerator", choices=("auto", "cpu", "cuda"), default="auto")
     options = parser.parse_args()
-    said = ""
+    output = ""
     for what, arguments in ways(options.version, options.index, options.accelerator):
         print(f"Installing {what}", flush=True)
-        said = install(arguments)
-        if not said:
+        output = install(arguments)
+        if not output:
             return 0
         print(f"Not possible: {what}.", flush=True)
     advice = "Check the network, or name an index that has it: make demo TORCH_INDEX=https://..."
-    print(f"{said}\n\ntorch {options.version} could not be installed. {advice}", file=sys.stderr)
+    print(f"{output}\n\ntorch {options.version} could not be installed. {advice}", file=sys.stderr)
     return 1
 
 

@@ -80,14 +80,14 @@ def main() -> int:
             private=options.private,
             exist_ok=True,
         )
-        told = api.upload_folder(
+        commit = api.upload_folder(
             repo_id=options.space,
             repo_type="space",
             folder_path=folder,
             delete_patterns="*",  # files that only an earlier version had
             commit_message="Publish",
         )
-    print(told.commit_url)
+    print(commit.commit_url)
     return 0
 
 

@@ -129,14 +129,14 @@ class Batch:
 
     inputs: tuple[Tensor, ...]
     truth: Tensor
-    asked: Tensor
+    scored: Tensor
     token: Tensor
     middle: Tensor | None = None
 
     @cached_property
     def first(self) -> int:
         """The first column with a row in `asked`."""
-        return int(self.asked.any(0).int().argmax())
+        return int(self.scored.any(0).int().argmax())
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Learner(ABC):
         n, s = max(len(r.ids) for r in rows) - 1, self.shift
         embeds = self.stacked([self.embeds(r)[s:][: len(r.ids) - 1] for r in rows], n)
         truth = self.stacked([r.features[s:][: len(r.ids) - 1] for r in rows], n)
-        asked = self.stacked([r.answer[s + 1 :] for r in rows], n)
+        scored = self.stacked([r.answer[s + 1 :] for r in rows], n)
         token = self.stacked([r.ids[s + 1 :].long() for r in rows], n)
         inputs: tuple[Tensor, ...] = (embeds,)
         if self.reads is not None:
@@ -232,7 +232,7 @@ class Learner(ABC):
                 blur = torch.rand(read.shape, generator=noise).to(self.device) - 0.5
                 read = read + blur * (self.recipe.noise * self.sizes.features)
             inputs = (embeds, read)
-        return Batch(inputs, truth, asked, token)
+        return Batch(inputs, truth, scored, token)
 
     def stacked(self, some: Sequence[Tensor], n: int) -> Tensor:
         """Stack tensors [m, ...] -> [B, n, ...] on the device, zero-padded."""
@@ -246,14 +246,14 @@ class Learner(ABC):
         forward: The module, or its distributed wrapper.
         """
         r = self.recipe
-        said = forward(*batch.inputs, passes, batch.first)
-        truth = batch.truth[batch.asked]
+        outputs = forward(*batch.inputs, passes, batch.first)
+        truth = batch.truth[batch.scored]
         with torch.no_grad():
             p = self.wanted(truth)
-        number = torch.zeros(batch.asked.shape, dtype=torch.int64, device=self.device)
-        number[batch.asked] = torch.arange(len(truth), device=self.device)
-        alive, total, seen = batch.asked, truth.new_zeros(()), {}
-        for step, (out, early) in enumerate(said):
+        number = torch.zeros(batch.scored.shape, dtype=torch.int64, device=self.device)
+        number[batch.scored] = torch.arange(len(truth), device=self.device)
+        alive, total, seen = batch.scored, truth.new_zeros(()), {}
+        for step, (out, early) in enumerate(outputs):
             first = batch.first if step else 0
             live = alive[:, first:]
             if not bool(live.any()):
@@ -272,14 +272,14 @@ class Learner(ABC):
                 total = total - r.top * (best.values * q.gather(-1, best.indices)).sum(-1).mean()
             if early is not None and not step:
                 middle = self.early_loss(early[live].float(), batch, live)
-                total = total + middle * len(said)
+                total = total + middle * len(outputs)
                 seen["middle"] = middle.item()
             target = p[rows].argmax(-1)
             seen[f"agree{step + 1}"] = (q.argmax(-1) == target).float().mean().item()
             if not step:
                 seen |= {"reg": reg.item(), "kl": kl.item()}
-            alive = self._survivors(alive, live, q, target, first) & batch.asked
-        return total / len(said), {"loss": total.item() / len(said), **seen}
+            alive = self._survivors(alive, live, q, target, first) & batch.scored
+        return total / len(outputs), {"loss": total.item() / len(outputs), **seen}
 
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
         """Return the loss of a first block's output on the rows in `asked`, for kinds that have
@@ -340,7 +340,7 @@ class Learner(ABC):
             guessed = self.token_of(self.guess(out[:, batch.first - first :]).argmax(-1))
             hit = guessed == batch.token[:, batch.first :]
             steps.append(F.pad(hit, (batch.first, 0)))
-        return steps, batch.asked
+        return steps, batch.scored
 
     def _survivors(
         self, alive: Tensor, live: Tensor, q: Tensor, target: Tensor, first: int

@@ -136,9 +136,9 @@ class DflashLearner(Learner):
         r: Any = self.recipe
         if noise is None:
             return batch
-        chance = torch.rand(batch.asked.shape, generator=noise).to(self.device)
-        many = min(r.anchors, batch.asked.shape[1])
-        anchors = torch.where(batch.asked, chance, -1.0).topk(many, dim=1).indices
+        chance = torch.rand(batch.scored.shape, generator=noise).to(self.device)
+        many = min(r.anchors, batch.scored.shape[1])
+        anchors = torch.where(batch.scored, chance, -1.0).topk(many, dim=1).indices
         return replace(batch, inputs=(*batch.inputs, anchors))
 
     def loss(
@@ -146,19 +146,19 @@ class DflashLearner(Learner):
     ) -> tuple[Tensor, dict[str, float]]:
         """Return the fading mean of KL(target‖draft) over all drafted tokens of the blocks."""
         r: Any = self.recipe
-        anchors, (size, n) = batch.inputs[-1], batch.asked.shape
-        said = forward(*batch.inputs)
+        anchors, (size, n) = batch.inputs[-1], batch.scored.shape
+        outputs = forward(*batch.inputs)
         # Row anchor + k has token anchor + k + 1; a block is useful only up to the end of its
         # answer.
         steps = torch.arange(r.block - 1, device=self.device)
         rows = anchors[..., None] + steps
-        asked = F.pad(batch.asked, (0, r.block))
+        scored = F.pad(batch.scored, (0, r.block))
         every = torch.arange(size, device=self.device)[:, None, None]
-        live = asked[every, rows].cumprod(-1).bool()
+        live = scored[every, rows].cumprod(-1).bool()
         rows = rows.clamp_max(n - 1)
         with torch.no_grad():
             p = self.wanted(batch.truth[every, rows][live])
-        q = self.guess(said[live]).float().log_softmax(-1)
+        q = self.guess(outputs[live]).float().log_softmax(-1)
         weight = torch.exp(-steps / r.fade).expand_as(rows)[live]
         kl = F.kl_div(q, p, reduction="none").sum(-1)
         loss = (weight * kl).sum() / weight.sum()
@@ -169,17 +169,17 @@ class DflashLearner(Learner):
 
     @torch.no_grad()
     def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
-        n = batch.asked.shape[1]
-        steps = torch.zeros(length, *batch.asked.shape, dtype=torch.bool)
+        n = batch.scored.shape[1]
+        steps = torch.zeros(length, *batch.scored.shape, dtype=torch.bool)
         for start in range(max(0, batch.first), n, CHUNK):
             anchors = torch.arange(start, min(n, start + CHUNK), device=self.device)
-            said = self.module(*batch.inputs, anchors.expand(len(batch.asked), -1))
-            guessed = self.token_of(self.guess(said).argmax(-1)).cpu()
+            outputs = self.module(*batch.inputs, anchors.expand(len(batch.scored), -1))
+            guessed = self.token_of(self.guess(outputs).argmax(-1)).cpu()
             for k, step in enumerate(steps[: self.module.block - 1]):
                 # Depth k of the block at row r - k guesses the token that follows row r.
                 rows = (anchors + k)[anchors + k < n].cpu()
                 step[:, rows] = guessed[:, : len(rows), k] == batch.token.cpu()[:, rows]
-        return [*steps], batch.asked
+        return [*steps], batch.scored
 
     def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return it as in z-lab's files; layers are numbered by their outputs."""

@@ -121,9 +121,9 @@ class DreamHead(Drafter):
                 blocked = drafted_mask(rows.shape[1], step, device)
                 mask = torch.cat((mask, blocked.expand(mask.shape[0], 1, -1, -1)), -1)
             x = cross(rows, keys, values, mask)
-            said = self.norm(last.close(x, attention.attend(last.normed(x))))
-            steps.append((said, early))
-            more = cross.cross_attn.keys_values(said[:, first:] if step == 1 else said)
+            output = self.norm(last.close(x, attention.attend(last.normed(x))))
+            steps.append((output, early))
+            more = cross.cross_attn.keys_values(output[:, first:] if step == 1 else output)
             keys, values = torch.cat((keys, more[0]), 2), torch.cat((values, more[1]), 2)
         return steps
 
@@ -194,7 +194,7 @@ class DreamLearner(Learner):
             return self.stacked(found, n)
 
         embeds, truth = queried([self.embeds(r) for r in rows]), queried([r.features for r in rows])
-        asked, token = (
+        scored, token = (
             queried([r.answer[1:] for r in rows]),
             queried([r.ids[1:].long() for r in rows]),
         )
@@ -207,7 +207,7 @@ class DreamLearner(Learner):
             self.stacked([r.features for r in rows], size),
             n_prompt,
         )
-        return Batch(inputs, truth, asked, token, queried([r.middle for r in rows]))
+        return Batch(inputs, truth, scored, token, queried([r.middle for r in rows]))
 
     def _queries(self, rows: Rows) -> Tensor:
         importance = torch.zeros(len(rows.ids))

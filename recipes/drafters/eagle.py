@@ -67,7 +67,7 @@ class FeatureHead(Drafter):
             parts = [part * scale for part, scale in zip(parts, self.scales, strict=True)]
             x = self.fc(torch.cat([*parts, *self.step_inputs(step, parts[0])], -1))
             steps.append(block.close(x, attention.attend(x)))
-        return [(said, None) for said in steps]
+        return [(outputs, None) for outputs in steps]
 
 
 class FeatureLearner(Learner):
@@ -138,14 +138,14 @@ class Eagle3Head(Drafter):
         """
         block, turns = self.midlayer, turns_of(self.geometry, embeds.shape[1], embeds.device)
         attention, features = Steps(block.self_attn, turns, first), self.fc(levels)
-        said: list[Tensor] = []
+        outputs: list[Tensor] = []
         for step in range(n):
             if step:
-                before = F.pad(said[-1], (0, 0, 1, 0))[:, :-1]
+                before = F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1]
                 features = before[:, first:] if step == 1 else before
             read = embeds if not step else embeds[:, first:]
-            said.append(block.close(features, attention.attend(block.joined(read, features))))
-        return [(out, None) for out in said]
+            outputs.append(block.close(features, attention.attend(block.joined(read, features))))
+        return [(out, None) for out in outputs]
 
 
 class Eagle3Learner(Learner):

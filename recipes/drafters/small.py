@@ -84,4 +84,4 @@ class SmallLearner(Learner):
         hit = (
             self.token_of(self.guess(self.module(*batch.inputs, 1)[0][0]).argmax(-1)) == batch.token
         )
-        return [hit] * length, batch.asked
+        return [hit] * length, batch.scored

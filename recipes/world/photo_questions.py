@@ -78,7 +78,7 @@ def article(noun: str) -> str:
     return noun if noun in MASS else ("an " if noun[0].lower() in "aeiou" else "a ") + noun
 
 
-def _said(captions: Sequence[str]) -> Counter[str]:
+def _mentions(captions: Sequence[str]) -> Counter[str]:
     """Return in how many captions each noun occurs."""
     # dict.fromkeys, not a set: the order of nouns must not depend on the process.
     return Counter(
@@ -92,7 +92,7 @@ class WordIndex:
     """
 
     def __init__(self, photos: Sequence[Sequence[str]]) -> None:
-        counts = Counter(n for captions in photos for n, k in _said(captions).items() if k >= 2)
+        counts = Counter(n for captions in photos for n, k in _mentions(captions).items() if k >= 2)
         self.nouns = [n for n in counts if n in NOUNS] or list(NOUNS)
         self.weights = [counts.get(n, 1) ** 0.75 for n in self.nouns]
 
@@ -109,7 +109,7 @@ class WordIndex:
     ) -> str | None:
         """Return a noun that is in the first photograph and surely not in the second."""
         there = {w for c in others for w in words(c)}
-        seen = [n for n, k in sorted(_said(captions).items()) if k >= 2 and n not in MASS]
+        seen = [n for n, k in sorted(_mentions(captions).items()) if k >= 2 and n not in MASS]
         seen = [n for n in seen if n in NOUNS and not NOUNS[n].unsafe & there]
         return rng.choice(seen) if seen else None
 
@@ -117,8 +117,8 @@ class WordIndex:
 def _supported(found: dict[str, Counter[str]], least: int) -> Iterator[tuple[str, str]]:
     """Yield subjects with the one answer that nothing contradicts."""
     for subject, answers in found.items():
-        if len(answers) == 1 and (said := next(iter(answers.items())))[1] >= least:
-            yield subject, said[0]
+        if len(answers) == 1 and (mentions := next(iter(answers.items())))[1] >= least:
+            yield subject, mentions[0]
 
 
 def colour(captions: Sequence[str]) -> Iterator[Question]:
@@ -153,7 +153,7 @@ def number(captions: Sequence[str]) -> Iterator[Question]:
         yield Question(
             "number", f"How many {NOUNS[subject].many} are there?", f"{answer.capitalize()}."
         )
-    for subject, k in _said(captions).items():
+    for subject, k in _mentions(captions).items():
         noun = NOUNS.get(subject)
         plural = noun and re.search(
             rf"\b({noun.many}|group|several|two|other|another|people|both)\b", text
@@ -162,9 +162,9 @@ def number(captions: Sequence[str]) -> Iterator[Question]:
             yield Question("number", f"How many {noun.many} are there?", "One.")
 
 
-def _agreed(said: Counter[str]) -> str | None:
+def _agreed(mentions: Counter[str]) -> str | None:
     """Return what two people state, if nothing else is stated as often."""
-    best = said.most_common(2)
+    best = mentions.most_common(2)
     alone = bool(best) and best[0][1] >= 2 and (len(best) == 1 or best[1][1] < best[0][1])
     return best[0][0] if alone else None
 
@@ -183,7 +183,7 @@ def _subject(captions: Sequence[str]) -> str | None:
     """Return the subject of the photograph: an animal or a person named in at least three
     captions.
     """
-    for noun, k in _said(captions).most_common():
+    for noun, k in _mentions(captions).most_common():
         if k >= 3 and noun in NOUNS and NOUNS[noun].group in ("animal", "person"):
             return noun
     return None
@@ -215,7 +215,7 @@ def what(captions: Sequence[str]) -> Iterator[Question]:
             yield Question(
                 "what", f"What is the {subject} {verb}?", f"{article(thing).capitalize()}."
             )
-    animals = {n for n in _said(captions) if n in NOUNS and NOUNS[n].group == "animal"}
+    animals = {n for n in _mentions(captions) if n in NOUNS and NOUNS[n].group == "animal"}
     if animals == {subject}:
         yield Question(
             "what", "What animal is in the picture?", f"{article(subject).capitalize()}."
@@ -224,7 +224,7 @@ def what(captions: Sequence[str]) -> Iterator[Question]:
 
 def yesno(captions: Sequence[str], rng: random.Random, index: WordIndex) -> Iterator[Question]:
     """Yield whether something is there: one thing that is and one that surely is not."""
-    seen = [n for n, k in sorted(_said(captions).items()) if k >= 2 and n in NOUNS]
+    seen = [n for n, k in sorted(_mentions(captions).items()) if k >= 2 and n in NOUNS]
     absent = index.absent(captions, rng)
     if seen and absent:
         for noun, answer in ((rng.choice(seen), "Yes."), (absent, "No.")):

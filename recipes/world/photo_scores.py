@@ -28,11 +28,11 @@ def ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
     )
 
 
-def bleu_4(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+def bleu_4(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Return corpus BLEU-4 of one caption per photograph against several each."""
     right, made = [0] * ORDERS, [0] * ORDERS
     length = reference_length = 0
-    for text, others in zip(told, references, strict=True):
+    for text, others in zip(texts, references, strict=True):
         words = tokens(text)
         refs = [tokens(r) for r in others]
         length += len(words)
@@ -69,11 +69,11 @@ class Cider:
         # The reference code uses the number of two-word sequences as the length.
         return parts, norms, sum(n for gram, n in counts.items() if len(gram) == 2)
 
-    def scores(self, told: Sequence[str], references: Sequence[str]) -> list[float]:
+    def scores(self, texts: Sequence[str], references: Sequence[str]) -> list[float]:
         """Return the score of each caption of one photograph, against all these."""
         refs = [self._vector(r) for r in references]
         out = []
-        for mine, mine_norm, mine_length in map(self._vector, told):
+        for mine, mine_norm, mine_length in map(self._vector, texts):
             score = 0.0
             for ref, its_norm, its_length in refs:
                 near = math.exp(-((mine_length - its_length) ** 2) / (2 * SIGMA**2))
@@ -88,12 +88,12 @@ class Cider:
         return out
 
 
-def cider(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+def cider(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Return the mean CIDEr of one caption per photograph against several each."""
     one = Cider(references)
     return sum(
-        one.scores([text], refs)[0] for text, refs in zip(told, references, strict=True)
-    ) / len(told)
+        one.scores([text], refs)[0] for text, refs in zip(texts, references, strict=True)
+    ) / len(texts)
 
 
 def distinct(text: str) -> float:

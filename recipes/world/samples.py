@@ -240,8 +240,8 @@ def drill_event(rng: random.Random, clip: Clip) -> Turn:
     elif clip.event == "grow":
         what = [Word(d["to"])]
     else:
-        said = {"colour": d.get("colour", ""), "gone": "gone", "appear": "new"}[clip.event]
-        what = [Word(said), " in frame ", number(d["frame"] + 1)]
+        words = {"colour": d.get("colour", ""), "gone": "gone", "appear": "new"}[clip.event]
+        what = [Word(words), " in frame ", number(d["frame"] + 1)]
     return _drill(
         ["event?"], [*who, ", ", *what], look_of(a, "kind", "colour", "place"), (a.place,)
     )
