@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 
 from specvl_demo.report import trace
 from tests.page.conftest import note_sent, ready
-from tests.page.test_race import BUSY, FINISHED, finish_replay, run_race, unfold
+from tests.page.test_race import BUSY, FINISHED, finish_replay, unfold
 
 
 def open_tab(page, name: str) -> None:
@@ -73,9 +73,15 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
 
 
 def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reload(opened):
-    """The form then asks for the lane that the branch was taken from, as the stage shows it."""
+    """The form then asks for the lane that the branch was taken from, as the stage shows it. The
+    plain lane is there if it was, also where it only verified an answer.
+    """
+    opened.evaluate("Object.assign(specvl.ask.request, {baseline: false})")
     opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage']")
-    run_race(opened)
+    opened.evaluate("specvl.ask.run({baseline: true})")
+    opened.wait_for_function(
+        f"!specvl.ask.running && specvl.race.meta.source === 'live' && {FINISHED}"
+    )
     text = opened.evaluate("specvl.race.lanes.get('sage').text")
     opened.evaluate("specvl.race.select({lane: 'sage', token: 7, picked: true})")
     expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 8 ")

@@ -142,7 +142,7 @@ def test_keys_lead_to_run_and_enter_sends(opened):
         opened.keyboard.press("Tab")
         presses += 1
     assert presses <= 10
-    expect(opened.locator(".vl-keys")).to_have_text("Enter runs, Shift+Enter: new line")
+    expect(opened.locator(".vl-ask .vl-keys")).to_have_text("Enter runs, Shift+Enter: new line")
     question = opened.locator("#vl-question")
     question.fill("One line")
     question.press("Shift+Enter")
