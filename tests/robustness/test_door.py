@@ -349,7 +349,7 @@ def test_arguments_are_all_known(tmp_path: Path) -> None:
         assert ask(tmp_path, "GET", f"{call}/abc").status_code == 200
     assert ask(tmp_path, "POST", BY_NAME, json={"prompt": "?"}).status_code == 200
     for data in ({}, {"data": ["?"]}, {"data": [None] * 11}, {"data": {"prompt": "?"}}):
-        assert "all 14 arguments" in ask(tmp_path, "POST", CALL, json=data).json()["detail"]
+        assert "all 15 arguments" in ask(tmp_path, "POST", CALL, json=data).json()["detail"]
     assert (
         "no argument 'imgae'" in ask(tmp_path, "POST", BY_NAME, json={"imgae": 1}).json()["detail"]
     )
