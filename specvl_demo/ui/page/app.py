@@ -52,8 +52,8 @@ SERVED = (
 def _served(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
     """Wrap a bound method in a function: Gradio sets attributes on what it serves."""
 
-    def call(asked: Any, request: gr.Request) -> Any:
-        return method(asked, Caller(request.state.visit, request.client and request.client.host))
+    def call(payload: Any, request: gr.Request) -> Any:
+        return method(payload, Caller(request.state.visit, request.client and request.client.host))
 
     call.__name__ = method.__name__
     return call

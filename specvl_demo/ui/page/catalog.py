@@ -108,8 +108,8 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     named = choosing.presets(pair, name)
     titles = PRESET_TITLES | dict(method.preset_titles)
     standard = choosing.standard(pair, name)
-    asked = settings.get("preset")
-    preset = named.get(asked if asked in named else standard or "")
+    named_preset = settings.get("preset")
+    preset = named.get(named_preset if named_preset in named else standard or "")
     parts: dict[str, Any] = {slot: settings[slot] for slot in SLOTS if slot in settings}
     problem = None
     try:
@@ -182,16 +182,16 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     verdict = availability.available(pair, machine, roles=())
     device, gains = _gains(pair, machine)
     served = choosing.served(pair)
-    told = [pair.note, *choosing.remarks(pair)]
+    notes = [pair.note, *choosing.remarks(pair)]
     if verdict.must_fetch or not pair.note:
-        told.insert(1, verdict.reason)
+        notes.insert(1, verdict.reason)
     if gains:
-        told.append(_at_most(device, gains))
+        notes.append(_at_most(device, gains))
     return {
         "id": pair.id,
         "title": pair.title,
         "available": verdict.ok,
-        "help": " ".join(filter(None, told)),
+        "help": " ".join(filter(None, notes)),
         "reason": verdict.reason,
         "first": list(gains)[:1] or [name for name in FIRST_METHODS if name in served][:1],
         "loading": _loading(pair, machine),
@@ -235,15 +235,15 @@ def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     """Return how the weights can be loaded: the default, and for every other way True or the
     sentence why it is not possible here.
     """
-    said = availability.Options.of_environment()
+    options = availability.Options.of_environment()
     ways = {"dtype": get_args(availability.Dtype), "quantised": get_args(availability.Quantised)}
 
     def runs(key: str, value: str) -> bool | str:
         change: dict[str, Any] = {key: value}
-        one = availability.available(pair, machine, replace(said, **change), roles=())
+        one = availability.available(pair, machine, replace(options, **change), roles=())
         return one.ok or one.reason
 
-    fits = availability.available(pair, machine, said, roles=())
+    fits = availability.available(pair, machine, options, roles=())
     return {
         "fits": {key: getattr(fits, key) if fits.ok else "" for key in ways},
         **{key: {value: runs(key, value) for value in values} for key, values in ways.items()},

@@ -87,15 +87,17 @@ class Chat:
         key = secrets.token_urlsafe(12)
         caller = Caller(None, request.client.host if request.client else None, (key,))
         try:
-            asked = await asyncio.to_thread(self._read, await request.json(), caller)
-            records = self._records(asked, request)
+            question = await asyncio.to_thread(self._read, await request.json(), caller)
+            records = self._records(question, request)
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
         except Refusal as refusal:
             self._behaviour.uploads.leave(key)
             return _refused(refusal)
-        if asked.stream:
-            return StreamingResponse(_chunks(asked, first, records), media_type="text/event-stream")
+        if question.stream:
+            return StreamingResponse(
+                _chunks(question, first, records), media_type="text/event-stream"
+            )
         heard = list(first)
         try:
             async with aclosing(records):
@@ -104,7 +106,7 @@ class Chat:
         except Refusal as refusal:
             return _refused(refusal)
         (lane,) = validate_trace(heard)
-        return JSONResponse(_completion(asked, lane))
+        return JSONResponse(_completion(question, lane))
 
     def _read(self, body: Mapping[str, Any], caller: Caller) -> ChatRequest:
         """Read a request and write its files; raises Refusal if it needs something unsupported."""
@@ -134,15 +136,17 @@ class Chat:
             caller=caller,
         )
 
-    def _conversation(self, said: Any, caller: Caller) -> dict[str, Any]:
+    def _conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
         """Return system prompt, earlier turns and the question, in the page's form."""
-        if not isinstance(said, list) or not all(isinstance(one, Mapping) for one in said):
+        if not isinstance(conversation, list) or not all(
+            isinstance(one, Mapping) for one in conversation
+        ):
             raise Refusal(400, messages.NO_MESSAGES, "messages")
-        system = [one for one in said if one.get("role") in ("system", "developer")]
-        turns = said[len(system) :]
+        system = [one for one in conversation if one.get("role") in ("system", "developer")]
+        turns = conversation[len(system) :]
         roles = [one.get("role") for one in turns]
         if (
-            said[: len(system)] != system
+            conversation[: len(system)] != system
             or roles != (["user", "assistant"] * len(roles))[: len(roles)]
             or len(roles) % 2 == 0
         ):
@@ -200,16 +204,18 @@ class Chat:
             raise Refusal(507, str(fault), "messages") from None
 
     async def _records(
-        self, asked: ChatRequest, request: Request
+        self, question: ChatRequest, request: Request
     ) -> AsyncGenerator[Sequence[Record], None]:
         """Yield the records as they are made, at least an empty list per second; files are removed
         at the end.
         """
-        caller, listeners = asked.caller, self._behaviour.listeners
+        caller, listeners = question.caller, self._behaviour.listeners
         (key,) = caller.listens
         listeners[key] += 1
         try:
-            async with aclosing(self._behaviour.records(asked.question, False, caller)) as running:
+            async with aclosing(
+                self._behaviour.records(question.question, False, caller)
+            ) as running:
                 async for some in running:
                     yield some
                     if await request.is_disconnected():
@@ -224,10 +230,10 @@ class Chat:
 
 
 async def _chunks(
-    asked: ChatRequest, first: Sequence[Record], records: AsyncGenerator[Sequence[Record], None]
+    question: ChatRequest, first: Sequence[Record], records: AsyncGenerator[Sequence[Record], None]
 ) -> AsyncGenerator[bytes, None]:
     """Yield an answer as server-sent events; a comment is sent while it waits."""
-    base = _head(asked, "chat.completion.chunk")
+    base = _head(question, "chat.completion.chunk")
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
@@ -240,41 +246,41 @@ async def _chunks(
             some: Sequence[Record] | None = first
             while some is not None:
                 heard += some
-                told = "".join(
+                text = "".join(
                     token.text for one in some if isinstance(one, Round) for token in one.tokens
                 )
-                yield chunk({"content": told}) if told else b": waiting\n\n"
+                yield chunk({"content": text}) if text else b": waiting\n\n"
                 some = await anext(records, None)
         except Refusal as refusal:
             yield _event(_error(*refusal.args))
             return
     (lane,) = validate_trace(heard)
     yield chunk({}, _finish(lane))
-    if asked.with_usage:
+    if question.with_usage:
         yield _event({**base, "choices": [], "usage": _usage(lane)})
     yield b"data: [DONE]\n\n"
 
 
-def _completion(asked: ChatRequest, lane: LaneRecords) -> dict[str, Any]:
+def _completion(question: ChatRequest, lane: LaneRecords) -> dict[str, Any]:
     """Return a whole answer; `specvl` has the other fields of `generate --json`."""
-    told = tables.lane_row(lane)
+    row = tables.lane_row(lane)
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": told.pop("text"), "refusal": None},
+        "message": {"role": "assistant", "content": row.pop("text"), "refusal": None},
         "logprobs": None,
         "finish_reason": _finish(lane),
     }
     return {
-        **_head(asked, "chat.completion"),
+        **_head(question, "chat.completion"),
         "choices": [choice],
         "usage": _usage(lane),
-        "specvl": told,
+        "specvl": row,
     }
 
 
-def _head(asked: ChatRequest, kind: str) -> dict[str, Any]:
+def _head(question: ChatRequest, kind: str) -> dict[str, Any]:
     name = f"chatcmpl-{secrets.token_hex(12)}"
-    return {"id": name, "object": kind, "created": int(time.time()), "model": asked.model}
+    return {"id": name, "object": kind, "created": int(time.time()), "model": question.model}
 
 
 def _finish(lane: LaneRecords) -> str | None:

@@ -150,14 +150,14 @@ def _described(name: str) -> dict[str, Any]:
     }
     given["token_ids"]["items"] = {"type": "integer"}
     lane = {"type": "object", "properties": given}
-    told = "; ".join(f"{field}: {GIVEN[field][1]}" for field in fields)
+    given_fields = "; ".join(f"{field}: {GIVEN[field][1]}" for field in fields)
     if name == "generate":
-        return lane | {"description": told}
+        return lane | {"description": given_fields}
     lanes = {"type": "array", "items": lane}
     return {
         "type": "object",
         "properties": {"lanes": lanes},
-        "description": f"lanes, each with {told}",
+        "description": f"lanes, each with {given_fields}",
     }
 
 
@@ -171,14 +171,14 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
         *values, request = given
         listens = (request.session_hash, LocalContext.event_id.get(None))
         caller = Caller(client=request.client.host, listens=listens)
-        asked = _asked(name, dict(zip(taken, values, strict=True)))
+        payload = _payload(name, dict(zip(taken, values, strict=True)))
         try:
             if name == "bench":
-                async with aclosing(behaviour.report(asked, caller)) as reporting:
+                async with aclosing(behaviour.report(payload, caller)) as reporting:
                     async for report in reporting:
                         yield report
                 return
-            async with aclosing(behaviour.answer(asked, name == "race", caller)) as answering:
+            async with aclosing(behaviour.answer(payload, name == "race", caller)) as answering:
                 async for lanes in answering:
                     yield None if lanes is None else _answer(name, lanes)
         except ValueError as fault:
@@ -198,7 +198,7 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
     return endpoint
 
 
-def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return a program's arguments as a page would send them."""
     settings = given["settings"]
     if name != "generate":

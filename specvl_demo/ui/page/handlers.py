@@ -82,15 +82,15 @@ class Behaviour:
     def __post_init__(self) -> None:
         self.benches = Benches(self.uploads.leave)
 
-    async def run(self, asked: Any, caller: Caller) -> AsyncGenerator[str, None]:
+    async def run(self, payload: Any, caller: Caller) -> AsyncGenerator[str, None]:
         """Run the race that a page requests; a refused request ends in one sentence."""
         step = None
         try:
-            if isinstance(asked, Mapping) and "bench" in asked:
-                step = self.benches.find(asked["bench"]).step()
+            if isinstance(payload, Mapping) and "bench" in payload:
+                step = self.benches.find(payload["bench"]).step()
                 job = self._of(caller, step.job) if step else None
             else:
-                job = self._job(asked, caller)
+                job = self._job(payload, caller)
         except ValueError as fault:
             yield Run().pack(refusal(str(fault)))
             return
@@ -104,7 +104,7 @@ class Behaviour:
                 yield run.pack(step.hear(events) if step else events)
 
     async def answer(
-        self, asked: Any, baseline: bool, caller: Caller
+        self, payload: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[LaneRecords] | None, None]:
         """Yield None every BEAT_S, finally the lanes of a whole race, for a program.
 
@@ -112,22 +112,22 @@ class Behaviour:
             ValueError: With the sentence that a page would show.
         """
         records: list[Record] = []
-        told = 0.0
-        async with aclosing(self.records(asked, baseline, caller)) as running:
+        last_beat = 0.0
+        async with aclosing(self.records(payload, baseline, caller)) as running:
             async for some in running:
                 records += some
-                if time.monotonic() - told > BEAT_S:
-                    told = time.monotonic()
+                if time.monotonic() - last_beat > BEAT_S:
+                    last_beat = time.monotonic()
                     yield None
         yield validate_trace(records)
 
     async def records(
-        self, asked: Any, baseline: bool, caller: Caller
+        self, payload: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[Record], None]:
         """Yield the records of a race as they are made, at least an empty list every BEAT_S; see
         `answer`.
         """
-        async with aclosing(self._events(self._job(asked, caller, baseline), caller)) as running:
+        async with aclosing(self._events(self._job(payload, caller, baseline), caller)) as running:
             async for events in running:
                 yield [event["record"] for event in events if "record" in event]
 
@@ -143,20 +143,20 @@ class Behaviour:
                 yield events
 
     async def report(
-        self, asked: Any, caller: Caller
+        self, payload: Any, caller: Caller
     ) -> AsyncGenerator[dict[str, Any] | None, None]:
         """Yield None every BEAT_S, finally the report of a whole bench, for a program; see
         `answer`.
         """
-        bench = self._bench(asked, caller)
-        told = 0.0
+        bench = self._bench(payload, caller)
+        last_beat = 0.0
         try:
             while step := bench.step():
                 async with aclosing(self._events(self._of(caller, step.job), caller)) as running:
                     async for events in running:
                         step.hear(events)
-                        if time.monotonic() - told > BEAT_S:
-                            told = time.monotonic()
+                        if time.monotonic() - last_beat > BEAT_S:
+                            last_beat = time.monotonic()
                             yield None
                 if bench.done == step.number:
                     raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
@@ -164,13 +164,13 @@ class Behaviour:
         finally:
             self.benches.drop(bench.id)
 
-    def bench(self, asked: Any, caller: Caller) -> dict[str, Any]:
+    def bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Start a bench of many questions, whose steps `run` computes.
 
         Returns {bench} and its size, or {'problem': sentence} if it is refused.
         """
         try:
-            bench = self._bench(asked, caller)
+            bench = self._bench(payload, caller)
         except ValueError as fault:
             return {"problem": str(fault)}
         return {"bench": bench.id, **bench.size()}
@@ -178,7 +178,7 @@ class Behaviour:
     def benched(self, name: Any, _: Caller) -> dict[str, Any]:
         """Return the progress of a bench, and its report."""
         try:
-            return self.benches.find(name).told()
+            return self.benches.find(name).state()
         except ValueError as fault:
             return {"problem": str(fault)}
 
@@ -193,8 +193,8 @@ class Behaviour:
             return {"problem": str(fault)}
         return {"url": catalog.file(made)["url"]}
 
-    def _bench(self, asked: Any, caller: Caller) -> Bench:
-        bench = self.benches.start(asked, self.catalog["pairs"], self.folders, caller.client)
+    def _bench(self, payload: Any, caller: Caller) -> Bench:
+        bench = self.benches.start(payload, self.catalog["pairs"], self.folders, caller.client)
         for jobs in bench.jobs:  # its files stay as long as the bench, also after the visit
             for job in jobs:
                 self.uploads.keep(bench.id, {"media": [{"path": path} for path in job.media]})
@@ -223,38 +223,38 @@ class Behaviour:
             self._load = Load()
         return others
 
-    def panel(self, asked: Any, _: Caller) -> dict[str, Any]:
+    def panel(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Return what can be set on a method with the requested parts; {'problem': sentence} if it
         is unknown.
         """
-        asked = asked if isinstance(asked, Mapping) else {}
-        settings = asked.get("settings")
+        payload = payload if isinstance(payload, Mapping) else {}
+        settings = payload.get("settings")
         try:
             return catalog.panel(
-                str(asked.get("pair")),
-                str(asked.get("method")),
+                str(payload.get("pair")),
+                str(payload.get("method")),
                 settings if isinstance(settings, Mapping) else {},
             )
         except ValueError as fault:
             return {"problem": str(fault)}
 
-    def costs(self, asked: Any, _: Caller) -> dict[str, Any]:
+    def costs(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Return what the rounds of a lane cost and when they pay off; see `report.costs.explain`.
 
         asked: pair, method, dtype, step_s, and the columns of `Spent`. Returns {} if nothing is
         known.
         """
         try:
-            columns = [asked[name][:MOST_ROUNDS] for name in costs.Spent._fields]
+            columns = [payload[name][:MOST_ROUNDS] for name in costs.Spent._fields]
             rounds = [
                 costs.Spent(*map(int, row[:3]), *map(float, row[3:]))
                 for row in zip(*columns, strict=True)
             ]
             deep = any(not 0 <= one.depth <= MOST_DEPTH for one in rounds)
-            method = base.find(str(asked["method"]))
+            method = base.find(str(payload["method"]))
             cost = method.learn.draft_cost if method.learn else None
             found = (
-                None if deep else costs.explain(rounds, float(asked["step_s"]), cost and cost[0])
+                None if deep else costs.explain(rounds, float(payload["step_s"]), cost and cost[0])
             )
         except (KeyError, TypeError, ValueError, OverflowError):
             return {}
@@ -262,21 +262,21 @@ class Behaviour:
             return {}
         found["paper"] = cost and cost[1]
         with suppress(ValueError):  # a trace's pair may be unknown here
-            pair = pairs.find(str(asked.get("pair")))
+            pair = pairs.find(str(payload.get("pair")))
             role = choosing.choose(pair, method.name).drafter.role
             one = next((one for key, one in pair.drafters.items() if key == role), None)
-            size = DTYPE_BYTES.get(str(asked.get("dtype")))
+            size = DTYPE_BYTES.get(str(payload.get("dtype")))
             found["gigabytes"] = one.params * size / 1e9 if one and size else None
         return found
 
-    def fit(self, asked: Any, _: Caller) -> dict[str, Any]:
+    def fit(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Check whether a drafter of the hub fits a target of the hub; see `serving.custom.check`.
 
         asked: {target, drafter}. Returns {'problem': sentence} if they are not names, or if another
         check is running.
         """
-        asked = asked if isinstance(asked, Mapping) else {}
-        target, drafter = (str(asked.get(key)) for key in ("target", "drafter"))
+        payload = payload if isinstance(payload, Mapping) else {}
+        target, drafter = (str(payload.get(key)) for key in ("target", "drafter"))
         if any(not HUB_NAME.fullmatch(one) or Path(one).exists() for one in (target, drafter)):
             return {"problem": messages.NO_HUB_NAME}
         if not self._checking.acquire(blocking=False):
@@ -296,7 +296,7 @@ class Behaviour:
             caller.heard = now
         return now - caller.heard > UNHEARD_S
 
-    def share(self, asked: Any, caller: Caller) -> dict[str, Any]:
+    def share(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that opens in any browser and is removed with the
         visit.
 
@@ -306,19 +306,19 @@ class Behaviour:
         if not self._sharing.acquire(blocking=False):  # one takes about 30 MB of memory
             return {"problem": messages.SHARING}
         try:
-            return self._shared(asked, caller)
+            return self._shared(payload, caller)
         except ValueError as fault:
             return {"problem": str(fault)}
         finally:
             self._sharing.release()
 
-    def _shared(self, asked: Any, caller: Caller) -> dict[str, Any]:
+    def _shared(self, payload: Any, caller: Caller) -> dict[str, Any]:
         form = "page"
-        if isinstance(asked, Mapping):
-            asked, form = asked.get("path"), asked.get("as")
-        if not isinstance(asked, str) or not self.uploads.of_client(asked, caller.client or ""):
+        if isinstance(payload, Mapping):
+            payload, form = payload.get("path"), payload.get("as")
+        if not isinstance(payload, str) or not self.uploads.of_client(payload, caller.client or ""):
             raise ValueError(messages.NO_FILE.format(name="The race"))
-        path = Path(uploaded({"path": asked, "name": "The race"}, self.folders))
+        path = Path(uploaded({"path": payload, "name": "The race"}, self.folders))
         if path.stat().st_size > MOST_SHARED_BYTES:
             raise ValueError(messages.NOT_SHARED)
         lanes, problems = trace.inspect(path)
@@ -334,8 +334,8 @@ class Behaviour:
         made = self.uploads.put(caller.client or "", caller.visit, name, content.encode())
         return {"url": catalog.file(made)["url"]}
 
-    def _job(self, asked: Any, caller: Caller, baseline: bool = True) -> Job:
-        return self._of(caller, read_job(asked, self.catalog["pairs"], self.folders, baseline))
+    def _job(self, payload: Any, caller: Caller, baseline: bool = True) -> Job:
+        return self._of(caller, read_job(payload, self.catalog["pairs"], self.folders, baseline))
 
     def _of(self, caller: Caller, job: Job) -> Job:
         return replace(job, visit=caller.visit, client=caller.client)

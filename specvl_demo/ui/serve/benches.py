@@ -137,7 +137,7 @@ class Bench:
         rows = [row | {"method": titled(row["method"])} for row in report["rows"]]
         return report | {"rows": rows}
 
-    def told(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the progress, the report, and the tables of the report with their cells as
         text.
         """
@@ -150,8 +150,8 @@ class Bench:
             for heading, rows, columns in page.named()
             if rows
         ]
-        said = {"before": page.before, "after": page.after}
-        return {**self.size(), "done": self.done, **said, "tables": shown, **report}
+        sentences = {"before": page.before, "after": page.after}
+        return {**self.size(), "done": self.done, **sentences, "tables": shown, **report}
 
     def size(self) -> dict[str, int]:
         """Return how many questions are asked, how often each, and how many steps that makes."""
@@ -171,8 +171,8 @@ class Bench:
                 archive.writestr(f"{name}.tex", tables.latex(rows, columns))
             for (repeat, temperature), one in self.measured.items():
                 for name, lanes in one.lanes.items():
-                    for asked, lane in zip(self.questions, lanes):
-                        where = f"traces/{asked.name}/{name} T={temperature:g} {repeat + 1}"
+                    for question, lane in zip(self.questions, lanes):
+                        where = f"traces/{question.name}/{name} T={temperature:g} {repeat + 1}"
                         lines: list[Record] = [
                             lane.begin,
                             *lane.rounds,
@@ -229,13 +229,13 @@ class Benches:
 
     def start(
         self,
-        asked: Any,
+        payload: Any,
         pairs: Sequence[Mapping[str, Any]],
         folders: Sequence[Path],
         client: str | None,
     ) -> Bench:
         """Start a bench; see `read`. A client's last one is dropped."""
-        bench = read(asked, pairs, folders, client)
+        bench = read(payload, pairs, folders, client)
         now = time.monotonic()
         for one in list(self._all.values()):
             if (client is not None and one.client == client) or now - one.used > KEPT_S:
@@ -256,7 +256,7 @@ class Benches:
 
 
 def read(
-    asked: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], client: str | None
+    payload: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], client: str | None
 ) -> Bench:
     """Return the bench in plain data from outside.
 
@@ -268,18 +268,18 @@ def read(
     Raises:
         ValueError: With a sentence if it is not valid.
     """
-    if not isinstance(asked, Mapping):
+    if not isinstance(payload, Mapping):
         raise ValueError(messages.NOTHING_ASKED)
-    most = _between(asked, "questions", 20, MOST_QUESTIONS)
-    repeats = _between(asked, "repeats", 3, MOST_REPEATS)
-    temperatures = asked.get("temperatures") or [0.0]
+    most = _between(payload, "questions", 20, MOST_QUESTIONS)
+    repeats = _between(payload, "repeats", 3, MOST_REPEATS)
+    temperatures = payload.get("temperatures") or [0.0]
     numbers = isinstance(temperatures, list) and all(
         isinstance(one, int | float) for one in temperatures
     )
     if not numbers or len(temperatures) > MOST_TEMPERATURES:
         raise ValueError(messages.BENCH_BOUND.format(what="temperatures", most=MOST_TEMPERATURES))
     temperatures = list(dict.fromkeys(temperatures))
-    vary, given = asked.get("vary") or {}, asked.get("files") or []
+    vary, given = payload.get("vary") or {}, payload.get("files") or []
     if not isinstance(vary, Mapping) or not all(isinstance(one, list) for one in vary.values()):
         wanted, kind = "a parameter with a list of values", "anything else"
         raise ValueError(messages.WRONG_KIND.format(what="Vary", wanted=wanted, kind=kind))
@@ -290,8 +290,8 @@ def read(
     jobs: list[list[Job]] = [[] for _ in temperatures]
     names: list[str] = []
     folders = [*folders, EXAMPLES]
-    base_job = dict(asked) | {"history": [], "baseline": True}
-    lines, source = asked.get("lines"), str(asked.get("name") or "questions.jsonl")
+    base_job = dict(payload) | {"history": [], "baseline": True}
+    lines, source = payload.get("lines"), str(payload.get("name") or "questions.jsonl")
     pair = read_job({**base_job, "question": "?", "media": []}, pairs, folders).pair
     if lines is not None and not isinstance(lines, str):
         raise ValueError(messages.WRONG_KIND.format(what="Lines", wanted="text", kind="an object"))
@@ -368,8 +368,8 @@ def _shown(one: Any, files: Mapping[Any, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _between(asked: Mapping[str, Any], key: str, default: int, most: int) -> int:
-    value = asked.get(key, default)
+def _between(payload: Mapping[str, Any], key: str, default: int, most: int) -> int:
+    value = payload.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise ValueError(messages.BENCH_BOUND.format(what=key, most=most))
     return value

@@ -99,21 +99,21 @@ class Actor:
         """Yield a job's events, computed in a thread so that the progress of loading is sent while
         it loads.
         """
-        said: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
+        events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
 
         def compute() -> None:
             try:
-                ended, tell = lambda: self._stopped == run, lambda text: said.put(loading(text))
+                ended, tell = lambda: self._stopped == run, lambda text: events.put(loading(text))
                 for event in self._compute(job, ended, tell):
-                    said.put(event)
+                    events.put(event)
             except BaseException as fault:  # noqa: BLE001 - raised again where Ray sees it
-                said.put(fault)
-            said.put(None)
+                events.put(fault)
+            events.put(None)
 
         thread = threading.Thread(target=compute, daemon=True)
         thread.start()
         try:
-            while (item := said.get()) is not None:
+            while (item := events.get()) is not None:
                 if isinstance(item, BaseException):
                     raise item
                 yield item
@@ -333,9 +333,9 @@ class RayWorkers:
             with self._lock:
                 if self._closed or actor not in self._actors:
                     return True
-                asked = actor.ready.remote()
+                readiness = actor.ready.remote()
             try:
-                self._ray.get(asked)
+                self._ray.get(readiness)
                 return True
             except errors.ActorDiedError:
                 return False

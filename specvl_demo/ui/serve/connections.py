@@ -172,12 +172,12 @@ class Seldom(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: dict[tuple[str, str], float] = {}
+        self._logged: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         fault = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         key, now = (str(record.msg).strip().partition("\n")[0], fault), time.monotonic()
-        if now - self._told.get(key, -REPEAT_S) < REPEAT_S:
+        if now - self._logged.get(key, -REPEAT_S) < REPEAT_S:
             return False
-        self._told[key] = now
+        self._logged[key] = now
         return True

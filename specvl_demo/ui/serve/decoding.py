@@ -90,7 +90,7 @@ def events(
     notes = Question(
         job.question, _small([item for items in (*before, now) for item in items], job.names)
     )
-    asked = session.request(
+    request = session.request(
         loaded,
         turns,
         job.max_new_tokens,
@@ -104,39 +104,39 @@ def events(
     if cancelled():
         return
     if job.alone:
-        yield from _alone(engine, loaded, job, asked, choices)
+        yield from _alone(engine, loaded, job, request, choices)
         return
     yield {"k": "status", "stage": "prefill"}
     answers: dict[str, list[int]] = {}
-    shared = SharedPrefill(asked)
+    shared = SharedPrefill(request)
     load = None
-    for record in session.race(loaded, asked, choices, shared=shared, notes=notes):
+    for record in session.race(loaded, request, choices, shared=shared, notes=notes):
         if load is None:
-            load, told = Load(), time.monotonic()
+            load, last_report = Load(), time.monotonic()
         if isinstance(record, Round):
             answers.setdefault(record.lane, []).extend(token.id for token in record.tokens)
         yield {"k": record.__struct_config__.tag, "record": record}
-        if time.monotonic() - told > LOAD_EVERY_S:
-            told = time.monotonic()
+        if time.monotonic() - last_report > LOAD_EVERY_S:
+            last_report = time.monotonic()
             yield {"k": "load", "others": load.others()}
     if not cancelled():
         yield {"k": "heat", "lanes": _heat(shared, answers)}
 
 
 def _alone(
-    engine: Engine, loaded: loader.Loaded, job: Job, asked: Request, choices: Sequence[Choice]
+    engine: Engine, loaded: loader.Loaded, job: Job, request: Request, choices: Sequence[Choice]
 ) -> Iterator[dict[str, Any]]:
     """Yield one question of a bench: lane after lane, each as `bench` runs it; last the seconds
     that each spent in forwards.
     """
     seconds = []
     if engine.warmed != (warm := sorted(map(repr, job.lanes))):
-        session.warm(loaded, asked, choices)
+        session.warm(loaded, request, choices)
         engine.warmed = warm
     for number, choice in enumerate(choices):
         load = Load()
-        records, rounds = forwards.run(loaded, choice, asked, f"{choice.method.name}#{number}")
-        if asked.cancelled():
+        records, rounds = forwards.run(loaded, choice, request, f"{choice.method.name}#{number}")
+        if request.cancelled():
             return
         seconds.append(sum(one.forward_s for one in rounds))
         records[-1] = replace(records[-1], load=load.others())
@@ -192,7 +192,7 @@ def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
     """
     last, over = "", threading.Event()
 
-    def told(text: str) -> None:
+    def repeat_stage(text: str) -> None:
         nonlocal last
         last = text
         tell(text)
@@ -206,7 +206,7 @@ def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
     thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
-        yield told
+        yield repeat_stage
     finally:
         over.set()
         thread.join()
@@ -245,32 +245,32 @@ class Engine:
         raised: the caller reports it and starts afresh, since the state is then unknown.
         """
 
-        def told(text: str) -> None:
+        def stage(text: str) -> None:
             if cancelled():
                 raise Ended
             tell(text)
 
-        said = None
+        problem = None
         try:
-            yield from events(self, job, cancelled, told)
+            yield from events(self, job, cancelled, stage)
         except Ended:
             return
         except MemoryError:
-            said = messages.NO_MEMORY
+            problem = messages.NO_MEMORY
         except RuntimeError as fault:  # torch raises it when memory, a kernel or a shape fails
             if _short_of_memory(fault):
-                said = messages.NO_MEMORY
+                problem = messages.NO_MEMORY
             elif isinstance(fault, torch.AcceleratorError):
                 raise  # after such a fault the device no longer responds
             else:
-                said = messages.RUN_FAILED.format(reason=_line(fault))
+                problem = messages.RUN_FAILED.format(reason=_line(fault))
         except (OSError, FloatingPointError) as fault:
-            said = messages.RUN_FAILED.format(reason=_line(fault))
+            problem = messages.RUN_FAILED.format(reason=_line(fault))
         except ValueError as fault:
-            said = str(fault)
-        if said is not None:
+            problem = str(fault)
+        if problem is not None:
             loading.release()  # only now is everything released that the run held
-            yield {"k": "error", "text": said}
+            yield {"k": "error", "text": problem}
 
     def has(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
         return self._is(pair, options) and set(roles) <= set(self._roles)
@@ -295,18 +295,18 @@ class Engine:
         if self._loaded is None or not self.has(pair, roles, options):
             machine, kept = detect(), self._roles if self._is(pair, options) else []
             every = list(dict.fromkeys([*kept, *roles]))
-            both, asked = (
+            both, chosen = (
                 availability.available(pair, machine, options, some) for some in (every, roles)
             )
-            if not asked.ok:
-                raise ValueError(f"{pair.id} does not run here: {asked.reason}")
+            if not chosen.ok:
+                raise ValueError(f"{pair.id} does not run here: {chosen.reason}")
             self._loaded = self._prefix_cache = None  # their memory is needed
             self.warmed = []
             self._roles, self._options = every, options
-            if (both.ok, both.dtype, both.quantised) != (asked.ok, asked.dtype, asked.quantised):
+            if (both.ok, both.dtype, both.quantised) != (chosen.ok, chosen.dtype, chosen.quantised):
                 self._roles = roles  # previously loaded drafters would not leave enough room
-            with repeated(tell) as told:
-                self._loaded = loader.load(pair, self._roles, progress=told, options=options)
+            with repeated(tell) as tell_stage:
+                self._loaded = loader.load(pair, self._roles, progress=tell_stage, options=options)
         return self._loaded
 
     def _is(self, pair: pairs.PairSpec, options: Options) -> bool:

@@ -103,8 +103,8 @@ def read_job(
         raise ValueError(messages.TOO_MANY_SHOWN.format(most=MOST_SHOWN, n=len(shown)))
     if not question.strip() and not files:
         raise ValueError(messages.NOTHING_ASKED)
-    asked = _list(data.get("methods"), str, "The methods", "a list of names")
-    names = list(dict.fromkeys(_method(name, pair) for name in asked))
+    names = _list(data.get("methods"), str, "The methods", "a list of names")
+    names = list(dict.fromkeys(_method(name, pair) for name in names))
     if baseline and data.get("baseline", True) is not False:
         names = ["ar", *(name for name in names if name != "ar")]
     if len(names) - ("ar" in names) > MOST_LANES:
@@ -220,33 +220,33 @@ def _kind(value: Any) -> str:
     return names.get(type(value), number)
 
 
-def _pair(asked: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _pair(name: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the pair of this id; the error lists the known ones in the menu's order, those that do
     not run here last.
     """
-    pair = next((one for one in pairs if one["id"] == asked), None)
+    pair = next((one for one in pairs if one["id"] == name), None)
     if pair is None:
         known = ", ".join(one["id"] for one in pairs if one["available"])
         others = ", ".join(one["id"] for one in pairs if not one["available"])
         known = messages.PAIRS_ELSEWHERE.format(known=known, others=others) if others else known
-        raise ValueError(messages.NO_PAIR.format(name=_brief(asked), known=known))
+        raise ValueError(messages.NO_PAIR.format(name=_brief(name), known=known))
     if not pair["available"]:
         raise ValueError(messages.NOT_HERE.format(pair=pair["id"], reason=pair["reason"]))
     return pair
 
 
-def _method(asked: Any, pair: Mapping[str, Any]) -> str:
+def _method(name: Any, pair: Mapping[str, Any]) -> str:
     """Return the name of a method. The engine reports why one does not run, since its settings may
     name another drafter.
     """
     methods = pair["methods"]
-    if not isinstance(asked, str) or asked not in methods:
+    if not isinstance(name, str) or name not in methods:
         served = [name for name, verdict in methods.items() if verdict is True]
         known = ", ".join(served)
         if len(served) < len(methods):
             known = messages.METHODS_ELSEWHERE.format(known=known, pair=pair["id"])
-        raise ValueError(messages.NO_METHOD.format(name=_brief(asked), known=known))
-    return asked
+        raise ValueError(messages.NO_METHOD.format(name=_brief(name), known=known))
+    return name
 
 
 def _brief(value: Any) -> Any:

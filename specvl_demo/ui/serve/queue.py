@@ -206,7 +206,7 @@ class Queue:
         """Yield the run's place in the line, when it changes and every BEAT_S, until its turn has
         come.
         """
-        told, at = 0, 0.0
+        last_ahead, at = 0, 0.0
         while not run.stopped:
             with self._lock:
                 if run.done:
@@ -217,8 +217,8 @@ class Queue:
             ahead = place - self.worker.capacity + 1
             if ahead <= 0:
                 return
-            if ahead != told or now - at > BEAT_S:
-                told, at = ahead, now
+            if ahead != last_ahead or now - at > BEAT_S:
+                last_ahead, at = ahead, now
                 yield {"k": "queue", "place": ahead, "eta_s": wait_s}
             self._hurry()
             await asyncio.sleep(WAIT_S)

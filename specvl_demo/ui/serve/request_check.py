@@ -55,9 +55,9 @@ def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) ->
     if not origin or (given and given in hosts):
         return None
     name, port = _host(given)
-    asked = [_host(host) for host in hosts]
-    if name in (*LOCAL, *(one for one, _ in asked)):
-        good = name in LOCAL and any(one in LOCAL and port == its for one, its in asked)
+    own = [_host(host) for host in hosts]
+    if name in (*LOCAL, *(one for one, _ in own)):
+        good = name in LOCAL and any(one in LOCAL and port == its for one, its in own)
     else:
         good = bool(given)
     named = host_refusal(given, [one for one in allowed if one != "*"]) is None

@@ -164,17 +164,17 @@ class RouteFilter:
                 login.
         """
         site = self._site
-        told = {key: value.decode("latin-1") for key, value in scope["headers"]}
-        if sentence := host_refusal(told.get(b"host", ""), site.hosts):
+        texts = {key: value.decode("latin-1") for key, value in scope["headers"]}
+        if sentence := host_refusal(texts.get(b"host", ""), site.hosts):
             raise RefusedRequest(421, sentence)
         # Any client can send such a header: it counts only if it names one of the page's own hosts.
         named = [one for one in site.hosts if one != "*"]
-        forged = {key for key in FORWARDED if host_refusal(told.get(key, ""), named)}
-        hosts = [told.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
-        if sentence := origin_refusal(told.get(b"origin", ""), hosts, site.hosts):
+        forged = {key for key in FORWARDED if host_refusal(texts.get(key, ""), named)}
+        hosts = [texts.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
+        if sentence := origin_refusal(texts.get(b"origin", ""), hosts, site.hosts):
             raise RefusedRequest(403, sentence)
         if not PUBLIC.fullmatch(path):
-            keyed = b"authorization" in told
+            keyed = b"authorization" in texts
             if keyed:  # a password that may be guessed
                 self._guesses.check(client)
             if not site.admitted(scope):
@@ -215,11 +215,11 @@ class RouteFilter:
         body = await _read(receive, _declared(scope) or 0, most)
         called = CALL.fullmatch(path)
         names = self._site.arguments.get(called[2]) if called else None
-        asked = (body, self._site.folders, names, bool(called and called[1]))
+        arguments = (body, self._site.folders, names, bool(called and called[1]))
         if len(body) < IN_THREAD_BYTES:
-            data = read_body(*asked)
+            data = read_body(*arguments)
         else:
-            data = await asyncio.to_thread(read_body, *asked)
+            data = await asyncio.to_thread(read_body, *arguments)
         if path.endswith("queue/join"):
             _one_of(data.get("fn_index"), self._site.events)
         elif "component_server" in path:
@@ -290,8 +290,8 @@ def _one_of(number: Any, known: frozenset[int]) -> None:
 
 def _declared(scope: Scope) -> int | None:
     """Return the size of the body, if the request declares it."""
-    told = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
-    return int(told) if told.isdecimal() and len(told) < 20 else None
+    length = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
+    return int(length) if length.isdecimal() and len(length) < 20 else None
 
 
 def _paths(answer: Response) -> list[str]:

@@ -172,11 +172,11 @@ class Uploads:
         with self._lock:
             return client in self._clients.get(located(raw, [self.folder]) or Path(), ())
 
-    def keep(self, visit: str | None, asked: Any) -> None:
+    def keep(self, visit: str | None, payload: Any) -> None:
         """Record the files of a question, as a page sent it."""
         self._hold(
             visit,
-            {path for raw in _paths(asked) if (path := located(raw, [self.folder])) is not None},
+            {path for raw in _paths(payload) if (path := located(raw, [self.folder])) is not None},
         )
 
     def leave(self, visit: str | None) -> None:
@@ -225,12 +225,12 @@ def _remove(files: Collection[Path]) -> None:
             path.parent.rmdir()
 
 
-def _paths(asked: Any) -> Iterator[str]:
+def _paths(payload: Any) -> Iterator[str]:
     """Yield everything in a question that may name a file."""
-    if not isinstance(asked, Mapping):
+    if not isinstance(payload, Mapping):
         return
-    turns = asked.get("history")
-    for holder in (asked, *(turns if isinstance(turns, list) else [])):
+    turns = payload.get("history")
+    for holder in (payload, *(turns if isinstance(turns, list) else [])):
         media = holder.get("media") if isinstance(holder, Mapping) else None
         for item in media if isinstance(media, list) else []:
             if isinstance(item, Mapping) and isinstance(item.get("path"), str):

@@ -171,13 +171,13 @@ class ZeroGpuWorker:
                 put(event)
             return
         self._running[run] = threading.Event()
-        asked = job.max_new_tokens
+        wanted = job.max_new_tokens
         if anonymous():
             job = within(job, self._each_s, MOST_ANONYMOUS_S)
-        said = messages.ONLY_SO_MANY.format(
-            n=job.max_new_tokens, asked=asked, seconds=MOST_ANONYMOUS_S
+        sentence = messages.ONLY_SO_MANY.format(
+            n=job.max_new_tokens, asked=wanted, seconds=MOST_ANONYMOUS_S
         )
-        cut = said if job.max_new_tokens < asked else None
+        cut = sentence if job.max_new_tokens < wanted else None
         # The call is charged to the visitor of this request, which the thread must know.
         context = contextvars.copy_context()
         threading.Thread(
