@@ -85,6 +85,9 @@ def _looks(config: Any, model: nn.Module, decoder: nn.Module) -> int:
     pixels = 3 * vision.patch_size**2 * getattr(vision, "temporal_patch_size", 1)
     # The processor's pixels in float32, then in the tower's precision.
     row = max(_held(tower, width, 2) for tower in towers) + 3 * pixels
+    if getattr(config, "vision_feature_layer", None) is not None:
+        # The library keeps what every layer returns, and takes one of them.
+        row += width * max(len(tower) for tower in towers)
     return int(row * _patches(config, vision))
 
 

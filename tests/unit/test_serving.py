@@ -18,6 +18,8 @@ from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find, machine
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.serving import availability, choosing, loader
 from specvl_demo.serving.availability import Options, available
+from specvl_demo.vlm import sizes
+from tests.contract.families import zoo
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
 H200 = Machine(16, 128_000_000_000, "x86_64", (Gpu("NVIDIA H200", 150_000_000_000),))
@@ -194,6 +196,20 @@ def test_caches_of_lanes_count() -> None:
     assert availability.too_many_lanes(pair, place, L4, 2, ()) is None
     said = availability.too_many_lanes(pair, place, L4, 5, ())
     assert said is not None and "5 lanes of llava-1.6-7b" in said and "2 lanes fit" in said
+
+
+def test_states_that_the_library_keeps_of_a_tower_count(tmp_path: Path) -> None:
+    """LLaVA's classes take one layer's states and keep those of all."""
+    config = zoo.llava()[0].config
+
+    def looks(n_layers: int) -> int:
+        config.vision_config.num_hidden_layers = n_layers
+        config.save_pretrained(tmp_path)
+        found = sizes.read(tmp_path, sees=True)
+        assert found is not None
+        return found.looks
+
+    assert looks(6) - looks(3) == 3 * config.vision_config.hidden_size
 
 
 def test_exact_steps_are_the_default_only_where_they_cost_ar_little() -> None:
