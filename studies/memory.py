@@ -98,8 +98,8 @@ layers of this project's own.
 """
 
 
-def build(name: str, which: int, dtype: str, folder: str) -> None:
-    """Save one model of a name in SIZES with its processor."""
+def build(name: str, which: int, folder: str) -> None:
+    """Save one model of a name in SIZES with its processor, in bfloat16 as they were published."""
     family, both = SIZES[name]
     small, processor = zoo.build(family)
     config, size = small.config, both[which]
@@ -129,7 +129,7 @@ def build(name: str, which: int, dtype: str, folder: str) -> None:
         processor.image_processor.size = processor.video_processor.size = pixels
     config.tie_word_embeddings = text.tie_word_embeddings = name != "smolvlm"
     torch.manual_seed(which)
-    model = type(small)._from_config(config, dtype=getattr(torch, dtype))
+    model = type(small)._from_config(config, dtype=torch.bfloat16)
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     model.save_pretrained(folder)
@@ -173,7 +173,7 @@ def main() -> None:
         folders = [f"{asked.folder or once}/{asked.name}-{which}" for which in range(2)]
         for which, folder in enumerate(folders):
             if not Path(folder, "config.json").is_file():
-                words = (asked.name, which, asked.dtype, folder)
+                words = (asked.name, which, folder)
                 process = multiprocessing.get_context("spawn").Process(target=build, args=words)
                 process.start()
                 process.join()
