@@ -32,7 +32,7 @@ help:
 	@echo "make clean   remove .venv and caches"
 
 demo: $(VENV)/.ready
-	@$(PY) -m specvl_demo fetch photo || echo "The page serves the drawn-scene pair."
+	@$(PY) -m specvl_demo fetch photo > /dev/null || echo "The page serves the drawn-scene pair."
 	$(PY) app.py --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.ready-dev browser
