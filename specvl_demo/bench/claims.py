@@ -215,8 +215,8 @@ CLAIMS = (
         "sage",
         "sage",
         "SAGE (arXiv 2602.00523)",
-        "A tree shaped by the drafter's entropy is accepted longer than a static tree and than"
-        " EAGLE-2's (sections 4 and 6.3).",
+        "More tokens are accepted of a tree shaped by the drafter's entropy than of a static tree"
+        " or EAGLE-2's (sections 4 and 6.3).",
         "the same drafter, the same half of the picture, fixed trees of as many nodes as SAGE"
         " verifies on average, and of its bound of 12",
         every_kind,
@@ -282,8 +282,8 @@ CLAIMS = (
         "hivis",
         "hivis",
         "HiViS (arXiv 2509.23928)",
-        "A head from which visual tokens are hidden is accepted longer than EAGLE-2's, which sees"
-        " them (Table 1).",
+        "More tokens are accepted of a head from which visual tokens are hidden than of EAGLE-2's,"
+        " which sees them (Table 1).",
         "an EAGLE-2 head and the same trees of 16, over clips of 1 to 64 frames; the same head with"
         " pictures hidden in drafting only; a HiViS head and two EAGLE-2 heads of one short"
         " training, of which one fed itself as HiViS's does: what hiding brings, and what"
@@ -311,9 +311,9 @@ CLAIMS = (
         "dream",
         "dream",
         "DREAM (arXiv 2505.19201)",
-        "Cross-attention to the target's features is accepted longer than EAGLE-2, also with a"
-        " quarter of the visual tokens left out, and a layer chosen by entropy teaches better than"
-        " a fixed one (Table 1, section 3.3, Figure 4a).",
+        "More tokens are accepted with cross-attention to the target's features than of EAGLE-2,"
+        " also with a quarter of the visual tokens left out, and a layer chosen by entropy teaches"
+        " better than a fixed one (Table 1, section 3.3, Figure 4a).",
         "an EAGLE-2 head and the same trees of 16; all visual tokens; the same head with its"
         " cross-attention's gates shut; heads that learnt alike from the calmest layer, from those"
         " at 25, 50 and 75 % of the depth, and without cross-attention",
@@ -352,7 +352,7 @@ CLAIMS = (
         "pruning",
         "specvlm",
         "SpecVLM (arXiv 2508.16201)",
-        "With 90 % of a clip's tokens left out the drafter is accepted hardly less.",
+        "With 90 % of a clip's tokens left out, nearly as many tokens are accepted.",
         "nothing left out; guided pruning, static trees of 12, clips of 16 frames",
         clips,
         tuple(map(_pruned, (0.0, 0.25, 0.5, 0.8, 0.9, 0.95))),

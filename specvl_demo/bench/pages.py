@@ -82,7 +82,7 @@ PAPERS = (
     " nodes: verified per round, including the root; at the paper's costs: the recorded rounds"
     " priced at the paper's cost of a draft forward, if it states one. A claim holds if the lower"
     " end of the 95 % interval of every ratio it needs (bootstrap over questions) is above what"
-    " it needs. Verdicts are about these models and drafters, trained for this demo, not about"
+    " it needs, and does not hold if a whole interval is not; else it is not decided. Verdicts are about these models and drafters, trained for this demo, not about"
     " the papers' own; quality is the F1 of words with the reference, not the papers' judge."
 )
 BUSY = (
@@ -281,7 +281,7 @@ def papers(report: Report) -> Page:
         ]
         parts = [f"τ, {part}" for part in dict.fromkeys(p for row in rows for p in row["parts"])]
         columns = [name for name in CLAIMED if any(row[name] is not None for row in rows)]
-        shown.append((f"{claim['paper']}: {verdict(claim)[1]}", rows, [*columns, *parts]))
+        shown.append((f"{claim['paper']}: {verdict(claim)}", rows, [*columns, *parts]))
         about = (
             f"{claim['paper']}: {claim['says']} Control: {claim['control']}.",
             beside(claim),

@@ -2,7 +2,8 @@
 questions, and the resulting sentence.
 
 The rule: a claim holds here if every comparison it needs does; a comparison holds if the lower end
-of the 95 % interval of its ratio (a percentile bootstrap over questions) is above what it needs.
+of the 95 % interval of its ratio (a percentile bootstrap over questions) is above what it needs,
+and is refuted if the upper end is not.
 """
 
 from __future__ import annotations
@@ -149,19 +150,21 @@ def holds(one: Mapping[str, Any]) -> bool:
     return one["interval"] is not None and one["interval"][0] > one["least"]
 
 
-def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
-    """Return whether a claim of the record holds here, and the sentence on it, from the numbers
-    only.
+def verdict(claim: Mapping[str, Any]) -> str:
+    """Return the sentence on whether a claim of the record holds here, from the numbers only.
+
+    It does not hold if a comparison's whole interval misses what is needed; otherwise, if an
+    interval contains it, these questions do not decide.
     """
-    held: list[str] = []
-    missed: list[str] = []
-    for one in claim["comparisons"]:
-        if not one.get("beside"):
-            (held if holds(one) else missed).append(_sentence(one))
+    counted = [one for one in claim["comparisons"] if not one.get("beside")]
+    held = [_sentence(one) for one in counted if holds(one)]
+    missed = [_sentence(one) for one in counted if not holds(one)]
     if not missed:
-        return True, f"Holds here: {'; '.join(held)}."
+        return f"Holds here: {'; '.join(held)}."
+    refuted = any(one["interval"] and one["interval"][1] <= one["least"] for one in counted)
+    begin = "Does not hold here, because" if refuted else "Not decided here:"
     rest = f" What does hold: {'; '.join(held)}." if held else ""
-    return False, f"Does not hold here, because {'; '.join(missed)}.{rest}"
+    return f"{begin} {'; '.join(missed)}.{rest}"
 
 
 def beside(claim: Mapping[str, Any]) -> str:
@@ -175,7 +178,7 @@ def _sentence(one: Mapping[str, Any]) -> str:
     if one["interval"] is None:
         return f"{name} of {one['arm']} could not be compared with {one['control']}"
     low, high = one["interval"]
-    open_ = ", which these questions do not decide" if low <= one["least"] <= high else ""
+    open_ = ", which these questions do not decide" if low <= one["least"] < high else ""
     needed = "" if one.get("beside") else f"; above {one['least']:g} is needed{open_}"
     return (
         f"{name} of {one['arm']} is {one['ratio']:.2f} times that of {one['control']}"

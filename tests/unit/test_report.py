@@ -468,11 +468,14 @@ def test_a_claim_holds_only_where_every_interval_lies_above_what_it_needs() -> N
     assert low < 1 < high
     one = {"arm": "a", "control": "b", "figure": "tau", "least": 1.0, "ratio": 2.0}
     held, missed = {**one, "interval": [1.5, 2.5]}, {**one, "interval": [1.0, 2.5]}
-    assert papers.verdict({"comparisons": [held]})[0]
-    holds, sentence = papers.verdict({"comparisons": [held, missed]})
-    assert not holds and "because τ of a is 2.00 times that of b (1.00 to 2.50" in sentence
+    refuted = {**one, "ratio": 0.8, "interval": [0.7, 0.9]}
+    assert papers.verdict({"comparisons": [held]}).startswith("Holds here: τ of a is 2.00 times")
+    sentence = papers.verdict({"comparisons": [held, missed]})
+    assert sentence.startswith("Not decided here: τ of a is 2.00 times that of b (1.00 to 2.50")
+    assert "What does hold: τ of a is 2.00" in sentence
+    assert papers.verdict({"comparisons": [missed, refuted]}).startswith("Does not hold here")
     unknown = {**one, "ratio": None, "interval": None}
-    assert not papers.verdict({"comparisons": [unknown]})[0]
+    assert papers.verdict({"comparisons": [unknown]}).startswith("Not decided here")
 
 
 def test_a_note_is_held_against_itself_a_round_later() -> None:

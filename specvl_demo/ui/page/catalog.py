@@ -295,9 +295,7 @@ def _verdicts() -> dict[str, str]:
     found = json.loads(record.read_text(encoding="utf-8"))
     pair = found["settings"]["pair"]
     return {
-        one[
-            "method"
-        ]: f"{one['says']} On the {pair} pair: {verdict(one)[1]} {one['lacking']}".strip()
+        one["method"]: f"{one['says']} On the {pair} pair: {verdict(one)} {one['lacking']}".strip()
         for one in found["claims"]
     }
 
