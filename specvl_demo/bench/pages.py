@@ -49,7 +49,7 @@ HEADS = {
     "first_token_ms": "first token, ms",
     "answer_ms": "answer, ms",
     "tokens_per_s_total": "tokens/s, all",
-    "share_before": "before decoding",
+    "share_before": "share of time before decoding",
     "speedup_total_vs_ar": "× our AR, all",
     "speedup_total_vs_hf_generate": "× HF generate, all",
     "vs_step": "in steps",
@@ -64,10 +64,11 @@ HEADS = {
     "logit_gap": "logit gap there",
 }
 ASKED = (
-    "{cases} questions, at most {max_new_tokens} tokens, {repeats} interleaved repeats; medians,"
-    " spread is the interquartile range over the median. τ: tokens per target forward, including"
+    "{cases}, at most {max_new_tokens} tokens, {repeats}. τ: tokens per target forward, including"
     " the target's own."
 )
+SPREAD = " Medians of the repeats; spread: the interquartile range over the median."
+QUALITY = " F1 of words: how far the answer's words are those of the reference."
 LIMITS = (
     " limit: the speedup if only the models' forwards took time; efficiency: how much of it was"
     " reached."
@@ -82,8 +83,9 @@ PAPERS = (
     " nodes: verified per round, including the root; at the paper's costs: the recorded rounds"
     " priced at the paper's cost of a draft forward, if it states one. A claim holds if the lower"
     " end of the 95 % interval of every ratio it needs (bootstrap over questions) is above what"
-    " it needs, and does not hold if a whole interval is not; else it is not decided. Verdicts are about these models and drafters, trained for this demo, not about"
-    " the papers' own; quality is the F1 of words with the reference, not the papers' judge."
+    " it needs, and does not hold if a whole interval is not; else it is not decided. Verdicts are"
+    " about these models and drafters, trained for this demo, not about the papers' own; quality is"
+    " the F1 of words with the reference, not the papers' judge."
 )
 BUSY = (
     "The machine was busy: other programs used {share:.0f} % of it{omitted}. Measure again when it"
@@ -394,9 +396,19 @@ def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
     )
 
 
+def _count(n: int, thing: str) -> str:
+    return f"{n} {thing}{'' if n == 1 else 's'}"
+
+
 def _conditions(report: Report) -> list[str]:
     machine, settings = report["machine"], report["settings"]
-    settled = ASKED.format(**{**settings, "cases": len(settings["cases"])})
+    sizes = {
+        "cases": _count(len(settings["cases"]), "question"),
+        "repeats": _count(settings["repeats"], "interleaved repeat"),
+    }
+    settled = ASKED.format(**{**settings, **sizes})
+    settled += SPREAD if settings["repeats"] > 1 else ""
+    settled += QUALITY if any(row.get("quality") is not None for row in report["rows"]) else ""
     shown = any(row.get("limit") is not None for row in report["rows"])
     sentences = [origin(machine), settled + LIMITS if shown else settled]
     if machine.get("busy"):

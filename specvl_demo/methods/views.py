@@ -138,14 +138,14 @@ class PrunedSettings(Settings):
     guided: bool = setting(
         False,
         (
-            "keep what the target attends to first, then evenly spaced tokens; false: only evenly"
+            "keep what the target attends to first, then evenly spaced tokens; if off, only evenly"
             " spaced ones"
         ),
         title="keep what is attended to",
     )
     share: float = setting(
         0.4,
-        "guided: share of all attention that the most attended tokens must hold",
+        "share of all attention that the most attended tokens must hold, if those are kept first",
         0.0,
         1.0,
         title="attention to keep",

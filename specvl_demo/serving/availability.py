@@ -127,7 +127,7 @@ def available(
             reason = f"Runs on {name} in {place.dtype}{packed}, needs about {gb(needs)}{after}."
             return replace(place, ok=True, reason=reason, needs_bytes=needs, must_fetch=bool(fetch))
         tried.append(
-            f"{gb(needs)} in {place.dtype}{packed} on {name}, which has {gb(memory_bytes)}"
+            f"{gb(needs)} in {place.dtype}{packed} on {name} ({gb(memory_bytes)} of memory)"
         )
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
     return Availability(False, f"Needs about {' or '.join(tried)}{no_gpu}.")

@@ -43,7 +43,7 @@ export const COMPARE = {
   done: ({ questions, repeats, temperatures }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}${temperatures > 1 ? ` at ${temperatures} temperatures` : ''}.`,
   empty:
-    'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as `bench --data` does on the command line. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
+    'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as the command bench --data does. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
   save: 'Tables (CSV, Markdown, LaTeX) and traces',
   picture: (title, format) => `${title} as ${format}`,
   speeds: 'Speedup and its 95 % interval',

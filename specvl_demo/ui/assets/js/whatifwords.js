@@ -23,7 +23,9 @@ export const WHATIF = {
         ? 'This method’s paper does not state the cost of its drafter, so no speedup at the paper’s costs is shown.'
         : `${c.at_paper.toFixed(2)}× at the paper’s costs (${c.paper}) from the same rounds, beside ${c.speedup.toFixed(2)}× here.`,
       c.gigabytes
-        ? `The drafter’s weights take ${c.gigabytes.toFixed(c.gigabytes < 0.1 ? 3 : 2)} GB: ${((c.speedup - 1) / c.gigabytes).toFixed(1)}× gained for each GB.`
+        ? c.gigabytes < 0.1
+          ? `The drafter’s weights take ${(1000 * c.gigabytes).toFixed(1)} MB: ${((c.speedup - 1) / c.gigabytes / 1000).toFixed(2)}× gained for each MB.`
+          : `The drafter’s weights take ${c.gigabytes.toFixed(2)} GB: ${((c.speedup - 1) / c.gigabytes).toFixed(1)}× gained for each GB.`
         : null,
     ].filter(Boolean),
   acceptance: 'share of drafted levels kept',
