@@ -93,10 +93,11 @@ def lesson(findings: Sequence[Finding]) -> dict[str, dict[str, str]]:
             f"; {totals.n_relaxed} of {found.n_tokens} tokens relaxed" if not found.lossless else ""
         )
         rounds = f"{totals.n_rounds} rounds for {found.n_tokens} tokens"
-        more = f"{word} drafted tokens are kept here than on the others: {found.kept:.1f} a round"
+        more = f"{word} drafted tokens are kept here than on the other examples"
+        kept = f"{found.kept:.1f} a round against {others:.1f}, all with the shipped settings"
         return {
             "example": found.example,
-            "why": f"{more} against {others:.1f}; {rounds}{relaxed}.{turned}",
+            "why": f"{more}: {kept}; {rounds}{relaxed}.{turned}",
         }
 
     return {"shines": entry(best, "More"), "struggles": entry(worst, "Fewer")}
