@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -40,6 +41,12 @@ Item = tuple[Path, str, Want]
 
 DECODER = "SPECVL_CLIPS"
 """Names the decoder of MP4, WebM and AVI: opencv, or decord if it is installed."""
+NO_ANSWER = (
+    "{name} is damaged: its {kind} data stopped the decoder.",
+    "{name} could not be decoded: the system ended its decoder, for want of memory or of processor"
+    " time. Send it again.",
+)
+"""Why a decoder gave no answer: by its own fault, or ended by the system."""
 _HEADER_BYTES = 2**20
 _SAID = 300
 """Characters of a decoder's error that are passed on."""
@@ -173,7 +180,7 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
         assert child.stdin and child.stdout  # both are pipes
         try:
             _hand_over(child.stdin, json.dumps(job).encode() + b"\n")
-            return [_read(child.stdout, item, n_frames, limits, late) for item in items]
+            return [_read(child, item, n_frames, limits, late) for item in items]
         finally:
             clock.cancel()
             child.kill()  # before waiting for it: an error need not wait for the remaining files
@@ -207,11 +214,17 @@ def _hand_over(pipe: IO[bytes], job: bytes) -> None:
 
 
 def _read(
-    pipe: IO[bytes], item: Item, n_frames: int, limits: Limits, late: threading.Event
+    child: subprocess.Popen[bytes],
+    item: Item,
+    n_frames: int,
+    limits: Limits,
+    late: threading.Event,
 ) -> Visual:
-    """Read the next file's result: a header line, then its pixels."""
+    """Read the next file's result from its decoder: a header line, then its pixels."""
     path, kind, _ = item
     name = shown(path.name)
+    pipe = child.stdout
+    assert pipe
     try:
         header = json.loads(pipe.readline(_HEADER_BYTES))
     except (ValueError, RecursionError):
@@ -229,10 +242,17 @@ def _read(
     if late.is_set():
         raise MediaError(f"{name} took longer than {limits.decode_s:g} seconds to decode.")
     if not frames:
-        raise MediaError(f"{name} is damaged: its {kind} data stopped the decoder.")
+        raise MediaError(NO_ANSWER[_killed(child)].format(name=name, kind=kind))
     if (times := header.get("times_s")) is None:
         return frames[0]
     return VideoFrames(tuple(frames), tuple(times))
+
+
+def _killed(child: subprocess.Popen[bytes]) -> bool:
+    """Whether the system ended a decoder: for want of memory, or of processor time."""
+    with suppress(subprocess.TimeoutExpired):
+        return child.wait(0.2) == -signal.SIGKILL
+    return False
 
 
 def _believable(header: Any, item: Item, n_frames: int, limits: Limits) -> bool:

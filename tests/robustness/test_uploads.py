@@ -133,6 +133,14 @@ def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     assert ended(int((tmp_path / "pid").read_text()))
 
 
+def test_a_decoder_that_the_system_ends_blames_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = fake_decoder(tmp_path, monkeypatch, "kill -KILL $$")
+    with pytest.raises(MediaError, match="the system ended its decoder.*Send it again"):
+        load_media([picture])
+
+
 @pytest.mark.parametrize(
     "script",
     [
