@@ -152,6 +152,41 @@ def test_keys_lead_to_run_and_enter_sends(opened):
     opened.wait_for_function("!specvl.ask.running && specvl.race.finished")
 
 
+SNAP = """() => {
+  const { pairs, examples } = specvl.catalog;
+  const snap = { ...pairs[0], id: 'snap', title: 'Snap', knows: 'photographs', words: null };
+  Object.assign(pairs[0], { knows: 'scenes' });
+  pairs.splice(1, 0, snap);
+  const media = [{ ...examples[0].media[0], path: 'snap.png', name: 'snap.png' }];
+  const made = { id: 'snap', title: 'snap', pair: 'snap', question: 'Who is it?', trace: null };
+  examples.push({ ...examples[0], ...made, media });
+  specvl.ask.pair.append(new Option('Snap', 'snap'));
+}"""
+"""A second pair that runs here, for photographs, with an example of its own."""
+
+
+def test_another_pair_replaces_an_untouched_example_and_nothing_typed_or_added(opened):
+    """Another question, another picture, or a conversation: each stays, while a race runs too."""
+    opened.evaluate(SNAP)
+    question, pair = opened.locator("#vl-question"), opened.locator("#vl-pair")
+    asked = "specvl.ask.request.media.map((m) => m.name)"
+    question.fill("How many are red?")
+    pair.select_option("snap")
+    expect(question).to_have_value("How many are red?")
+    assert opened.evaluate(asked) == ["scene.png"]
+    choose(opened, "scene", 2)
+    pair.select_option("snap")
+    expect(question).to_have_value("Who is it?")
+    assert opened.evaluate(asked) == ["snap.png"]
+    choose(opened, "scene", 2)
+    opened.evaluate("() => { specvl.runner.api.trigger = () => {}; }")
+    opened.locator("#vl-run").click()
+    question.fill("How many are red?")
+    pair.select_option("snap")
+    expect(question).to_have_value("How many are red?")
+    assert opened.evaluate(asked) == ["scene.png"]
+
+
 def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opened):
     """Question, methods, an own picture and the live race are there again. A follow-up sends the
     conversation and its file again; a file that this browser lost is asked for. What is kept can be

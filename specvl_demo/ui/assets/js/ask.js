@@ -286,7 +286,6 @@ export class Ask extends EventTarget {
     const { request, last } = this;
     if (!last) return 'same';
     const { asked } = last;
-    const paths = (media) => media.map((m) => m.path).join();
     const shown = paths(request.media) === paths(asked.media);
     if (shown && request.question.trim() === asked.question.trim()) return 'same';
     if (request.pair !== asked.pair) return 'new';
@@ -489,7 +488,18 @@ export class Ask extends EventTarget {
     this.panels();
   }
 
-  /** Change the pair; a visitor who has not chosen methods gets the pair's default ones. */
+  /** Whether the form still asks what an example asks, of the same pictures, and nothing before. */
+  untouched({ question, media }) {
+    const { request } = this;
+    return (
+      !request.history.length &&
+      request.question.trim() === question.trim() &&
+      paths(request.media) === paths(media)
+    );
+  }
+
+  /** Change the pair. A visitor who has not chosen methods gets the pair's default ones; an example
+   *  that was not touched gives way to one of the pair's, and what a visitor typed or added stays. */
   change(id) {
     const [before, now] = [this.request.pair, id].map((one) =>
       this.catalog.pairs.find((pair) => pair.id === one),
@@ -498,9 +508,9 @@ export class Ask extends EventTarget {
       this.request.methods = [...now.first];
     this.request.pair = id;
     const { examples } = this.catalog;
-    const shown = this.request.media.map((m) => examples.find((e) => e.id === m.example));
     const own = examples.find((e) => e.pair === id);
-    if (own && shown.length && shown.every((e) => e && e.pair !== id)) {
+    const shown = examples.find((e) => this.untouched(e));
+    if (own && shown && shown.pair !== id) {
       this.choose(own); // the other pair's example means nothing to this one
       return;
     }
@@ -646,6 +656,9 @@ export class Ask extends EventTarget {
     this.dispatchEvent(new CustomEvent('say', { detail: { text, wrong } }));
   }
 }
+
+/** The files of a question as a text that is equal if they are the same. */
+const paths = (media) => media.map((m) => m.path).join();
 
 function section(title, body) {
   return h('div', { class: 'vl-field' }, h('span', { class: 'vl-label', text: title }), body);
