@@ -187,7 +187,7 @@ def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
     opened.locator("#vl-stop").click()
     opened.wait_for_function("!specvl.ask.running")
     expect(opened.locator("#vl-status")).to_contain_text(
-        "A follow-up continues from the answer of SAGE, the longest."
+        "A follow-up continues from what SAGE had written."
     )
     texts = opened.evaluate("specvl.race.list.map((lane) => lane.text.trim())")
     opened.get_by_role("button", name="Ask a follow-up").click()

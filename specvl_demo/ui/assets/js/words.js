@@ -613,7 +613,7 @@ export const W = {
     question: 'Follow-up question',
     questionHint: 'Ask about the same pictures',
     textHint: 'Ask more about it',
-    goesOn: (title) => `A follow-up continues from the answer of ${title}, the longest.`,
+    goesOn: (title) => `A follow-up continues from what ${title} had written.`,
     from: (title) => `As far as ${title} had written it.`,
     tooLong: (n, most) =>
       `At most ${most} earlier questions are remembered, and there are ${n}. Start a new conversation, or edit an earlier question.`,
