@@ -87,7 +87,10 @@ def test_ask_again_edit_and_clear(opened):
     run_race(opened)
     note_sent(opened)
     opened.locator("#vl-question").fill("And below it?")
-    expect(opened.locator(".vl-turn")).to_contain_text("Continues the conversation: 1 answer")
+    expect(opened.locator(".vl-turn")).to_contain_text(
+        "Continues the conversation: 1 earlier question and its picture are included."
+    )
+    expect(opened.locator("label[for=vl-question]")).to_have_text("Follow-up question")
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
     opened.locator("#vl-question").press("Enter")
     opened.wait_for_function("window.sent")
@@ -126,6 +129,23 @@ def test_ask_again_edit_and_clear(opened):
     expect(opened.locator("#vl-question")).to_have_attribute(
         "placeholder", "What is in the picture?"
     )
+
+
+def test_a_question_on_the_same_picture_can_begin_a_new_conversation(opened):
+    """The button beside the note keeps what was typed, and the picture; earlier questions are not
+    sent.
+    """
+    run_race(opened)
+    note_sent(opened)
+    opened.locator("#vl-question").fill("And below it?")
+    opened.locator(".vl-turn").get_by_role("button", name="New conversation").click()
+    expect(opened.locator("#vl-question")).to_have_value("And below it?")
+    expect(opened.locator("label[for=vl-question]")).to_have_text("Question")
+    expect(opened.locator(".vl-turn")).to_be_hidden()
+    run_race(opened)
+    sent = opened.evaluate("window.sent")
+    assert sent["history"] == [] and sent["question"] == "And below it?"
+    assert [item["name"] for item in sent["media"]] == ["scene.png"]
 
 
 def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opened, tmp_path: Path):

@@ -75,7 +75,14 @@ export class Ask extends EventTarget {
       on: { change: () => this.changed() },
     });
     this.keeping = h('label', { for: 'vl-keep-on' }, this.keepOn, W.chat.keepOn);
-    this.turnNote = h('p', { class: 'vl-help vl-turn', role: 'status' }, this.goesOn, this.keeping);
+    this.fresh = button(W.chat.clear, () => this.dispatchEvent(new Event('fresh')));
+    this.turnNote = h(
+      'div',
+      { class: 'vl-help vl-turn', role: 'status' },
+      this.goesOn,
+      this.fresh,
+      this.keeping,
+    );
     this.tiles = new Tiles(catalog, (example) => this.choose(example));
     this.pair = h(
       'select',
@@ -271,7 +278,6 @@ export class Ask extends EventTarget {
 
   setHistory(turns) {
     this.request.history = turns;
-    put(this.questionLabel, turns.length ? W.chat.question : W.ask.question);
     this.question.placeholder = !turns.length
       ? W.ask.questionHint
       : turns.some((turn) => turn.media.length)
@@ -292,17 +298,20 @@ export class Ask extends EventTarget {
     return shown || (request.media.length && this.keepOn.checked) ? 'on' : 'new';
   }
 
+  /** The turns that the question in the form continues. */
+  get earlier() {
+    const { last, next, request } = this;
+    if (next === 'same') return request.history;
+    return next === 'on' ? [...last.asked.history, last.turn] : [];
+  }
+
   /** Add the last question to the conversation, or begin another one, according to `next`. */
   turnOver() {
-    const { last, next, request } = this;
+    const { earlier, last, next, request } = this;
     if (next === 'same') return;
     const sent = new Set(last.asked.media.map((m) => m.path));
     if (next === 'on') request.media = request.media.filter((m) => !sent.has(m.path));
-    this.dispatchEvent(
-      new CustomEvent('turn', {
-        detail: next === 'on' ? [...last.asked.history, last.turn] : [],
-      }),
-    );
+    this.dispatchEvent(new CustomEvent('turn', { detail: earlier }));
     this.keepOn.checked = false;
     this.well.show(request.media);
   }
@@ -582,10 +591,15 @@ export class Ask extends EventTarget {
     put(this.changes, n ? W.settings.changed(n) : '');
     const { next, last } = this;
     const added = last && this.request.media.length && this.request.pair === last.asked.pair;
+    const { earlier } = this;
+    const pictures = earlier.reduce((sum, turn) => sum + turn.media.length, 0);
+    const on = earlier.length > 0 && !(last && next === 'same');
     put(
       this.goesOn,
-      next === 'on' ? W.chat.on(last.asked.history.length + 1) : next === 'new' ? W.chat.fresh : '',
+      on ? W.chat.on(earlier.length, pictures) : next === 'new' ? W.chat.fresh : '',
     );
+    put(this.questionLabel, earlier.length ? W.chat.question : W.ask.question);
+    this.fresh.hidden = next !== 'on'; // otherwise the list of earlier questions has it
     this.keeping.hidden = !added || next === 'same' || (next === 'on' && !this.keepOn.checked);
     put(this.scopeNote, this.scope);
     this.fitting = this.scope && better(this.catalog, this.request);

@@ -185,6 +185,7 @@ class Page {
     const { ask } = this;
     ask.addEventListener('run', (e) => this.run(e.detail));
     ask.addEventListener('turn', (e) => this.chat.set(e.detail));
+    ask.addEventListener('fresh', () => this.anew());
     ask.addEventListener('try', (e) => this.tryOut(e.detail.example, e.detail.method));
     ask.addEventListener('stop', () => {
       ask.say(W.run.stopping);
@@ -431,11 +432,14 @@ class Page {
     else this.ask.say(W.branch.lost, true);
   }
 
-  /** The next question includes nothing of the conversation so far. */
+  /** The next question includes nothing of the conversation so far. One that is in the form already
+   *  stays. */
   anew() {
+    const typed = this.ask.next === 'on';
     this.ask.last = null;
     this.chat.set([]);
-    this.ask.nextQuestion();
+    if (typed) this.ask.question.focus();
+    else this.ask.nextQuestion();
     this.view.offer();
   }
 

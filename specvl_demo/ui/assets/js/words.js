@@ -601,8 +601,11 @@ export const W = {
     title: 'Conversation so far',
     clear: 'New conversation',
     copy: (n) => `Copy answer ${n}`,
-    on: (n) =>
-      `Continues the conversation: ${count(n, 'answer')} with their pictures are included.`,
+    on: (n, pictures) => {
+      const seen = `${n === 1 ? 'its' : 'their'} ${pictures === 1 ? 'picture' : 'pictures'}`;
+      const several = n > 1 || pictures > 0;
+      return `Continues the conversation: ${count(n, 'earlier question')}${pictures ? ` and ${seen}` : ''} ${several ? 'are' : 'is'} included.`;
+    },
     fresh: 'Starts a new conversation.',
     keepOn: 'Keep the conversation',
     edit: (n) => `Edit question ${n}`,
