@@ -148,6 +148,24 @@ def test_a_question_on_the_same_picture_can_begin_a_new_conversation(opened):
     assert [item["name"] for item in sent["media"]] == ["scene.png"]
 
 
+def test_an_empty_question_says_what_it_asks(opened):
+    """Before it is run, over its race, and as a turn; on the last picture it begins anew."""
+    note = opened.locator(".vl-untyped")
+    expect(note).to_be_empty()
+    run_race(opened)
+    opened.locator("#vl-question").fill("")
+    expect(note).to_have_text("Empty: the model is asked “Describe the picture.”")
+    expect(opened.locator(".vl-turn")).to_contain_text("Starts a new conversation.")
+    note_sent(opened)
+    run_race(opened)
+    sent = opened.evaluate("window.sent")
+    assert sent["question"] == "" and sent["history"] == [] and len(sent["media"]) == 1
+    expect(opened.locator(".vl-question")).to_have_text("Describe the picture.")
+    opened.get_by_role("button", name="Ask a follow-up").click()
+    expect(opened.locator(".vl-turns b")).to_have_text("Describe the picture.")
+    expect(note).to_be_empty()
+
+
 def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opened, tmp_path: Path):
     """And without a picture none is carried along."""
     note_sent(opened)

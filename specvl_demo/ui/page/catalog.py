@@ -67,6 +67,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "methods": [_method(method) for method in base.METHODS.values()],
         "papers": PAPERS,
         "sure": confidence.SENTENCES,
+        "describe": session.DESCRIBE,
         "examples": shown["examples"],
         "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
         "sampling": [_number(option) for option in OF_ANSWERS],

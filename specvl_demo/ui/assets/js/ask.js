@@ -68,6 +68,7 @@ export class Ask extends EventTarget {
       },
     });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
+    this.untyped = h('p', { class: 'vl-help vl-untyped', role: 'status' });
     this.goesOn = h('span', {});
     this.keepOn = h('input', {
       type: 'checkbox',
@@ -210,6 +211,7 @@ export class Ask extends EventTarget {
               h('span', { class: 'vl-help vl-keys', text: W.ask.keys }),
             ),
             this.question,
+            this.untyped,
             this.turnNote,
           ),
           h(
@@ -295,7 +297,16 @@ export class Ask extends EventTarget {
     const shown = paths(request.media) === paths(asked.media);
     if (shown && request.question.trim() === asked.question.trim()) return 'same';
     if (request.pair !== asked.pair) return 'new';
+    if (shown && !request.question.trim()) return 'new'; // the picture is described
     return shown || (request.media.length && this.keepOn.checked) ? 'on' : 'new';
+  }
+
+  /** What the model is asked: the question, or where it is empty, to describe what is shown. */
+  inWords({ question, media } = this.request) {
+    const { describe } = this.catalog;
+    if (question.trim() || !media.length) return question;
+    if (media.some((m) => m.kind === 'video')) return describe.video;
+    return media.length > 1 ? describe.images : describe.image;
   }
 
   /** The turns that the question in the form continues. */
@@ -589,7 +600,9 @@ export class Ask extends EventTarget {
       Object.keys(chosen(this.request)).length,
     );
     put(this.changes, n ? W.settings.changed(n) : '');
-    const { next, last } = this;
+    const { next, last, request } = this;
+    const empty = !request.question.trim() && request.media.length > 0;
+    put(this.untyped, empty ? W.ask.untyped(this.inWords()) : '');
     const added = last && this.request.media.length && this.request.pair === last.asked.pair;
     const { earlier } = this;
     const pictures = earlier.reduce((sum, turn) => sum + turn.media.length, 0);

@@ -265,7 +265,7 @@ class Page {
     const before = [this.race.meta, trace.recordsOf(this.race)];
     this.race.clear({
       source: 'live',
-      question: request.question,
+      question: this.ask.inWords(request),
       machine,
       form: this.ask.key(),
       asked: structuredClone(this.ask.request),
@@ -296,7 +296,11 @@ class Page {
     const nothing = this.race.list.every((lane) => !lane.tokens.length);
     if (nothing && failed !== null && before[1].length) this.bringBack(...before);
     else if (nothing)
-      this.race.clear({ source: 'ended', question: request.question, form: this.race.meta.form });
+      this.race.clear({
+        source: 'ended',
+        question: this.ask.inWords(request),
+        form: this.race.meta.form,
+      });
     else this.replay.keep(this.race);
     this.visit.keep();
     const stopped = this.race.list.some((lane) => lane.end?.stop === 'cancelled');
@@ -380,8 +384,9 @@ class Page {
 
   /** The race as a turn of its conversation. */
   turn() {
-    const { question, media } = this.race.meta.asked;
-    return { question, answer: this.race.followed.answer.trim(), media, from: this.from };
+    const { asked } = this.race.meta;
+    const answer = this.race.followed.answer.trim();
+    return { question: this.ask.inWords(asked), answer, media: asked.media, from: this.from };
   }
 
   /** The same question again, with the plain model against the method that answered alone. */

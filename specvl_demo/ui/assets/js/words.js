@@ -396,6 +396,7 @@ export const W = {
     runningNow: 'Running…',
     stop: 'Stop',
     empty: 'Type a question or add a picture first.',
+    untyped: (words) => `Empty: the model is asked “${words}”`,
     uploading: 'A file is still being uploaded.',
   },
   loading: {
@@ -610,7 +611,7 @@ export const W = {
     keepOn: 'Keep the conversation',
     edit: (n) => `Edit question ${n}`,
     retry: (n) => `Ask question ${n} again`,
-    nothing: '(describe)',
+    nothing: 'Describe what is shown.',
     follow: 'Ask a follow-up',
     followHint: 'Ask more about the same pictures',
     question: 'Follow-up question',
