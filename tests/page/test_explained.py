@@ -101,7 +101,12 @@ def test_one_sentence_with_this_races_numbers(opened):
 
 
 def test_answers_stand_in_full_and_mark_where_they_differ(opened):
-    """Nothing is cut off; other words are marked in both answers, what they share is shaded."""
+    """Nothing is cut off; other words are marked in both answers, what they share is shaded. The
+    legend has the mark where there is such a word.
+    """
+    legend = opened.locator(".vl-textlegend").get_by_role("button", name="not as autoregressive")
+    finish_replay(opened)
+    expect(legend).to_be_hidden()
     choose(opened, "lossy", 3)
     finish_replay(opened)
     for box in opened.locator(".vl-text").all():
@@ -113,6 +118,7 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
         "specvl.race.lanes.get('lvspec').tokens.filter((t) => t.origin === 'relaxed').length"
     )
     expect(opened.locator(".vl-lane[data-lane='2'] .tk.other")).to_have_count(relaxed)
+    expect(legend).to_be_visible()
     shared = opened.evaluate("""() => {
       const [a, b] = ['ar', 'lvspec'].map((name) => specvl.race.lanes.get(name).tokens);
       return a.findIndex((token, i) => token.id !== b[i]?.id);

@@ -141,6 +141,7 @@ export class RaceView {
       ['draft', 'relaxed', 'target', 'rejected'].map((o) =>
         term(W.legend[o], W.learn.origins[o], `tk ${o}`),
       ),
+      term(W.legend.other, W.legend.otherHelp, 'tk other'),
       h('label', { for: 'vl-rejected' }, box, W.legend.showRejected),
     );
     this.grid = h('div', { class: 'vl-charts' });

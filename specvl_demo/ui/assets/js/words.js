@@ -126,6 +126,9 @@ export const W = {
     relaxed: 'relaxed',
     target: 'written by the target',
     rejected: 'rejected',
+    other: 'not as autoregressive',
+    otherHelp:
+      'Words in bold on a coloured ground: here this answer and the autoregressive one differ, once both are complete.',
     showRejected: 'Show rejected drafts',
   },
   charts: {
