@@ -11,9 +11,10 @@ export class Visit {
   /** page: the whole of it, whose form and race are kept and brought back. */
   constructor(page) {
     this.page = page;
-    // Whoever reloads right after a change finds it again.
+    // Who reloads right after a change finds it again, and who reloads during a race is told.
     addEventListener('pagehide', () => {
-      if (this.keeping && this.page.ready) this.keep();
+      const { running } = page.ask;
+      if ((this.keeping || running) && page.ready) this.keep(running);
     });
   }
 
@@ -23,14 +24,15 @@ export class Visit {
     this.keeping = setTimeout(() => this.keep(), KEPT_MS);
   }
 
-  /** Keep the form and which race stands beside it, for a reload. */
-  keep() {
+  /** Keep the form and which race stands beside it, for a reload. left: the page is left while a race
+   *  runs. */
+  keep(left = false) {
     clearTimeout(this.keeping);
     this.keeping = null;
     const { race, ask } = this.page;
     const { example = null, source, form } = race.meta;
     const run = source === 'live' ? race.list[0]?.begin.request : null;
-    kept.keepForm({ request: ask.request, example, run, fits: form === ask.key() });
+    kept.keepForm({ request: ask.request, example, run, fits: form === ask.key(), left });
   }
 
   /** {asked, gone}: a request of an earlier visit whose files are on the server again, or sent from this
@@ -104,7 +106,7 @@ export class Visit {
   }
 
   /** Continue where the last visit ended: its form, and its race. */
-  async resume({ request, example, run: raced, fits }) {
+  async resume({ request, example, run: raced, fits, left }) {
     const { page } = this;
     const { ask, catalog, race } = page;
     const { asked, gone } = await this.revive(request);
@@ -123,7 +125,8 @@ export class Visit {
       await page.example(shown);
       race.meta.form = ask.key(ask.of(shown));
     }
-    if (gone) ask.say(W.run.gone(gone), true);
+    const lost = [left && W.run.left, gone && W.run.gone(gone)].filter(Boolean).join(' ');
+    if (lost) ask.say(lost, true);
     page.fit();
   }
 

@@ -524,6 +524,7 @@ export const W = {
     busyNow: (others) =>
       `Other programs use ${(100 * others).toFixed(0)} % of the machine: these times will not count.`,
     fromFile: (name) => `This race comes from the file ${name}. Run uses what is in the form.`,
+    left: 'The race that was running when the page was left was not kept.',
     gone: (names) =>
       `${names} could not be restored, and a follow-up needs it. Add it again and run.`,
     slow: {
