@@ -331,6 +331,7 @@ export class Ask extends EventTarget {
   nextQuestion() {
     Object.assign(this.request, { question: '', media: [] });
     this.show();
+    this.changed();
     this.question.focus();
   }
 
