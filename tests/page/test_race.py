@@ -443,6 +443,23 @@ def test_a_character_waits_until_it_is_whole_and_tells_its_origins(opened):
     expect(e).to_have_class(re.compile("selected"))
 
 
+def test_the_end_of_an_answer_has_one_mark_which_explains_itself(opened):
+    """In the inspector's head and sentence, in the tree and in the list of a round's tokens."""
+    opened.evaluate(CHARACTERS)
+    opened.locator(".vl-text [data-i]").nth(4).click()
+    card = opened.locator(".vl-race .vl-inspector")
+    mark = card.get_by_role("button", name="■", exact=True)
+    expect(card.locator(".vl-why")).to_contain_text("the target wrote ■")
+    expect(opened.locator(".vl-race .vl-tree text.word", has_text="■")).to_have_count(1)
+    expect(mark).to_have_attribute("title", "the end of the answer")
+    mark.click()
+    expect(opened.locator("#vl-explain")).to_contain_text("the end of the answer")
+    opened.keyboard.press("Escape")
+    opened.evaluate("specvl.race.select({lane: specvl.race.focus, round: 3})")
+    expect(card.get_by_role("button", name="Inspect token ■")).to_be_visible()
+    expect(card).not_to_contain_text("∅")
+
+
 @second_try("a frame that a busy machine drops joins the moves of two frames to one large one")
 def test_nothing_jumps_while_a_race_streams(opened):
     """No element moves while tokens stream in, beyond what nobody can see."""

@@ -1,7 +1,7 @@
 /* Elements, icons and numbers. The only module that makes DOM nodes. Text from models, files and
    traces reaches the page only through text nodes and attributes, never as markup. */
 
-import { laid } from './text.js';
+import { ENDS, laid } from './text.js';
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -116,7 +116,7 @@ export const fmt = {
 const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
 
 /** A token's text; a token that only ends an answer or a turn is shown as a mark. */
-export const marked = (text) => (END.test(text) ? '■' : text);
+export const marked = (text) => (END.test(text) ? ENDS : text);
 
 /** A token's piece of text shown by itself: spaces and line breaks are made visible. */
 export function shown(text) {

@@ -2,6 +2,7 @@
    any moment can be shown again. Knows records, but nothing of the page. */
 
 import { laid } from './text.js';
+import { ENDS } from './text.js';
 
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 
@@ -53,6 +54,12 @@ export class Lane {
     this.rounds.push(round);
     this.totals.push(t);
     this.whole.push(this.pieces.length);
+  }
+
+  /** A token's text by itself; of the one that only ends the answer, which has none, its mark. */
+  said(index) {
+    const ends = this.end?.stop === 'eos' && index === this.tokens.length - 1;
+    return this.tokens[index].text || (ends ? ENDS : '');
   }
 
   close(end) {

@@ -3,10 +3,11 @@
    its selection; draws nothing else. */
 
 import { h, fmt, icon, marked, shown, iconButton, headRow } from './dom.js';
-import { explained } from './explain.js';
+import { explained, term } from './explain.js';
 import { reason } from './fold.js';
 import { tokenChip } from './lane.js';
 import { pictures, heatmap } from './patches.js';
+import { ENDS } from './text.js';
 import { W } from './words.js';
 
 const MOST_ROWS = 8;
@@ -96,9 +97,15 @@ export class Inspector {
       h(
         'p',
         { class: 'vl-chips' },
-        round.tokens.map((t, i) =>
-          this.opener(lane, first + i, tokenChip(t.text, t.origin), W.inspect.open(shown(t.text))),
-        ),
+        round.tokens.map((t, i) => {
+          const text = lane.said(first + i);
+          return this.opener(
+            lane,
+            first + i,
+            tokenChip(text, t.origin),
+            W.inspect.open(shown(text)),
+          );
+        }),
       ),
       this.times(round),
       this.notes(round.notes),
@@ -118,8 +125,10 @@ export class Inspector {
           click: () => this.race.select({ lane: lane.name, token: index + step, picked: true }),
         },
       });
+    const origin = lane.begin.method === 'ar' ? 'ar' : token.origin;
+    const text = lane.said(index);
     this.head.replaceChildren(
-      tokenChip(token.text, lane.begin.method === 'ar' ? 'ar' : token.origin),
+      text === ENDS ? endMark(origin) : tokenChip(text, origin),
       h('span', { text: W.inspect.place(index, round.index, token.at + 1) }),
       move(-1),
       move(1),
@@ -131,7 +140,7 @@ export class Inspector {
         h(
           'div',
           { class: 'vl-inspect-words' },
-          h('p', { class: 'vl-why', text: this.why(lane, round, token) }),
+          h('p', { class: 'vl-why', text: this.why(lane, round, token, index) }),
           this.parts(lane, token, index),
           this.chance(round, token),
           this.candidates(lane, round, token, index),
@@ -177,14 +186,14 @@ export class Inspector {
     );
   }
 
-  why(lane, round, token) {
+  why(lane, round, token, index) {
     const top = round.candidates?.[token.at]?.[0];
     const node = round.path[token.at + 1];
     const logp = token.origin === 'target' ? null : round.tree.draft_logp?.[node];
     const p = logp == null ? null : fmt.prob(Math.exp(logp));
     const sampled = Number(lane.begin.sampling.temperature) > 0;
     return W.why[reason(round, token.at)]({
-      text: shown(token.text),
+      text: shown(lane.said(index)),
       p,
       sampled,
       top: top && shown(top.text),
@@ -337,6 +346,13 @@ export class Inspector {
       ]),
     );
   }
+}
+
+/** The mark of the end of an answer, which says what it means. */
+function endMark(origin) {
+  const node = term(ENDS, W.lane.end, `tk chip ${origin}`);
+  node.title = W.lane.end;
+  return node;
 }
 
 function brief(value) {

@@ -14,3 +14,6 @@ export function laid(text, most = MOST_LETTERS) {
 /** Words for Plotly, which reads tags in all that it writes, links too. */
 export const plain = (words) =>
   typeof words === 'string' ? words.replaceAll('&', '&amp;').replaceAll('<', '&lt;') : words;
+
+/** How a token that only ends an answer or a turn is shown. */
+export const ENDS = '■';

@@ -57,7 +57,10 @@ export class TreeView {
       this.box,
     );
     this.draw = this.draw.bind(this);
-    race.on('reset round head select focus end begin', (_, type) => this.soon(type));
+    race.on('reset round head select focus end begin', (_, type) => {
+      if (type === 'end') this.drawn = null; // only now is the last token known to end the answer
+      this.soon(type);
+    });
     this.resized = new ResizeObserver(() => {
       this.drawn = null;
       painter.soon(this.draw);
@@ -137,8 +140,11 @@ export class TreeView {
     const { tree, path } = round;
     const last = round.tokens[round.tokens.length - 1];
     const own = last.origin === 'target' ? last : null;
+    const before = this.lane.at(round.index).tokens;
+    const said = (i) => this.lane.said(before + i);
+    const ownText = own && said(round.tokens.length - 1);
     const plan = lay(tree, path, own !== null);
-    const words = (i) => (i < tree.tokens.length ? (tree.texts?.[i] ?? '') : own.text);
+    const words = (i) => (i < tree.tokens.length ? (tree.texts?.[i] ?? '') : ownText);
     const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
     const { px, wide } = columns(plan, words, prob, width);
     const tall = Math.max(height, PAD.top + PAD.bottom + (plan.leaves - 1) * ROW);
@@ -204,10 +210,10 @@ export class TreeView {
             d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z`,
           },
           svg('title', {
-            text: W.tree.own(shown(own.text), W.reasons[reason(round, round.tokens.length - 1)]),
+            text: W.tree.own(shown(ownText), W.reasons[reason(round, round.tokens.length - 1)]),
           }),
         ),
-        label(x + 2, y, own.text, false),
+        label(x + 2, y, ownText, false),
       );
       edges.append(part.nodes[0]);
       nodes.append(part.nodes[1]);
@@ -225,7 +231,7 @@ export class TreeView {
       W.tree.say(
         round.index,
         tree.tokens.length - 1,
-        round.tokens.map((t) => `${shown(t.text)} (${W.origins[t.origin]})`),
+        round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`),
       ),
     );
   }
