@@ -400,6 +400,20 @@ def test_the_tree_shows_any_round_and_opens_tokens(opened):
     assert opened.evaluate("specvl.race.selected") is None
 
 
+def test_the_tree_takes_the_focus_only_where_keys_scroll_it(opened):
+    """On a narrow screen it is wider than its box, says so, and the arrow keys scroll it."""
+    finish_replay(opened)
+    opened.evaluate(CHARACTERS)
+    box = opened.locator(".vl-race .vl-tree-box")
+    expect(box).to_have_attribute("aria-label", "Token tree")
+    assert box.get_attribute("tabindex") is None
+    opened.evaluate("() => { specvl.view.tree.box.style.width = '90px'; }")
+    expect(box).to_have_attribute("aria-label", "Token tree. Arrow keys scroll it.")
+    box.focus()
+    opened.keyboard.press("ArrowRight")
+    opened.wait_for_function("specvl.view.tree.box.scrollLeft > 0")
+
+
 CHARACTERS = """() => {
   const begin = JSON.parse(JSON.stringify(specvl.race.list[1].begin));
   const token = (id, text, origin) => ({id, text, origin});

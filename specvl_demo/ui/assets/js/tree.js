@@ -40,7 +40,7 @@ export class TreeView {
     });
     this.box = h(
       'div',
-      { class: 'vl-tree-box', tabindex: '0', role: 'group', 'aria-label': W.tree.title },
+      { class: 'vl-tree-box', role: 'group', 'aria-label': W.tree.title },
       this.svg,
     );
     this.node = h(
@@ -126,6 +126,13 @@ export class TreeView {
     this.tall = height;
     this.drawn = round;
     this.grow(making);
+  }
+
+  /** A keyboard reaches the tree only where there is more of it than fits, to scroll it. */
+  reach(scrolls) {
+    if (scrolls) this.box.tabIndex = 0;
+    else this.box.removeAttribute('tabindex');
+    this.box.setAttribute('aria-label', scrolls ? W.tree.scrolls : W.tree.title);
   }
 
   /** As high as the lane's widest tree needs, so that nothing jumps from round to round. */
@@ -225,6 +232,7 @@ export class TreeView {
     this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
     this.svg.style.width = `${wide}px`;
     this.svg.style.height = `${tall}px`;
+    this.reach(wide > width);
     this.svg.replaceChildren(edges, nodes, labels, this.sweep);
     this.svg.setAttribute(
       'aria-label',

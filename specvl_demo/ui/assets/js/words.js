@@ -167,6 +167,7 @@ export const W = {
   },
   tree: {
     title: 'Token tree',
+    scrolls: 'Token tree. Arrow keys scroll it.',
     help: 'What was guessed in one round. Each point is a guessed token, and each level is one position further in the answer; the number is the drafter’s probability. Green: the large model confirmed it. Struck or grey: not used. Blue: what the large model wrote itself.',
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
