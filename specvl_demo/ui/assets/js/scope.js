@@ -32,15 +32,17 @@ export function scope(catalog, request) {
   return unknown.length ? `${W.scope.words(unknown.slice(0, MOST_UNKNOWN))} ${W.scope.after}` : '';
 }
 
-/** The pair that was made for just what this one cannot judge; undefined where none is here. */
+/** The pair that was made for just what this one cannot judge; undefined where none is here. Without
+ *  a picture, drawn scenes give way to photographs, of which a visitor has some. */
 export function better(catalog, request) {
   const pair = catalog.pairs.find((p) => p.id === request.pair);
   const other = { scenes: 'photographs', photographs: 'scenes' }[pair?.knows];
-  const fits =
-    other &&
-    request.media.length > 0 &&
-    request.media.every((item) => kind(item, catalog) !== pair.knows);
-  return fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
+  const { media, history } = request;
+  const bare = !media.length && !history.some((turn) => turn.media.length);
+  const fits = media.length
+    ? media.every((item) => kind(item, catalog) !== pair?.knows)
+    : bare && other === 'photographs';
+  return other && fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
 }
 
 /** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null if unknown. */
