@@ -302,6 +302,21 @@ def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
         refused.value.args[0].encode()  # it can be sent
 
 
+def test_a_visit_that_ends_leaves_what_another_client_has_just_sent(tmp_path: Path) -> None:
+    """A program sends the same picture as a visitor, who leaves before the program asks."""
+    both = tmp_path / "uploads" / "hash" / "a.png"
+    own = tmp_path / "uploads" / "other" / "b.png"
+    visits = Uploads(tmp_path / "uploads")
+    for path in (both, own):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x")
+    visits.come("visitor", 1, [str(both), str(own)])
+    visits.keep("visit", {"media": [{"path": str(both)}, {"path": str(own)}]})
+    visits.come("program", 1, [str(both)])
+    visits.leave("visit")
+    assert both.exists() and not own.exists()
+
+
 def test_a_visits_files_go_when_it_ends(tmp_path: Path) -> None:
     """What two visitors share stays until both have left; what lies elsewhere is never touched."""
     uploads = tmp_path / "uploads"

@@ -180,12 +180,16 @@ class Uploads:
         )
 
     def leave(self, visit: str | None) -> None:
-        """End a visit: remove its files that no other visit has used, and folders they
-        leave empty.
+        """End a visit: remove its files that no other visit has used and no other client has sent,
+        and folders they leave empty.
+
+        Another client may be about to ask about its upload of the same bytes: a program, or a page
+        before its first question.
         """
         with self._lock:
             gone = self._visits.pop(visit or "", set())
-            _remove(gone.difference(*self._visits.values()))
+            shared = {path for path in gone if len(self._clients.get(path, ())) > 1}
+            _remove(gone.difference(shared, *self._visits.values()))
 
     def clear(self) -> None:
         """The page ends, and every visit with it: remove what has come, and what is coming."""
