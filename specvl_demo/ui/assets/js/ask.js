@@ -608,10 +608,7 @@ export class Ask extends EventTarget {
     const { earlier } = this;
     const pictures = earlier.reduce((sum, turn) => sum + turn.media.length, 0);
     const on = earlier.length > 0 && !(last && next === 'same');
-    put(
-      this.goesOn,
-      on ? W.chat.on(earlier.length, pictures) : next === 'new' ? W.chat.fresh : '',
-    );
+    put(this.goesOn, on ? W.chat.on(earlier.length, pictures) : next === 'new' ? W.chat.fresh : '');
     put(this.questionLabel, earlier.length ? W.chat.question : W.ask.question);
     this.fresh.hidden = next !== 'on'; // otherwise the list of earlier questions has it
     this.keeping.hidden = !added || next === 'same' || (next === 'on' && !this.keepOn.checked);
