@@ -1,8 +1,7 @@
 /* Folds over the records of a race: the same sums as `records.fold`, kept for every round so that
    any moment can be shown again. Knows records, but nothing of the page. */
 
-import { laid } from './text.js';
-import { ENDS } from './text.js';
+import { ENDS, laid } from './text.js';
 
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 

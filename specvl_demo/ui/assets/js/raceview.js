@@ -138,10 +138,9 @@ export class RaceView {
     this.legend = h(
       'div',
       { class: 'vl-textlegend', role: 'note', 'aria-label': W.legend.title },
-      ['draft', 'relaxed', 'target', 'rejected'].map((o) =>
-        term(W.legend[o], W.learn.origins[o], `tk ${o}`),
+      ['draft', 'relaxed', 'target', 'other', 'rejected'].map((o) =>
+        term(W.legend[o], W.learn.origins[o] ?? W.legend.otherHelp, `tk ${o}`),
       ),
-      term(W.legend.other, W.legend.otherHelp, 'tk other'),
       h('label', { for: 'vl-rejected' }, box, W.legend.showRejected),
     );
     this.grid = h('div', { class: 'vl-charts' });
