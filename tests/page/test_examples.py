@@ -54,7 +54,7 @@ def test_a_lesson_names_best_and_worst_and_a_reason_that_holds(seed: int):
     assert told["struggles"]["example"] == order[0].example
     for entry in told.values():
         ((more, a, b),) = re.findall(
-            r"^(More|Fewer) .*? ([\d.]+) a round against ([\d.]+);", entry["why"]
+            r"^(More|Fewer) .*?: ([\d.]+) a round against ([\d.]+),", entry["why"]
         )
         assert float(a) >= float(b) if more == "More" else float(a) <= float(b)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,13 @@ def small(ledger: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def sizes(folder: Path) -> list[int]:
-    """Of the files there, in MB."""
-    return sorted(path.stat().st_size // MB for path in folder.rglob("*") if path.is_file())
+    """Of the files there, in MB; one may go while they are counted."""
+    found = []
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                found.append(path.stat().st_size // MB)
+    return sorted(found)
 
 
 def noise(name: str, size: int) -> bytes:

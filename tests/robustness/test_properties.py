@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -216,21 +217,21 @@ class Trusting(Strict):
     """Keeps the first draft at every node without asking: what a wrong rule does to the law."""
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        return super().verify(tree, scores, Credulous(sampler))
+        return super().verify(tree, scores, Credulous(sampler, tree))
 
 
 class Credulous:
     """Chooses what was drafted where anything was."""
 
-    def __init__(self, sampler: Sampler) -> None:
-        self.sampler = sampler
+    def __init__(self, sampler: Sampler, tree: DraftTree) -> None:
+        self.sampler, self.tree = sampler, tree
 
-    def choose(self, logits: torch.Tensor, tree: DraftTree) -> torch.Tensor:
-        chosen = self.sampler.choose(logits, tree).clone()
-        for node, below in enumerate(tree.shape.children):
+    def scores(self, logits: torch.Tensor, depth: Sequence[int]) -> torch.Tensor:
+        scores = self.sampler.scores(logits, depth).clone()
+        for node, below in enumerate(self.tree.shape.children):
             if below:
-                chosen[node] = tree.tokens[below[0]]
-        return chosen
+                scores[node, self.tree.tokens[below[0]]] = torch.inf
+        return scores
 
 
 def test_the_count_notices_a_law_that_is_off() -> None:
