@@ -57,6 +57,7 @@ def serve(
     Raises:
         ValueError, OSError: If it cannot be served.
     """
+    startup.few_arenas()
     folder = Path(get_upload_folder())
     uploads.sweep(folder)
     held = connections.most()

@@ -1,5 +1,5 @@
-"""Checks before anything heavy is imported: the installed versions, and the accounts; and how the
-page's process ends.
+"""Checks before anything heavy is imported: the installed versions, and the accounts; how the
+page's process takes memory, and how it ends.
 
 Given the package's own requirements and the environment; reports errors in one sentence. Reads only
 metadata.
@@ -7,9 +7,11 @@ metadata.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +20,8 @@ from specvl_demo import places
 
 CHECKED = ("gradio", "torch", "transformers")
 """Packages whose next major version may be incompatible."""
+MALLOPT = {"M_MMAP_THRESHOLD": (-3, 2**20), "M_ARENA_MAX": (-8, 2)}
+"""Parameters of glibc's allocator (malloc.h) and their values."""
 LOGIN, LOGIN_FILE = "SPECVL_LOGIN", "SPECVL_LOGIN_FILE"
 
 
@@ -87,6 +91,19 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
             " start without logins."
         )
     return found
+
+
+def few_arenas() -> None:
+    """Let the C library allocate from two arenas, and large blocks outside them.
+
+    By default each of the web server's forty threads gets an arena. What uploads and answers leave
+    free in one is of no use to the others, so that memory grows with every visitor for hours.
+    """
+    if sys.platform == "linux":
+        # Other C libraries do not have it, and do not need it.
+        with suppress(OSError, AttributeError):
+            for number, value in MALLOPT.values():
+                ctypes.CDLL(None).mallopt(number, value)
 
 
 def leave(*_: object) -> NoReturn:
