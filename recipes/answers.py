@@ -29,7 +29,10 @@ from recipes import batches, pictures, pocket
 from recipes.features import Example, extended
 from recipes.world import samples
 from recipes.world.texts import Sample, text_of
+from specvl_demo.core import engine
 from specvl_demo.core.types import Prompt
+from specvl_demo.records import Round
+from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
@@ -68,9 +71,13 @@ def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) 
     answers = []
     for row in made[:, max(map(len, rows)) :].tolist():
         ends = (i + 1 for i, token in enumerate(row) if token in target.vocabulary.eos)
-        tokens = row[: next(ends, len(row))]
-        answers.append(list(takewhile(lambda token: token not in target.vocabulary.banned, tokens)))
+        answers.append(_words(target, row[: next(ends, len(row))]))
     return answers
+
+
+def _words(target: VLMTarget, ids: Iterable[int]) -> list[int]:
+    """Cut an answer before a placeholder."""
+    return list(takewhile(lambda token: token not in target.vocabulary.banned, ids))
 
 
 def greedy_texts(
@@ -232,16 +239,16 @@ def drawn_examples(tokenizer: PreTrainedTokenizerBase, file: Path, most: int) ->
 
 
 def ask_all(
-    target: VLMTarget,
-    prompter: PromptBuilder,
+    loaded: Loaded,
     lines: Sequence[Mapping[str, Any]],
     folder: Path,
     out: Path,
     weights: str | None,
     most: int = 256,
-    batch: int = 24,
 ) -> None:
-    """Let the target answer every line, `batch` at once; continues where an earlier call stopped.
+    """Let the target answer every line, with a chain of its small drafter if that is loaded, which
+    changes nothing in the answers; continues where an earlier call stopped. An answer is cut
+    before a placeholder.
 
     A line is {"prompt": text, "images": [file, ...]}, files in `folder`. `out` gets the same lines
     with "answer_ids" and the target's `weights` (see `fingerprints`), as JSON.
@@ -249,13 +256,16 @@ def ask_all(
     Raises:
         ValueError: If other weights answered there.
     """
+    choice = choosing.choose(loaded.pair, "chain" if "small" in loaded.models.drafters else "ar")
 
     def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        prompts = [_prompt(prompter, line, folder, most).inputs for line in some]
-        for line, ids in zip(some, replies(target, prompts, most), strict=True):
-            yield {**line, "weights": weights, "answer_ids": ids}
+        for line in some:
+            asked = session.request(loaded, [_turn(line, folder)], most, detail="light")
+            [lane] = session.lanes(loaded, asked, [choice])
+            ids = [t.id for r in engine.race([lane]) if isinstance(r, Round) for t in r.tokens]
+            yield {**line, "weights": weights, "answer_ids": _words(loaded.models.target, ids)}
 
-    _answer_all(lines, out, weights, batch, answer)
+    _answer_all(lines, out, weights, 1, answer)
 
 
 def asked_examples(
@@ -278,5 +288,9 @@ def example(prompt: Prompt, answer_ids: list[int]) -> Example:
 
 
 def _prompt(prompter: PromptBuilder, line: Mapping[str, Any], folder: Path, room: int) -> Prompt:
+    return prompter.prompt([_turn(line, folder)], room=room)
+
+
+def _turn(line: Mapping[str, Any], folder: Path) -> Turn:
     images = tuple(Image.open(folder / name).convert("RGB") for name in line.get("images", ()))
-    return prompter.prompt([Turn(line["prompt"], images)], room=room)
+    return Turn(line["prompt"], images)

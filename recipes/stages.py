@@ -170,9 +170,7 @@ def answered(
         return places.answers, held_out
     to_learn, to_measure = _questions(places, n, n_held_out)
     for out, some in ((held_out, to_measure), (places.answers, to_learn)):
-        answers.ask_all(
-            loaded.models.target, loaded.prompter, some, places.pictures, out, weights, LONGEST
-        )
+        answers.ask_all(loaded, some, places.pictures, out, weights, LONGEST)
     return places.answers, held_out
 
 
