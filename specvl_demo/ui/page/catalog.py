@@ -283,8 +283,25 @@ def _method(method: Method) -> dict[str, Any]:
         "expert": method.name not in FEATURED,
         "reference": method.reference,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},
+        "drafts": _drafts(method),
         "verdict": _verdicts().get(method.name),
     }
+
+
+def _drafts(method: Method) -> str | None:
+    """Return in a sentence what a method with a paper drafts by default with the pairs trained
+    here, and in its paper; None if there is nothing to compare.
+    """
+    paper = method.presets.get("paper")
+    here = [pair for pair in PAIRS if pair.shipped and method.name in choosing.served(pair)]
+    if paper is None or not here:
+        return None
+    shapes: dict[str, list[str]] = {}
+    for pair in here:
+        shape = base.shape(choosing.choose(pair, method.name).settings)
+        shapes.setdefault(shape, []).append(pair.id)
+    told = "; ".join(f"{' and '.join(ids)}: {shape}" for shape, ids in shapes.items())
+    return f"{told}; in its paper: {base.shape(base.choose(method.name, None, paper).settings)}."
 
 
 @cache

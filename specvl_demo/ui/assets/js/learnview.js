@@ -110,6 +110,7 @@ export class LearnView {
         shines && h('p', {}, h('b', { text: `${W.learn.shines} ` }), shines),
         struggles && h('p', {}, h('b', { text: `${W.learn.struggles} ` }), struggles),
         look && [h('h3', { text: W.learn.look }), h('p', { text: look })],
+        method.drafts && h('p', {}, h('b', { text: `${W.learn.drafts} ` }), method.drafts),
         method.verdict && h('p', {}, h('b', { text: `${W.learn.verdict} ` }), method.verdict),
         tries(this.catalog.lessons.methods[method.name], this.catalog.examples, (id) =>
           this.tryOut(id, method.name),

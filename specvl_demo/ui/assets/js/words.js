@@ -590,6 +590,7 @@ export const W = {
     tryOut: (title) => `Race it on: ${title}`,
     nav: 'Methods',
     look: 'What to look for',
+    drafts: 'What it drafts by default.',
     verdict: 'The paper’s claim, tested here.',
     lossless: 'lossless',
     first: 'Reading a race',
