@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Check whether a drafter fits a target, and print the reasons; exit code 1 if it does not."""
+    """Check whether a drafter fits a target, and print the reasons; exit code 1 unless it does."""
     if options.target is None or options.drafter is None:
         raise InputError("--target and --drafter are checked against each other; name both.")
     found = custom.check(options.target, options.drafter)
@@ -58,8 +58,12 @@ def check(options: argparse.Namespace) -> int:
         marks = {True: "yes  ", False: "no   ", None: "     "}
         for ok, text in found.findings:
             sys.stdout.write(f"{marks[ok]}{tables.plain(text)}\n")
-        methods = f"It fits, for: {', '.join(found.methods)}." if found.fits else "It does not fit."
-        sys.stdout.write(f"{methods}\n")
+        verdicts = {
+            True: f"It fits, for: {', '.join(found.methods)}.",
+            False: "It does not fit.",
+            None: "Whether it fits could not be decided.",
+        }
+        sys.stdout.write(f"{verdicts[found.fits]}\n")
     return int(not found.fits)
 
 

@@ -25,11 +25,14 @@ class FitReason(NamedTuple):
 
 
 class DrafterCheck(NamedTuple):
-    """Whether a drafter fits a target, why, and which methods could draft with it."""
+    """Whether a drafter fits a target, why, and which methods could draft with it.
+
+    fits: None if one of them could not be looked up.
+    """
 
     target: str
     drafter: str
-    fits: bool
+    fits: bool | None
     findings: list[FitReason]
     methods: list[str]
 
@@ -88,6 +91,8 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
         )
         try:
             second = compatibility.read(drafter, alone, text=True, anonymous=anonymous)
+        except compatibility.NotLookedUp:
+            raise
         except ValueError as no_model:
             role, reasons = _head_fits(first, drafter, alone, str(no_model))
             local = Path(drafter).is_dir()
@@ -102,6 +107,10 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
         chosen = [choosing.choose(pair, name) for name in choosing.served(pair)]
         methods = [one.method.name for one in chosen if one.drafter.role == role]
         findings.append(FitReason(None, availability.available(pair, detect()).reason))
+    except compatibility.NotLookedUp as reason:
+        return DrafterCheck(
+            target, drafter, None, [*findings, FitReason(None, str(reason))], methods
+        )
     except ValueError as reason:
         findings.append(FitReason(False, str(reason)))
     fits = all(one.ok is not False for one in findings)
@@ -138,7 +147,9 @@ def _head_fits(
             files.read(folder, outline=True) if folder.is_dir() else files.outline_on_hub(drafter)
         )
     except (HfHubHTTPError, OSError) as fault:
-        raise ValueError(f"{drafter} could not be looked up: {type(fault).__name__}") from None
+        raise compatibility.NotLookedUp(
+            f"{drafter} could not be looked up: {type(fault).__name__}"
+        ) from None
     if first.folder is None:
         raise ValueError(f"The configuration of {first.id} could not be read.")
     text = sizes.text_config(first.folder)

@@ -62,6 +62,10 @@ _CUT = (
 )
 
 
+class NotLookedUp(ValueError):
+    """The hub, or its local cache, did not answer: nothing is known of the model."""
+
+
 @dataclass(frozen=True)
 class Card:
     """What is known of a model without its weights.
@@ -107,7 +111,7 @@ def read(source: str, offline: bool = False, text: bool = False, anonymous: bool
         files, facts, known = _from_hub(source, offline, anonymous)
     config = known.get("config.json")
     if config is None and offline and not folder.is_dir():
-        raise ValueError(
+        raise NotLookedUp(
             f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids looking it up."
         )
     if config is None:
@@ -274,5 +278,5 @@ def _from_hub(
         ) from None
     except (_HTTPError, OSError) as fault:
         line = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
-        raise ValueError(f"{repo} could not be looked up: {line}") from fault
+        raise NotLookedUp(f"{repo} could not be looked up: {line}") from fault
     return files, facts, known

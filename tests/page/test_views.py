@@ -121,10 +121,13 @@ def test_a_drafter_is_checked_against_a_target_by_their_names(opened):
     form.get_by_label("Target").fill("me/target")
     form.get_by_label("Drafter").fill("me/head")
     form.get_by_role("button", name="Check").click()
-    expect(form.get_by_role("status")).to_contain_text("No fit was found.")
+    expect(form.get_by_role("status")).to_contain_text("It does not fit.")
     expect(form.locator("li.good")).to_have_text("Good: me/target is served.")
     expect(form.locator("li.bad")).to_have_text("Not good: me/head lacks fc.weight")
     expect(form.locator("li.note")).to_have_text("Runs on CPU.")
+    opened.evaluate("specvl.api.server.fit = async () => ({fits: null, findings: [], methods: []})")
+    form.get_by_role("button", name="Check").click()
+    expect(form.get_by_role("status")).to_contain_text("could not be decided")
 
 
 def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, url):

@@ -328,6 +328,16 @@ def test_a_smaller_model_is_checked_by_its_vocabulary(capsys: pytest.CaptureFixt
     assert "a drafter must be smaller than its target" in capsys.readouterr().out
 
 
+def test_what_cannot_be_looked_up_is_no_verdict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    target = str(ASSETS / "pocket" / "target")
+    assert main(["models", "--target", target, "--drafter", "somebody/head"]) == 1
+    said = capsys.readouterr().out
+    assert "could not be decided" in said and "not in the local cache" in said
+
+
 class _Hub:
     """A hub that knows two small models and refuses to hand weights over."""
 

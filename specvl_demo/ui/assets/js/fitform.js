@@ -36,7 +36,7 @@ export function fitForm(ask) {
 function verdict({ problem, fits, findings, methods }) {
   if (problem) return [h('p', { class: 'wrong', text: problem })];
   return [
-    h('p', {}, h('b', { text: fits ? W.fit.yes(methods) : W.fit.no })),
+    h('p', {}, h('b', { text: fits ? W.fit.yes(methods) : W.fit[fits === null ? 'open' : 'no'] })),
     h(
       'ul',
       {},

@@ -211,7 +211,8 @@ export const W = {
     looking: 'Looking them up…',
     unreachable: 'The server does not answer. Try again.',
     yes: (methods) => `It fits, for ${methods.join(', ')}.`,
-    no: 'No fit was found.',
+    no: 'It does not fit.',
+    open: 'This could not be decided.',
     marks: { yes: 'Good: ', no: 'Not good: ' },
   },
   branch: {
