@@ -42,7 +42,7 @@ export const WHATIF = {
   sliders: {
     quality: [
       'Drafter quality',
-      'The share of the answer’s tokens that the drafter guesses right. A better drafter first gains the tokens that it almost guessed.',
+      'The share of the answer’s tokens that the drafter guesses right, drafted or not; the share of drafted levels kept, above, counts only what was drafted. A better drafter first gains the tokens that it almost guessed.',
     ],
     gamma: [
       'Draft length γ',
