@@ -19,7 +19,7 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.run import Durations, Event, Run, refusal
 from specvl_demo.ui.serve.workers import Worker
 
-HZ = 20
+HZ = 30
 WAIT_S = 0.1
 BEAT_S = 1.0
 """How often a silent run sends an empty event: only sending reveals that a listener has
