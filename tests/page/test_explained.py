@@ -328,7 +328,9 @@ def test_what_many_lanes_have_in_common_is_told_once(opened):
     expect(said).to_contain_text(alike)
     expect(said).to_contain_text("LVSpec: differs from token")
     expect(slow).to_be_hidden()
-    note = opened.locator(".vl-race [data-chart=speedup] .vl-chart-note")
+    chart = opened.locator(".vl-race [data-chart=speedup]")
+    chart.scroll_into_view_if_needed()  # charts out of view are not drawn
+    note = chart.locator(".vl-chart-note")
     busy = "other programs kept 80 % of the machine busy"
     expect(note).to_have_text(f"No speedup: timing disturbed, not meaningful ({busy}).")
     assert opened.locator(".vl-stage").inner_text().count("disturbed") == 1
