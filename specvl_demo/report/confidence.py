@@ -25,8 +25,8 @@ WORDS = (
 answers that earned it and were right."""
 _HELD_OUT = "{right} % of such answers were right on photographs held out of its training."
 SENTENCES = {
-    "sure": f"The large model is sure of this answer: {_HELD_OUT}",
-    "unsure": f"The large model is unsure of this answer: {_HELD_OUT}",
+    "sure": f"The large model is sure of its answer: {_HELD_OUT}",
+    "unsure": f"The large model is unsure of its answer: {_HELD_OUT}",
     "guessing": f"The large model is guessing: {_HELD_OUT}",
 }
 """What is said of a word, on the page too; `right` in percent."""

@@ -317,6 +317,75 @@ def test_views_have_addresses_and_back_works(opened, url: str):
     expect(opened.get_by_role("tabpanel", name="What if")).to_be_visible()
 
 
+def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
+    """A visitor may be quicker than the landing race; of two examples, the one picked last stands."""
+    held = []
+    page.route("**/*.trace.jsonl*", lambda route: held.append(route))
+    page.goto(url)
+    question = page.locator("#vl-question")
+    expect(question).to_have_value("What is in the picture?")
+    question.fill("Is it mine?")
+    page.locator("[data-example=lossy]").wait_for()
+    page.wait_for_timeout(300)
+    held.pop().continue_()
+    ready(page)
+    expect(question).to_have_value("Is it mine?")
+    expect(page.locator(".vl-stage")).to_have_class(re.compile("outdated"))
+    for example in ("lossy", "scene"):
+        page.locator(f"[data-example={example}]").click()
+        page.wait_for_timeout(300)
+    for route in reversed(held):
+        route.continue_()
+    page.unroute("**/*.trace.jsonl*")
+    page.wait_for_timeout(500)
+    expect(page.locator(".vl-lane")).to_have_count(2)
+    expect(question).to_have_value("What is in the picture?")
+
+
+def test_an_examples_question_goes_with_its_pictures(opened):
+    """A question about two pictures means nothing to one; one about one picture stays."""
+    question = opened.locator("#vl-question")
+    cat = ROOT / "examples" / "cat.jpg"
+    opened.locator("#vl-files").set_input_files(cat)
+    expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg")
+    expect(question).to_have_value("What is in the picture?")
+    opened.evaluate("""() => {
+      const { media } = specvl.catalog.examples[0];
+      media.push({ ...media[0], path: `${media[0].path}?` });
+    }""")
+    choose(opened, "scene", 2)
+    opened.locator("#vl-files").set_input_files(cat)
+    expect(opened.locator(".vl-thumbs img")).to_have_count(1)
+    expect(question).to_have_value("")
+    choose(opened, "scene", 2)
+    opened.locator("#vl-files").set_input_files([cat, ROOT / "examples" / "room.jpg"])
+    expect(opened.locator(".vl-thumbs [alt='room.jpg']")).to_have_count(1)
+    expect(question).to_have_value("What is in the picture?")
+
+
+def test_back_closes_the_story_and_the_game(opened):
+    """As Escape does; the page stays where it was."""
+    finish_replay(opened)
+    for name in ("As a story", "Guess along"):
+        for leave in (opened.go_back, lambda: opened.keyboard.press("Escape")):
+            opened.locator(".vl-says").get_by_role("button", name=name).click()
+            expect(opened.locator("dialog[open]")).to_have_count(1)
+            leave()
+            expect(opened.locator("dialog[open]")).to_have_count(0)
+            opened.wait_for_function("!history.state?.dialog")
+    expect(opened.locator(".vl-lane")).to_have_count(2)
+
+
+def test_a_question_that_is_too_long_is_told_and_not_cut(opened):
+    """Nothing of a pasted text is lost before its writer knows the limit."""
+    opened.locator("#vl-question").fill("a" * 20_001)
+    opened.locator("#vl-run").click()
+    expect(opened.locator(".vl-notice.wrong")).to_contain_text(
+        "The question has 20,001 characters; 20,000 are the limit."
+    )
+    assert opened.evaluate("specvl.ask.request.question.length") == 20_001
+
+
 def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
     """Over the race that was there, which stays: a file that was never uploaded is not let in, an
     unknown pair is refused by who computes, a server that is gone is told as that."""

@@ -46,14 +46,14 @@ export class Ask extends EventTarget {
 
   build() {
     const { catalog, api } = this;
-    this.well = new MediaWell(catalog, api, (media) => {
+    this.well = new MediaWell(catalog, api, (media, coming) => {
+      this.replaced(media, coming);
       this.request.media = media;
       this.changed();
     });
     this.question = h('textarea', {
       id: 'vl-question',
       rows: '2',
-      maxlength: catalog.limits.question,
       placeholder: W.ask.questionHint,
       on: {
         input: () => {
@@ -135,7 +135,6 @@ export class Ask extends EventTarget {
     this.system = h('textarea', {
       id: 'vl-system',
       rows: '2',
-      maxlength: catalog.limits.question,
       on: {
         input: () => {
           this.request.system = this.system.value;
@@ -440,7 +439,7 @@ export class Ask extends EventTarget {
       question: example.question,
       methods: [...methods],
       settings:
-        example.settings && methods === example.methods
+        example.settings && methods[0] === example.methods[0]
           ? { [methods[0]]: { ...example.settings } }
           : {},
       ...(example.pair && { pair: example.pair }),
@@ -517,6 +516,16 @@ export class Ask extends EventTarget {
       request.question.trim() === question.trim() &&
       paths(request.media) === paths(media)
     );
+  }
+
+  /** An example's question goes with its pictures, unless those that take their place are as many
+   *  and of the same kind. coming: files that are still on their way. */
+  replaced(media, coming) {
+    const example = this.catalog.examples.find((e) => this.untouched(e));
+    if (!example || media.some((item) => item.example) || !media.length) return;
+    const same = media.every((item) => item.kind === example.media[0]?.kind);
+    if (same && media.length + coming === example.media.length) return;
+    this.request.question = this.question.value = '';
   }
 
   /** Change the pair. A visitor who has not chosen methods gets the pair's default ones; an example
@@ -619,10 +628,12 @@ export class Ask extends EventTarget {
     this.dispatchEvent(new Event('change'));
   }
 
-  /** What the conversation has too much of for another question, in a sentence; null if nothing. */
+  /** What the question or its conversation has too much of, in a sentence; null if nothing. */
   full() {
-    const { media, history } = this.request;
-    const { turns, shown } = this.catalog.limits;
+    const { media, history, question, system } = this.request;
+    const { turns, shown, question: most } = this.catalog.limits;
+    if (question.length > most) return W.ask.long(question.length, most);
+    if (system.length > most) return W.ask.longSystem(system.length, most);
     if (history.length > turns) return W.chat.tooLong(history.length, turns);
     const n = history.reduce((sum, turn) => sum + turn.media.length, media.length);
     return n > shown ? W.chat.tooMuch(n, shown) : null;

@@ -29,8 +29,22 @@ function shownRounds(race, lane) {
     : lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
 }
 
-/** Where the axis of rounds ends: known as soon as the lane is over, in a replay from the start. */
-const lastRound = (lane) => (lane.end ? lane.rounds.length : null);
+/** A round's number as the page counts them: from one. */
+const numbered = (round) => round.index + 1;
+
+/** Where steps over rounds begin, and where the last one ends. */
+const edges = (rounds) =>
+  rounds.length ? [...rounds.map(numbered), numbered(rounds.at(-1)) + 1] : [1];
+
+/** The axis of rounds: its end is known as soon as the lane is over, in a replay from the start. */
+const roundAxis = (race, lane) => ({
+  xmin: 1,
+  xmax: race.shown(lane) + 1,
+  xend: lane.end ? lane.rounds.length + 1 : null,
+});
+
+/** The round at a place of that axis. */
+const roundAt = (x) => Math.floor(x) - 1;
 
 /** Accepted, relaxed and target tokens of every round, stacked. */
 export const perRound = {
@@ -43,10 +57,7 @@ export const perRound = {
     const lane = race.focused;
     if (!lane || !lane.rounds.length) return null;
     const rounds = shownRounds(race, lane);
-    const x = [
-      ...rounds.map((r) => r.index),
-      rounds.length ? rounds[rounds.length - 1].index + 1 : 1,
-    ];
+    const x = edges(rounds);
     const count = (origin) => {
       const y = rounds.map((r) => r.tokens.filter((t) => t.origin === origin).length);
       return [...y, y[y.length - 1] ?? 0];
@@ -66,13 +77,12 @@ export const perRound = {
         }),
       ),
       legend: series.map(({ origin, name }) => ({ name, colour: c[origin], fill: true })),
-      xmax: race.shown(lane),
-      xend: lastRound(lane),
+      ...roundAxis(race, lane),
       ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
       say: W.charts.perRoundSay(lane.title, fmt.number(t.tau), t.rounds),
     };
   },
-  click: (race, point) => race.select({ lane: race.focus, round: Math.floor(point.x) }),
+  click: (race, point) => race.select({ lane: race.focus, round: roundAt(point.x) }),
 };
 
 /** Decode speed of every lane over the baseline's, both after each round, and the focused lane's
@@ -182,10 +192,7 @@ export const phases = {
     const lane = race.focused;
     if (!lane || !lane.rounds.length) return null;
     const rounds = shownRounds(race, lane);
-    const x = [
-      ...rounds.map((r) => r.index),
-      rounds.length ? rounds[rounds.length - 1].index + 1 : 1,
-    ];
+    const x = edges(rounds);
     const spent = (phase) => [...rounds, ...rounds.slice(-1)].map((r) => 1000 * r[phase]);
     const names = Object.keys(c.phases);
     const top = lane.rounds.map((r) => names.reduce((sum, n) => sum + r[n], 0) * 1000);
@@ -199,8 +206,7 @@ export const phases = {
         }),
       ),
       legend: names.map((n) => ({ name: W.phases[n], colour: c.phases[n], fill: true })),
-      xmax: race.shown(lane),
-      xend: lastRound(lane),
+      ...roundAxis(race, lane),
       ymax: Math.max(1, 1.08 * Math.max(...top)),
       say: W.charts.phasesSay(
         names.map((n) => `${W.phases[n]} ${fmt.percent(race.now(lane)[n] / race.now(lane).clock)}`),
@@ -219,4 +225,4 @@ const line = (y, colour) => ({
   line: { color: colour, width: 1, dash: 'dot' },
 });
 
-export { DASHES, flat, lastRound, line, shownRounds };
+export { DASHES, edges, flat, line, numbered, roundAt, roundAxis, shownRounds };

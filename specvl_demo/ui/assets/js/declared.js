@@ -1,7 +1,7 @@
 /* Reads a chart that a method declares as plain data (`Begin.charts`) into a spec that chart.js draws.
    Knows kinds of charts; knows no method. */
 
-import { DASHES, flat, lastRound, shownRounds } from './charts.js';
+import { DASHES, edges, flat, numbered, roundAt, roundAxis, shownRounds } from './charts.js';
 import { step } from './chart.js';
 import { dig } from './fold.js';
 import { W } from './words.js';
@@ -18,23 +18,23 @@ export function declared(chart) {
       const lane = race.focused;
       const rounds = lane ? shownRounds(race, lane) : [];
       // Names, colours and axes are those of the whole race: where a replay begins, before its first round, they stand.
-      const whole = chart.series.flatMap((s) => read(s, lane?.rounds ?? []));
+      const whole = linesOf(chart, lane?.rounds ?? []);
       if (!whole.length) return null;
-      const shown = new Map(chart.series.flatMap((s) => read(s, rounds)).map((l) => [l.name, l]));
+      const shown = new Map(linesOf(chart, rounds).map((l) => [l.name, l]));
       const lines = whole.map((l) => ({ ...l, ...(shown.get(l.name) ?? { x: [], y: [] }) }));
-      lines.forEach((l, i) => {
-        l.colour = l.marked ? c.relaxed : c.series[i % c.series.length];
-        l.dash = DASHES[i % DASHES.length];
-      });
+      for (const l of lines) {
+        l.colour = l.marked ? c.relaxed : c.series[l.place % c.series.length];
+        l.dash = DASHES[l.place % DASHES.length];
+      }
+      const most = Math.max(1, ...(lane?.rounds ?? []).map((r) => r.path.length - 1));
       const [low, high] = chart.y_range ?? bounds(whole.filter((l) => l.axis === 'left'));
       const traces = lines.map((l) => draw(chart.kind, l));
-      if (chart.shade === 'accepted') traces.unshift(accepted(rounds, high, c));
+      if (chart.shade === 'accepted') traces.unshift(accepted(rounds, high, most, c));
       return {
         traces,
         ymin: low,
         ymax: high,
-        xmax: race.shown(lane),
-        xend: lastRound(lane),
+        ...roundAxis(race, lane),
         right: chart.y_right ? bounds(whole.filter((l) => l.axis === 'right')) : null,
         legend: [
           ...lines.map((l) => ({
@@ -43,7 +43,7 @@ export function declared(chart) {
             dash: l.points ? 'point' : l.dash,
           })),
           ...(chart.shade === 'accepted'
-            ? [{ name: W.charts.shaded, colour: c.shade, fill: true }]
+            ? [{ name: W.charts.shaded(most), colour: c.shade, fill: true }]
             : []),
         ],
         say: W.charts.declaredSay(
@@ -53,8 +53,17 @@ export function declared(chart) {
         ),
       };
     },
-    click: (race, point) => race.select({ lane: race.focus, round: Math.floor(point.x) }),
+    click: (race, point) => race.select({ lane: race.focus, round: roundAt(point.x) }),
   };
+}
+
+/** The lines of all series. A line's place decides its colour, and is the same in every race. */
+function linesOf(chart, rounds) {
+  return chart.series.flatMap((series, at) => {
+    const lines = read(series, rounds);
+    const plain = lines.filter((l) => !l.marked);
+    return lines.map((l) => ({ ...l, place: at + Math.max(0, plain.indexOf(l)) }));
+  });
 }
 
 /** The lines of one series: one for a number, one for each key of an object, points for a list (marked ones apart). */
@@ -73,14 +82,14 @@ function read(series, rounds) {
       const marks = new Set([series.mark && dig(r, series.mark)].flat());
       value.forEach((v, i) => {
         const marked = Array.isArray(nodes) && marks.has(nodes[i]);
-        add(marked ? series.marked : series.name, r.index + (i + 0.5) / value.length, v, {
+        add(marked ? series.marked : series.name, numbered(r) + (i + 0.5) / value.length, v, {
           points: true,
           marked,
         });
       });
     } else if (value && typeof value === 'object') {
-      for (const [key, v] of Object.entries(value)) add(W.views[key] ?? key, r.index, v);
-    } else add(series.name, r.index, value);
+      for (const [key, v] of Object.entries(value)) add(W.views[key] ?? key, numbered(r), v);
+    } else add(series.name, numbered(r), value);
   }
   return [...lines.values()];
 }
@@ -108,14 +117,12 @@ function draw(kind, l) {
   });
 }
 
-/** Rounds that accepted drafted tokens, as pale bars in the background: the more accepted, the
- *  higher. */
-function accepted(rounds, high, c) {
-  const most = Math.max(1, ...rounds.map((r) => r.path.length - 1));
-  const x = rounds.map((r) => r.index);
+/** Rounds that accepted drafted tokens, as pale bars in the background: as high as the chart where
+ *  they are the most of the race. */
+function accepted(rounds, high, most, c) {
   const y = rounds.map((r) => (high * (r.path.length - 1)) / most);
-  return flat([...x, x.length], [...y, y[y.length - 1] ?? 0], {
-    name: W.charts.shaded,
+  return flat(edges(rounds), [...y, y[y.length - 1] ?? 0], {
+    name: W.charts.shaded(most),
     fill: 'tozeroy',
     fillcolor: c.shade,
     line: { shape: 'hv', width: 0 },

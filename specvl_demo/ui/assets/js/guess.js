@@ -1,7 +1,7 @@
 /* A game made of the recorded races: the visitor picks the next word among a few, against the drafter; the target's own
    choice decides. Needs no model. */
 
-import { button, fmt, h, put } from './dom.js';
+import { backCloses, button, fmt, h, put } from './dom.js';
 import { children } from './fold.js';
 import { Race } from './race.js';
 import { stills } from './tiles.js';
@@ -53,7 +53,11 @@ export class Guess {
     this.next = button(W.guess.next, () => this.ask(this.turn + 1), 'vl-primary');
     this.other = button(W.guess.other, () => this.play(this.number + 1), 'vl-secondary');
     const close = button(W.close, () => this.node.close(), 'vl-secondary');
-    this.watch = button(W.guess.watch, () => [close.click(), watch(this.example)], 'vl-secondary');
+    const show = () => {
+      this.node.close();
+      if (this.example) watch(this.example);
+    };
+    this.watch = button(W.guess.watch, show, 'vl-secondary');
     const pick = (e) => this.options.children[Number(e.key) - 1]?.click();
     this.node = h(
       'dialog',
@@ -69,13 +73,31 @@ export class Guess {
       h('div', {}, this.question, this.text, this.options, this.result, this.score),
       h('div', { class: 'vl-buttons' }, this.next, this.other, this.watch, close),
     );
+    this.entered = backCloses(this.node);
   }
 
-  /** Begin with an example, or with the first that can be played. */
-  open(id) {
+  /** Begin with a race that is over, else with an example, or with the first that can be played. */
+  open(race) {
     this.node.showModal();
-    const at = this.examples.findIndex((e) => e.id === id);
+    this.entered();
+    const at = this.examples.findIndex((e) => e.id === race.meta.example);
+    const own = at < 0 && race.finished && race.focused;
+    if (own && this.begin(own, race.meta.shown, race.meta.question)) {
+      Object.assign(this, { number: -1, example: null });
+      return null;
+    }
     return this.play(Math.max(0, at));
+  }
+
+  /** Play on a lane; false where it gives too few turns. */
+  begin(lane, pictures, question) {
+    const found = turns(lane);
+    if (found.length < LEAST) return false;
+    Object.assign(this, { lane, turns: found, points: { you: 0, drafter: 0 } });
+    this.pictures.replaceChildren(...stills(pictures));
+    put(this.question, question);
+    this.ask(0);
+    return true;
   }
 
   /** The example of a number, counted around, or the next one that gives enough turns. */
@@ -90,15 +112,7 @@ export class Guess {
         put(this.result, fault.message);
         return;
       }
-      this.lane = race.focused;
-      this.turns = turns(this.lane);
-      if (this.turns.length >= LEAST) {
-        this.points = { you: 0, drafter: 0 };
-        this.pictures.replaceChildren(...stills(race.meta.shown));
-        put(this.question, this.example.question);
-        this.ask(0);
-        return;
-      }
+      if (this.begin(race.focused, race.meta.shown, this.example.question)) return;
     }
     put(this.result, W.guess.none);
   }

@@ -1,8 +1,9 @@
 /* The sentence above the race, in plain words and with this race's numbers: what is awaited, how
    the lanes compare, how it ended. Words in a token's colour are marked like tokens. */
 
-import { h } from './dom.js';
 import { align } from './align.js';
+import { h, marked } from './dom.js';
+import { ENDS } from './text.js';
 import { doubt, timing } from './verdict.js';
 import { W } from './words.js';
 
@@ -33,7 +34,9 @@ export function headline(race, waiting) {
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   if (!race.finished) {
-    return [W.headline.going(lane.title, race.now(lane).tokens, race.now(base).tokens)];
+    const [done, plain] = [lane, base].map((one) => race.over(one));
+    const so = [lane.title, race.now(lane).tokens, race.now(base).tokens];
+    return [plain || done ? W.headline.waits(...so, plain) : W.headline.going(...so)];
   }
   const t = race.now(lane);
   if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error'))
@@ -57,14 +60,16 @@ export function headline(race, waiting) {
         : x >= 1
           ? W.headline.sooner(x.toFixed(2))
           : W.headline.later((1 / x).toFixed(2));
+  const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
+  const green = kept.some((text) => marked(text) !== ENDS);
   return [
-    ...(t.accepted
+    ...(green
       ? [
           h('span', { class: 'tk draft', text: W.headline.green }),
           of,
           W.headline.guessed(guesser(lane)),
         ]
-      : [W.headline.none(guesser(lane)), of]),
+      : [W.headline[kept.length ? 'ended' : 'none'](guesser(lane)), of]),
     ...(t.relaxed
       ? [
           '; ',

@@ -34,9 +34,30 @@ export class Inspector {
       ),
       this.body,
     );
+    document.addEventListener('keydown', (e) => this.key(e));
     this.draw = this.draw.bind(this);
     race.on('reset select focus head round', () => painter.soon(this.draw));
     this.draw();
+  }
+
+  /** On a small screen this is a sheet over the page: Escape closes it, Tab leads from the answer
+   *  into it, and Shift+Tab back. */
+  key(event) {
+    const sheet = this.node.classList.contains('picked') && this.node.offsetParent === null;
+    if (!sheet || !this.node.getClientRects().length) return;
+    const within = this.node.contains(document.activeElement);
+    const text = document.querySelector('.vl-lane.focused .vl-text');
+    const first = this.node.querySelector('button:not(:disabled)');
+    if (event.key === 'Escape') {
+      this.race.select(null);
+      if (within) text?.focus();
+    } else if (event.key === 'Tab' && !event.shiftKey && document.activeElement === text) {
+      event.preventDefault();
+      first.focus();
+    } else if (event.key === 'Tab' && event.shiftKey && document.activeElement === first) {
+      event.preventDefault();
+      text?.focus();
+    }
   }
 
   draw() {

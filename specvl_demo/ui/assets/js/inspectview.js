@@ -99,6 +99,7 @@ class RoundTable {
 
   row(lane, round) {
     const plain = lane.begin.method === 'ar';
+    const first = lane.at(round.index).tokens;
     const ms = (phase) => h('td', { class: 'number', text: fmt.number(1000 * round[phase], 1) });
     return h(
       'tr',
@@ -118,7 +119,7 @@ class RoundTable {
       h(
         'td',
         { class: 'text' },
-        round.tokens.map((t) => tokenChip(t.text, plain ? 'ar' : t.origin)),
+        round.tokens.map((t, i) => tokenChip(lane.said(first + i), plain ? 'ar' : t.origin)),
       ),
       ms('draft_s'),
       ms('verify_s'),

@@ -88,7 +88,7 @@ class Page {
 
   /** The buttons of the story and of the game, for a view. */
   ways() {
-    const play = () => this.guess.open(this.race.meta.example);
+    const play = () => this.guess.open(this.race);
     return [this.story.button(), button(W.guess.open, play)];
   }
 
@@ -250,6 +250,7 @@ class Page {
   }
 
   async run({ branch, ...request }) {
+    this.coming = null;
     this.open('race');
     this.view.toTop();
     this.ask.setRunning(true);
@@ -433,7 +434,7 @@ class Page {
     );
     const example = this.catalog.examples.find(({ id }) => id === of);
     if (example) this.ask.choose(example);
-    else if (run) this.show(run.records, run.meta, false);
+    else if (run) this.bringOut(run.records, run.meta, false);
     else this.ask.say(W.branch.lost, true);
   }
 
@@ -477,6 +478,7 @@ class Page {
   /** The recorded race of an example, at once; Run then makes it live. */
   async example(example, loop = false) {
     if (this.ask.running) return;
+    this.coming = example;
     const meta = {
       source: 'recorded',
       example: example.id,
@@ -484,12 +486,15 @@ class Page {
       scope: example.fails ?? '',
       question: example.question,
       machine: example.machine,
-      form: this.ask.key(),
+      form: this.ask.key(this.ask.of(example)),
       asked: this.ask.of(example),
     };
     try {
-      if (example.trace) this.show(await trace.fetched(example.trace), meta, true, loop);
-      else {
+      if (example.trace) {
+        const records = await trace.fetched(example.trace);
+        // What a visitor types or picks meanwhile stays.
+        if (this.coming === example) this.show(records, meta, true, loop);
+      } else {
         this.race.clear({ question: example.question });
         this.view.idle(example.title);
         this.open('race');
@@ -500,32 +505,39 @@ class Page {
     }
   }
 
-  /** Put records on the page; `play` shows how they were made, `loop` repeatedly. The form gets
-   *  their request, if it is known. */
+  /** Put records on the page; `play` shows how they were made, `loop` repeatedly. The form stays. */
   show(records, meta, play, loop = false) {
     if (this.ask.running) {
       this.ask.say(W.run.busy, true);
       return;
     }
-    if (meta.asked && meta.form !== this.ask.key()) {
-      this.chat.set(meta.asked.history);
-      this.ask.restore(meta.asked);
-    }
+    this.coming = null;
     this.ask.last = null;
-    this.race.clear(meta.asked ? { ...meta, form: this.ask.key() } : meta);
+    this.race.clear(meta);
     for (const record of records) this.race.take(record);
     this.offerFollow();
     this.open('race');
     this.ask.say(meta.gone ? W.run.gone(meta.gone) : '', Boolean(meta.gone));
+    this.fit();
     if (meta.file) this.view.tell(W.run.fromFile(meta.file));
     if (play && !STILL.matches) this.view.player.replay(loop);
     else this.view.point();
   }
 
+  /** Put records on the page, and their request, if it is known, into the form. */
+  bringOut(records, meta, play) {
+    const { asked } = meta;
+    if (asked && !this.ask.running) {
+      this.chat.set(asked.history);
+      this.ask.restore(asked);
+    }
+    this.show(records, asked ? { ...meta, form: this.ask.key() } : meta, play);
+  }
+
   /** A kept race again, with the form as it was; files of an earlier visit are sent once more. */
   async again(records, meta) {
     const revived = !this.ask.running && meta.asked && (await this.visit.revive(meta.asked));
-    this.show(records, { ...meta, ...revived }, true);
+    this.bringOut(records, { ...meta, ...revived }, true);
   }
 
   save() {

@@ -12,6 +12,7 @@ export class MediaWell {
     this.refused = []; // files that did not become part of the question: {name, why}
     this.stood = []; // of an example, before a file of the visitor's own took its place
     this.busy = 0;
+    this.coming = 0; // files of a choice that are not looked at yet
     const accept = [...this.limits.picture_types, ...this.limits.clip_types].join(',');
     this.input = h('input', {
       type: 'file',
@@ -100,7 +101,9 @@ export class MediaWell {
 
   async add(files) {
     this.say('');
+    this.coming = files.length;
     for (const file of files) {
+      this.coming -= 1;
       const kind = this.kind(file);
       const { limits } = this;
       const types = [...limits.picture_types, ...limits.clip_types]
@@ -187,7 +190,7 @@ export class MediaWell {
 
   change(media) {
     this.show(media.slice(0, this.limits.files));
-    this.onchange(this.media);
+    this.onchange(this.media, this.coming);
   }
 
   show(media) {

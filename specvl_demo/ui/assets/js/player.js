@@ -196,6 +196,7 @@ export class Player {
     this.slider.setAttribute('aria-valuetext', fmt.seconds(head));
     put(this.time, `${head.toFixed(2)} / ${race.length.toFixed(2)} s`);
     put(this.rates.firstChild, W.player.stretched(1 / this.stretch));
+    this.rates.lastChild.hidden = W.player.stretched(1 / this.stretch) === W.player.trueSpeed;
     if (this.drawn !== this.playing) {
       this.drawn = this.playing;
       this.button.replaceChildren(icon(this.playing ? 'pause' : 'play'));

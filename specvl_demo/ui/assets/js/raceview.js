@@ -281,6 +281,7 @@ export class RaceView {
     this.badge.title = meta.machine ? W.run.recordedOn(meta.machine) : '';
     put(this.question, meta.source ? meta.question || W.chat.nothing : '');
     this.node.classList.toggle('idle', !meta.source);
+    this.node.classList.toggle('unbegun', meta.source === 'ended');
     put(this.scope, meta.scope ?? '');
     this.thumbs.replaceChildren();
     put(this.said, '');

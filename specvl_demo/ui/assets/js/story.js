@@ -1,7 +1,7 @@
 /* A finished race told over the whole screen: one step a key press or tap, large type, a sentence a step. Given the race
    on the page; every step is made of the records of one lane. */
 
-import { button, h, put } from './dom.js';
+import { backCloses, button, h, put } from './dom.js';
 import { guesser, headline } from './headline.js';
 import { judged } from './lane.js';
 import { MOST_TEXT, laid } from './text.js';
@@ -47,6 +47,7 @@ export class Story {
       this.caption,
       h('div', { class: 'vl-story-tools' }, this.back, this.count, this.next, keys, close),
     );
+    this.entered = backCloses(this.node);
     this.node.addEventListener('close', () => document.exitFullscreen?.().catch(() => null));
     // Escape leaves the full screen first: it is meant for the story too.
     document.addEventListener('fullscreenchange', () => {
@@ -77,6 +78,7 @@ export class Story {
     put(this.question, race.meta.question ?? '');
     await document.documentElement.requestFullscreen?.().catch(() => null);
     this.node.showModal();
+    this.entered();
     this.go(0);
     this.next.focus();
   }

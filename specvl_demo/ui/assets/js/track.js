@@ -135,7 +135,7 @@ export class Track {
       row.classList.toggle('unsound', why !== null);
       const placed = race.finished
         ? race.list.every((one) => one === base || timing(one, base ?? one).kind === 'sound')
-        : t.tokens >= MIN_TOKENS;
+        : t.tokens >= MIN_TOKENS && race.list.every((one) => doubt(race, one) === null);
       const place = placed ? order.indexOf(lane.name) : -1;
       put(cells.place, place < 0 ? '' : (W.track.places[place] ?? `${place + 1}.`));
     }

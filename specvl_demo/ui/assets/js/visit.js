@@ -63,7 +63,12 @@ export class Visit {
     };
   }
 
-  /** The recorded race that is shown to who has none. */
+  /** The question of a visitor who was quicker than the page. */
+  get typed() {
+    return this.page.ask.question.value;
+  }
+
+  /** The recorded race for a visitor without one. */
   get first() {
     const traced = this.page.catalog.examples.filter((e) => e.trace);
     return traced.find((e) => !e.fails) ?? traced[0];
@@ -99,7 +104,7 @@ export class Visit {
     }
     if (left?.request) await this.resume(left);
     else if (first) {
-      ask.fill(first);
+      if (!this.typed) ask.fill(first);
       await page.example(first, true);
     }
     page.open(view, false);
@@ -111,7 +116,7 @@ export class Visit {
     const { ask, catalog, race } = page;
     const { asked, gone } = await this.revive(request);
     page.chat.set(asked.history);
-    ask.restore(asked);
+    ask.restore(this.typed ? { ...asked, question: this.typed } : asked);
     const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.first;
     // None where another tab's race, or none, is the last that was finished.
     const run = page.replay.runs.find(({ records }) => records[0].request === raced);
@@ -123,7 +128,6 @@ export class Visit {
       if (!fits) race.meta.form = '';
     } else if (shown) {
       await page.example(shown);
-      race.meta.form = ask.key(ask.of(shown));
     }
     const lost = [left && W.run.left, gone && W.run.gone(gone)].filter(Boolean).join(' ');
     if (lost) ask.say(lost, true);

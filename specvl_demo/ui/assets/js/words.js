@@ -8,6 +8,9 @@ const NUMBERS = 'no one two three four five six seven eight nine ten'.split(' ')
 /** A number in a sentence. */
 const spelt = (n) => NUMBERS[n] ?? n;
 
+/** A large number with its thousands apart. */
+const fmt = (n) => n.toLocaleString('en');
+
 /** Names listed in a sentence. */
 const list = (names) =>
   names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : names[0];
@@ -151,7 +154,7 @@ export const W = {
     without: (title) => `${title}: no speedup`,
     noSpeedup: (why, titles) => `No speedup${titles.length ? ` of ${list(titles)}` : ''}: ${why}.`,
     limit: 'limit',
-    shaded: 'drafts kept',
+    shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
       'Of the tokens drafted at each depth after an accepted draft, the share that was kept; positions without a draft do not count',
@@ -276,7 +279,7 @@ export const W = {
         ? `Shown ${x.toFixed(x < 10 ? 1 : 0)}× slower`
         : x < 0.95
           ? `Shown ${(1 / x).toFixed(1)}× faster`
-          : 'At real speed',
+          : 'Real speed',
   },
   explain: (title) => `${title}: what is this?`,
   headline: {
@@ -285,6 +288,7 @@ export const W = {
     rule: 'a rule without a second model',
     guessed: (by) => ` were guessed by ${by} and confirmed by the large one`,
     none: (by) => `Nothing that ${by} guessed was kept`,
+    ended: (by) => `No word that ${by} guessed was kept, only the end`,
     relaxed: (n, all) => `${n} of ${count(all, 'token')}`,
     through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
     answer: (same, begun) =>
@@ -304,6 +308,10 @@ export const W = {
       ` ${list(titles)} ${titles.length === 1 ? 'differs' : 'differ'} from the large model’s own answer.`,
     going: (title, n, base) =>
       `One token at a time: ${base} written so far. ${title}, which guesses ahead: ${n}.`,
+    waits: (title, n, base, plain) =>
+      plain
+        ? `One token at a time: done, ${count(base, 'token')}. ${title}, which guesses ahead: ${n} so far.`
+        : `${title}, which guesses ahead, is done: ${count(n, 'token')}. One token at a time: ${base} so far.`,
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: its times are not compared.',
@@ -390,7 +398,7 @@ export const W = {
     papers: (n, all) =>
       all ? `Race all ${spelt(n)} papers` : `Race the ${spelt(n)} papers that run here`,
     loneLane: (title) => `${title} stays where no method is chosen.`,
-    methods: (n) => `Methods (up to ${n})`,
+    methods: (n) => `Methods: up to ${n} beside the autoregressive lane`,
     settingsOf: (title) => `${title} parameters`,
     tries: (title) => `Where ${title} shines and struggles`,
     sampling: 'Length and sampling',
@@ -403,6 +411,10 @@ export const W = {
     empty: 'Type a question or add a picture first.',
     untyped: (words) => `Empty: the model is asked “${words}”`,
     uploading: 'A file is still being uploaded.',
+    long: (n, most) =>
+      `The question has ${fmt(n)} characters; ${fmt(most)} are the limit. Shorten it, then run.`,
+    longSystem: (n, most) =>
+      `The system prompt has ${fmt(n)} characters; ${fmt(most)} are the limit. Shorten it, then run.`,
   },
   loading: {
     title: 'Precision and picture detail',
