@@ -92,7 +92,8 @@ BUSY = (
     " is idle."
 )
 OMITTED = (
-    ", so everything that compares times (speedups, their limits, costs in AR steps) is omitted"
+    ", so everything that compares times (speedups, their limits, costs in AR steps) is omitted;"
+    " tokens/s are those of the busy machine"
 )
 
 

@@ -315,6 +315,24 @@ another share.
 """
 
 
+def test_a_method_that_cannot_sample_is_left_out_and_named(opened):
+    """At a temperature, the others race without it; by itself it is refused with the reason."""
+    said = opened.locator(".vl-notice.wrong")
+    choose(opened, "lossy", 3)
+    opened.evaluate("specvl.ask.request.sampling = { temperature: 1, max_new_tokens: 24 }")
+    opened.locator("#vl-run").click()
+    expect(said).to_have_text(
+        "LVSpec is not defined for sampling, and left out: set the temperature to 0 to include it."
+    )
+    expect(opened.locator(".vl-lane")).to_have_count(2)
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=120_000)
+    expect(said).to_be_visible()
+    opened.locator("[data-method=sage] input").uncheck()
+    opened.locator("#vl-run").click()
+    expect(said).to_be_visible()
+    assert not opened.evaluate("specvl.ask.running")
+
+
 def test_what_many_lanes_have_in_common_is_told_once(opened):
     """Six lanes on a busy machine: equal answers in one sentence, the disturbance in one; where
     several are slow, the reasons are folded. Two charts stand under the race.

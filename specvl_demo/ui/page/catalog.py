@@ -280,6 +280,7 @@ def _method(method: Method) -> dict[str, Any]:
         "title": method.title,
         "help": method.summary,
         "lossless": method.lossless,
+        "greedy": method.verifier.greedy_only,
         "expert": method.name not in FEATURED,
         "reference": method.reference,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},

@@ -639,6 +639,16 @@ export class Ask extends EventTarget {
     return n > shown ? W.chat.tooMuch(n, shown) : null;
   }
 
+  /** Chosen methods that judge by the target's likeliest token, and so are not defined for sampling.
+   *  */
+  get unsampled() {
+    const { methods, settings, sampling } = this.request;
+    if (!(Number(sampling.temperature) > 0)) return [];
+    return this.catalog.methods.filter(
+      ({ name, greedy }) => greedy && methods.includes(name) && !settings[name]?.verifier,
+    );
+  }
+
   /** Check what the page can check, then request the race; `over` replaces values of the form. */
   run(over = {}) {
     if (this.running) return;
@@ -667,13 +677,17 @@ export class Ask extends EventTarget {
       this.say(unfit, true);
       return;
     }
-    const { sampling, loading, ...rest } = structuredClone(this.request);
+    const { sampling, loading, methods: all, ...rest } = structuredClone(this.request);
+    const left = this.unsampled.map(({ name }) => name);
+    const methods = all.filter((name) => !left.includes(name));
+    const without = this.unsampled.map(({ title }) => title);
+    if (left.length && !methods.length) {
+      this.say(W.ask.greedy(without), true);
+      return;
+    }
     this.unfold(false);
-    this.dispatchEvent(
-      new CustomEvent('run', {
-        detail: { ...rest, ...chosen({ ...rest, sampling, loading }), ...over },
-      }),
-    );
+    const request = { ...rest, methods, ...chosen({ ...rest, sampling, loading }), ...over };
+    this.dispatchEvent(new CustomEvent('run', { detail: { ...request, without } }));
   }
 
   setRunning(running) {

@@ -249,7 +249,7 @@ class Page {
     }, CHANGED_MS);
   }
 
-  async run({ branch, ...request }) {
+  async run({ branch, without, ...request }) {
     this.coming = null;
     this.open('race');
     this.view.toTop();
@@ -275,6 +275,7 @@ class Page {
       branch,
     });
     this.race.expect(lanes, request.max_new_tokens ?? limits.tokens);
+    if (without.length) this.view.tell(W.ask.greedy(without), true);
     this.fit();
     let begun = false;
     const failed = await this.runner.run(request, {

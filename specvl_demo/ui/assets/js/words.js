@@ -411,6 +411,8 @@ export const W = {
     empty: 'Type a question or add a picture first.',
     untyped: (words) => `Empty: the model is asked “${words}”`,
     uploading: 'A file is still being uploaded.',
+    greedy: (titles) =>
+      `${list(titles)} ${titles.length === 1 ? 'is' : 'are'} not defined for sampling, and left out: set the temperature to 0 to include ${titles.length === 1 ? 'it' : 'them'}.`,
     long: (n, most) =>
       `The question has ${fmt(n)} characters; ${fmt(most)} are the limit. Shorten it, then run.`,
     longSystem: (n, most) =>
