@@ -78,13 +78,18 @@ def test_one_sentence_with_this_races_numbers(opened):
     expect(headline(opened)).to_contain_text(
         "Green words were guessed by a small model and confirmed by the large one: same"
     )
-    without = opened.evaluate("""async () => {
+    without, ended = opened.evaluate("""async () => {
       const {headline} = await import(document.querySelector('link[href$="headline.js"]').href);
-      const now = { value: (lane) => ({ ...specvl.race.now(lane), accepted: 0 }) };
-      const race = Object.create(specvl.race, { now });
-      return headline(race, '').map((part) => part.textContent ?? part).join('');
+      const words = () => headline(specvl.race, '').map((part) => part.textContent ?? part).join('');
+      const { tokens, end } = specvl.race.list[1];
+      for (const token of tokens) token.origin = 'target';
+      const none = words();
+      Object.assign(tokens.at(-1), { origin: 'draft', text: '' });
+      end.stop = 'eos';
+      return [none, words()];
     }""")
     assert without.startswith("Nothing that a small model guessed was kept: same answer")
+    assert ended.startswith("No word that a small model guessed was kept, only the end")
     choose(opened, "lossy", 3)
     # The relaxed lane alone beside the plain one.
     opened.evaluate("specvl.race.setFocus('lvspec'); specvl.race.lanes.delete('sage')")
