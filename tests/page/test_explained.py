@@ -421,6 +421,15 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     assert token.bounding_box()["y"] + 20 < box["y"]
     opened.get_by_role("button", name="Close the inspector").click()
     expect(sheet).to_be_hidden()
+    opened.locator(".vl-lane.focused .vl-text").focus()
+    opened.keyboard.press("ArrowRight")
+    expect(sheet).to_be_visible()
+    opened.keyboard.press("Tab")
+    assert sheet.evaluate("(node) => node.contains(document.activeElement)")
+    opened.keyboard.press("Shift+Tab")
+    expect(opened.locator(".vl-lane.focused .vl-text")).to_be_focused()
+    opened.keyboard.press("Escape")
+    expect(sheet).to_be_hidden()
     small = opened.evaluate(
         """() => [...document.querySelectorAll('.vl button, .vl select, .vl summary')]
       .filter((n) => n.offsetParent
