@@ -182,5 +182,11 @@ def _sentence(one: Mapping[str, Any]) -> str:
     needed = "" if one.get("beside") else f"; above {one['least']:g} is needed{open_}"
     return (
         f"{name} of {one['arm']} is {one['ratio']:.2f} times that of {one['control']}"
-        f" ({low:.2f} to {high:.2f}{needed})"
+        f" ({_end(low, one['least'])} to {_end(high, one['least'])}{needed})"
     )
+
+
+def _end(value: float, least: float) -> str:
+    """Write an end of an interval, with as many digits as tell it from what is needed."""
+    digits = next(n for n in (2, 3, 4) if n == 4 or value == least or round(value, n) != least)
+    return f"{value:.{digits}f}"
