@@ -439,7 +439,7 @@ export class Ask extends EventTarget {
       question: example.question,
       methods: [...methods],
       settings:
-        example.settings && methods[0] === example.methods[0]
+        example.settings && methods === example.methods
           ? { [methods[0]]: { ...example.settings } }
           : {},
       ...(example.pair && { pair: example.pair }),
