@@ -639,8 +639,7 @@ export class Ask extends EventTarget {
     return n > shown ? W.chat.tooMuch(n, shown) : null;
   }
 
-  /** Chosen methods that judge by the target's likeliest token, and so are not defined for sampling.
-   *  */
+  /** Chosen methods that judge by the target's likeliest token: they are not defined for sampling. */
   get unsampled() {
     const { methods, settings, sampling } = this.request;
     if (!(Number(sampling.temperature) > 0)) return [];
@@ -678,9 +677,9 @@ export class Ask extends EventTarget {
       return;
     }
     const { sampling, loading, methods: all, ...rest } = structuredClone(this.request);
-    const left = this.unsampled.map(({ name }) => name);
-    const methods = all.filter((name) => !left.includes(name));
-    const without = this.unsampled.map(({ title }) => title);
+    const left = this.unsampled;
+    const methods = all.filter((name) => !left.some((method) => method.name === name));
+    const without = left.map(({ title }) => title);
     if (left.length && !methods.length) {
       this.say(W.ask.greedy(without), true);
       return;

@@ -34,9 +34,8 @@ export function headline(race, waiting) {
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   if (!race.finished) {
-    const [done, plain] = [lane, base].map((one) => race.over(one));
-    const so = [lane.title, race.now(lane).tokens, race.now(base).tokens];
-    return [plain || done ? W.headline.waits(...so, plain) : W.headline.going(...so)];
+    const so = [lane, base].map((one) => [race.now(one).tokens, race.over(one)]);
+    return [W.headline.going(lane.title, ...so)];
   }
   const t = race.now(lane);
   if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error'))

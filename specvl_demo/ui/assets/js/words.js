@@ -306,12 +306,10 @@ export const W = {
       ` ${list(titles)} ${titles.length === 1 ? 'gives' : 'give'} the same answer${differs ? ' as the large model alone' : ''}.`,
     apart: (titles) =>
       ` ${list(titles)} ${titles.length === 1 ? 'differs' : 'differ'} from the large model’s own answer.`,
-    going: (title, n, base) =>
-      `One token at a time: ${base} written so far. ${title}, which guesses ahead: ${n}.`,
-    waits: (title, n, base, plain) =>
-      plain
-        ? `One token at a time: done, ${count(base, 'token')}. ${title}, which guesses ahead: ${n} so far.`
-        : `${title}, which guesses ahead, is done: ${count(n, 'token')}. One token at a time: ${base} so far.`,
+    going: (title, lane, base) => {
+      const far = ([n, done]) => `${n} written${done ? ', done' : ' so far'}`;
+      return `One token at a time: ${far(base)}. ${title}, which guesses ahead: ${far(lane)}.`;
+    },
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: its times are not compared.',
