@@ -204,8 +204,8 @@ register(
                 "Texts unlike its training data; deep trees, whose last levels are seldom kept."
             ),
             look=(
-                "Trees whose shape follows the text. Acceptance stays high at greater depth than"
-                " with a small model."
+                "Acceptance stays high at greater depth than with a small model. With a preset that"
+                " draws trees, their shape follows the text."
             ),
             formula=r"V ( node ) = \sum_{\text{path}} log q",
             aloud="a node’s value is the sum of log-probabilities along its path",

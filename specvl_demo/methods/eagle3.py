@@ -269,8 +269,9 @@ register(
                 "Rare words, which its vocabulary lacks; pictures, if it was trained only on text."
             ),
             look=(
-                "Acceptance by depth. The head of the pocket pair was trained briefly and fed"
-                " itself three times: it is accurate for three tokens and then breaks off."
+                "Acceptance by depth. In training the head of the pocket pair fed itself three"
+                " times, so that with a longer chain it breaks off after the third token; that of"
+                " the photo pair fed itself seven times."
             ),
             formula=r"g = W [ l ‖ m ‖ h ]",
             aloud="its feature is a projection of a low, a middle and a high layer’s states",

@@ -114,7 +114,7 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
     opened.locator("#vl-question").fill("What is the capital?")
     expect(note).to_contain_text("not trained on the word “capital”")
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
-    expect(note).to_contain_text("kind of drawn scenes; cat.jpg is not one of them")
+    expect(note).to_contain_text("kind of drawn scenes, and cat.jpg may be something else")
     while opened.locator(".vl-thumbs .vl-remove").count():
         opened.locator(".vl-thumbs .vl-remove").first.click()
     expect(note).to_contain_text("only drawn scenes, and there is none in the question")
@@ -363,8 +363,10 @@ def test_an_examples_question_goes_with_its_pictures(opened):
     expect(question).to_have_value("What is in the picture?")
 
 
-def test_back_closes_the_story_and_the_game(opened):
-    """As Escape does; the page stays where it was."""
+def test_back_closes_what_lies_over_the_page(opened):
+    """The story, the game, the guide, and a phone's sheet one after the other, as Escape does; the
+    page stays where it was.
+    """
     finish_replay(opened)
     for name in ("As a story", "Guess along"):
         for leave in (opened.go_back, lambda: opened.keyboard.press("Escape")):
@@ -372,8 +374,20 @@ def test_back_closes_the_story_and_the_game(opened):
             expect(opened.locator("dialog[open]")).to_have_count(1)
             leave()
             expect(opened.locator("dialog[open]")).to_have_count(0)
-            opened.wait_for_function("!history.state?.dialog")
-    expect(opened.locator(".vl-lane")).to_have_count(2)
+            opened.wait_for_function("!history.state?.over")
+    opened.set_viewport_size({"width": 390, "height": 844})
+    guide, sheet = opened.locator(".vl-guide"), opened.locator(".vl-race .vl-inspector")
+    opened.get_by_role("button", name="Show me how").click()
+    opened.locator(".vl-guide").get_by_role("button", name="Next").click()
+    for here in (guide, sheet):
+        expect(here).to_be_visible()
+    opened.go_back()
+    expect(sheet).to_be_hidden()
+    expect(guide).to_be_visible()
+    opened.go_back()
+    expect(guide).to_be_hidden()
+    assert opened.evaluate("history.state") is None
+    expect(opened.locator(".vl-lane").first).to_be_visible()
 
 
 def test_a_question_that_is_too_long_is_told_and_not_cut(opened):

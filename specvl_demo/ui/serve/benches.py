@@ -150,7 +150,12 @@ class Bench:
             for heading, rows, columns in page.named()
             if rows
         ]
-        sentences = {"before": page.before, "after": page.after}
+        asked = f"{find(self.pair).title}."
+        if self.done < len(self.order):
+            asked += (
+                f" So far {self.done} of {len(self.order)} questions were asked, repeats included."
+            )
+        sentences = {"before": [asked, *page.before], "after": page.after}
         return {**self.size(), "done": self.done, **sentences, "tables": shown, **report}
 
     def size(self) -> dict[str, int]:

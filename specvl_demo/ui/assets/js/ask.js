@@ -265,7 +265,10 @@ export class Ask extends EventTarget {
   unfold(open = !this.node.classList.contains('open')) {
     this.node.classList.toggle('open', open);
     this.more.setAttribute('aria-expanded', String(open));
-    if (open) this.node.scrollIntoView({ block: 'start' });
+    if (!open) return;
+    this.question.focus({ preventScroll: true });
+    // Only when it is laid out: until then the browser holds what is in sight where it is.
+    requestAnimationFrame(() => this.node.scrollIntoView({ block: 'start' }));
   }
 
   /** Opened parameters are shown above the buttons, which cover the form's end. */
@@ -341,7 +344,13 @@ export class Ask extends EventTarget {
       on: { change: () => this.toggle(method.name, box.checked) },
     });
     const tell = () =>
-      put(this.methodNote, this.refusal(method) ?? `${method.title}: ${method.help}`);
+      put(
+        this.methodNote,
+        this.refusal(method) ??
+          [`${method.title}: ${method.help}`, method.drafts && W.ask.drafts(method.drafts)]
+            .filter(Boolean)
+            .join(' '),
+      );
     return h(
       'label',
       {
@@ -484,20 +493,7 @@ export class Ask extends EventTarget {
     this.pair.value = request.pair;
     const pair = catalog.pairs.find((p) => p.id === request.pair);
     put(this.pairNote, pair.available ? pair.help : pair.reason);
-    this.chips.forEach((chip, i) => {
-      const method = catalog.methods[i];
-      const reason = this.refusal(method);
-      const plain = method.name === 'ar';
-      const at = request.methods.indexOf(method.name); // the plain lane's number is 0
-      const on = plain ? request.baseline : at >= 0;
-      const box = chip.querySelector('input');
-      box.checked = on;
-      box.setAttribute('aria-disabled', String(reason !== null)); // it can still be reached, to be told why
-      chip.classList.toggle('off', reason !== null);
-      chip.title = reason ?? method.help;
-      if (on) chip.dataset.lane = at + 1;
-      else delete chip.dataset.lane;
-    });
+    this.mark();
     this.showChips();
     const papers = this.paperMethods.length;
     this.papers.hidden = papers < 2;
@@ -506,6 +502,27 @@ export class Ask extends EventTarget {
     this.showSampling();
     this.loading.show(pair, (request.loading[pair.id] ??= {}));
     this.panels();
+  }
+
+  /** Every method's chip: chosen or not, possible or not, and the colour of its lane. */
+  mark() {
+    const { request, catalog } = this;
+    const left = this.unsampled.map(({ name }) => name);
+    const lanes = request.methods.filter((name) => !left.includes(name)); // the plain lane's number is 0
+    this.chips.forEach((chip, i) => {
+      const method = catalog.methods[i];
+      const reason = this.refusal(method);
+      const plain = method.name === 'ar';
+      const at = lanes.indexOf(method.name);
+      const on = plain ? request.baseline : request.methods.includes(method.name);
+      const box = chip.querySelector('input');
+      box.checked = on;
+      box.setAttribute('aria-disabled', String(reason !== null)); // it can still be reached, to be told why
+      chip.classList.toggle('off', reason !== null);
+      chip.title = reason ?? method.help;
+      if (on && !left.includes(method.name)) chip.dataset.lane = at + 1;
+      else delete chip.dataset.lane;
+    });
   }
 
   /** Whether the form still asks what an example asks, of the same pictures, and nothing before. */
@@ -551,6 +568,7 @@ export class Ask extends EventTarget {
   showSampling() {
     const fields = new Fields(this.catalog.sampling, this.request.sampling, () => {
       this.sampling.tally(fields.changed);
+      this.mark(); // some cannot sample
       this.changed();
     });
     this.sampling.fill(
@@ -613,6 +631,8 @@ export class Ask extends EventTarget {
     const { next, last, request } = this;
     const empty = !request.question.trim() && request.media.length > 0;
     put(this.untyped, empty ? W.ask.untyped(this.inWords()) : '');
+    if (!request.history.length)
+      this.question.placeholder = empty ? this.inWords() : W.ask.questionHint;
     const added = last && this.request.media.length && this.request.pair === last.asked.pair;
     const { earlier } = this;
     const pictures = earlier.reduce((sum, turn) => sum + turn.media.length, 0);

@@ -238,6 +238,23 @@ export class CompareView {
     };
   }
 
+  /** What the form says, but for its files. */
+  get form() {
+    const values = Object.entries(this.fields).map(([name, input]) => [name, input.value]);
+    const [source, question] = [this.source.value, this.question.value];
+    return { methods: this.chosen, values: Object.fromEntries(values), source, question };
+  }
+
+  restore({ methods, values, source, question }) {
+    for (const box of this.methods.querySelectorAll('input'))
+      box.checked = methods.includes(box.value);
+    for (const [name, input] of Object.entries(this.fields)) input.value = values[name];
+    this.source.value = source;
+    this.question.value = question;
+    this.touched = true;
+    this.turned();
+  }
+
   get chosen() {
     return [...this.methods.querySelectorAll('input:checked:enabled')].map((box) => box.value);
   }
@@ -322,6 +339,7 @@ export class CompareView {
     }
     if (!kept) return;
     this.bench = kept.bench;
+    this.restore(kept.form);
     await this.refresh();
     if (!this.report) return;
     const { done, total } = this.report;
@@ -342,7 +360,10 @@ export class CompareView {
     if (on) this.goOn.hidden = true;
     try {
       if (this.bench)
-        sessionStorage.setItem(KEPT, JSON.stringify({ bench: this.bench, running: on }));
+        sessionStorage.setItem(
+          KEPT,
+          JSON.stringify({ bench: this.bench, running: on, form: this.form }),
+        );
     } catch {
       /* a reload then begins anew */
     }
@@ -382,12 +403,14 @@ export class CompareView {
   }
 
   savePicture({ plot, spec }, format) {
-    window.Plotly?.downloadImage(plot, {
-      format,
-      width: 900,
-      height: 560,
-      filename: `bench-${spec.id}`,
-    });
+    const layout = {
+      ...plot.layout,
+      showlegend: plot.data.length > 1,
+      legend: { orientation: 'h', y: -0.15 },
+      margin: { ...plot.layout.margin, b: 100 },
+    };
+    const size = { format, width: 900, height: 560, filename: `bench-${spec.id}` };
+    window.Plotly?.downloadImage({ data: plot.data, layout }, size);
   }
 }
 

@@ -148,16 +148,6 @@ export function roving(box, selector = 'button, input') {
   return box;
 }
 
-/** Lets Back close a dialog, as Escape does, instead of leaving the page. Returns what to call when
- *  it opens. */
-export function backCloses(dialog) {
-  addEventListener('popstate', () => dialog.open && dialog.close());
-  dialog.addEventListener('close', () => {
-    if (history.state?.dialog) history.back();
-  });
-  return () => history.pushState({ dialog: true }, '', location.href);
-}
-
 /** A switch between the few values of a choice, as buttons that a keyboard walks. */
 export function segmented(label, choices, value, onpick) {
   const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': label });

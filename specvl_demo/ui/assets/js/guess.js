@@ -1,7 +1,8 @@
 /* A game made of the recorded races: the visitor picks the next word among a few, against the drafter; the target's own
    choice decides. Needs no model. */
 
-import { backCloses, button, fmt, h, put } from './dom.js';
+import { backClosesDialog } from './back.js';
+import { button, fmt, h, put } from './dom.js';
 import { children } from './fold.js';
 import { Race } from './race.js';
 import { stills } from './tiles.js';
@@ -73,7 +74,7 @@ export class Guess {
       h('div', {}, this.question, this.text, this.options, this.result, this.score),
       h('div', { class: 'vl-buttons' }, this.next, this.other, this.watch, close),
     );
-    this.entered = backCloses(this.node);
+    this.entered = backClosesDialog(this.node);
   }
 
   /** Begin with a race that is over, else with an example, or with the first that can be played. */

@@ -1,6 +1,7 @@
 /* A guided tour of the race on the page, in three steps: the two lanes, where a word comes from,
    what it gained. Each step marks a part of the page and scrolls to it. */
 
+import { backCloses } from './back.js';
 import { button, h, put } from './dom.js';
 import { instructive } from './headline.js';
 import { W } from './words.js';
@@ -22,6 +23,7 @@ export class Guide {
       button(W.guide.close, () => this.close()),
     );
     this.open = button(W.guide.open, () => this.go(0), 'vl-small vl-guide-open');
+    this.back = backCloses(() => this.close());
     race.on('reset', () => this.hide()); // its sentences are about the race before
   }
 
@@ -54,6 +56,7 @@ export class Guide {
       }),
     );
     put(this.next, step + 1 < W.guide.steps.length ? W.guide.next : W.guide.done);
+    if (this.node.hidden) this.back.opened();
     this.node.hidden = false;
     this.mark(true);
     this.parts[step].scrollIntoView({ block: 'nearest', behavior: 'smooth' });
@@ -67,7 +70,9 @@ export class Guide {
   hide() {
     this.mark(false);
     this.at = -1;
+    if (this.node.hidden) return;
     this.node.hidden = true;
+    this.back.closed();
   }
 
   close() {

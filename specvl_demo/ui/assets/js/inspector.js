@@ -2,9 +2,10 @@
    every view of the drafter found likely, and the heat of the picture's patches. Given a race and
    its selection; draws nothing else. */
 
+import { backCloses } from './back.js';
 import { h, fmt, icon, marked, shown, iconButton, headRow } from './dom.js';
 import { explained, term } from './explain.js';
-import { reason } from './fold.js';
+import { children, reason } from './fold.js';
 import { tokenChip } from './lane.js';
 import { pictures, heatmap } from './patches.js';
 import { ENDS } from './text.js';
@@ -35,16 +36,25 @@ export class Inspector {
       this.body,
     );
     document.addEventListener('keydown', (e) => this.key(e));
+    this.over = false; // whether it lies over the page as a sheet
+    this.back = backCloses(() => race.select(null));
     this.draw = this.draw.bind(this);
     race.on('reset select focus head round', () => painter.soon(this.draw));
     this.draw();
   }
 
-  /** On a small screen this is a sheet over the page: Escape closes it, Tab leads from the answer
-   *  into it, and Shift+Tab back. */
+  /** On a small screen, a token that is picked opens a sheet over the page. */
+  cover() {
+    const over = Boolean(this.node.getClientRects().length && this.node.offsetParent === null);
+    if (over === this.over) return;
+    this.over = over;
+    if (over) this.back.opened();
+    else this.back.closed();
+  }
+
+  /** Of the sheet: Escape closes it, Tab leads from the answer into it, and Shift+Tab back. */
   key(event) {
-    const sheet = this.node.classList.contains('picked') && this.node.offsetParent === null;
-    if (!sheet || !this.node.getClientRects().length) return;
+    if (!this.over) return;
     const within = this.node.contains(document.activeElement);
     const text = document.querySelector('.vl-lane.focused .vl-text');
     const first = this.node.querySelector('button:not(:disabled)');
@@ -65,6 +75,7 @@ export class Inspector {
     const s = race.selected;
     const lane = race.focused;
     this.node.classList.toggle('picked', Boolean(s?.picked));
+    this.cover();
     const going = !s && lane && race.currentRound;
     const open = Boolean(going && race.making(lane)?.round === going);
     if (going && going === this.going && open === this.open) return;
@@ -270,6 +281,8 @@ export class Inspector {
       name,
       lists[token.at] ?? [],
     ]);
+    const drafted = views.length ? [] : siblings(round, token.at);
+    if (drafted.length) views.push([W.inspect.drafter, drafted]);
     if (!target.length && !views.some(([, list]) => list.length))
       return h('p', { class: 'vl-hint', text: W.inspect.light });
     const rows = new Map();
@@ -367,6 +380,16 @@ export class Inspector {
       ]),
     );
   }
+}
+
+/** What a drafter without views, such as a head, drafted at a place: [{id, text, prob}]. */
+function siblings({ tree, path }, at) {
+  if (!tree.draft_logp || !tree.texts) return [];
+  return (children(tree)[path[at]] ?? []).map((node) => ({
+    id: tree.tokens[node],
+    text: tree.texts[node],
+    prob: Math.exp(tree.draft_logp[node]),
+  }));
 }
 
 /** The mark of the end of an answer, which says what it means. */

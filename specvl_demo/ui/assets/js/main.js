@@ -42,6 +42,7 @@ export async function mount(root, api) {
 class Page {
   constructor(root, api, catalog) {
     Object.assign(this, { root, api, catalog });
+    this.ready = false;
     this.painter = new Painter();
     this.race = new Race();
     this.ask = new Ask(catalog, {
@@ -159,8 +160,9 @@ class Page {
     this.open(link.view(Object.keys(W.tabs)) ?? 'race', false);
   }
 
-  /** Show a view; it gets its own address, so that Back works, unless it comes from one. */
-  open(name, fresh = true) {
+  /** Show a view; it gets its own address, so that Back works, unless it comes from one, or the page
+   *  only begins. */
+  open(name, fresh = this.ready) {
     if (fresh && this.body.dataset.view !== name) history.pushState(null, '', `#${name}`);
     for (const tab of this.tabs) {
       const on = tab.dataset.view === name;

@@ -4,9 +4,12 @@
 import { h, segmented } from './dom.js';
 import { W } from './words.js';
 
-/** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. */
+/** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. Tokens
+ *  beside a picture's grid, such as words for the whole of it, add no picture. */
 export function pictures(media, spans) {
+  const gridded = new Set(spans.filter((s) => s.rows).map((s) => `${s.media} ${s.frame}`));
   return spans
+    .filter((s) => s.rows || !gridded.has(`${s.media} ${s.frame}`))
     .map((span) => ({
       span,
       name: media[span.media]?.name,

@@ -6,6 +6,7 @@ import { W } from './words.js';
 
 const LETTERS = /\p{L}{3,}/gu;
 const MOST_UNKNOWN = 3;
+const LONGEST_WORD = 40; // of which so many letters are repeated
 const MOST_WORDS = 60; // the shipped models were taught questions of a sentence or two
 
 /** One sentence for each thing outside its scope; '' if the question is within it. */
@@ -20,7 +21,9 @@ export function scope(catalog, request) {
       (pair.knows === 'scenes' || kind(item, catalog) !== null),
   );
   if (outside.length)
-    return `${W.scope.other[pair.knows](outside.map((item) => item.name).join(', '))} ${W.scope.after}`;
+    return `${W.scope.other[pair.knows](outside.map(({ name }) => name))} ${
+      outside.every((item) => kind(item, catalog) === null) ? W.scope.then : W.scope.after
+    }`;
   const long = request.question.match(/\S+/g)?.length ?? 0;
   if (long > MOST_WORDS) return `${W.scope.long(long)} ${W.scope.after}`;
   const words = pair.words && new Set(pair.words);
@@ -29,7 +32,8 @@ export function scope(catalog, request) {
         (word) => !knows(words, word.toLowerCase()),
       )
     : [];
-  return unknown.length ? `${W.scope.words(unknown.slice(0, MOST_UNKNOWN))} ${W.scope.after}` : '';
+  const named = unknown.slice(0, MOST_UNKNOWN).map((word) => word.slice(0, LONGEST_WORD));
+  return named.length ? `${W.scope.words(named)} ${W.scope.after}` : '';
 }
 
 /** The pair that was made for just what this one cannot judge; undefined where none is here. Without

@@ -1,7 +1,8 @@
 /* A finished race told over the whole screen: one step a key press or tap, large type, a sentence a step. Given the race
    on the page; every step is made of the records of one lane. */
 
-import { backCloses, button, h, put } from './dom.js';
+import { backClosesDialog } from './back.js';
+import { button, h, put } from './dom.js';
 import { guesser, headline } from './headline.js';
 import { judged } from './lane.js';
 import { MOST_TEXT, laid } from './text.js';
@@ -13,10 +14,12 @@ const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown:
 const drafts = ({ tree }) => tree.tokens.length > 1;
 
 /** What a sentence about a round is made of; own: the text that the target added, null where it added none. */
-function told({ tree, path, tokens }) {
+function told(round) {
+  const { tree, path, tokens } = round;
   const last = tokens.at(-1);
   return {
     drafted: tree.tokens.length - 1,
+    shown: judged(round).length,
     branches: tree.parent.filter((_, node) => !tree.parent.includes(node)).length,
     kept: path.length - 1,
     struck: tree.parent.includes(path.at(-1)),
@@ -47,7 +50,7 @@ export class Story {
       this.caption,
       h('div', { class: 'vl-story-tools' }, this.back, this.count, this.next, keys, close),
     );
-    this.entered = backCloses(this.node);
+    this.entered = backClosesDialog(this.node);
     this.node.addEventListener('close', () => document.exitFullscreen?.().catch(() => null));
     // Escape leaves the full screen first: it is meant for the story too.
     document.addEventListener('fullscreenchange', () => {

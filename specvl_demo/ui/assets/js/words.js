@@ -55,7 +55,7 @@ export const W = {
     alpha: 'confidence α',
     depth: 'depth asked for',
     width: 'width asked for',
-    n_nodes: 'nodes',
+    n_nodes: 'nodes, the root included',
     cap: 'deepest allowed',
     static: 'fixed shape',
     weights: 'weights',
@@ -329,8 +329,14 @@ export const W = {
       'A large model is asked this. It writes one token after the other: a word, a part of one, or a punctuation mark.',
     step: 'The large model writes one token.',
     nothing: 'Nothing is guessed here: the large model writes one token.',
-    drafted: ({ drafted, branches }, by) =>
-      `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'token' : 'tokens'}${branches > 1 ? ` on ${spelt(branches)} branches. This is the one that counts` : ''}.`,
+    drafted: ({ drafted, branches, shown }, by) => {
+      const all = `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'token' : 'tokens'}`;
+      if (branches > 1)
+        return `${all} on ${spelt(branches)} branches. Shown are those that decide.`;
+      return shown < drafted
+        ? `${all}; the last ${spelt(drafted - shown)}, not shown, would follow the end.`
+        : `${all}.`;
+    },
     checked: ({ drafted, kept, struck, relaxed, own }) => {
       const all = kept === drafted ? (kept === 1 ? 'it' : `all ${spelt(kept)}`) : spelt(kept);
       const added = struck
@@ -395,6 +401,7 @@ export const W = {
     expert: (n) => `Expert: ${n} more`,
     papers: (n, all) =>
       all ? `Race all ${spelt(n)} papers` : `Race the ${spelt(n)} papers that run here`,
+    drafts: (drafts) => `By default: ${drafts}`,
     loneLane: (title) => `${title} stays where no method is chosen.`,
     methods: (n) => `Methods: up to ${n} beside the autoregressive lane`,
     settingsOf: (title) => `${title} parameters`,
@@ -446,14 +453,15 @@ export const W = {
     },
     other: {
       scenes: (names) =>
-        `This model knows only its own kind of drawn scenes; ${names} is not one of them.`,
+        `This model knows only its own kind of drawn scenes, and ${list(names)} may be something else.`,
       photographs: (names) =>
-        `This model was trained on photographs; ${names} is a drawing, which it cannot read.`,
+        `This model was trained on photographs; ${list(names)} ${names.length === 1 ? 'is a drawing, which it' : 'are drawings, which it'} cannot read.`,
     },
     words: (list) =>
       `This model was not trained on the ${list.length > 1 ? 'words' : 'word'} ${list.map((w) => `“${w}”`).join(', ')}.`,
     long: (n) => `This model was trained on short questions; this one has ${n} words.`,
     after: 'The race is real, the answer means nothing.',
+    then: 'If so, the race is real, and the answer means nothing.',
   },
   settings: {
     reset: (name) => `Reset ${name}`,
@@ -628,8 +636,8 @@ export const W = {
     },
     fresh: 'Starts a new conversation.',
     keepOn: 'Keep the conversation',
-    edit: (n) => `Edit question ${n}`,
-    retry: (n) => `Ask question ${n} again`,
+    edit: (n, later) => `Edit question ${n}${later ? '; what was asked after it goes' : ''}`,
+    retry: (n, later) => `Ask question ${n} again${later ? '; what was asked after it goes' : ''}`,
     nothing: 'Describe what is shown.',
     follow: 'Ask a follow-up',
     followHint: 'Ask more about the same pictures',
