@@ -298,6 +298,7 @@ register(
             # As many as a block of sixteen can draft.
             "paper": {"gamma": 15},
             "pocket": {"gamma": 9},
+            "photo": {"gamma": 9, "floor": 0.2},
         },
         learn=Learn(
             does=(
