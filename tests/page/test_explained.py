@@ -438,3 +438,7 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
       .filter(([,, height]) => height < 43.5)"""
     )
     assert not small, small
+    opened.evaluate("scrollTo(0, document.body.scrollHeight)")
+    opened.get_by_role("button", name="Picture, question, methods").click()
+    expect(opened.locator("#vl-question")).to_be_in_viewport()
+    expect(opened.locator("#vl-question")).to_be_focused()

@@ -268,7 +268,7 @@ export class Ask extends EventTarget {
     if (!open) return;
     this.question.focus({ preventScroll: true });
     // Only when it is laid out: until then the browser holds what is in sight where it is.
-    requestAnimationFrame(() => this.node.scrollIntoView({ block: 'start' }));
+    requestAnimationFrame(() => this.well.node.scrollIntoView({ block: 'start' }));
   }
 
   /** Opened parameters are shown above the buttons, which cover the form's end. */
