@@ -64,9 +64,22 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(opened, tmp_path: Path
 
 
 def test_shipped_traces_open_without_a_model(opened):
-    """Recorded races that ship: read in the browser, with pictures, heat, what the drafter saw."""
+    """Recorded races that ship: read in the browser, with pictures, heat, what the drafter saw; of a
+    head, which has no views, what it drafted.
+    """
     for name in ("scene", "chart", "clip", "crowd"):
         expect_opened(opened, name)
+    heads = opened.locator(".vl-inspect .vl-candidates thead th")
+    expect(heads).to_have_text(["candidate", "target", "drafter"])
+    row = opened.locator(".vl-inspect .vl-candidates tr.chosen td").last
+    drafted = opened.evaluate("""() => {
+      const [, lane] = specvl.race.list;
+      const { round, at } = lane.tokens[5];
+      const { tree, path } = lane.rounds[round];
+      return Math.exp(tree.draft_logp[path[at + 1]]);
+    }""")
+    shown = row.inner_text().strip()
+    assert shown == "1.00" if drafted >= 0.9995 else float(shown) == round(drafted, 3)
 
 
 def expect_opened(opened, name: str) -> None:

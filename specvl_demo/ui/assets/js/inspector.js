@@ -293,10 +293,12 @@ export class Inspector {
       }
     }
     const columns = ['target', ...views.map(([name]) => name)];
-    const order = (row) => [row.prob.get('target') ?? 0, Math.max(...row.prob.values())];
+    const most = (row) => (row.id === token.id ? 1 : Math.max(...row.prob.values()));
+    const own = (row) => row.prob.get('target') ?? 0;
     const sorted = [...rows.values()]
-      .sort((a, b) => order(b)[0] - order(a)[0] || order(b)[1] - order(a)[1])
-      .slice(0, MOST_ROWS);
+      .sort((a, b) => most(b) - most(a))
+      .slice(0, MOST_ROWS)
+      .sort((a, b) => own(b) - own(a) || most(b) - most(a));
     return h(
       'table',
       { class: 'vl-candidates' },
