@@ -80,7 +80,8 @@ def test_one_sentence_with_this_races_numbers(opened):
     )
     without, ended = opened.evaluate("""async () => {
       const {headline} = await import(document.querySelector('link[href$="headline.js"]').href);
-      const words = () => headline(specvl.race, '').map((part) => part.textContent ?? part).join('');
+      const parts = () => headline(specvl.race, '').map((part) => part.textContent ?? part);
+      const words = () => parts().join('');
       const { tokens, end } = specvl.race.list[1];
       for (const token of tokens) token.origin = 'target';
       const none = words();

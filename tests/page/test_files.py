@@ -64,8 +64,8 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(opened, tmp_path: Path
 
 
 def test_shipped_traces_open_without_a_model(opened):
-    """Recorded races that ship: read in the browser, with pictures, heat, what the drafter saw; of a
-    head, which has no views, what it drafted.
+    """Recorded races that ship: read in the browser, with pictures, heat, what the drafter saw, and
+    what a head, which has no views, drafted.
     """
     for name in ("scene", "chart", "clip", "crowd"):
         expect_opened(opened, name)

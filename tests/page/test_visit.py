@@ -318,7 +318,7 @@ def test_views_have_addresses_and_back_works(opened, url: str):
 
 
 def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
-    """A visitor may be quicker than the landing race; of two examples, the one picked last stands."""
+    """A visitor may be quicker than the landing race; of two examples, the last one stands."""
     held = []
     page.route("**/*.trace.jsonl*", lambda route: held.append(route))
     page.goto(url)
