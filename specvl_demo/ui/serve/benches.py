@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specvl_demo import records
 from specvl_demo.bench import data
@@ -34,6 +34,9 @@ from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_job
 from specvl_demo.ui.serve.run import Event
+
+if TYPE_CHECKING:
+    from specvl_demo.bench.pages import Page
 
 MOST_QUESTIONS, MOST_REPEATS, MOST_TEMPERATURES, MOST_WAYS = 100, 10, 4, 9
 MOST_ANSWERS = 1000
@@ -141,22 +144,24 @@ class Bench:
         """Return the progress, the report, and the tables of the report with their cells as
         text.
         """
-        from specvl_demo.bench import pages  # noqa: PLC0415 - plotly takes a second to load
-
         report = self._titled()
-        page = pages.answers(report)
+        page = self._page(report)
         shown = [
             {"heading": heading, "columns": columns, "rows": tables.grid(rows, columns)}
             for heading, rows, columns in page.named()
             if rows
         ]
-        asked = f"{find(self.pair).title}."
-        if self.done < len(self.order):
-            asked += (
-                f" So far {self.done} of {len(self.order)} questions were asked, repeats included."
-            )
-        sentences = {"before": [asked, *page.before], "after": page.after}
+        sentences = {"before": page.before, "after": page.after}
         return {**self.size(), "done": self.done, **sentences, "tables": shown, **report}
+
+    def _page(self, report: Mapping[str, Any]) -> Page:
+        """Return tables and sentences of a report, the pair and what is missing told first."""
+        from specvl_demo.bench import pages  # noqa: PLC0415 - plotly takes a second to load
+
+        page, total = pages.answers(dict(report)), len(self.order)
+        so_far = f" So far {self.done} of {total} questions were asked, repeats included."
+        page.before.insert(0, f"{find(self.pair).title}.{so_far if self.done < total else ''}")
+        return page
 
     def size(self) -> dict[str, int]:
         """Return how many questions are asked, how often each, and how many steps that makes."""
@@ -165,9 +170,7 @@ class Bench:
 
     def files(self) -> bytes:
         """Return tables as CSV, Markdown and LaTeX, and a trace of every answer, in one archive."""
-        from specvl_demo.bench import pages  # noqa: PLC0415 - as above
-
-        page, packed = pages.answers(self._titled()), io.BytesIO()
+        page, packed = self._page(self._titled()), io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("bench.md", page.markdown())
             for number, (heading, rows, columns) in enumerate(page.named(), 1):

@@ -711,8 +711,12 @@ export class Ask extends EventTarget {
 
   setRunning(running) {
     this.running = running;
-    this.go.disabled = running;
-    this.halt.disabled = !running;
+    const [off, on] = running ? [this.go, this.halt] : [this.halt, this.go];
+    const had = document.activeElement;
+    const lost = had === off || (this.node.contains(had) && !had.offsetParent); // or folded away
+    off.disabled = true;
+    on.disabled = false;
+    if (lost) on.focus({ preventScroll: true });
     put(this.go.querySelector('span'), running ? W.ask.runningNow : W.ask.run);
     if (!running) this.say('');
   }

@@ -405,11 +405,12 @@ export class CompareView {
   savePicture({ plot, spec }, format) {
     const layout = {
       ...plot.layout,
+      title: { text: spec.title, font: { size: 14 } },
       showlegend: plot.data.length > 1,
       legend: { orientation: 'h', y: -0.15 },
-      margin: { ...plot.layout.margin, b: 100 },
+      margin: { ...plot.layout.margin, t: 48, b: 100 },
     };
-    const size = { format, width: 900, height: 560, filename: `bench-${spec.id}` };
+    const size = { format, width: 900, height: 560, filename: spec.id };
     window.Plotly?.downloadImage({ data: plot.data, layout }, size);
   }
 }
@@ -578,7 +579,8 @@ function temperatures(view) {
       const rows = drafting(view.report?.rows ?? []);
       const found = [...new Set(rows.map((r) => r.name))].map((name) => {
         const some = rows.filter((r) => r.name === name).sort((a, b) => a.T - b.T);
-        return { name, x: some.map((r) => r.T), y: some.map((r) => 100 * r.acceptance) };
+        const { title } = view.catalog.methods.find((m) => m.name === name) ?? { title: name };
+        return { name: title, x: some.map((r) => r.T), y: some.map((r) => 100 * r.acceptance) };
       });
       const last = Math.max(...rows.map((r) => r.T));
       return lines(c, found, { xmin: -0.05, xmax: last, xend: last + 0.05, ymax: 104 });

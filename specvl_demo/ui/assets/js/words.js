@@ -252,7 +252,7 @@ export const W = {
   patches: {
     heat: 'Similarity',
     heatNote:
-      'Similarity between the target’s hidden state at this token and each patch of the picture.',
+      'Similarity between the target’s hidden state at this token and each patch of the picture: the more orange, the more similar.',
     seen: (view) => `Drafter: ${view}`,
     choose: 'What to show over the picture',
     share: (kept, all) =>
@@ -331,8 +331,7 @@ export const W = {
     nothing: 'Nothing is guessed here: the large model writes one token.',
     drafted: ({ drafted, branches, shown }, by) => {
       const all = `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'token' : 'tokens'}`;
-      if (branches > 1)
-        return `${all} on ${spelt(branches)} branches. Shown are those that decide.`;
+      if (branches > 1) return `${all} on ${spelt(branches)} branches. Only what decides is shown.`;
       return shown < drafted
         ? `${all}; the last ${spelt(drafted - shown)}, not shown, would follow the end.`
         : `${all}.`;
