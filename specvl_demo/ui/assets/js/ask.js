@@ -344,13 +344,7 @@ export class Ask extends EventTarget {
       on: { change: () => this.toggle(method.name, box.checked) },
     });
     const tell = () =>
-      put(
-        this.methodNote,
-        this.refusal(method) ??
-          [`${method.title}: ${method.help}`, method.drafts && W.ask.drafts(method.drafts)]
-            .filter(Boolean)
-            .join(' '),
-      );
+      put(this.methodNote, this.refusal(method) ?? `${method.title}: ${method.help}`);
     return h(
       'label',
       {

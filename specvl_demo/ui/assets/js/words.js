@@ -400,7 +400,6 @@ export const W = {
     expert: (n) => `Expert: ${n} more`,
     papers: (n, all) =>
       all ? `Race all ${spelt(n)} papers` : `Race the ${spelt(n)} papers that run here`,
-    drafts: (drafts) => `By default: ${drafts}`,
     loneLane: (title) => `${title} stays where no method is chosen.`,
     methods: (n) => `Methods: up to ${n} beside the autoregressive lane`,
     settingsOf: (title) => `${title} parameters`,
