@@ -150,12 +150,16 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     expect(view.locator("tbody th").nth(1)).to_contain_text("TABED gamma=3")
     page.locator("#vl-c-stop").click()
     expect(status).to_have_text("Stopped. The tables hold what was finished.")
+    expect(view).to_contain_text(re.compile(r"So far \d+ of 16 questions were asked"))
     page.locator("#vl-c-on").click()
     expect(status).to_contain_text("of 4, temperature")
     page.reload()
     ready(page)
-    open_tab(page, "Compare")
+    assert page.url.endswith("#compare")
+    expect(view.locator("#vl-c-questions")).to_have_value("4")
+    expect(view.locator("#vl-c-vary")).to_have_value("gamma = 3, 5")
     expect(status).to_have_text("Done: 4 questions, each asked 2 times at 2 temperatures.")
+    expect(view).not_to_contain_text("So far")
     first = view.locator(".vl-c-table").first
     expect(first.locator("tbody th")).to_have_text(
         [
@@ -171,7 +175,9 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
         expect(card.locator(".plot-container").first).to_be_visible()
     with page.expect_download() as saved:
         view.get_by_role("button", name="Acceptance over temperature as SVG").click()
-    assert Path(saved.value.path()).read_text().startswith("<svg")
+    drawn = Path(saved.value.path()).read_text()
+    assert saved.value.suggested_filename == "bench-temperature.svg"
+    assert drawn.startswith("<svg") and "TABED" in drawn  # the legend too
     with page.expect_download() as saved:
         page.locator("#vl-c-save").click()
     with zipfile.ZipFile(saved.value.path()) as archive:
@@ -179,6 +185,8 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
         traces = [name for name in archive.namelist() if name.startswith("traces/")]
         table = list(csv.DictReader(io.StringIO(archive.read("1-decoding.csv").decode())))
         kept = archive.read(traces[0]).decode()
+        report = archive.read("bench.md").decode()
+    assert report.startswith(page.evaluate("specvl.catalog.pairs[0].title"))
     assert len(traces) == 16 * 3 and not trace.inspect_text(kept)[1]
     assert len(table) == 6 and all(float(row["tokens/s"]) > 0 for row in table)
 

@@ -579,7 +579,7 @@ function temperatures(view) {
       const rows = drafting(view.report?.rows ?? []);
       const found = [...new Set(rows.map((r) => r.name))].map((name) => {
         const some = rows.filter((r) => r.name === name).sort((a, b) => a.T - b.T);
-        const { title } = view.catalog.methods.find((m) => m.name === name) ?? { title: name };
+        const title = some[0].method.replace(/, T=.*$/, '');
         return { name: title, x: some.map((r) => r.T), y: some.map((r) => 100 * r.acceptance) };
       });
       const last = Math.max(...rows.map((r) => r.T));
