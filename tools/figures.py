@@ -4,8 +4,9 @@
     python tools/figures.py --check    exit code 1, and a line for each that differs from its record
 
 A mark follows its figure: `2.28<!-- photo: chain speedup_vs_ar -->` is a row's column in
-docs/photo.json, a report of `bench --json`; `lossless` instead of a method takes the methods other
-than AR whose answers are AR's, with `max` or `min` after the column.
+docs/photo.json, a report of `bench --json`, and `by_kind.story.tau` a number within a column;
+`lossless` instead of a method takes the methods other than AR whose answers are AR's, with `max` or
+`min` after the column.
 """
 
 from __future__ import annotations
@@ -33,8 +34,16 @@ def figure(record: dict[str, Any], name: str, column: str, most: str | None) -> 
         chosen = [row for row in rows if row["method"] == name]
     if not chosen or (len(chosen) > 1 and most is None):
         raise KeyError(f"{name} is {len(chosen)} rows of the record")
-    value = (min if most == "min" else max)(row[column] for row in chosen)
+    value = (min if most == "min" else max)(_at(row, column) for row in chosen)
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _at(row: dict[str, Any], column: str) -> float:
+    """Return a column's number, or one further in: `by_kind.story.tau`."""
+    value: Any = row
+    for name in column.split("."):
+        value = value[name]
+    return float(value)
 
 
 def written(text: str) -> str:
