@@ -278,7 +278,9 @@ def asked_examples(
     """
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in [line for line in lines if len(line["answer_ids"]) >= shortest][:most]:
-        yield example(_prompt(prompter, line, folder, len(line["answer_ids"])), line["answer_ids"])
+        yield example(
+            prompt_of(prompter, line, folder, len(line["answer_ids"])), line["answer_ids"]
+        )
 
 
 def example(prompt: Prompt, answer_ids: list[int]) -> Example:
@@ -287,7 +289,8 @@ def example(prompt: Prompt, answer_ids: list[int]) -> Example:
     return Example(extended(prompt.inputs, answer_ids), belongs, torch.cat((prompt.visual, tail)))
 
 
-def _prompt(prompter: PromptBuilder, line: Mapping[str, Any], folder: Path, room: int) -> Prompt:
+def prompt_of(prompter: PromptBuilder, line: Mapping[str, Any], folder: Path, room: int) -> Prompt:
+    """Return the prompt of a line as in `ask_all`, with room for an answer."""
     return prompter.prompt([_turn(line, folder)], room=room)
 
 

@@ -13,31 +13,33 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from torch import nn
+from tqdm import tqdm
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from recipes import photo_writer
-from recipes.answers import greedy_texts
 from recipes.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
 from recipes.photo_tasks import TEST_PROMPTS, held_out
 from recipes.photo_writer import ANSWER, ASK
 from recipes.world import photo_questions, photo_scores
-from specvl_demo.serving import loader
-from specvl_demo.serving.availability import Options
-from specvl_demo.serving.custom import custom_pair
+from specvl_demo.core import engine
+from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.calibration import text_context
+from specvl_demo.decoders.sequence import prefill
+from specvl_demo.records import Round
+from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
-from specvl_demo.vlm.efficientnet_lite import register
+from specvl_demo.vlm.encoder import LanguageModel
 from specvl_demo.vlm.prompts import Turn
 
 CAPTION = "Describe the picture."
@@ -48,22 +50,27 @@ LONG = ("Describe the picture in detail.", "Write a short story about this pictu
 def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
     """Return greedy answers to questions about pictures, each seen in a view: (path, view,
     question).
+
+    The target answers as it runs in the app: in its own precision, with AR's steps.
     """
     model: Any = loaded.models.target.vlm.model
-    size = model.config.vision_config.image_size
+    size, ar = model.config.vision_config.image_size, choosing.choose(loaded.pair, "ar")
 
-    def prompt(path: Path, number: int, question: str) -> dict[str, Any]:
+    def answer(path: Path, number: int, question: str) -> str:
         image = Image.open(path).convert("RGB")
-        inputs = loaded.prompter.prompt([Turn(question, (image,))], room=most).inputs
-        return {**inputs, "pixel_values": view(image, number, path.name, size)[None]}
+        asked = session.request(loaded, [Turn(question, (image,))], most, detail="light")
+        pixels = view(image, number, path.name, size)[None]
+        seen = replace(asked.prompt, inputs={**asked.prompt.inputs, "pixel_values": pixels})
+        [lane] = session.lanes(loaded, replace(asked, prompt=seen), [ar])
+        rounds = [r for r in engine.race([lane]) if isinstance(r, Round)]
+        return "".join(token.text for r in rounds for token in r.tokens).strip()
 
-    return greedy_texts(loaded, (prompt(*one) for one in questions), most)
+    return [answer(*one) for one in tqdm(list(questions), mininterval=5, disable=None)]
 
 
 @torch.inference_mode()
 def chat_loss(
-    language: PreTrainedModel,
-    head: nn.Linear,
+    language: Backend,
     tokenizer: PreTrainedTokenizerBase,
     chats: Sequence[tuple[str, str]],
 ) -> float:
@@ -74,10 +81,10 @@ def chat_loss(
             tokenizer(t, add_special_tokens=False).input_ids
             for t in (ASK + question + ANSWER, answer)
         )
-        ids = torch.tensor([question + answer], device=head.weight.device)
-        hidden = language(input_ids=ids).last_hidden_state
-        logits = head(hidden[0, len(question) - 1 : -1]).float()
-        total += F.cross_entropy(logits, ids[0, len(question) :], reduction="sum").item()
+        ids = torch.tensor(question + answer, device=language.device)
+        hidden = prefill(language, [text_context(language, ids)], 0)[1]
+        logits = language.logits(hidden[:, len(question) - 1 : -1])[0].float()
+        total += F.cross_entropy(logits, ids[len(question) :], reduction="sum").item()
         n += len(answer)
     return total / n
 
@@ -189,17 +196,15 @@ def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
     untrained = (
         AutoModelForCausalLM.from_pretrained(base, dtype=model.dtype).eval().to(model.device)
     )
-    before = chat_loss(untrained.model, untrained.lm_head, tokenizer, texts)
-    after = chat_loss(model.get_decoder(), model.lm_head, tokenizer, texts)
+    before = chat_loss(LanguageModel(untrained, "base").decoder, tokenizer, texts)
+    after = chat_loss(loaded.models.target.vlm.decoder, tokenizer, texts)
     return {"n": len(texts), "base": before, "trained": after, "rise": after / before - 1}
 
 
-def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
-    """Return all of the above for a target's folder: `n` held-out photographs, a fifth as many of
+def evaluate(loaded: Loaded, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
+    """Return all of the above for a loaded target: `n` held-out photographs, a fifth as many of
     the rest.
     """
-    register()
-    loaded = loader.load(custom_pair(str(target)), roles=(), options=Options("float32"))
     photos = read(data)[1][:n]
     report = {"captions": captions(loaded, photos), "questions": questions(loaded, photos)}
     classes = read_things(data)

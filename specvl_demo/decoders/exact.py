@@ -10,6 +10,7 @@ a decoder's steps are exact is not assumed but tested by `calibration.least_rows
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -129,8 +130,10 @@ def blocks(shape: TreeShape, rows: int, length: int, room: int, groups: int) -> 
     return Blocks(mask, (*parts, ((whole, seen), 1 - late), ((whole, seen), late)), copies)
 
 
-def blocked_attention(queries: Tensor, keys: Tensor, values: Tensor, order: Blocks) -> Tensor:
-    """Attention [1, heads, T, width] on a CPU whose matrix products add terms sequentially.
+def blocked_attention(
+    queries: Tensor, keys: Tensor, values: Sequence[Tensor], order: Blocks
+) -> Tensor:
+    """Attention [T, heads * width] on a CPU whose matrix products add terms sequentially.
 
     This must hold for up to `_BLOCK + MOST_NODES` terms. A key that a row does not see has weight 0
     and changes no partial sum, and the keys of a path are cached in the order of the text; so a sum
@@ -138,22 +141,28 @@ def blocked_attention(queries: Tensor, keys: Tensor, values: Tensor, order: Bloc
 
     Args:
         queries: [1, heads, T, width].
-        keys: [1, kv_heads, S, width].
-        values: [1, kv_heads, S, width + 1], the last number 1, so that weights are added up as
-            values are; float32.
+        keys: [kv_heads, width, S].
+        values: Of every part of the order, [kv_heads, end - first, width + 1], the last number 1,
+            so that weights are added up as values are; float32.
     """
-    keys, values, width = keys[0], values[0], queries.shape[-1]
+    _, heads, size, width = queries.shape
     rows = queries.reshape(keys.shape[0], -1, width)
     n_rows = rows.shape[1]
     if order.copies > 1:
-        rows = rows.repeat(1, order.copies, 1)
-    weights = torch.baddbmm(order.mask, rows, keys.transpose(1, 2), alpha=width**-0.5)
+        rows = torch.cat([rows] * order.copies, 1)
+    weights = torch.baddbmm(order.mask, rows, keys, alpha=width**-0.5)
     weights.sub_(weights.amax(-1, keepdim=True)).exp_()
-    mixed = rows.new_zeros(*rows.shape[:2], width + 1)
-    for (first, end), part in order.parts:
-        shares = weights[..., first:end]
-        mixed.baddbmm_(shares if part is None else shares * part, values[:, first:end])
-    return (mixed[:, :n_rows, :width] / mixed[:, :n_rows, width:]).reshape(queries.shape)
+    mixed = torch.bmm(_shares(weights, *order.parts[0]), values[0])
+    for part, shown in zip(order.parts[1:], values[1:], strict=True):
+        mixed.baddbmm_(_shares(weights, *part), shown)
+    mixed = mixed[:, :n_rows]
+    out = (mixed[..., :width] / mixed[..., width:]).view(heads, size, width)
+    return out.transpose(0, 1).reshape(size, heads * width)
+
+
+def _shares(weights: Tensor, columns: tuple[int, int], part: Tensor | None) -> Tensor:
+    shares = weights[..., slice(*columns)]
+    return shares if part is None else shares * part
 
 
 def ordered_attention(

@@ -85,12 +85,10 @@ class StaticCache(HFCache):
         data[1].index_copy_(2, self.at, values)
         return data[0], data[1]
 
-    def spans(
-        self, k: int, seen: int | None = None
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Like `KVCache.spans`; in a fixed step, the slots are rows given by a tensor."""
         if self.at is None:
-            return super().spans(k, seen)
+            return super().spans(k)
         layers = [self.layer(i) for i in range(len(self.layouts))]
         slots = cast("tuple[Tensor, ...]", tuple(_Rows(data, self.at) for data in layers))
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)

@@ -22,7 +22,7 @@ from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+    from transformers.models.llama.modeling_llama import LlamaAttention, LlamaDecoderLayer
 
 _PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
 _WIDEST = 1024
@@ -67,16 +67,25 @@ def why_not(decoder: PreTrainedModel) -> str | None:
     return None
 
 
-class _Layer(NamedTuple):
-    """One layer's weights; the norms' [D] with sqrt(D) in them."""
+Matrix = PackedLinear | PackedLinear8Bit
 
-    norm: Tensor
-    qkv: PackedLinear | PackedLinear8Bit
+
+class Layer(NamedTuple):
+    """One layer's weights; the norms' [D] with sqrt(D) in them, None if they are part of the
+    matrices that follow.
+    """
+
+    norm: Tensor | None
+    qkv: Matrix
     bias: Tensor | None
-    out: PackedLinear | PackedLinear8Bit
-    after_norm: Tensor
-    gate_up: PackedLinear | PackedLinear8Bit
-    down: PackedLinear | PackedLinear8Bit
+    out: Matrix
+    after_norm: Tensor | None
+    gate_up: Matrix
+    down: Matrix
+
+
+_READ = ("qkv", "out", "gate_up", "down")
+"""The matrices of a layer."""
 
 
 class FusedDecoder:
@@ -93,13 +102,7 @@ class FusedDecoder:
     near_blocks = False
     axes = 1
 
-    def __init__(
-        self,
-        decoder: PreTrainedModel,
-        head: nn.Linear,
-        kind: type[PackedLinear | PackedLinear8Bit] = PackedLinear,
-    ) -> None:
-        """kind: of the matrices of its layers and of its head."""
+    def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
         reason = why_not(decoder)
         if reason:
             raise ValueError(f"this decoder cannot run lean: {reason}")
@@ -115,14 +118,14 @@ class FusedDecoder:
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
         with torch.inference_mode():
             self._root: float = (self.width * config.rms_norm_eps) ** 0.5
-            self._kind = kind
-            self._layers = [self._fold(layer) for layer in decoder.layers]
+            self._layers = [self._fold(i, layer) for i, layer in enumerate(decoder.layers)]
             self._table = decoder.embed_tokens.weight.detach()
             self._output = head.weight.detach()
-            self._head = kind(self._output.float())
-            layers = [part for layer in self._layers for part in layer if isinstance(part, kind)]
-            self.n_weights = sum(part.numel for part in (*layers, self._head))
-            self.n_bytes = sum(part.n_bytes for part in (*layers, self._head))
+            self._head = self._folded_head(self._output.float())
+            layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
+            read = [self._head, *layers]
+            self.n_weights = sum(part.numel for part in read)
+            self.n_bytes = sum(part.n_bytes for part in read)
             self.n_cached = 2 * self.n_layers * self._kv_heads * (self._head_width + _BESIDE)
             self._norm = decoder.norm.weight.float() * self.width**0.5
             positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
@@ -138,7 +141,7 @@ class FusedDecoder:
         return self._head(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], self.vocab)
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        kept = self._kind(self._output[rows].float())
+        kept = PackedLinear(self._output[rows].float())
         return lambda hidden: kept(hidden.reshape(-1, self.width)).view(
             *hidden.shape[:-1], len(rows)
         )
@@ -151,8 +154,8 @@ class FusedDecoder:
         if call.deepstack is not None:
             raise ValueError("a lean decoder takes no DeepStack rows; use the Hugging Face backend")
         batch, size, width = call.x.shape
-        given = call.mask if call.blocks is None else call.blocks.mask
-        causal = given is None and size > 1
+        mask, blocks = call.mask, call.blocks
+        causal = mask is None and blocks is None and size > 1
         if causal and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
         heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
@@ -166,23 +169,29 @@ class FusedDecoder:
             heads * head,
         )
         turns, kept = self._turned(call.positions), call.kept
-        mask = None if given is None else given.float()
-        seen = None if call.blocks is None else call.blocks.mask.shape[-1]
-        slots, keys, values = call.cache.spans(size, seen)
-        grown = F.pad(call.x.reshape(-1, width).float(), (0, 1), value=self._root)
+        mask = None if mask is None else mask.float()
+        values: tuple[Tensor, ...] = ()
+        parts: tuple[tuple[Tensor, ...], ...] = ()
+        if blocks is None:
+            slots, keys, values = call.cache.spans(size)
+        else:
+            columns = [at for at, _ in blocks.parts]
+            slots, keys, parts = call.cache.parted(size, blocks.mask.shape[-1], columns)
+        x = self._entered(call.x.reshape(-1, width).float())
+        grown = F.pad(x, (0, 1), value=self._root)
         x, unit = grown[:, :width], grown.new_empty(batch * size, width)
         h = grown.new_empty(batch * size, row)
         rotated = torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2))
         q, fresh = h.as_strided(*as_queries), h.as_strided(*as_cached)
         for i, (norm, qkv, bias, out, after_norm, gate_up, down) in enumerate(self._layers):
             if i in kept.capture.layers:
-                kept.layers[i] = x.reshape(batch, size, width).to(self.dtype, copy=True)
+                kept.layers[i] = self._left(x).view(batch, size, width).to(self.dtype, copy=True)
             torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
-            qkv.into(h, unit.mul_(norm), bias)
+            qkv.into(h, unit if norm is None else unit.mul_(norm), bias)
             rotated.mul_(turns)
             slots[i].copy_(fresh)
-            if call.blocks is not None:
-                a = blocked_attention(q, keys[i], values[i], call.blocks)
+            if blocks is not None:
+                a = blocked_attention(q, keys[i], parts[i], blocks)
             else:
                 a = F.scaled_dot_product_attention(
                     q,
@@ -192,18 +201,30 @@ class FusedDecoder:
                     is_causal=causal,
                     enable_gqa=heads != kv_heads,
                 )
-            if i in kept.capture.attention:
-                kept.attention[i] = attention_of(q, keys[i], mask, kept.capture.rows, head**-0.5)
-            out.onto(x, a.transpose(1, 2).reshape(-1, heads * head))
+                a = a.transpose(1, 2).reshape(-1, heads * head)
+                if i in kept.capture.attention:
+                    kept.attention[i] = attention_of(
+                        q, keys[i], mask, kept.capture.rows, head**-0.5
+                    )
+            out.onto(x, a)
             torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
-            gate, up = gate_up(unit.mul_(after_norm)).chunk(2, -1)
+            normed = unit if after_norm is None else unit.mul_(after_norm)
+            gate, up = gate_up(normed).chunk(2, -1)
             down.onto(x, F.silu(gate).mul_(up))
         call.cache.advance(size)
         torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
-        hidden = unit.mul_(self._norm).view(batch, size, width).to(self.dtype)
+        hidden = self._left(unit).mul(self._norm).view(batch, size, width).to(self.dtype)
         if self.n_layers in kept.capture.layers:
             kept.layers[self.n_layers] = hidden
         return hidden
+
+    def _entered(self, x: Tensor) -> Tensor:
+        """Map embeddings [rows, D] to what the layers add to."""
+        return x
+
+    def _left(self, x: Tensor) -> Tensor:
+        """Map what the layers add to, [rows, D], back to the space of the embeddings."""
+        return x
 
     def _turned(self, positions: Tensor) -> Tensor:
         """[B or 1, T, all heads, width / 2] complex: turns queries and keys, leaves values as they
@@ -213,8 +234,26 @@ class FusedDecoder:
         heads = turns.expand(-1, -1, self._heads + self._kv_heads, -1)
         return torch.cat((heads, torch.ones_like(turns).expand(-1, -1, self._kv_heads, -1)), dim=2)
 
-    def _fold(self, layer: LlamaDecoderLayer) -> _Layer:
+    def _fold(self, index: int, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
+        qkv, bias = self._joint(attn)
+        return Layer(
+            norm=layer.input_layernorm.weight.float() * scale,
+            qkv=PackedLinear(qkv),
+            bias=bias,
+            out=PackedLinear(attn.o_proj.weight.float()),
+            after_norm=layer.post_attention_layernorm.weight.float() * scale,
+            gate_up=PackedLinear(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float()),
+            down=PackedLinear(mlp.down_proj.weight.float()),
+        )
+
+    def _folded_head(self, weight: Tensor) -> Matrix:
+        return PackedLinear(weight)
+
+    def _joint(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:
+        """Return the projection to queries, keys and values [all heads * width, D] and its bias,
+        with rotary pairs side by side.
+        """
         order = torch.arange(self._head_width).view(2, -1).t().reshape(-1)
 
         def pairs(weight: Tensor, heads: int) -> Tensor:
@@ -222,16 +261,7 @@ class FusedDecoder:
 
         shapes = ((attn.q_proj, self._heads), (attn.k_proj, self._kv_heads))
         qkv = torch.cat([*(pairs(p.weight, heads) for p, heads in shapes), attn.v_proj.weight])
-        bias = None
-        if attn.q_proj.bias is not None:
-            bias = torch.cat([*(pairs(p.bias, heads) for p, heads in shapes), attn.v_proj.bias])
-        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
-        return _Layer(
-            norm=layer.input_layernorm.weight.float() * scale,
-            qkv=self._kind(qkv.float()),
-            bias=None if bias is None else bias.float(),
-            out=self._kind(attn.o_proj.weight.float()),
-            after_norm=layer.post_attention_layernorm.weight.float() * scale,
-            gate_up=self._kind(gate_up.float()),
-            down=self._kind(mlp.down_proj.weight.float()),
-        )
+        if attn.q_proj.bias is None:
+            return qkv.float(), None
+        bias = torch.cat([*(pairs(p.bias, heads) for p, heads in shapes), attn.v_proj.bias])
+        return qkv.float(), bias.float()

@@ -110,22 +110,31 @@ class KVCache:
         end = self.span if self.whole else end
         return data[0, :, :, :end], data[1, :, :, :end]
 
-    def spans(
-        self, k: int, seen: int | None = None
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Return, for every layer, all of one layout: the slot of the next k rows [2, batch, heads,
         k, width], and all keys and values up to and including that slot.
 
-        With `seen`, only the first `seen` of them, and values with one extra number, 1. Slices once
-        for all layers, for forwards that cannot afford one slicing per layer.
+        Slices once for all layers, for forwards that cannot afford one slicing per layer.
         """
         end, (data,), width = self._end(k), self.blocks, self.layouts[0].width
-        read = data[:, :, :, :, : end if seen is None else seen]
-        return (
-            data[:, :, :, :, self.length : end, :width].unbind(0),
-            read[:, 0, ..., :width].unbind(0),
-            read[:, 1, ..., : width if seen is None else width + 1].unbind(0),
-        )
+        read = data[:, :, :, :, :end, :width]
+        return self._slots(k), read[:, 0].unbind(0), read[:, 1].unbind(0)
+
+    def parted(
+        self, k: int, seen: int, parts: Sequence[tuple[int, int]]
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[tuple[Tensor, ...], ...]]:
+        """Return, for every layer of a batch of one: the slots as in `spans`, the first `seen` keys
+        [heads, width, seen], and a tuple with the values of these rows (first, end), [heads, end -
+        first, width + 1], the last number 1.
+        """
+        (data,), width = self.blocks, self.layouts[0].width
+        keys = data[:, 0, 0, :, :seen, :width].transpose(-1, -2).unbind(0)
+        values = [data[:, 1, 0, :, first:end, : width + 1].unbind(0) for first, end in parts]
+        return self._slots(k), keys, tuple(zip(*values, strict=True))
+
+    def _slots(self, k: int) -> tuple[Tensor, ...]:
+        width = self.layouts[0].width
+        return self.blocks[0][:, :, :, :, self.length : self._end(k), :width].unbind(0)
 
     def clear(self) -> None:
         """Zero the unused part; callers may read the whole buffer."""

@@ -168,37 +168,29 @@ class PackedLinear:
 
 
 _STEP_8_BIT, _MIDDLE = 1 / 127, 128
-_CLIPS = (1.0, 0.97, 0.94, 0.91, 0.88, 0.84, 0.8)
-"""Clipping thresholds to try, as shares of a row's largest number."""
 
 
 def in_8_bit(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantize [out, in] to int8 [out, in] and a step per row [out], with the best of a few
-    clippings.
-
-    The best is the one of least squared error.
-    """
+    """Quantize [out, in] to int8 [out, in] and a step per row [out]."""
     exact = weight.float()
-    most = exact.abs().amax(1).clamp_min(1e-12)
-    best, least = most / 127, torch.full_like(most, torch.inf)
-    for clip in _CLIPS:
-        step = most * clip / 127
-        rounded = (exact / step[:, None]).round_().clamp_(-127, 127)
-        error = rounded.mul_(step[:, None]).sub_(exact).square_().sum(1)
-        best, least = torch.where(error < least, step, best), torch.minimum(error, least)
-    return (exact / best[:, None]).round_().clamp_(-127, 127).to(torch.int8), best
+    step = exact.abs().amax(1).clamp_min(1e-12) / 127
+    return (exact / step[:, None]).round_().to(torch.int8), step
 
 
 class PackedLinear8Bit:
     """A `PackedLinear` rounded to 8 bits, with a step for each row.
 
-    An input row is divided by its largest number and rounded to 8 bits too. Sums are integers, so a
-    row's bits do not depend on the other rows. The model is no longer the one with the unrounded
-    weights.
+    An input row is rounded to 8 bits too, at a step that depends on nothing but the row. Sums are
+    integers, so a row's bits do not depend on the other rows. The model is no longer the one with
+    the unrounded weights.
     """
 
-    def __init__(self, weight: Tensor) -> None:
-        """Quantize the weight [out, in], on a CPU."""
+    def __init__(self, weight: Tensor, most: float | None = None) -> None:
+        """Quantize the weight [out, in], on a CPU.
+
+        most: The number that 127 represents in every input row, beyond which rows are clipped; None
+        for each row's own largest one.
+        """
         if PACKING_8_BIT is None:
             raise ValueError(
                 "this torch or this processor has no products in 8 bits; take the weights"
@@ -208,23 +200,37 @@ class PackedLinear8Bit:
         self.dtype = torch.float32
         pack, self._product = PACKING_8_BIT
         self._packed = pack(*in_8_bit(weight))
+        self._step = None if most is None else most / 127
+
+    def _scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the product of rows divided by their largest numbers, and those [rows, 1]."""
+        # Not the infinity norm, which torch computes without vector instructions.
+        most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
+        return self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed), most
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
         """Return x Wᵀ + plus, [rows, out], for x [rows, in] and plus [rows or 1, out] or None."""
-        # Not the infinity norm, which torch computes without vector instructions.
-        most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
-        product = self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed)
+        if self._step is not None:
+            product = self._product(x, self._step, _MIDDLE, self._packed)
+            return product if plus is None else product.add_(plus)
+        product, most = self._scaled(x)
         return product.mul_(most) if plus is None else torch.addcmul(plus, product, most)
 
     def onto(self, out: Tensor, x: Tensor) -> None:
         """Add the product to `out` [rows, out]."""
-        most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
-        out.addcmul_(self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed), most)
+        if self._step is not None:
+            out.add_(self(x))
+            return
+        product, most = self._scaled(x)
+        out.addcmul_(product, most)
 
     def into(self, out: Tensor, x: Tensor, plus: Tensor | None) -> None:
         """Write x Wᵀ + plus into `out` [rows, out]."""
-        most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
-        product = self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed)
+        if self._step is not None:
+            product = self._product(x, self._step, _MIDDLE, self._packed)
+            out.copy_(product) if plus is None else torch.add(product, plus, out=out)
+            return
+        product, most = self._scaled(x)
         torch.mul(product, most, out=out)
         if plus is not None:
             out.add_(plus)

@@ -49,6 +49,8 @@ class Checkpoint:
         active: For a mixture of experts, the parameters that a step reads for one token; 0: all.
         fused_bytes: Memory of the fused CPU decoder's own layout of its matrices, in addition to
             the weights; 0 if that decoder does not run it.
+        eight_bits: Whether a processor that multiplies numbers in 8 bits takes them in 8 bits by
+            default.
         looks: Numbers held at once per token of a prompt while the vision tower computes; 0 if few
             or unknown.
         reads: The same while the decoder computes the prompt.
@@ -63,6 +65,7 @@ class Checkpoint:
     tower: float = 0.0
     active: float = 0.0
     fused_bytes: float = 0.0
+    eight_bits: bool = False
     looks: int = 0
     reads: int = 0
 

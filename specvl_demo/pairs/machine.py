@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
+_PROCESSORS = Path("/proc/cpuinfo")
 LOOK_S = 120.0
 """How many seconds a process may take to import torch and look for devices."""
 
@@ -40,6 +41,8 @@ class Machine:
     cpu: str
     gpus: tuple[Gpu, ...] = ()
     offline: bool = False
+    eight_bits: bool = False
+    """Whether its processor has products of numbers in 8 bits that sum in 32 bits."""
     per_call: bool = False
     """Whether its GPU is lent for one call at a time, so that nothing can be computed on it while
     loading.
@@ -72,6 +75,7 @@ def detect() -> Machine:
         cpu=platform.machine(),
         gpus=gpus(),
         offline=offline(),
+        eight_bits=any("avx512_vnni" in line for line in _lines(_PROCESSORS)),
         per_call=bool(os.environ.get("SPACES_ZERO_GPU")),
     )
 

@@ -51,7 +51,8 @@ class Options:
         dtype: By default bfloat16 on a GPU that supports it, float16 on an older one, float32 on a
             CPU.
         quantised: The target's weights in 8 or 4 bits on a GPU, by default 4 bits only if nothing
-            else fits; on a CPU 8 bits if the target runs lean.
+            else fits; on a CPU 8 bits if the target runs lean, by default if the target is meant
+            to, the processor has such products, and no dtype is given.
         exact: Steps whose rows do not depend on each other, if the loaded target supports them; by
             default with 8 bits on a CPU, and in half precision if they cost little (`exact_cost`).
         pickles: Also read .bin files, which can run code.
@@ -120,7 +121,7 @@ def available(
     fetch = [one for one in wanted if not one.local and not cached(one)]
     after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
     tried = []
-    for name, memory_bytes, place in _places(machine, options):
+    for name, memory_bytes, place in _places(pair, machine, options):
         needs = needs_bytes(pair, place.dtype, roles, place.quantised, place.device)
         packed = f" with {PACKED[place.quantised]} weights" if place.quantised != "none" else ""
         if needs <= memory_bytes * USABLE_SHARE:
@@ -290,7 +291,9 @@ def _stored(some: Collection[Checkpoint]) -> float:
     return sum(one.params * 2 for one in some)
 
 
-def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Availability]]:
+def _places(
+    pair: PairSpec, machine: Machine, options: Options
+) -> Iterator[tuple[str, int, Availability]]:
     """Yield name, memory and how the pair would run there, best first: one GPU, several, one with
     packed weights, then the processor.
     """
@@ -318,4 +321,6 @@ def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Avai
             weakest = min(gpu.capability for gpu in machine.gpus)
             yield name, whole, untried("cuda:0", half(weakest), split, quantised)
     if wanted == "none" or (wanted == "8bit" and not machine.gpus):
+        if options.quantised is None and options.dtype is None:
+            wanted = "8bit" if pair.target.eight_bits and machine.eight_bits else "none"
         yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, wanted)

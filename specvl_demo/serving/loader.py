@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from specvl_demo import __version__
 from specvl_demo.core.detokenizer import TokenTexts
+from specvl_demo.decoders import packed_linear, rotated
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.native import Assistant
@@ -96,6 +97,8 @@ def load(
     """
     options = Options.of_environment() if options is None else options
     machine = detect()
+    if packed_linear.PACKING_8_BIT is None:
+        machine = replace(machine, eight_bits=False)  # the processor has them, this torch has not
     place = available(pair, machine, options, roles)
     if not place.ok:
         raise ValueError(f"{pair.called} does not run here: {place.reason}")
@@ -135,7 +138,9 @@ def load(
     packed = PACKED.get(place.quantised)
     name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
     backend = "8bit" if in_8_bits else "auto"
-    target = VLMTarget(VLM(model, name, prompter.special_ids, backend), exact)
+    ranges = rotated.ranges_in(pair.target.folder) if in_8_bits else None
+    vlm = VLM(model, name, prompter.special_ids, backend, ranges=ranges)
+    target = VLMTarget(vlm, exact)
     drafters: dict[str, Any] = {}
     for role in roles:
         one = here[role]

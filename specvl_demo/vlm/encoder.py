@@ -24,7 +24,7 @@ from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
-from specvl_demo.decoders.packed_linear import PackedLinear8Bit
+from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.vlm import shared_drafter
 from specvl_demo.vlm.layouts import runs
@@ -61,6 +61,7 @@ class VLM:
             prompt from a target's.
         shares: For a drafter with its target's tower, projector and embeddings: the target, which
             encodes.
+        ranges: For "8bit", as in `RotatedDecoder`.
     """
 
     sees = True
@@ -74,9 +75,10 @@ class VLM:
         backend: str = "auto",
         again: Callable[[Prompt], Prompt] | None = None,
         shares: VLM | None = None,
+        ranges: Tensor | None = None,
     ) -> None:
         self.model, self.name, self._again = model, name, again
-        self.decoder: Backend = _backend(model, backend)
+        self.decoder: Backend = _backend(model, backend, ranges)
         self._static = self.decoder if isinstance(self.decoder, StaticDecoder) else None
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
             self.decoder = DraftVocabulary(
@@ -274,14 +276,14 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
     return tuple(sorted(i for i in found if isinstance(i, int)))
 
 
-def _backend(model: PreTrainedModel, wanted: str) -> Backend:
+def _backend(model: PreTrainedModel, wanted: str, ranges: Tensor | None) -> Backend:
     if wanted not in ("auto", "lean", "8bit", "hf", "static"):
         raise ValueError(f"backend must be auto, lean, 8bit, hf or static, got {wanted!r}")
     if recurrent.is_recurrent(model.get_decoder()):
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
         decoder, head = model.get_decoder(), model.get_output_embeddings()
-        return fused_cpu.FusedDecoder(decoder, head, PackedLinear8Bit)
+        return RotatedDecoder(decoder, head, ranges)
     if wanted == "lean" or (wanted == "auto" and fused_cpu.why_not(model.get_decoder()) is None):
         return fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings())
     plain = HFDecoder(model)

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from specvl_demo.core.tree import chain, shape_of
-from specvl_demo.decoders import fused_cpu, packed_linear
-from specvl_demo.decoders.calibration import least_rows, random_ids, started
+from specvl_demo.core.types import Capture
+from specvl_demo.decoders import fused_cpu, packed_linear, rotated
+from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
 from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit, in_half
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.vlm.encoder import VLM
@@ -169,8 +170,76 @@ def test_8_bits_come_close_and_a_row_has_the_same_bits_however_many_there_are() 
     assert torch.equal(one(torch.zeros(1, 96)), torch.zeros(1, 640))
 
 
+@pytest.mark.parametrize("n", [7, 48, 64, 576])
+def test_a_rotation_spreads_a_large_number_and_keeps_lengths(n: int) -> None:
+    turn = rotated.rotation(n)
+    assert torch.allclose(turn @ turn.t(), torch.eye(n), atol=1e-5)
+    power = n & -n
+    assert turn.abs().max() <= (2 * power / n if power < n else 1) ** 0.5 / power**0.5 + 1e-6
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@torch.inference_mode()
+def test_before_rounding_a_rotated_decoder_is_the_same_model(
+    bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_llava(kv_heads=2)
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    if bias:
+        for layer in decoder.layers:
+            for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+                part.bias = torch.nn.Parameter(numbers(len(part.weight)))
+    plain = fused_cpu.FusedDecoder(decoder, head)
+    monkeypatch.setattr(rotated, "PackedLinear8Bit", lambda weight, most=None: Whole(weight))
+    monkeypatch.setattr(rotated, "PackedLinear", lambda weight, rounded: Whole(weight))
+    shape = len(decoder.layers), decoder.config.intermediate_size
+    for ranges in (None, numbers(*shape).abs()):
+        turned = rotated.RotatedDecoder(decoder, head, ranges)
+        ids = random_ids(plain, 40)
+        contexts = [[text_context(one, ids)] for one in (plain, turned)]
+        capture = Capture(layers=(1,))
+        _, a, kept = prefill(plain, contexts[0], 0, capture)
+        _, b, mine = prefill(turned, contexts[1], 0, capture)
+        assert torch.allclose(kept.layers[1], mine.layers[1], atol=1e-4)
+        assert torch.allclose(plain.logits(a), turned.logits(b), atol=1e-3)
+    with pytest.raises(ValueError, match="ranges must be"):
+        rotated.RotatedDecoder(decoder, head, torch.ones(1, 2))
+
+
+class Whole(PackedLinear):
+    """A matrix as it is."""
+
+    def packed(self, x: torch.Tensor) -> None:
+        return None
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__(weight)
+        self._table = weight.t().contiguous()
+
+
 @packs_8_bit
-def test_a_decoder_in_8_bits_proves_exact_steps() -> None:
+@torch.inference_mode()
+def test_rows_with_a_given_range_are_clipped_to_it() -> None:
+    weight, x = numbers(640, 96), numbers(5, 96, seed=1)
+    one, told = PackedLinear8Bit(weight, most=4.0), x @ weight.t()
+    assert (one(x) - told).std() < 0.03 * told.std()
+    clipped = torch.full((1, 96), 9.0)
+    assert torch.allclose(one(clipped), one(clipped.clamp(max=4.0)), atol=1e-5)
+    out, plus = torch.full_like(told, torch.nan), numbers(640, seed=2)
+    one.into(out, x, plus)
+    for sums in (out, one(x, plus)):
+        assert torch.allclose(sums, one(x) + plus, atol=1e-5)
+    one.onto(out, x)
+    assert torch.allclose(out, 2 * one(x) + plus, atol=1e-5)
+
+
+@packs_8_bit
+@torch.inference_mode()
+def test_a_decoder_in_8_bits_comes_close_and_proves_exact_steps() -> None:
     model = tiny_llava()
     decoder, head = model.get_decoder(), model.get_output_embeddings()
-    assert least_rows(fused_cpu.FusedDecoder(decoder, head, PackedLinear8Bit)) is not None
+    plain, turned = fused_cpu.FusedDecoder(decoder, head), rotated.RotatedDecoder(decoder, head)
+    assert least_rows(turned) is not None
+    ids = random_ids(plain, 40)
+    a, b = (one.logits(prefill(one, [text_context(one, ids)], 0)[1]) for one in (plain, turned))
+    assert (a - b).std() < 0.1 * a.std()

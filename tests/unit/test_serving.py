@@ -342,3 +342,18 @@ def test_looking_fetches_nothing(tmp_path: Path) -> None:
         assert pair["reason"].endswith(".") and pair["methods"] and pair["licence"]
         assert set(pair["memory_bytes"]) == {"float32", "bfloat16", "float16"}
     assert socket.create_connection.__module__ == "socket", "the guard stays in its own process"
+
+
+def test_a_target_meant_for_8_bits_takes_them_where_the_processor_has_products_of_them() -> None:
+    photo = dataclasses.replace(
+        pairs.find("photo"), target=dataclasses.replace(pairs.find("photo").target, base=None)
+    )
+    new = dataclasses.replace(LAPTOP, eight_bits=True)
+
+    def quantised(machine: Machine, **options: str) -> str:
+        return available(photo, machine, Options(**options), ()).quantised  # type: ignore[arg-type]
+
+    assert (quantised(new), quantised(LAPTOP)) == ("8bit", "none")
+    assert quantised(new, quantised="none") == quantised(new, dtype="float32") == "none"
+    assert quantised(dataclasses.replace(new, gpus=H200.gpus)) == "none"
+    assert available(pairs.find("pocket"), new, Options(), ()).quantised == "none"
