@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -42,20 +42,38 @@ def ranges_in(folder: Path) -> Tensor | None:
     return torch.from_numpy(np.load(file)).float() if file.is_file() else None
 
 
-def rotation(n: int) -> Tensor:
-    """Return an orthogonal [n, n] that spreads a large number over many: a Hadamard matrix of the
-    largest power of two in n, times a cosine transform of the rest, with random signs of the rows.
+class Rotation(NamedTuple):
+    """An orthogonal [n, n] that spreads a large number over many: a Hadamard matrix of the largest
+    power of two in n, times a cosine transform of the rest, with random signs of the rows.
+
+    signs: [n]. cosine: [rest, rest]. hadamard: [power, power].
     """
-    power = n & -n
-    hadamard = torch.ones(1, 1, dtype=torch.float64)
-    while len(hadamard) < power:
-        hadamard = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]).double(), hadamard)
-    rest = n // power
-    at = torch.arange(rest).double()
-    cosine = torch.cos(math.pi * at[:, None] * (at + 0.5) / rest) * (2 / rest) ** 0.5
-    cosine[0] *= 0.5**0.5
-    signs = torch.randint(2, (n, 1), generator=torch.Generator().manual_seed(0)) * 2 - 1
-    return (torch.kron(cosine, hadamard) / power**0.5 * signs).float()
+
+    signs: Tensor
+    cosine: Tensor
+    hadamard: Tensor
+
+    @classmethod
+    def of(cls, n: int) -> Rotation:
+        power = n & -n
+        hadamard = torch.ones(1, 1)
+        while len(hadamard) < power:
+            hadamard = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), hadamard)
+        rest = n // power
+        at = torch.arange(rest).double()
+        cosine = torch.cos(math.pi * at[:, None] * (at + 0.5) / rest) * (2 / rest) ** 0.5
+        cosine[0] *= 0.5**0.5
+        signs = torch.randint(2, (n,), generator=torch.Generator().manual_seed(0)) * 2 - 1
+        return cls(signs.float(), cosine.float(), hadamard / power**0.5)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Rotate rows [..., n]."""
+        parts = (rows * self.signs).unflatten(-1, (len(self.cosine), -1))
+        return (self.cosine.t() @ (parts @ self.hadamard)).flatten(-2)
+
+    def within(self, rows: Tensor) -> Tensor:
+        """Rotate every n numbers of rows [..., heads * n] by themselves."""
+        return self(rows.unflatten(-1, (-1, len(self.signs)))).flatten(-2)
 
 
 class RotatedDecoder(FusedDecoder):
@@ -75,9 +93,10 @@ class RotatedDecoder(FusedDecoder):
         ):
             raise ValueError(f"ranges must be {list(shape)}, got {list(ranges.shape)}")
         self._ranges = ranges
-        self._turn = rotation(config.hidden_size)
-        self._in = PackedLinear(self._turn.t().contiguous(), rounded=True)
-        self._out = PackedLinear(self._turn, rounded=True)
+        self._turn = Rotation.of(config.hidden_size)
+        turn = self._turn(torch.eye(config.hidden_size))
+        self._in = PackedLinear(turn.t().contiguous(), rounded=True)
+        self._out = PackedLinear(turn, rounded=True)
         super().__init__(decoder, head)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -91,17 +110,17 @@ class RotatedDecoder(FusedDecoder):
         return self._out(x)
 
     def _folded_head(self, weight: Tensor) -> Matrix:
-        return PackedLinear8Bit(weight @ self._turn)
+        return PackedLinear8Bit(self._turn(weight))
 
     def _fold(self, index: int, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         most = _MOST / scale
-        (qkv, bias), turn = self._joint(attn), rotation(self._head_width)
-        first = (self._heads + self._kv_heads) * self._head_width
-        qkv[first:] = self._by_head(turn.t(), qkv[first:])
+        (qkv, bias), turn = self._joint(attn), Rotation.of(self._head_width)
+        values = slice((self._heads + self._kv_heads) * self._head_width, None)
+        qkv[values] = turn.within(qkv[values].t()).t()
         if bias is not None:
-            bias[first:] = self._by_head(turn.t(), bias[first:, None])[:, 0]
-        out = self._by_head(turn.t(), attn.o_proj.weight.float().t()).t()
+            bias[values] = turn.within(bias[values])
+        out = turn.within(attn.o_proj.weight.float())
         up, down = mlp.up_proj.weight.float(), mlp.down_proj.weight.float()
         if self._ranges is not None:
             share = self._ranges[index].float().clamp_min(1e-5) ** _BALANCE
@@ -114,14 +133,10 @@ class RotatedDecoder(FusedDecoder):
         gate_up = torch.cat([mlp.gate_proj.weight.float(), up])
         return Layer(
             norm=None,
-            qkv=PackedLinear8Bit((qkv * norm) @ self._turn, most),
+            qkv=PackedLinear8Bit(self._turn(qkv * norm), most),
             bias=bias,
-            out=PackedLinear8Bit(self._turn.t() @ out),
+            out=PackedLinear8Bit(self._turn(out.t()).t()),
             after_norm=None,
-            gate_up=PackedLinear8Bit((gate_up * after) @ self._turn, most),
-            down=PackedLinear8Bit(self._turn.t() @ down),
+            gate_up=PackedLinear8Bit(self._turn(gate_up * after), most),
+            down=PackedLinear8Bit(self._turn(down.t()).t()),
         )
-
-    def _by_head(self, turn: Tensor, rows: Tensor) -> Tensor:
-        """Apply a rotation [width, width] within every head's rows [heads * width, n]."""
-        return (turn @ rows.unflatten(0, (-1, self._head_width))).flatten(0, 1)

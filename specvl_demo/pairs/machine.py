@@ -129,6 +129,11 @@ class Load:
     def __init__(self) -> None:
         self._start = self._read()
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._start[0]
+
     def others(self) -> float | None:
         """Return their share of all cores since the start, 0 to 1; None while it is too early to
         tell.

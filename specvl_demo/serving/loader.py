@@ -16,7 +16,8 @@ from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.native import Assistant
 from specvl_demo.pairs import ROLES, Checkpoint, PairSpec, Role
-from specvl_demo.pairs.machine import detect
+from specvl_demo.pairs.machine import Machine, detect
+from specvl_demo.serving import threads
 from specvl_demo.serving.availability import (
     MOST_EXACT_COST,
     PACKED,
@@ -95,8 +96,22 @@ def load(
         ValueError: With a sentence if the pair does not run here, a role is missing, or weights
             cannot be loaded.
     """
-    options = Options.of_environment() if options is None else options
     machine = detect()
+    loading.share(machine.n_cpus)
+    # Packing and trying out are many small products.
+    with threads.fitted() as used:
+        used.fit()
+        return _load(pair, machine, roles, progress, options)
+
+
+def _load(
+    pair: PairSpec,
+    machine: Machine,
+    roles: Sequence[Role] | None,
+    progress: Callable[[str], None] | None,
+    options: Options | None,
+) -> Loaded:
+    options = Options.of_environment() if options is None else options
     if packed_linear.PACKING_8_BIT is None:
         machine = replace(machine, eight_bits=False)  # the processor has them, this torch has not
     place = available(pair, machine, options, roles)
@@ -108,7 +123,6 @@ def load(
         if role not in here:
             raise ValueError(f"{pair.called} has no {ROLES[role]} here.")
     loading.release()
-    loading.share(machine.n_cpus)
     tell = progress or (lambda text: None)
     in_8_bits = place.device == "cpu" and place.quantised == "8bit"
     packing = "none" if in_8_bits else place.quantised

@@ -22,6 +22,7 @@ from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
+from specvl_demo.decoders.fused_cpu import FusedDecoder
 from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
@@ -29,7 +30,7 @@ from specvl_demo.pairs.machine import Load
 from specvl_demo.records import Begin, LaneRecords, Question, Record, Round, gather
 from specvl_demo.report import figure, tables
 from specvl_demo.report.confidence import confidence
-from specvl_demo.serving import availability, choosing
+from specvl_demo.serving import availability, choosing, threads
 from specvl_demo.vlm.prompts import Turn
 
 if TYPE_CHECKING:
@@ -193,17 +194,23 @@ def race(
         warm(loaded, asked, choices, shared)
     load = Load()
     folded: dict[str, LaneRecords] = {}
-    for record in engine.race(running):
-        if isinstance(record, Begin):
-            if notes is not None:
-                record, notes = changed(record, notes=notes), None
-            folded[record.lane] = LaneRecords(record, [])
-        elif isinstance(record, Round):
-            folded[record.lane].rounds.append(record)
-        else:
-            sure = confidence(folded[record.lane]._replace(end=record))
-            record = changed(record, load=load.others(), confidence=sure)
-        yield record
+    steady = isinstance(loaded.models.target.decoder, FusedDecoder)
+    with threads.fitted() as used:
+        for record in engine.race(running):
+            if isinstance(record, Begin):
+                if notes is not None:
+                    record, notes = changed(record, notes=notes), None
+                folded[record.lane] = LaneRecords(record, [])
+            elif isinstance(record, Round):
+                folded[record.lane].rounds.append(record)
+            else:
+                sure = confidence(folded[record.lane]._replace(end=record))
+                record = changed(record, load=load.others(), confidence=sure)
+            # Only where a row has the same bits on any number of threads, and only for steps: how
+            # pictures and prompts are split among threads changes their last bits.
+            if steady and len(folded) == len(running):
+                used.fit()
+            yield record
 
 
 class Race:

@@ -172,7 +172,7 @@ def test_8_bits_come_close_and_a_row_has_the_same_bits_however_many_there_are() 
 
 @pytest.mark.parametrize("n", [7, 48, 64, 576])
 def test_a_rotation_spreads_a_large_number_and_keeps_lengths(n: int) -> None:
-    turn = rotated.rotation(n)
+    turn = rotated.Rotation.of(n)(torch.eye(n))
     assert torch.allclose(turn @ turn.t(), torch.eye(n), atol=1e-5)
     power = n & -n
     assert turn.abs().max() <= (2 * power / n if power < n else 1) ** 0.5 / power**0.5 + 1e-6

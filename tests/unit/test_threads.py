@@ -1,0 +1,68 @@
+"""Threads of steps beside other programs: how many, and that answers do not depend on it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specvl_demo.core.tree import chain
+from specvl_demo.decoders import fused_cpu
+from specvl_demo.decoders.calibration import random_ids, started
+from specvl_demo.serving import threads
+from tests.conftest import tiny_llava
+
+
+@pytest.mark.parametrize(
+    ("n", "others", "used"),
+    [
+        (2, 0.0, 2),
+        (2, 0.17, 2),
+        (2, 0.25, 1),  # half of one core, whose other half is a thread of ours
+        (2, 1.0, 1),
+        (1, 0.5, 1),
+        (16, 0.0, 16),
+        (16, 0.5 / 16, 15),
+        (16, 0.5, 8),
+    ],
+)
+def test_a_thread_gives_way_to_every_program_that_fills_a_core(
+    n: int, others: float, used: int
+) -> None:
+    assert threads.fitting(n, others) == used
+
+
+def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        share = 0.5
+        monkeypatch.setattr(threads._LOOK, "others", lambda: share)
+        with threads.fitted() as used:
+            used.fit()
+            assert torch.get_num_threads() == 1
+            share = 0.0
+            used.fit()
+            assert torch.get_num_threads() == 2
+            share = 0.5
+            used.fit()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(now)
+
+
+@torch.inference_mode()
+def test_a_lean_step_has_the_same_bits_on_any_number_of_threads() -> None:
+    model, now = tiny_llava(kv_heads=2), torch.get_num_threads()
+    decoder = fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings())
+    ids = random_ids(decoder, 60)
+    start = started(decoder, ids[:40])
+    found = []
+    try:
+        for n in (1, 2, 4):
+            torch.set_num_threads(n)
+            stream = start.fork(80)
+            hidden = stream.score(decoder.embed(ids[40:48])[None], chain(7))
+            found.append((hidden, decoder.logits(hidden)))
+    finally:
+        torch.set_num_threads(now)
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other))
