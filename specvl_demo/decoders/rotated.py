@@ -6,6 +6,8 @@ normally distributed; the rotation and the norms' weights are multiplied into th
 in QuaRot (arXiv 2404.00456). Rows after a norm then need no step of their own. Values are rotated
 within their head, and the channels before the last projection of an MLP are balanced against its
 columns, as in SmoothQuant (arXiv 2211.10438). Without rounding, the model would be the same.
+Matrices that make queries, keys and values stay in half precision: they are a sixth of a layer, and
+cost half of what rounding costs.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ class RotatedDecoder(FusedDecoder):
         gate_up = torch.cat([mlp.gate_proj.weight.float(), up])
         return Layer(
             norm=None,
-            qkv=PackedLinear8Bit(self._turn(qkv * norm), most),
+            qkv=PackedLinear(self._turn(qkv * norm), rounded=True),
             bias=bias,
             out=PackedLinear8Bit(self._turn(out.t()).t()),
             after_norm=None,
