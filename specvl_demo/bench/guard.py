@@ -21,7 +21,8 @@ LOOSE, SPREADS = 0.15, 2.0
 more.
 """
 CLOCKED = ("speedup_vs_ar", "speedup_vs_hf_generate", "efficiency")
-ASKED, MACHINE = ("pair", "cases", "max_new_tokens"), ("device", "dtype", "threads")
+ASKED = "pair", "cases", "max_new_tokens"
+MACHINE = "device", "dtype", "quantised", "threads"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding
     for key in ASKED:
         if old[key] != new[key]:
             raise ValueError(f"The two runs differ: {key} was {old[key]!r}, is {new[key]!r}.")
-    then, here = recorded["machine"], now["machine"]
+    # A record without it is of unquantised weights.
+    then, here = ({"quantised": "none"} | one["machine"] for one in (recorded, now))
     others = [f"{key} was {then.get(key)}, is {here.get(key)}" for key in MACHINE]
     others = [
         text for key, text in zip(MACHINE, others, strict=True) if then.get(key) != here.get(key)

@@ -15,6 +15,7 @@ from specvl_demo.methods.base import shape
 from specvl_demo.report import answers as folds
 from specvl_demo.report import html, tables
 from specvl_demo.report.papers import beside, verdict
+from specvl_demo.serving.availability import PACKED
 
 Report = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -122,6 +123,11 @@ class Page:
         return f"{tables.render(*_named(rows, SHORT))}\n"
 
 
+def _precision(machine: Mapping[str, Any]) -> str:
+    packed = PACKED.get(machine.get("quantised", "none"))
+    return f"{machine['dtype']}, {packed} weights" if packed else str(machine["dtype"])
+
+
 def origin(machine: Mapping[str, Any]) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
     threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
@@ -129,7 +135,7 @@ def origin(machine: Mapping[str, Any]) -> str:
         machine.get("title"),
         machine.get("processor"),
         f"{threads} thread{'s' if threads > 1 else ''}" if threads else None,
-        f"{machine['dtype']} on {machine.get('device')}" if machine.get("dtype") else None,
+        f"{_precision(machine)} on {machine.get('device')}" if machine.get("dtype") else None,
         ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),
         (
             "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v)

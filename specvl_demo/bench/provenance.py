@@ -41,7 +41,9 @@ class Watch:
 
 
 def describe(loaded: Loaded | None = None) -> dict[str, Any]:
-    """Return machine, versions, commit and time; with a pair also its device, type and weights."""
+    """Return machine, versions, commit and time; with a pair also its device, precision and
+    weights.
+    """
     facts: dict[str, Any] = {
         "title": detect().title,
         "processor": processor(),
@@ -51,8 +53,9 @@ def describe(loaded: Loaded | None = None) -> dict[str, Any]:
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     if loaded is not None:
-        device, dtype = loaded.availability.device, loaded.availability.dtype
-        facts |= {"device": device, "dtype": dtype, "weights": weights(loaded.pair)}
+        place = loaded.availability
+        facts |= {"device": place.device, "dtype": place.dtype, "quantised": place.quantised}
+        facts["weights"] = weights(loaded.pair)
     return facts
 
 
