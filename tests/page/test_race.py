@@ -149,7 +149,9 @@ def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(ope
         False,
     )
     assert asked["loading"] == {asked["pair"]: {"dtype": "bfloat16", "picture_detail": 0.5}}
-    expect(panel).to_contain_text("The last race ran in bfloat16 on none; 64 of the 80 tokens")
+    expect(panel).to_contain_text(
+        "The last race ran in bfloat16 on none (made up); 64 of the 80 tokens"
+    )
     expect(opened.locator(".vl-lane[data-lane='1'] .vl-promise")).to_have_text("exact")
     expect(opened.locator(".vl-lane[data-lane='0'] .vl-promise .vl-badge")).to_have_count(0)
     panel.get_by_text("Reset all").click()

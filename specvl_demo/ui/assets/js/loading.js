@@ -48,8 +48,8 @@ export class LoadingPanel {
   }
 
   /** A race has begun: show its precision, and what its pictures cost. */
-  echo({ dtype, device, n_visual: visual, n_prompt: all }) {
-    put(this.ran, W.loading.ran(dtype, device, visual, all));
+  echo({ models, dtype, device, n_visual: visual, n_prompt: all }) {
+    put(this.ran, W.loading.ran(models.target, dtype, device, visual, all));
   }
 }
 

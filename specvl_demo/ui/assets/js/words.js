@@ -440,8 +440,8 @@ export const W = {
     detail: 'Picture detail',
     detailHelp:
       'In millions of pixels: larger pictures are scaled down. Many models use more tokens for more pixels.',
-    ran: (dtype, device, visual, all) =>
-      `The last race ran in ${dtype} on ${device}; ${visual} of the ${all} tokens it read were pictures.`,
+    ran: (target, dtype, device, visual, all) =>
+      `The last race ran in ${dtype} on ${device} (${target}); ${visual} of the ${all} tokens it read were pictures.`,
   },
   scope: {
     use: (title) => `Use ${title}`,
