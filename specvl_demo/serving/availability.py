@@ -51,8 +51,8 @@ class Options:
         dtype: By default bfloat16 on a GPU that supports it, float16 on an older one, float32 on a
             CPU.
         quantised: The target's weights in 8 or 4 bits on a GPU, by default 4 bits only if nothing
-            else fits; on a CPU 8 bits if the target runs lean, by default for targets that are meant
-            for it (`Checkpoint.eight_bits`), if the processor multiplies them and no dtype is given.
+            else fits; on a CPU 8 bits if the target runs lean, by default for
+            `Checkpoint.eight_bits` if the processor multiplies them and no dtype is given.
         exact: Steps whose rows do not depend on each other, if the loaded target supports them; by
             default with 8 bits on a CPU, and in half precision if they cost little (`exact_cost`).
         pickles: Also read .bin files, which can run code.
