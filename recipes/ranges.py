@@ -1,7 +1,7 @@
-"""How far the inputs of every layer's last projection reach, on a target's own answers.
+"""The largest absolute inputs of every layer's down projection, on a target's own answers.
 
-`decoders.rotated` balances these channels before it rounds them to 8 bits. Photographs that are
-held out are not read.
+`decoders.rotated` balances these channels before it rounds them to 8 bits. The target answers with
+its weights as they are stored, on a CPU; photographs that are held out are not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specvl_demo.serving.loader import Loaded
 
 SEED = 11
 LONGEST = 96
-"""Tokens of an answer."""
+"""Most tokens of an answer."""
 
 
 @contextmanager
@@ -42,8 +42,11 @@ def watched(model: PreTrainedModel) -> Iterator[Tensor]:
 
 @torch.inference_mode()
 def measure(loaded: Loaded, data: Path, n: int) -> Path:
-    """Write the ranges over `n` answers about training photographs, and without a picture, to the
-    target's folder.
+    """Replace the ranges in the target's folder by those over `n` answers, some about training
+    photographs and some without a picture; return the file.
+
+    Raises:
+        ValueError: If half precision cannot hold them.
     """
     learn, _ = photo_data.read(data)
     target = loaded.models.target
@@ -52,6 +55,9 @@ def measure(loaded: Loaded, data: Path, n: int) -> Path:
             prompt = answers.prompt_of(loaded.prompter, line, data, LONGEST)
             [ids] = answers.replies(target, [prompt.inputs], LONGEST)
             target.vlm.model(**answers.example(prompt, ids).inputs)
+    half = seen.half()
+    if not half.isfinite().all():
+        raise ValueError(f"a range is {seen.max().item():.0f}, more than half precision holds")
     file = loaded.pair.target.folder / RANGES
-    np.save(file, seen.half().numpy())
+    np.save(file, half.numpy())
     return file

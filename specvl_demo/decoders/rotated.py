@@ -3,11 +3,11 @@
 A few numbers of a residual row are tens of times larger than the others, and 8 bits that hold them
 leave little for the rest. The layers therefore work on rotated rows, whose numbers are about
 normally distributed; the rotation and the norms' weights are multiplied into the matrices once, as
-in QuaRot (arXiv 2404.00456). Rows after a norm then need no step of their own. Values are rotated
-within their head, and the channels before the last projection of an MLP are balanced against its
-columns, as in SmoothQuant (arXiv 2211.10438). Without rounding, the model would be the same.
-Matrices that make queries, keys and values stay in half precision: they are a sixth of a layer, and
-rounding them too doubles the loss of quality in plain chat.
+in QuaRot (arXiv 2404.00456). Normed rows then share one fixed scale. Values are rotated within
+their head, and the inputs of the down projection are balanced against its columns, as in
+SmoothQuant (arXiv 2211.10438). Without rounding, the model would be the same. The matrices that
+make queries, keys and values stay in half precision: they are a sixth of a layer, and rounding them
+too doubles what 8 bits add to the loss on plain chat.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 _MOST = 4.0
-"""The largest number of a normed row that 8 bits hold, in standard deviations. 3.5 and 4 change the
+"""Where numbers of a normed row are clipped, in standard deviations. 3.5 and 4 change the
 photo pair's distributions less than 4.5 and 5.
 """
 _BALANCE = 0.5
@@ -38,7 +38,9 @@ RANGES = "ranges.npy"
 
 
 def ranges_in(folder: Path) -> Tensor | None:
-    """Return the `ranges` for a `RotatedDecoder` that a target's folder has, None without."""
+    """Return the `ranges` [layers, intermediate size] for a `RotatedDecoder` that a target's folder
+    has, None without.
+    """
     file = folder / RANGES
     return torch.from_numpy(np.load(file)).float() if file.is_file() else None
 
@@ -78,15 +80,18 @@ class Rotation(NamedTuple):
 
 
 class RotatedDecoder(FusedDecoder):
-    """A `FusedDecoder` whose layers and head are rounded to 8 bits, on a processor that multiplies
-    them.
+    """A `FusedDecoder` whose output, MLP and head matrices are rounded to 8 bits, on a CPU with
+    8-bit dot products.
     """
 
     def __init__(
         self, decoder: PreTrainedModel, head: nn.Linear, ranges: Tensor | None = None
     ) -> None:
-        """ranges: The largest absolute inputs of every layer's last projection [layers, channels],
-        as seen on some text; None leaves these channels as they are.
+        """ranges: The largest absolute inputs of every layer's down projection on some text,
+        [layers, intermediate size]; None leaves these channels as they are.
+
+        Raises:
+            ValueError: If ranges have another shape, or the decoder cannot run lean.
         """
         config = decoder.config
         if ranges is not None and ranges.shape != (
@@ -116,15 +121,16 @@ class RotatedDecoder(FusedDecoder):
     def _fold(self, index: int, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         most = _MOST / scale
-        (qkv, bias), turn = self._joint(attn), Rotation.of(self._head_width)
+        (qkv, bias), head_turn = self._joint(attn), Rotation.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)
-        qkv[values] = turn.within(qkv[values].t()).t()
+        qkv[values] = head_turn.within(qkv[values].t()).t()
         if bias is not None:
-            bias[values] = turn.within(bias[values])
-        out = turn.within(attn.o_proj.weight.float())
+            bias[values] = head_turn.within(bias[values])
+        out = head_turn.within(attn.o_proj.weight.float())
         up, down = mlp.up_proj.weight.float(), mlp.down_proj.weight.float()
         if self._ranges is not None:
-            share = self._ranges[index].float().clamp_min(1e-5) ** _BALANCE
+            share = self._ranges[index].clamp_min(1e-5) ** _BALANCE
+            # choice: of the columns before rotation, whose outputs it mixes.
             share /= down.abs().amax(0).clamp_min(1e-5) ** (1 - _BALANCE)
             up, down = up / share[:, None], down * share
         norm, after = (

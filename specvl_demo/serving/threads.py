@@ -1,12 +1,13 @@
 """How many threads torch uses while other programs use the processor.
 
 A product that is split among threads ends with the last of them. A thread that shares its core with
-another program is often asleep when the others are done, and one step waits a hundred times.
+another program is often asleep when the others are done, and a step has over a hundred products.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,29 +15,34 @@ import torch
 
 from specvl_demo.pairs.machine import Load
 
-LOOK_S = 0.3
-"""Seconds of load that are looked at, at least."""
+LOOK_S, STALE_S = 0.3, 60.0
+"""The least and the most seconds over which load is averaged."""
 _SPARE = 0.35
 """Of a core, which others may use without taking it. A program that would fill a core gets half of
 it beside a thread of ours.
 """
 
 
-def fitting(n: int, others: float) -> int:
-    """Return how many of n threads to use when others use a share of the n cores, 0 to 1."""
-    return max(1, n - max(0, math.ceil(others * n - _SPARE)))
+def fitting(n: int, n_cores: int, others: float) -> int:
+    """Return how many of n threads to use when others use a share of all cores, 0 to 1."""
+    taken = max(0, math.ceil(others * n_cores - _SPARE))
+    return max(1, min(n, n_cores - taken))
 
 
 class _Look:
-    """The latest look at the load of the machine."""
+    """The latest look at the load of the machine; the process loads and races one at a time."""
 
     def __init__(self) -> None:
         self._load, self._others = Load(), 0.0
 
     def others(self) -> float:
-        """Return the share that others used since the look before; looks at most every `LOOK_S`."""
+        """Return the share that others used since the look before, 0 if that was too long ago.
+
+        Looks at most every `LOOK_S`.
+        """
         if self._load.seconds >= LOOK_S:
-            self._others = self._load.others() or 0.0
+            stale = self._load.seconds > STALE_S
+            self._others = 0.0 if stale else self._load.others() or 0.0
             self._load = Load()
         return self._others
 
@@ -48,14 +54,15 @@ class Threads:
     """The number of threads that torch uses, fitted to the load."""
 
     def __init__(self) -> None:
-        self.all = self._used = torch.get_num_threads()
+        self._all = self._used = torch.get_num_threads()
 
     def fit(self) -> None:
         """Use as many threads as others leave cores."""
-        self._use(fitting(self.all, _LOOK.others()))
+        self._use(fitting(self._all, os.cpu_count() or 1, _LOOK.others()))
 
     def restore(self) -> None:
-        self._use(self.all)
+        """Use as many as at first."""
+        self._use(self._all)
 
     def _use(self, n: int) -> None:
         if n != self._used:
@@ -65,7 +72,7 @@ class Threads:
 
 @contextmanager
 def fitted() -> Iterator[Threads]:
-    """Yield `Threads`, and use all of them again at the end."""
+    """Yield `Threads`, and restore their number at the end."""
     threads = Threads()
     try:
         yield threads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -13,22 +15,32 @@ from tests.conftest import tiny_llava
 
 
 @pytest.mark.parametrize(
-    ("n", "others", "used"),
+    ("n", "n_cores", "others", "used"),
     [
-        (2, 0.0, 2),
-        (2, 0.17, 2),
-        (2, 0.25, 1),  # half of one core, whose other half is a thread of ours
-        (2, 1.0, 1),
-        (1, 0.5, 1),
-        (16, 0.0, 16),
-        (16, 0.5 / 16, 15),
-        (16, 0.5, 8),
+        (2, 2, 0.0, 2),
+        (2, 2, 0.17, 2),
+        (2, 2, 0.25, 1),  # half of one core, whose other half is a thread of ours
+        (2, 2, 1.0, 1),
+        (1, 2, 0.5, 1),
+        (2, 8, 0.25, 2),  # six cores are free
+        (8, 8, 0.25, 6),
+        (16, 16, 0.5 / 16, 15),
+        (2, 64, 1.0, 1),
     ],
 )
 def test_a_thread_gives_way_to_every_program_that_fills_a_core(
-    n: int, others: float, used: int
+    n: int, n_cores: int, others: float, used: int
 ) -> None:
-    assert threads.fitting(n, others) == used
+    assert threads.fitting(n, n_cores, others) == used
+
+
+def test_an_old_look_says_nothing_about_now() -> None:
+    look = threads._Look()
+    for seconds, others, found in ((0.1, 0.9, 0.0), (0.5, 0.9, 0.9), (0.1, 0.2, 0.9)):
+        look._load = SimpleNamespace(seconds=seconds, others=lambda others=others: others)
+        assert look.others() == found
+    look._load = SimpleNamespace(seconds=3600.0, others=lambda: 0.9)
+    assert look.others() == 0.0
 
 
 def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,6 +49,7 @@ def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         share = 0.5
         monkeypatch.setattr(threads._LOOK, "others", lambda: share)
+        monkeypatch.setattr("os.cpu_count", lambda: 2)
         with threads.fitted() as used:
             used.fit()
             assert torch.get_num_threads() == 1
