@@ -156,7 +156,7 @@ PAIR = (
         "--quantised",
         about="precision of the target's weights on a GPU; 8bit also on a CPU, for small targets"
         " (default: SPECVL_QUANTISED, else 4bit if nothing else fits on the GPU, and 8bit for the"
-        " photo pair on a CPU that multiplies numbers in 8 bits)",
+        " photo pair on a CPU with 8-bit dot products)",
         choices=("none", "8bit", "4bit"),
     ),
     option(

@@ -427,7 +427,7 @@ export const W = {
     dtypeHelp: 'The number format of the computation; changing it loads the pair again.',
     quantised: 'Quantisation',
     quantisedHelp:
-      'The target’s weights in fewer bits. On a GPU: less memory, but slower verification of many tokens. On a CPU that multiplies numbers in 8 bits: faster.',
+      'The target’s weights in fewer bits. On a GPU: less memory, but slower verification of many tokens. On a CPU with 8-bit dot products: faster.',
     fits: (way) => (way ? `what fits (${way})` : 'what fits'),
     ways: {
       float32: 'float32',
