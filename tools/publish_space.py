@@ -23,7 +23,7 @@ from install_torch import PYTORCH_CPU_INDEX
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = ("app.py", "README.md", "LICENSE", "CHANGELOG.md", "requirements.txt", "pyproject.toml")
 FOLDERS = ("specvl_demo", "recipes", "assets", "examples", "docs")
-LFS = "*.safetensors *.png *.jpg *.webm *.webp"
+LFS = "*.safetensors *.npy *.png *.jpg *.webm *.webp"
 
 
 def stage(folder: Path, hardware: str) -> list[Path]:
