@@ -30,6 +30,8 @@ _PROMPT, _STEPS, _TREES = 150, 4, (2, 3, 5, 7, 9, 13, 26, 61)
 """Of the trial of exact steps: tokens before the steps, steps, and trees: one of every row
 count.
 """
+_ROWS = (1, 2, 13)
+"""Rows of the steps that are tried on one thread and on all."""
 _SPARE = 300
 """Rows of the cache after those in use, so that its sums are as long as in a real answer."""
 TIE_NATS = 0.05
@@ -123,6 +125,33 @@ def least_rows(backend: Backend) -> int | None:
         if all(agree(which, plain, least) for which in range(len(trees))):
             return least
     return None
+
+
+@torch.inference_mode()
+def on_any_threads(backend: Backend, least: int | None) -> bool:
+    """Return whether steps of one row and of several have the same bits on one thread as on all.
+
+    Their number may then change in the middle of an answer. Costs six steps. least: As in
+    `CachedSequence.score`.
+    """
+    ids = random_ids(backend, _PROMPT + max(_ROWS))
+    start, later = started(backend, ids[:_PROMPT]), backend.embed(ids[_PROMPT:])[None]
+
+    def made() -> list[Tensor]:
+        found = []
+        for rows in _ROWS:
+            stream = start.fork(_PROMPT + exact.MOST_NODES)
+            stream.cache.clear()
+            hidden = stream.score(later[:, :rows], chain(rows - 1), least=least)
+            found += [hidden, backend.logits(hidden)]
+        return found
+
+    every, several = torch.get_num_threads(), made()
+    try:
+        torch.set_num_threads(1)
+        return all(torch.equal(a, b) for a, b in zip(several, made(), strict=True))
+    finally:
+        torch.set_num_threads(every)
 
 
 def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:

@@ -22,7 +22,6 @@ from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.decoders.fused_cpu import FusedDecoder
 from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
@@ -194,7 +193,7 @@ def race(
         warm(loaded, asked, choices, shared)
     load = Load()
     folded: dict[str, LaneRecords] = {}
-    steady = isinstance(loaded.models.target.decoder, FusedDecoder)
+    steady = loaded.models.target.on_any_threads
     with threads.fitted() as used:
         for record in engine.race(running):
             if isinstance(record, Begin):

@@ -26,8 +26,9 @@ from specvl_demo.core.types import (
     Stopwatch,
 )
 from specvl_demo.decoders.backend import ForwardOutput
-from specvl_demo.decoders.calibration import least_rows
+from specvl_demo.decoders.calibration import least_rows, on_any_threads
 from specvl_demo.decoders.exact import MOST_NODES
+from specvl_demo.decoders.fused_cpu import FusedDecoder
 from specvl_demo.decoders.sequence import CachedPrefix, CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
 from specvl_demo.vlm.encoder import VLM
@@ -57,6 +58,14 @@ class VLMTarget:
     def least_rows(self) -> int | None:
         """Row count from which steps are exact, tested on first use; None if they are not."""
         return least_rows(self.decoder) if self.exact else None
+
+    @cached_property
+    def on_any_threads(self) -> bool:
+        """Whether steps have the same bits on any number of threads, tested on first use; only of a
+        lean decoder.
+        """
+        lean = isinstance(self.decoder, FusedDecoder)
+        return lean and on_any_threads(self.decoder, self.least_rows)
 
     def encode(self, prompt: Prompt) -> Encoded:
         return self.vlm.encode(prompt)

@@ -1,4 +1,4 @@
-"""Threads of steps beside other programs: how many, and that answers do not depend on it."""
+"""Threads of steps beside other programs: how many, and for which targets."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specvl_demo.core.tree import chain
-from specvl_demo.decoders import fused_cpu
-from specvl_demo.decoders.calibration import random_ids, started
 from specvl_demo.serving import threads
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import tiny_llava
 
 
@@ -63,19 +62,21 @@ def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.set_num_threads(now)
 
 
-@torch.inference_mode()
-def test_a_lean_step_has_the_same_bits_on_any_number_of_threads() -> None:
+def test_only_a_lean_target_whose_bits_stay_is_run_on_any_threads() -> None:
     model, now = tiny_llava(kv_heads=2), torch.get_num_threads()
-    decoder = fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings())
-    ids = random_ids(decoder, 60)
-    start = started(decoder, ids[:40])
-    found = []
+    lean, plain = (VLM(model, "tiny", backend=name) for name in ("lean", "hf"))
+    torch.set_num_threads(2)
     try:
-        for n in (1, 2, 4):
-            torch.set_num_threads(n)
-            stream = start.fork(80)
-            hidden = stream.score(decoder.embed(ids[40:48])[None], chain(7))
-            found.append((hidden, decoder.logits(hidden)))
+        assert VLMTarget(lean).on_any_threads and not VLMTarget(plain).on_any_threads
+        assert torch.get_num_threads() == 2
+        output, heard = lean.decoder.logits, []
+
+        def shaken(hidden: torch.Tensor) -> torch.Tensor:
+            heard.append(torch.get_num_threads())
+            return output(hidden) + (heard[-1] == 1) * 1e-6
+
+        lean.decoder.logits = shaken  # type: ignore[method-assign]
+        assert not VLMTarget(lean).on_any_threads
+        assert sorted(set(heard)) == [1, 2]
     finally:
         torch.set_num_threads(now)
-    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other))
