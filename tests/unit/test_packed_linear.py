@@ -9,6 +9,7 @@ import copy
 import pytest
 import torch
 
+from recipes import ranges
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import fused_cpu, packed_linear, rotated
@@ -193,8 +194,8 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(
     monkeypatch.setattr(rotated, "PackedLinear8Bit", lambda weight, most=None: Whole(weight))
     monkeypatch.setattr(rotated, "PackedLinear", lambda weight, rounded: Whole(weight))
     shape = len(decoder.layers), decoder.config.intermediate_size
-    for ranges in (None, numbers(*shape).abs()):
-        turned = rotated.RotatedDecoder(decoder, head, ranges)
+    for reached in (None, numbers(*shape).abs()):
+        turned = rotated.RotatedDecoder(decoder, head, reached)
         ids = random_ids(plain, 40)
         contexts = [[text_context(one, ids)] for one in (plain, turned)]
         capture = Capture(layers=(1,))
@@ -243,3 +244,20 @@ def test_a_decoder_in_8_bits_comes_close_and_proves_exact_steps() -> None:
     ids = random_ids(plain, 40)
     a, b = (one.logits(prefill(one, [text_context(one, ids)], 0)[1]) for one in (plain, turned))
     assert (a - b).std() < 0.1 * a.std()
+
+
+@torch.inference_mode()
+def test_ranges_are_the_largest_inputs_of_every_down_projection() -> None:
+    model = tiny_llava()
+    decoder = model.get_decoder()
+    told = [torch.zeros(decoder.config.intermediate_size) for _ in decoder.layers]
+    with ranges.watched(model) as seen:
+        for seed in (0, 1):
+            rows = numbers(1, 9, decoder.config.hidden_size, seed=seed)
+            for i, layer in enumerate(decoder.layers):
+                inputs = layer.mlp.act_fn(layer.mlp.gate_proj(rows)) * layer.mlp.up_proj(rows)
+                told[i] = torch.maximum(told[i], inputs.abs().amax((0, 1)))
+                layer.mlp(rows)
+    assert torch.allclose(seen, torch.stack(told))
+    decoder.layers[0].mlp(100 * numbers(1, 9, decoder.config.hidden_size))
+    assert torch.allclose(seen, torch.stack(told))
