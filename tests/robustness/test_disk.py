@@ -5,6 +5,7 @@ makes room. Of the 40 MB eight may be used: the rest is what the page leaves fre
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Iterator
 from contextlib import aclosing, suppress
@@ -45,12 +46,12 @@ def small(ledger: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def sizes(folder: Path) -> list[int]:
-    """Of the files there, in MB; one may go while they are counted."""
+    """Of the files there, in MB; files and folders may go while they are counted."""
     found = []
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            if path.is_file():
-                found.append(path.stat().st_size // MB)
+    for parent, _, names in os.walk(folder):  # which skips folders that went, as rglob does not
+        for name in names:
+            with suppress(FileNotFoundError):
+                found.append((Path(parent) / name).stat().st_size // MB)
     return sorted(found)
 
 
