@@ -142,13 +142,12 @@ class Batch:
 @dataclass(frozen=True)
 class Sizes:
     """Root mean squares of a target's outputs: words' embeddings, projected visual tokens,
-    features, the intermediate layer. 1 if a store has none.
+    features. 1 if a store has none.
     """
 
     words: float
     visual: float
     features: float
-    middle: float
 
     @property
     def visual_scale(self) -> float:

@@ -174,12 +174,14 @@ class DreamLearner(Learner):
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
         """Return smooth L1 between the first block and the target's calmest layer.
 
-        # choice: relative to that layer's own size, which may be far above that of features.
+        # choice: rows are compared after an RMS norm. An inner layer may be many times as large as
+        a fresh block's output; compared as they are, nothing is learnt until the block has grown.
         """
         if batch.middle is None:
             raise ValueError("DREAM trains on the target's calmest layer, which this batch lacks")
-        size = self.sizes.middle
-        return self.recipe.middle * F.smooth_l1_loss(early / size, batch.middle[live] / size)
+        width = early.shape[-1:]
+        ours, theirs = (F.rms_norm(x, width) for x in (early, batch.middle[live].float()))
+        return self.recipe.middle * F.smooth_l1_loss(ours, theirs)
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
         """Features keep all positions, queries only the remaining ones."""

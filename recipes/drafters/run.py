@@ -47,9 +47,7 @@ def learner_for(
     some = [store[i] for i in range(min(64, len(store)))]
     ids = torch.cat([r.ids[~r.visual] for r in some]).long()
     words = shared.embed(ids.to(shared.head.weight.device)).float().cpu()
-    rest = (
-        torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features", "middle")
-    )
+    rest = (torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features"))
     sizes = Sizes(*(x.pow(2).mean().sqrt().item() if len(x) else 1.0 for x in (words, *rest)))
     torch.manual_seed(recipe.seed)
     return kind(recipe, shared, sizes, store, files.read(start)[0] if start else None)
