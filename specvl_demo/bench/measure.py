@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.bench import cases, data, forwards, provenance
+from specvl_demo.bench import cases, data, forwards, llama_cpp, provenance
 from specvl_demo.bench.cases import Case, Use
+from specvl_demo.bench.llama_cpp import FORMATS
 from specvl_demo.bench.peers import PEERS, Library
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
@@ -101,7 +102,9 @@ def answers(options: BenchOptions) -> dict[str, Any]:
         ["small"] if options.peers and "small" in choosing.roles_here(options.pair) else []
     )
     loaded = options.load(list(dict.fromkeys([*options.roles, *small])), None)
-    peers = list(PEERS) if options.peers else [HF_GENERATE]
+    peers = [HF_GENERATE]
+    if options.peers:
+        peers = [*PEERS, *(FORMATS if llama_cpp.runs(options.pair) else ())]
     found = options.cases("evaluate")
     return bench(
         loaded, found, options.choices, options.repeats, options.max_new_tokens, peers, options.tell
@@ -138,6 +141,8 @@ def bench(
                 measured[number].add(one.method.name, lane, forward_s)
             elif (answer := library.answer(one, questions[at])) is not None:
                 measured[number].answers[one].append(answer)
+                if one in FORMATS:
+                    measured[number].cases[one].append(at)
     settings = {
         "pair": loaded.pair.id,
         "cases": [case.name for case in cases],

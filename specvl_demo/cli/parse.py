@@ -223,7 +223,11 @@ BENCH = (
     option("--claim", "NAME", "--suite papers: one paper's claims (default: all)"),
     option("--heads", "FOLDER", "--suite ablations: contains a folder for each head to compare"),
     DTYPE,
-    flag("--peers", "also run Hugging Face's assisted generation and prompt lookup"),
+    flag(
+        "--peers",
+        "also run Hugging Face's assisted generation and prompt lookup, and llama.cpp where its"
+        " binding (llama-cpp-python) is installed",
+    ),
     flag(
         "--busy", "print ratios, and store tuned settings, even if other programs used the machine"
     ),
