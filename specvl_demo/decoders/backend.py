@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from specvl_demo.core.types import NOTHING, Capture, Decoder
@@ -92,35 +91,3 @@ class Backend(Decoder, Protocol):
 
     def forward(self, call: ForwardInput) -> Tensor:
         """Return hidden states after the final norm [B, T, D]; the cache grows by T rows."""
-
-
-def attention_of(
-    queries: Tensor, keys: Tensor, mask: Tensor | None, rows: tuple[int, ...] | None, scale: float
-) -> Tensor:
-    """Compute attention probabilities [B, rows, S], averaged over heads, which fused kernels do not
-    keep.
-
-    Args:
-        queries: [B, heads, T, width].
-        keys: [B, kv_heads, S, width].
-        mask: Additive or bool (True: visible), [T, S] or [B or 1, 1, T, S]; None for causal.
-        rows: Which of the T queries, from the end if negative; None for all.
-    """
-    batch, heads, size, width = queries.shape
-    n_keys = keys.shape[2]
-    at = torch.arange(size, device=queries.device)
-    if rows is not None:
-        at = at[[row for row in rows if -size <= row < size]]
-    groups = heads // keys.shape[1]
-    chosen = queries[:, :, at].reshape(batch, keys.shape[1], groups * len(at), width)
-    scores = (chosen @ keys.transpose(2, 3)).view(batch, heads, len(at), n_keys).float() * scale
-    if mask is None:
-        ahead = torch.arange(n_keys, device=queries.device) > (at + n_keys - size)[:, None]
-        scores = scores.masked_fill(ahead, -torch.inf)
-    elif mask.dtype == torch.bool:
-        # The library's own mask for a sliding window is boolean (True: visible) instead of
-        # additive.
-        scores = scores.masked_fill(~mask[..., at, :], -torch.inf)
-    else:
-        scores = scores + mask[..., at, :]
-    return scores.softmax(-1).mean(1)

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specvl_demo.decoders import packed_linear
-from specvl_demo.decoders.backend import ForwardInput, attention_of
+from specvl_demo.decoders.attention import attend, in_pairs, probabilities, rotations
+from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.exact import blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
@@ -128,11 +129,9 @@ class FusedDecoder:
             self.n_bytes = sum(part.n_bytes for part in read)
             self.n_cached = 2 * self.n_layers * self._kv_heads * (self._head_width + _BESIDE)
             self._norm = decoder.norm.weight.float() * self.width**0.5
-            positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
-            angles = positions[:, None] * decoder.rotary_emb.inv_freq.float()
-            # [positions, 1, width / 2]: the turn of every rotary pair at every position, for all
-            # heads.
-            self._turns = torch.polar(torch.ones_like(angles), angles)[:, None]
+            n_positions = min(config.max_position_embeddings, _LONGEST)
+            # [positions, 1, width / 2], for all heads.
+            self._turns = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
 
     def embed(self, ids: Tensor) -> Tensor:
         return F.embedding(ids, self._table)
@@ -193,19 +192,10 @@ class FusedDecoder:
             if blocks is not None:
                 a = blocked_attention(q, keys[i], parts[i], blocks)
             else:
-                a = F.scaled_dot_product_attention(
-                    q,
-                    keys[i],
-                    values[i],
-                    attn_mask=mask,
-                    is_causal=causal,
-                    enable_gqa=heads != kv_heads,
-                )
-                a = a.transpose(1, 2).reshape(-1, heads * head)
+                a = attend(q, keys[i], values[i], mask, causal)
                 if i in kept.capture.attention:
-                    kept.attention[i] = attention_of(
-                        q, keys[i], mask, kept.capture.rows, head**-0.5
-                    )
+                    rows = kept.capture.rows
+                    kept.attention[i] = probabilities(q, keys[i], mask, rows, head**-0.5)
             out.onto(x, a)
             torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
             normed = unit if after_norm is None else unit.mul_(after_norm)
@@ -254,14 +244,10 @@ class FusedDecoder:
         """Return the projection to queries, keys and values [all heads * width, D] and its bias,
         with rotary pairs side by side.
         """
-        order = torch.arange(self._head_width).view(2, -1).t().reshape(-1)
 
-        def pairs(weight: Tensor, heads: int) -> Tensor:
-            return weight.unflatten(0, (heads, self._head_width))[:, order].flatten(0, 1)
+        def joined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return torch.cat((*(in_pairs(one, self._head_width) for one in (q, k)), v)).float()
 
-        shapes = ((attn.q_proj, self._heads), (attn.k_proj, self._kv_heads))
-        qkv = torch.cat([*(pairs(p.weight, heads) for p, heads in shapes), attn.v_proj.weight])
-        if attn.q_proj.bias is None:
-            return qkv.float(), None
-        bias = torch.cat([*(pairs(p.bias, heads) for p, heads in shapes), attn.v_proj.bias])
-        return qkv.float(), bias.float()
+        q, k, v = attn.q_proj, attn.k_proj, attn.v_proj
+        bias = None if q.bias is None else joined(q.bias, k.bias, v.bias)
+        return joined(q.weight, k.weight, v.weight), bias

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specvl_demo.decoders.backend import ForwardInput, ForwardOutput, attention_of
+from specvl_demo.decoders.attention import probabilities
+from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.exact import ordered_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 
@@ -269,7 +270,7 @@ def _attention(
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if specvl is not None and module.layer_idx in specvl.kept.capture.attention:
-        found = attention_of(query, key, attention_mask, specvl.kept.capture.rows, scale)
+        found = probabilities(query, key, attention_mask, specvl.kept.capture.rows, scale)
         specvl.kept.attention[module.layer_idx] = found.to(specvl.device)
     if specvl is not None and specvl.columns is not None and attention_mask is not None:
         columns = specvl.columns.to(query.device)

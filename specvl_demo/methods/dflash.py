@@ -13,12 +13,12 @@ from copy import copy
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Capture, Decoder, NoDrafter, Prefill, Scores, Start, Verdict
+from specvl_demo.decoders.attention import attend, in_pairs
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabilities, narrowed
 from specvl_demo.decoders.kv_cache import KVCache, Layout
@@ -74,20 +74,15 @@ class InjectedLayer:
         attention, scale = f"{prefix}.self_attn.", g.width**0.5
         self._geometry, self._eps = g, root_of(g, tensors[f"{attention}q_proj.weight"])
         self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
-        # Rotary pairs are adjacent, in rows of q and k and in their norms.
-        order = torch.arange(g.head_width, device=self._eps.device).view(2, -1).t().reshape(-1)
 
-        def rows(name: str) -> Tensor:
-            weight = tensors[f"{attention}{name}_proj.weight"]
-            return weight.unflatten(0, (-1, g.head_width))[:, order].flatten(0, 1)
+        def paired(name: str) -> Tensor:
+            return in_pairs(tensors[f"{attention}{name}.weight"], g.head_width)
 
-        keys_values = torch.cat((rows("k"), tensors[f"{attention}v_proj.weight"]))
+        keys_values = torch.cat((paired("k_proj"), tensors[f"{attention}v_proj.weight"]))
         first = tensors[f"{prefix}.input_layernorm.weight"] * scale
-        self._qkv = PackedLinear(torch.cat((rows("q"), keys_values)) * first, rounded=True)
+        self._qkv = PackedLinear(torch.cat((paired("q_proj"), keys_values)) * first, rounded=True)
         self._kv = PackedLinear(keys_values * (tensors["hidden_norm.weight"] * scale), rounded=True)
-        q, k = (
-            tensors[f"{attention}{name}_norm.weight"][order] * g.head_width**0.5 for name in "qk"
-        )
+        q, k = (paired(f"{name}_norm") * g.head_width**0.5 for name in "qk")
         self._norms = torch.stack([q] * g.heads + [k] * g.kv_heads)
         self._out = PackedLinear(tensors[f"{attention}o_proj.weight"], rounded=True)
         self._mlp = MLP(tensors, prefix, self._eps, scale)
@@ -113,10 +108,7 @@ class InjectedLayer:
         turned = self._turned(h[:, : g.heads + g.kv_heads], self._norms, turns)
         slot[0].copy_(turned[g.heads :])
         slot[1].copy_(h[:, g.heads + g.kv_heads :].transpose(0, 1))
-        a = F.scaled_dot_product_attention(
-            turned[None, : g.heads], keys, values, enable_gqa=g.heads != g.kv_heads
-        )
-        x = self._out(a[0].transpose(0, 1).reshape(rows, -1), x)
+        x = self._out(attend(turned[None, : g.heads], keys, values), x)
         return self._mlp(x, x)
 
     def _turned(self, h: Tensor, norms: Tensor, turns: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specvl_demo.decoders.attention import attend, in_pairs, rotations
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 POSITIONS = 32768
@@ -59,8 +60,7 @@ class Rotary:
             turns = before * frequency / (2 * math.pi)
             fast = ((turns - low) / (high - low)).clamp(0, 1)
             frequency = frequency * (fast + (1 - fast) / factor)
-        angles = torch.arange(POSITIONS, device=device).float()[:, None] * frequency
-        self._turns = torch.polar(torch.ones_like(angles), angles)
+        self._turns = rotations(frequency, POSITIONS)
         self._axis = _axes(geometry, half).to(device) if geometry.sections else None
 
     def __call__(self, positions: Tensor) -> Tensor:
@@ -91,19 +91,10 @@ class Block:
         attention = f"{prefix}.self_attn."
         self._scale = g.width**0.5
         self._eps = root_of(g, tensors[attention + "q_proj.weight"])
-        # Rotary pairs are adjacent: rows of q and k are permuted alike, which leaves their product
-        # unchanged.
-        order = torch.arange(g.head_width, device=self._eps.device).view(2, -1).t().reshape(-1)
-
-        def pairs(name: str, heads: int) -> Tensor:
-            return tensors[name].unflatten(0, (heads, g.head_width))[:, order].flatten(0, 1)
 
         def fused(kind: str) -> Tensor:
-            q, k = (
-                pairs(f"{attention}q_proj.{kind}", g.heads),
-                pairs(f"{attention}k_proj.{kind}", g.kv_heads),
-            )
-            return torch.cat((q, k, tensors[f"{attention}v_proj.{kind}"]))
+            q, k, v = (tensors[f"{attention}{name}_proj.{kind}"] for name in "qkv")
+            return torch.cat((in_pairs(q, g.head_width), in_pairs(k, g.head_width), v))
 
         qkv = fused("weight")
         if f"{prefix}.hidden_norm.weight" in tensors:
@@ -149,15 +140,8 @@ class Block:
         # Strided views: queries [1, heads, k, width], keys and values in the slot's layout.
         step = (kv_heads * width, rows * row, width, row, 1)
         slot.copy_(h.as_strided((2, 1, kv_heads, rows, width), step, heads * width))
-        a = F.scaled_dot_product_attention(
-            h.as_strided((1, heads, rows, width), (rows * row, width, row, 1)),
-            keys,
-            values,
-            attn_mask=mask,
-            is_causal=causal,
-            enable_gqa=heads != kv_heads,
-        )
-        x = self._out(a.transpose(1, 2).reshape(rows, -1), x)
+        queries = h.as_strided((1, heads, rows, width), (rows * row, width, row, 1))
+        x = self._out(attend(queries, keys, values, mask, causal), x)
         return self._mlp(x, x)
 
 
@@ -212,14 +196,7 @@ class CrossBlock:
         rows = x.shape[0]
         q = self._q(direction(x, self._eps)).view(rows, self._heads, self._head_width)
         q = direction(q, self._head_eps).mul_(self._norm)
-        a = F.scaled_dot_product_attention(
-            q.transpose(0, 1).unsqueeze(0),
-            keys,
-            values,
-            attn_mask=mask,
-            enable_gqa=self._heads != self._kv_heads,
-        )
-        x = self._out(a[0].transpose(0, 1).reshape(rows, -1), x)
+        x = self._out(attend(q.transpose(0, 1).unsqueeze(0), keys, values, mask), x)
         return self._mlp(x, x)
 
 

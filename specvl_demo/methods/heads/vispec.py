@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.types import Decoder, Start
+from specvl_demo.decoders.attention import attend
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
@@ -82,7 +83,7 @@ class ViSpecHead(FeatureHead):
         """Squeeze projected visual tokens [r, D] -> [queries, D], by attention of learned
         queries.
         """
-        n, heads, width = self._queries.shape
+        _, heads, width = self._queries.shape
 
         def project(name: str, x: Tensor) -> Tensor:
             return torch.nn.functional.linear(x, *self._adaptor[name])
@@ -90,10 +91,8 @@ class ViSpecHead(FeatureHead):
         keys, values = (
             project(name, embeds).view(-1, heads, width).transpose(0, 1) for name in "kv"
         )
-        mixed = torch.nn.functional.scaled_dot_product_attention(
-            self._queries.transpose(0, 1)[None], keys[None], values[None]
-        )
-        return project("o", mixed[0].transpose(0, 1).reshape(n, heads * width))
+        queries = self._queries.transpose(0, 1)
+        return project("o", attend(queries[None], keys[None], values[None]))
 
 
 add_format(
