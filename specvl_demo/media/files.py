@@ -162,17 +162,17 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
         raise MediaError(f"{name} cannot be read: {reason}.") from None
 
 
-def check_size(name: str, width: int, height: int, limits: Limits) -> None:
+def check_size(width: int, height: int, limits: Limits) -> None:
     """Raise MediaError if a declared size in pixels is beyond the limits."""
     if width < 1 or height < 1:
-        raise MediaError(f"{name} declares a size of {width}×{height} pixels.")
+        raise MediaError(f"{NAME} declares a size of {width}×{height} pixels.")
     if width * height > limits.max_pixels:
         raise MediaError(
-            f"{name} has {width}×{height} pixels; at most {limits.max_pixels / 1e6:.0f} million are"
+            f"{NAME} has {width}×{height} pixels; at most {limits.max_pixels / 1e6:.0f} million are"
             " accepted."
         )
     if max(width, height) > limits.max_aspect * min(width, height):
         raise MediaError(
-            f"{name} is {width}×{height} pixels, which is too thin for a model (one side is more"
+            f"{NAME} is {width}×{height} pixels, which is too thin for a model (one side is more"
             f" than {limits.max_aspect} times the other)."
         )

@@ -42,11 +42,11 @@ Item = tuple[Path, str, Want]
 DECODER = "SPECVL_CLIPS"
 """Names the decoder of MP4, WebM and AVI: opencv, or decord if it is installed."""
 NO_ANSWER = (
-    "{name} is damaged: its {kind} data stopped the decoder.",
+    "{name} is damaged or cut short: its {kind} data cannot be decoded.",
     "{name} could not be decoded: the system ended its decoder, for want of memory or of processor"
     " time. Send it again.",
 )
-"""Why a decoder gave no answer: by its own fault, or ended by the system."""
+"""Why a decoder gave no answer: it raised or crashed, or the system ended it."""
 _HEADER_BYTES = 2**20
 _SAID = 300
 """Characters of a decoder's error that are passed on."""

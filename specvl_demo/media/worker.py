@@ -3,8 +3,8 @@ out.
 
 Started only by `load`. Opens its files, loads its decoders and gives up everything else (`sandbox`)
 before it decodes one: the worst a file can do is to end the process or to make it return nonsense.
-A fault that it recognises goes into the header as `error`; any other ends it, which the parent
-reports.
+Refusals go into the header as `error`; whatever a decoder raises about a damaged file ends the
+process, which the parent reports.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def limit_resources(cpu_s: float) -> None:
 
 def check(width: int, height: int, n_frames: int, duration_s: float | None, limits: Limits) -> None:
     """Refuse by what the container declares, before a frame is decoded."""
-    check_size(NAME, width, height, limits)
+    check_size(width, height, limits)
     if n_frames > limits.max_clip_frames:
         raise MediaError(
             f"{NAME} declares {n_frames} frames; at most {limits.max_clip_frames} are accepted."
@@ -110,8 +110,8 @@ def opened(source: Readable) -> VideoCapture:
     return cv2.VideoCapture(source, cv2.CAP_FFMPEG, [])  # type: ignore[call-overload]  # any reader
 
 
-def probe(source: Readable, limits: Limits) -> dict:
-    """Read size, rate and declared frames from the container's header, with OpenCV."""
+def probe(source: Readable, limits: Limits) -> tuple[float | None, int]:
+    """Check what the container declares, with OpenCV; return its rate and number of frames."""
     import cv2
 
     video = opened(source)
@@ -125,19 +125,18 @@ def probe(source: Readable, limits: Limits) -> dict:
     n_frames = int(count) if math.isfinite(count) and count > 0 else 0
     video.release()
     check(width, height, n_frames, n_frames / rate if rate else None, limits)
-    return {"width": width, "height": height, "fps": rate, "n_frames": n_frames}
+    return rate, n_frames
 
 
 def by_opencv(
-    source: Readable, facts: dict, n: int, limits: Limits
+    source: Readable, n_source: int, n: int, limits: Limits
 ) -> tuple[list, list[float], int]:
-    """Return frames, their times and the number of source frames.
+    """Return frames, their times and the number of frames of a clip that declares `n_source`.
 
     A clip of up to READ_THROUGH frames is read from end to end, and once more if it has another
     number of frames than it declares. In a longer one each frame is sought: with a variable rate it
     may be a few places from the requested one.
     """
-    n_source = facts["n_frames"]
     if n_source > READ_THROUGH:
         return *_sought(source, sample_indices(n_source, n)), n_source
     frames, times, seen = _read_through(source, sample_indices(n_source, n), limits)
@@ -202,52 +201,29 @@ def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
 
 
 def by_pillow(
-    data: bytes, kind: str, n: int, limits: Limits
+    image: Picture, n: int, limits: Limits
 ) -> tuple[list, list[float], int, float | None]:
     """Return frames of an animated GIF or WebP, their times as the sums of their delays, and the
     duration.
     """
     import numpy as np
 
-    from specvl_demo.media.pictures import open_picture, to_rgb
+    from specvl_demo.media.pictures import to_rgb
 
-    image = open_picture(data, kind, NAME, limits)
-    n_source = (
-        gif_frames(data, limits.max_clip_frames) if kind == "GIF" else getattr(image, "n_frames", 1)
-    )
+    n_source = getattr(image, "n_frames", 1)
     if n_source < 2:
         raise MediaError(f"{NAME} is a still picture, not a clip: send it as a picture.")
     check(*image.size, n_source, None, limits)
     picked, frames, times, clock_s = set(sample_indices(n_source, n)), [], [], 0.0
     for index in range(n_source):
         image.seek(index)
-        check_size(NAME, *image.size, limits)  # a frame of a GIF may be larger than the first
+        check_size(*image.size, limits)  # a frame of a GIF may be larger than the first
         image.load()  # WebP has a frame's duration only once it is decoded
         if index in picked:
             frames.append(np.asarray(to_rgb(image)))
             times.append(clock_s)
         clock_s += float(image.info.get("duration", 0) or 0) / 1000
     return frames, times, n_source, clock_s or None
-
-
-def gif_frames(data: bytes, most: int) -> int:
-    """Count the frames of a GIF from its blocks only, up to `most` + 1; if it ends early, those
-    begun.
-    """
-    at, found = 13 + (3 << ((data[10] & 7) + 1) if data[10] & 0x80 else 0), 0
-    while at < len(data) and found <= most:
-        if data[at] == 0x2C:
-            found += 1
-            flags = data[at + 9] if at + 9 < len(data) else 0
-            at += 11 + (3 << ((flags & 7) + 1) if flags & 0x80 else 0)
-        elif data[at] == 0x21:
-            at += 2
-        else:
-            break
-        while at < len(data) and data[at]:
-            at += 1 + data[at]
-        at += 1
-    return found
 
 
 def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
@@ -258,20 +234,19 @@ def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, 
     if kind in PICTURE_FORMATS:
         from specvl_demo.media import pictures
 
-        data = source.read()
-        moves = kind in CLIP_FORMATS and want != "picture"
-        if not moves or (want == "any" and not pictures.is_animated(data, kind, limits)):
-            return {}, [pictures.decode_picture(data, kind, NAME, limits)]
-        frames, times, n_source, duration_s = by_pillow(data, kind, n, limits)
-        return clip(frames, times, n_source, duration_s, limits)
+        image = pictures.open_picture(source.read(), kind, limits)
+        if want == "any" and kind in CLIP_FORMATS and getattr(image, "is_animated", False):
+            want = "clip"
+        if want == "clip":
+            return clip(*by_pillow(image, n, limits), limits)
+        return {}, [pictures.decoded(image)]
     readable = Readable(source)
-    facts = probe(readable, limits)
+    rate, n_source = probe(readable, limits)
     if item["clips"] == "decord":
         frames, times, n_source = by_decord(readable, n)
     else:
-        frames, times, n_source = by_opencv(readable, facts, n, limits)
-    duration_s = n_source / facts["fps"] if facts["fps"] else None
-    return clip(frames, times, n_source, duration_s, limits)
+        frames, times, n_source = by_opencv(readable, n_source, n, limits)
+    return clip(frames, times, n_source, n_source / rate if rate else None, limits)
 
 
 def clip(
@@ -282,9 +257,8 @@ def clip(
         raise MediaError(f"{NAME} has no frame that can be decoded.")
     times = ordered(times, duration_s)
     height, width = frames[0].shape[:2]
-    check(
-        width, height, n_source, max(times[-1], duration_s or 0.0), limits
-    )  # with the real values
+    # Now with the real values.
+    check(width, height, n_source, max(times[-1], duration_s or 0.0), limits)
     return {"times_s": times}, [shrink(frame, limits.max_frame_side) for frame in frames]
 
 
@@ -311,15 +285,19 @@ def shrink(frame: ndarray, side: int) -> Picture:
 
 
 def answer(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
+    from PIL import Image
+
     images: list[Picture] = []
     try:
         header, images = decode(item, source, n, limits)
     except MediaError as refusal:
         header = {"error": str(refusal)}
+    except Image.DecompressionBombError:  # from Pillow, before the size could be checked
+        most = f"{limits.max_pixels / 1e6:.0f} million pixels"
+        header = {"error": f"{NAME} declares far more than {most}, the limit."}
     except MemoryError:
-        header = {
-            "error": f"{NAME} needs more than {MEMORY_BYTES / 2**30:.0f} GB of memory to decode."
-        }
+        most = f"{MEMORY_BYTES / 2**30:.0f} GB"
+        header = {"error": f"{NAME} needs more than {most} of memory to decode."}
     header["sizes"] = [image.size for image in images]
     out = sys.stdout.buffer
     out.write(json.dumps(header).encode() + b"\n")

@@ -17,7 +17,8 @@ from PIL import Image
 from specvl_demo import media
 from specvl_demo.media import Limits, MediaError, load, load_any
 from specvl_demo.media.files import sniff
-from specvl_demo.media.pictures import count_scans, decode_picture
+from specvl_demo.media.pictures import count_scans, open_picture
+from specvl_demo.media.pictures import decoded as decoded_picture
 from tests import corpus
 from tests.corpus import load_clip, load_picture
 from tests.robustness import corpus_cameras
@@ -35,7 +36,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def decoded(data: bytes) -> Image.Image:
-    return decode_picture(data, sniff(data), "a picture", Limits())
+    return decoded_picture(open_picture(data, sniff(data), Limits()))
 
 
 def near(pixel: tuple[int, ...], wanted: tuple[int, ...], by: int = 40) -> bool:
@@ -76,11 +77,13 @@ def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: b
 
 def test_scans_of_the_picture_itself_are_counted() -> None:
     assert count_scans(corpus_cameras.scan_bomb(400)) > 400
-    assert count_scans(b"\xff\xd8" + b"\xff\xe0\0\0" * 20_000) is None
+    with pytest.raises(ValueError, match="too many segments"):
+        count_scans(b"\xff\xd8" + b"\xff\xe0\0\0" * 20_000)
     plain = corpus.encode(corpus.halves(), "JPEG")
     for filling in (b"\xff", b"\0"):
         assert count_scans(plain[:2] + filling * 1_000 + plain[2:]) == 1
-        assert count_scans(plain[:2] + filling * 100_000 + plain[2:]) is None
+        with pytest.raises(ValueError, match="too many bytes"):
+            count_scans(plain[:2] + filling * 100_000 + plain[2:])
 
 
 @pytest.mark.parametrize("decoder", ["opencv", "decord"])
@@ -116,11 +119,11 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(
     limits = Limits()
     with path.open("rb") as file:
         source = media_worker.Readable(file)
-        facts = media_worker.probe(source, limits)
+        _, declared = media_worker.probe(source, limits)
         by_decord, times, n = media_worker.by_decord(source, 4)
-        by_opencv, times_cv, n_cv = media_worker.by_opencv(source, facts, 4, limits)
+        by_opencv, times_cv, n_cv = media_worker.by_opencv(source, declared, 4, limits)
         monkeypatch.setattr(media_worker, "READ_THROUGH", 20)
-        sought, times_sought, _ = media_worker.by_opencv(source, facts, 4, limits)
+        sought, times_sought, _ = media_worker.by_opencv(source, declared, 4, limits)
     assert times_sought == times_cv and all(map(np.array_equal, sought, by_opencv))
     assert n == n_cv == 24 and times == pytest.approx(times_cv, abs=0.02)
     for a, b in zip(by_decord, by_opencv, strict=True):
@@ -160,10 +163,10 @@ def test_frames_that_no_header_declares_are_counted(clips: Path) -> None:
     with (clips / "clip.webm").open("rb") as file:
         source = media_worker.Readable(file)
         for declared in (0, 23, 25, 1999):
-            frames, times, n = media_worker.by_opencv(source, {"n_frames": declared}, 4, Limits())
+            frames, times, n = media_worker.by_opencv(source, declared, 4, Limits())
             assert n == 24 and len(frames) == 4 and times[-1] == pytest.approx(23 / 12, abs=0.02)
         with pytest.raises(MediaError, match="more than 20 frames, the limit"):
-            media_worker.by_opencv(source, {"n_frames": 0}, 4, Limits(max_clip_frames=20))
+            media_worker.by_opencv(source, 0, 4, Limits(max_clip_frames=20))
 
 
 def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> None:
