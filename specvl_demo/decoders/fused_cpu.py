@@ -77,7 +77,7 @@ class Layer(NamedTuple):
     """
 
     norm: Tensor | None
-    qkv: Matrix
+    qkv: PackedLinear
     bias: Tensor | None
     out: Matrix
     after_norm: Tensor | None

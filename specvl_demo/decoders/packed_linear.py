@@ -208,29 +208,16 @@ class PackedLinear8Bit:
         most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
         return self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed), most
 
-    def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        """Return x Wᵀ + plus, [rows, out], for x [rows, in] and plus [rows or 1, out] or None."""
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ, [rows, out], for x [rows, in]."""
         if self._step is not None:
-            product = self._product(x, self._step, _MIDDLE, self._packed)
-            return product if plus is None else product.add_(plus)
+            return self._product(x, self._step, _MIDDLE, self._packed)
         product, most = self._scaled(x)
-        return product.mul_(most) if plus is None else torch.addcmul(plus, product, most)
+        return product.mul_(most)
 
     def onto(self, out: Tensor, x: Tensor) -> None:
         """Add the product to `out` [rows, out]."""
         if self._step is not None:
             out.add_(self(x))
-            return
-        product, most = self._scaled(x)
-        out.addcmul_(product, most)
-
-    def into(self, out: Tensor, x: Tensor, plus: Tensor | None) -> None:
-        """Write x Wᵀ + plus into `out` [rows, out]."""
-        if self._step is not None:
-            product = self._product(x, self._step, _MIDDLE, self._packed)
-            out.copy_(product) if plus is None else torch.add(product, plus, out=out)
-            return
-        product, most = self._scaled(x)
-        torch.mul(product, most, out=out)
-        if plus is not None:
-            out.add_(plus)
+        else:
+            out.addcmul_(*self._scaled(x))

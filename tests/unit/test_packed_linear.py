@@ -152,7 +152,7 @@ def test_without_packing_bfloat16_is_left_to_the_library(monkeypatch: pytest.Mon
 @packs_8_bit
 @torch.inference_mode()
 def test_8_bits_come_close_and_a_row_has_the_same_bits_however_many_there_are() -> None:
-    weight, x, plus = numbers(640, 96), numbers(64, 96, seed=1), numbers(640, seed=2)
+    weight, x = numbers(640, 96), numbers(64, 96, seed=1)
     one, told = PackedLinear8Bit(weight), x @ weight.t()
     whole = one(x)
     # Two roundings to about 1/127 of the largest number, of 96 summands each.
@@ -162,12 +162,9 @@ def test_8_bits_come_close_and_a_row_has_the_same_bits_however_many_there_are() 
         for n in (1, 2, 5, 8, 13)
         for at in (0, 7)
     )
-    out = torch.full_like(told, torch.nan)
-    one.into(out, x, plus)
-    for sums in (out, one(x, plus)):
-        assert torch.allclose(sums, whole + plus, atol=1e-5)
+    out = torch.ones_like(told)
     one.onto(out, x)
-    assert torch.allclose(out, 2 * whole + plus, atol=1e-5)
+    assert torch.allclose(out, 1 + whole, atol=1e-5)
     assert torch.equal(one(torch.zeros(1, 96)), torch.zeros(1, 640))
 
 
@@ -226,12 +223,9 @@ def test_rows_with_a_given_range_are_clipped_to_it() -> None:
     assert (one(x) - told).std() < 0.03 * told.std()
     clipped = torch.full((1, 96), 9.0)
     assert torch.allclose(one(clipped), one(clipped.clamp(max=4.0)), atol=1e-5)
-    out, plus = torch.full_like(told, torch.nan), numbers(640, seed=2)
-    one.into(out, x, plus)
-    for sums in (out, one(x, plus)):
-        assert torch.allclose(sums, one(x) + plus, atol=1e-5)
+    out = torch.ones_like(told)
     one.onto(out, x)
-    assert torch.allclose(out, 2 * one(x) + plus, atol=1e-5)
+    assert torch.allclose(out, 1 + one(x), atol=1e-5)
 
 
 @packs_8_bit
