@@ -40,7 +40,10 @@ class DraftVocabulary:
         return getattr(self.inner, name)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        logits = self.narrow(hidden)
+        return self.widened(self.narrow(hidden))
+
+    def widened(self, logits: Tensor) -> Tensor:
+        """Return logits [..., R] at their ids among V."""
         wide = logits.new_full((*logits.shape[:-1], self.vocab), -torch.inf)
         return wide.index_copy_(-1, self.ids, logits)
 
@@ -62,33 +65,17 @@ def log_probabilities(
 ) -> Callable[[Tensor], Tensor]:
     """Return a function from hidden states [..., D] to a drafter's log-probabilities [..., size].
 
-    `banned` ids are at -inf.
+    `banned` ids are at -inf. A draft vocabulary is normalized over its own ids only, a twelfth of
+    the work, since all others are -inf.
     """
-    if isinstance(decoder, DraftVocabulary):
-        return normalized(decoder.narrow, decoder.ids, decoder.vocab, size, banned)
-    never = torch.tensor([i for i in banned if i < size], dtype=torch.int64, device=decoder.device)
-
-    return lambda hidden: _silenced(decoder.logits(hidden)[..., :size], never)
-
-
-def normalized(
-    narrow: Callable[[Tensor], Tensor], ids: Tensor, vocab: int, size: int, banned: Sequence[int]
-) -> Callable[[Tensor], Tensor]:
-    """Like `log_probabilities` for a head with only `ids` [R] of V.
-
-    It normalizes over these only, a twelfth of the work, since all others are -inf.
-    """
-    unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device)) | (
-        ids >= size
-    )
-    never = unsaid.nonzero()[:, 0]
-
-    def logits(hidden: Tensor) -> Tensor:
-        logp = _silenced(narrow(hidden), never)
-        wide = logp.new_full((*logp.shape[:-1], vocab), -torch.inf)
-        return wide.index_copy_(-1, ids, logp)[..., :size]
-
-    return logits
+    if not isinstance(decoder, DraftVocabulary):
+        known = [i for i in banned if i < size]
+        never = torch.tensor(known, dtype=torch.int64, device=decoder.device)
+        return lambda hidden: _silenced(decoder.logits(hidden)[..., :size], never)
+    ids = decoder.ids
+    unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device))
+    columns = (unsaid | (ids >= size)).nonzero()[:, 0]
+    return lambda hidden: decoder.widened(_silenced(decoder.narrow(hidden), columns))[..., :size]
 
 
 def _silenced(logits: Tensor, never: Tensor) -> Tensor:
