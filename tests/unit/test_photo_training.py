@@ -34,15 +34,14 @@ from recipes import (
 from recipes.photo import Cells, Learner, Recipe
 from recipes.photo_model import Decoder, Node, Row, pack
 from recipes.photo_reward import Rewarder
+from recipes.published_towers import VARIANTS, published_weights
 from recipes.trainer import Trainer
 from recipes.world import photo_questions, photo_scores
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
-    VARIANTS,
     EfficientNetLiteConfig,
     EfficientNetLiteModel,
     InvertedResidual,
-    published_weights,
 )
 
 WIDTH, CLASSES = 32, ("grey fox", "tabby", "vase")
