@@ -69,7 +69,7 @@ def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
     state = torch.load(file, map_location="cpu", weights_only=True)
     variant, weights = published_weights(state)
     config = EfficientNetLiteConfig(
-        variant.image_size, variant.width, variant.depth, hidden_size=width
+        image_size=variant.image_size, width=variant.width, depth=variant.depth, hidden_size=width
     )
     tower = EfficientNetLiteModel(config)
     tower.load_state_dict(weights, strict=False)

@@ -63,24 +63,15 @@ class EfficientNetLiteConfig(PretrainedConfig):
 
     model_type = "efficientnet_lite"
 
-    def __init__(
-        self,
-        image_size: int = 224,
-        width: float = 1.0,
-        depth: float = 1.0,
-        hidden_size: int = 576,
-        projector_size: int = 1024,
-        num_classes: int = 1000,
-        word_rows: int = 6,
-        likeliest: int = 5,
-        num_hidden_layers: int = 1,
-        **kwargs: object,
-    ) -> None:
-        self.image_size, self.width, self.depth = image_size, width, depth
-        self.hidden_size, self.projector_size = hidden_size, projector_size
-        self.num_classes, self.word_rows, self.likeliest = num_classes, word_rows, likeliest
-        self.num_hidden_layers = num_hidden_layers
-        super().__init__(**kwargs)
+    image_size: int = 224
+    width: float = 1.0
+    depth: float = 1.0
+    hidden_size: int = 576
+    projector_size: int = 1024
+    num_classes: int = 1000
+    word_rows: int = 6
+    likeliest: int = 5
+    num_hidden_layers: int = 1
 
     @property
     def grid(self) -> int:

@@ -37,6 +37,7 @@ from specvl_demo.pairs import base_weights
 from specvl_demo.pairs.machine import offline
 from specvl_demo.vlm import eight_bits, loading
 from specvl_demo.vlm.efficientnet_lite import (
+    CELL,
     EfficientNetLiteConfig,
     EfficientNetLiteModel,
     register,
@@ -44,7 +45,6 @@ from specvl_demo.vlm.efficientnet_lite import (
 
 IMAGE = "<reponame>"  # a special token that SmolLM2 never uses; the vocabulary is unchanged
 WEIGHTS, CLASSES, CONFIG = "delta.safetensors", "classes.json", "config.json"
-CELL = 32
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}"
