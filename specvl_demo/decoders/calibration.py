@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import median
 from typing import Protocol
@@ -164,72 +163,43 @@ def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
     return shape_of(tuple(parent)), path
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Seconds of a step and a tree, eager and in fixed shapes.
-
-    agree: Whether both chose the same tokens.
-    fault: What went wrong in fixed shapes, in one line.
-    """
-
-    eager_s: float
-    fixed_s: float
-    agree: bool
-    fault: str | None = None
-
-    @property
-    def reason(self) -> str | None:
-        """Why eager steps are used; None if fixed ones are."""
-        if self.fault is not None:
-            return f"Steps are launched one by one: graphs of them failed ({self.fault})."
-        if not self.agree:
-            return "Steps are launched one by one: graphs of them chose other tokens here."
-        if self.fixed_s > self.eager_s:
-            return (
-                f"Steps are launched one by one: {self.eager_s * 1e3:.1f} ms for a step and a tree,"
-                f" {self.fixed_s * 1e3:.1f} ms as graphs."
-            )
-        return None
-
-
 class Switched(Backend, Protocol):
     """Runs steps of fixed shapes while `fixed` is set."""
 
     fixed: bool
 
 
-def calibrate(decoder: StaticDecoder) -> Calibration:
+def calibrate(decoder: StaticDecoder) -> str | None:
     """Compare eager steps and steps of fixed shapes on random tokens; see `pick_faster`."""
     return pick_faster(decoder, decoder.embed(random_ids(decoder, TRIED_ROWS)), decoder.logits)
 
 
 @torch.inference_mode()
-def pick_faster(
-    switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]
-) -> Calibration:
+def pick_faster(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> str | None:
     """Compare both on input rows [TRIED_ROWS, D]; set `fixed` if fixed shapes work, agree and are
     faster.
 
     Args:
         logits: Logits to compare, of hidden states [nodes, D].
 
+    Returns:
+        Why eager steps are used, in a sentence; None if fixed ones are.
+
     Raises:
         torch.AcceleratorError: After such a fault the device no longer responds at all.
     """
     switched.fixed = False
-    eager_s, truth = _timed(switched, rows, logits)
+    eager = _timed(switched, rows, logits)
     switched.fixed = True
     try:
-        fixed_s, outputs = _timed(switched, rows, logits)
-        trial = Calibration(eager_s, fixed_s, _agree(truth, outputs))
+        reason = _drawback(eager, _timed(switched, rows, logits))
     except torch.AcceleratorError:
         raise
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
-        trial = Calibration(
-            eager_s, 0.0, False, (str(fault).splitlines() or [type(fault).__name__])[0][:200]
-        )
-    switched.fixed = trial.reason is None
-    return trial
+        line = (str(fault).splitlines() or [type(fault).__name__])[0]
+        reason = f"graphs of them failed ({line[:200]})"
+    switched.fixed = reason is None
+    return None if reason is None else f"Steps are launched one by one: {reason}."
 
 
 def _timed(
@@ -252,8 +222,13 @@ def _timed(
     return median(times), outputs
 
 
-def _agree(truth: Tensor, outputs: Tensor) -> bool:
-    """Whether the chosen tokens are the same, except for ties."""
+def _drawback(eager: tuple[float, Tensor], fixed: tuple[float, Tensor]) -> str | None:
+    """Return what is wrong with fixed steps, by the results of `_timed`."""
+    (eager_s, truth), (fixed_s, outputs) = eager, fixed
     truth = truth.float()
     chosen = truth.gather(-1, outputs.argmax(-1, keepdim=True))[:, 0]
-    return bool((truth.amax(-1) - chosen <= TIE_NATS).all())
+    if not bool((truth.amax(-1) - chosen <= TIE_NATS).all()):
+        return "graphs of them chose other tokens here"
+    if fixed_s > eager_s:
+        return f"{eager_s * 1e3:.1f} ms for a step and a tree, {fixed_s * 1e3:.1f} ms as graphs"
+    return None

@@ -102,7 +102,7 @@ class VLM:
         """Choose eager steps or graphs, whichever is faster here; return a sentence if graphs were
         possible but slower.
         """
-        return None if self._static is None else calibration.calibrate(self._static).reason
+        return None if self._static is None else calibration.calibrate(self._static)
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:

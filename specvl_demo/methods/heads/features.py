@@ -139,9 +139,7 @@ class FeatureHead:
         rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(
             self.device, self.dtype
         )
-        return pick_faster(
-            cast("Switched", self), rows, self.log_probabilities(self.vocab, ())
-        ).reason
+        return pick_faster(cast("Switched", self), rows, self.log_probabilities(self.vocab, ()))
 
     def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it.
