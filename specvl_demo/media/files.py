@@ -44,58 +44,51 @@ show it.
 """
 _NAME_CHARACTERS = 80
 
-# Recognised by their first bytes, to be named in the error.
-_UNSUPPORTED = {
-    b"II*\0": "TIFF",
-    b"MM\0*": "TIFF",
-    b"II+\0": "TIFF",
-    b"%PDF": "PDF",
-    b"\xff\x0a": "JPEG XL",
-    b"\0\0\0\x0cJXL ": "JPEG XL",
-    b"\0\0\0\x0cjP  ": "JPEG 2000",
-    b"\xff\x4f\xff\x51": "JPEG 2000",
-    b"8BPS": "Photoshop",
-    b"\0\0\1\0": "an icon",
-    b"PK\3\4": "a ZIP archive or an office document",
-    b"\x1f\x8b": "a gzip archive",
-    b"OggS": "Ogg",
-    b"FLV\1": "Flash video",
-    b"\x30\x26\xb2\x75": "Windows Media",
-    b"\0\0\1\xba": "MPEG-1 or 2",
-    b"\0\0\1\xb3": "MPEG-1 or 2",
-    b"ID3": "sound",
-    b"fLaC": "sound",
-    b"\x7fELF": "a program",
-    b"MZ": "a program",
+_STARTS = {
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"BM": "BMP",
+    b"\x1aE\xdf\xa3": "WebM",
+    b"II*\0": "TIFF?",
+    b"MM\0*": "TIFF?",
+    b"II+\0": "TIFF?",
+    b"%PDF": "PDF?",
+    b"\xff\x0a": "JPEG XL?",
+    b"\0\0\0\x0cJXL ": "JPEG XL?",
+    b"\0\0\0\x0cjP  ": "JPEG 2000?",
+    b"\xff\x4f\xff\x51": "JPEG 2000?",
+    b"8BPS": "Photoshop?",
+    b"\0\0\1\0": "an icon?",
+    b"PK\3\4": "a ZIP archive or an office document?",
+    b"\x1f\x8b": "a gzip archive?",
+    b"OggS": "Ogg?",
+    b"FLV\1": "Flash video?",
+    b"\x30\x26\xb2\x75": "Windows Media?",
+    b"\0\0\1\xba": "MPEG-1 or 2?",
+    b"\0\0\1\xb3": "MPEG-1 or 2?",
+    b"ID3": "sound?",
+    b"fLaC": "sound?",
+    b"\x7fELF": "a program?",
+    b"MZ": "a program?",
 }
+"""Formats by the first bytes of a file; those with a `?` are only named in the error."""
 
 
 def sniff(head: bytes) -> str | None:
     """Return the format of a file by its first 32 bytes, or None; with a `?` if it is known but not
     supported.
     """
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "PNG"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "JPEG"
-    if head[:6] in (b"GIF87a", b"GIF89a"):
-        return "GIF"
-    if head.startswith(b"BM") and len(head) >= 26:
-        return "BMP"
     if head[:4] == b"RIFF":
         return {b"WEBP": "WebP", b"AVI ": "AVI", b"WAVE": "sound?"}.get(head[8:12])
-    if head[:4] == b"\x1aE\xdf\xa3":
-        return "WebM"
     if head[4:8] == b"ftyp":
         return _by_brand(head)
     if head[4:8] in (b"moov", b"mdat", b"wide", b"free", b"skip"):
         return "MP4"
-    for start, name in _UNSUPPORTED.items():
-        if head.startswith(start):
-            return f"{name}?"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:4].lower() in (b"<svg", b"<?xm", b"<!do", b"<htm"):
         return "SVG or HTML?"
-    return None
+    return next((kind for start, kind in _STARTS.items() if head.startswith(start)), None)
 
 
 def _by_brand(head: bytes) -> str:
@@ -149,10 +142,10 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
             raise MediaError(f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the limit.")
         with path.open("rb") as file:
             return path, sniff(file.read(HEAD_BYTES))
-    except FileNotFoundError:
-        raise MediaError(f"There is no file {shown(path)}.") from None
     except MediaError:
         raise
+    except FileNotFoundError:
+        raise MediaError(f"There is no file {shown(path)}.") from None
     except UnicodeError:
         raise MediaError(
             f"{name} cannot be read: its name contains an incomplete character."
