@@ -26,12 +26,9 @@ TEXT = [
 
 @dataclass(frozen=True)
 class Family:
-    """One row: how it is built, what it can be shown, and what of the views it cannot do and
-    why.
-    """
+    """One row: how it is built, and what of the views it can do."""
 
     build: Callable[[], tuple[torch.nn.Module, Any]]
-    shows: tuple[str, ...] = ("picture", "two pictures", "clip")
     pools: bool = False
     """Whether the features before its projector lie one to one, in a grid, under its visual
     tokens.
