@@ -34,13 +34,13 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def why_not(decoder: PreTrainedModel) -> str | None:
-    """Why this decoder cannot run lean here, as the end of a sentence; None when it can."""
+    """Return why this decoder cannot run lean here, as the end of a sentence; None if it can."""
     name, config = type(decoder).__name__, decoder.config
     weight = next(decoder.parameters())
-    types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    rope = config.rope_parameters.get("rope_type", "default") if name in _PLAIN else None
     if name not in _PLAIN:
         return f"{name} is not one of the plain decoders {', '.join(_PLAIN)}"
+    types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    rope = config.rope_parameters.get("rope_type", "default")
     # On the meta device a model is only looked at, before it is loaded to a CPU.
     if weight.device.type not in ("cpu", "meta") or weight.dtype not in _DTYPES:
         return (
@@ -217,8 +217,8 @@ class FusedDecoder:
         return x
 
     def _turned(self, positions: Tensor) -> Tensor:
-        """[B or 1, T, all heads, width / 2] complex: turns queries and keys, leaves values as they
-        are.
+        """Return [B or 1, T, all heads, width / 2] complex: rotations of queries and keys, 1 for
+        values.
         """
         turns = self._turns[positions]
         heads = turns.expand(-1, -1, self._heads + self._kv_heads, -1)

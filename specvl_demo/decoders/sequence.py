@@ -313,13 +313,12 @@ def prefill(
     lengths = [context.ids.shape[0] for context in contexts]
     size, padded = max(lengths), min(lengths) < max(lengths)
     kept = ForwardOutput(capture)
-    new = None if prefix is None else new_columns(prefix.keys, contexts)
-    if prefix is not None and new is not None and not prefix.stream.cache.reaches(size - new):
-        new = None
-    if prefix is not None and new is not None:
-        x = torch.stack([context.embeds[-new:] for context in contexts])
-        stream, hidden = grown(prefix.stream, max(room, size), size - new, x, kept)
-        return stream, hidden, kept
+    if prefix is not None:
+        new = new_columns(prefix.keys, contexts)
+        if new is not None and prefix.stream.cache.reaches(size - new):
+            x = torch.stack([context.embeds[-new:] for context in contexts])
+            stream, hidden = grown(prefix.stream, max(room, size), size - new, x, kept)
+            return stream, hidden, kept
 
     def aligned(rows: Sequence[Tensor]) -> Tensor:
         """Pad [..., c] each on the left -> [..., m, N]."""

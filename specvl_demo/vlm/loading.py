@@ -246,9 +246,8 @@ def hub_answers() -> bool:
     except urllib.error.HTTPError:
         return True
     except urllib.error.URLError as fault:
-        return isinstance(
-            fault.reason, ssl.SSLError
-        )  # who trusts it otherwise than we do is still there
+        # A hub whose certificate is not trusted here is there nevertheless.
+        return isinstance(fault.reason, ssl.SSLError)
     except OSError:
         return False
     return True

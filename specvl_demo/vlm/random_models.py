@@ -35,7 +35,6 @@ def _text(width: int, inner: int, layers: int, heads: int, kv: int, vocab: int) 
 SHAPES: Mapping[str, tuple[str, dict[str, int]]] = {
     "llava-1.5-7b": ("llava", _text(4096, 11008, 32, 32, 32, 32064)),
     "lvlm68m": ("llava", _text(768, 3072, 2, 12, 12, 32064)),
-    "qwen2-vl-2b": ("qwen2.5", _text(1536, 8960, 28, 12, 2, 151936)),
     "qwen2.5-vl-3b": ("qwen2.5", _text(2048, 11008, 36, 16, 2, 151936)),
     "qwen2.5-vl-7b": ("qwen2.5", _text(3584, 18944, 28, 28, 4, 152064)),
     "qwen2.5-vl-32b": ("qwen2.5", _text(5120, 27648, 64, 40, 8, 152064)),
