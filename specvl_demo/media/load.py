@@ -1,8 +1,7 @@
-"""From files to pictures and clips, in separate processes under a hard time limit.
+"""From files to pictures and clips, in a separate process under a hard time limit.
 
 Given paths and limits. Whatever a file does to a decoder, this process continues and reports what
-happened, and it checks everything that a decoder returns. Pictures of one request share a process;
-each MP4, WebM or AVI has its own.
+happened, and it checks everything that a decoder returns. The files of one request share a process.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -111,12 +109,7 @@ def _load(
     if n_frames < 1:
         raise MediaError(f"A clip needs at least one sampled frame, not {n_frames}.")
     items = [_checked(path, want, limits) for path, want in wanted]
-    until = time.monotonic() + limits.decode_s
-    found: dict[int, Visual] = {}
-    for group in _groups(items):
-        decoded = _decode([items[at] for at in group], n_frames, limits, until)
-        found |= dict(zip(group, decoded, strict=True))
-    return [found[at] for at in range(len(items))]
+    return _decode(items, n_frames, limits) if items else []
 
 
 def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
@@ -134,16 +127,8 @@ def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
     return path, kind, want
 
 
-def _groups(items: Sequence[Item]) -> list[list[int]]:
-    """Return which files share a process: all that Pillow reads."""
-    together = [at for at, (_, kind, _) in enumerate(items) if kind in PICTURE_FORMATS]
-    alone = [[at] for at, (_, kind, _) in enumerate(items) if kind not in PICTURE_FORMATS]
-    return [together, *alone] if together else alone
-
-
-def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) -> list[Visual]:
-    """Decode these files in one process, which is killed at the deadline `until`."""
-    seconds = max(0.0, until - time.monotonic())
+def _decode(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual]:
+    """Decode these files in one process, which is killed after `limits.decode_s` seconds."""
     decoder = _clip_decoder(items)
     job = {
         "items": [
@@ -152,7 +137,6 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
         ],
         "n_frames": n_frames,
         "limits": asdict(limits),
-        "seconds": seconds,
     }
     try:
         child = subprocess.Popen(
@@ -174,7 +158,7 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
         late.set()
         child.kill()
 
-    clock = threading.Timer(seconds, end)
+    clock = threading.Timer(limits.decode_s, end)
     clock.start()
     with child:
         assert child.stdin and child.stdout  # both are pipes

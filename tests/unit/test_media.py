@@ -144,7 +144,7 @@ def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> No
         "want": "picture",
         "clips": "opencv",
     }
-    asked = {"items": [item], "n_frames": 1, "limits": vars(Limits()), "seconds": 60}
+    asked = {"items": [item], "n_frames": 1, "limits": vars(Limits())}
     command = [sys.executable, "-m", "specvl_demo.media.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as decoder:
         decoder.stdin.write(json.dumps(asked).encode() + b"\n")
