@@ -1,7 +1,8 @@
-"""Attention of decoders and heads: the fused product, its probabilities, and rotary positions.
+"""Attention of the lean decoder and of trained heads, attention probabilities, and rotary pairs.
 
 Rotary pairs lie side by side, unlike in published weights, so that a rotation is one complex
-product. Attention of exact steps is in `exact`.
+product. Two further forms of attention have owners of their own, since their sums differ: exact
+steps (`exact`), and the library's decoders, which call the library's (`huggingface`).
 """
 
 from __future__ import annotations
