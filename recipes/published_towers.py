@@ -41,7 +41,7 @@ VARIANTS = (
 
 def published_weights(state: dict[str, Tensor]) -> tuple[Variant, dict[str, Tensor]]:
     """Return which EfficientNet-Lite these published PyTorch weights are, and the same weights
-    under this module's names.
+    under the names of this project's tower.
 
     Raises:
         ValueError: If a name is unknown or the weights are of a variant not in `VARIANTS`.

@@ -142,10 +142,10 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
             raise MediaError(f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the limit.")
         with path.open("rb") as file:
             return path, sniff(file.read(HEAD_BYTES))
-    except MediaError:
-        raise
     except FileNotFoundError:
         raise MediaError(f"There is no file {shown(path)}.") from None
+    except MediaError:
+        raise
     except UnicodeError:
         raise MediaError(
             f"{name} cannot be read: its name contains an incomplete character."
