@@ -29,9 +29,7 @@ from recipes import batches, pictures, pocket
 from recipes.features import Example, extended
 from recipes.world import samples
 from recipes.world.texts import Sample, text_of
-from specvl_demo.core import engine
 from specvl_demo.core.types import Prompt
-from specvl_demo.records import Round
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
@@ -261,9 +259,9 @@ def ask_all(
     def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         for line in some:
             asked = session.request(loaded, [_turn(line, folder)], most, detail="light")
-            [lane] = session.lanes(loaded, asked, [choice])
-            ids = [t.id for r in engine.race([lane]) if isinstance(r, Round) for t in r.tokens]
-            yield {**line, "weights": weights, "answer_ids": _words(loaded.models.target, ids)}
+            (lane,) = session.answers(loaded, asked, [choice])
+            ids = _words(loaded.models.target, lane.token_ids)
+            yield {**line, "weights": weights, "answer_ids": ids}
 
     _answer_all(lines, out, weights, 1, answer)
 

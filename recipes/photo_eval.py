@@ -32,11 +32,9 @@ from recipes.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
 from recipes.photo_tasks import TEST_PROMPTS, held_out
 from recipes.photo_writer import ANSWER, ASK
 from recipes.world import photo_questions, photo_scores
-from specvl_demo.core import engine
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import prefill
-from specvl_demo.records import Round
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.encoder import LanguageModel
@@ -61,9 +59,8 @@ def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -
         asked = session.request(loaded, [Turn(question, (image,))], most, detail="light")
         pixels = view(image, number, path.name, size)[None]
         seen = replace(asked.prompt, inputs={**asked.prompt.inputs, "pixel_values": pixels})
-        [lane] = session.lanes(loaded, replace(asked, prompt=seen), [ar])
-        rounds = [r for r in engine.race([lane]) if isinstance(r, Round)]
-        return "".join(token.text for r in rounds for token in r.tokens).strip()
+        (lane,) = session.answers(loaded, replace(asked, prompt=seen), [ar])
+        return lane.text.strip()
 
     return [answer(*one) for one in tqdm(list(questions), mininterval=5, disable=None)]
 

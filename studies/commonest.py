@@ -21,8 +21,7 @@ from specvl_demo import pairs
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import GREEDY, requests
 from specvl_demo.media import VideoFrames
-from specvl_demo.serving import choosing, loader
-from studies.edges import answer
+from specvl_demo.serving import choosing, loader, session
 
 
 def drawn(n: int) -> list[Case]:
@@ -43,7 +42,8 @@ def main(argv: list[str]) -> int:
     # choice: calibration questions of other seeds would also do; nothing is trained on the counts.
     asked = drawn(int(argv[1]) if len(argv) > 1 else 200)
     for request in requests(loaded, asked, 160, GREEDY):
-        said.update(answer(request, loaded, plain)[0])
+        (lane,) = session.answers(loaded, request, [plain])
+        said.update(lane.token_ids)
     ids, size = [token for token, _ in said.most_common()], 64
     total = said.total()
     while size < 2 * len(ids):

@@ -24,8 +24,6 @@ from PIL import Image
 from recipes.photo_data import read
 from recipes.world.photo_questions import FORM, NOUNS, WordIndex, ask, words
 from specvl_demo import pairs
-from specvl_demo.core import engine
-from specvl_demo.records import gather
 from specvl_demo.report.confidence import MOST_TOKENS, lowest
 from specvl_demo.serving import choosing, loader, session
 
@@ -68,7 +66,7 @@ def answers(folder: Path, photographs: int, kept: Path) -> list[dict[str, Any]]:
             image = Image.open(path).convert("RGB")
             most = MOST_TOKENS if answer else MOST_DESCRIBED
             request = session.request(loaded, [session.turn(question, [image])], most)
-            (lane,) = gather(engine.race(session.lanes(loaded, request, [ar])))
+            (lane,) = session.answers(loaded, request, [ar])
             whole = lane.end is not None and lane.end.stop == "eos"
             row = {
                 "number": number,

@@ -18,11 +18,9 @@ from typing import Any
 
 from specvl_demo import pairs
 from specvl_demo.bench import cases
-from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.methods.base import PARTS, Choice
-from specvl_demo.records import gather
 from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import Turn
@@ -42,24 +40,20 @@ QUESTIONS = (
 )
 
 
-def answer(asked: Request, loaded: Loaded, choice: Choice) -> tuple[list[int], str, int]:
-    """Return ids, text and rounds of one lane run by itself."""
-    (lane,) = gather(engine.race(session.lanes(loaded, asked, [choice])))
-    return lane.token_ids, lane.text, len(lane.rounds)
-
-
 def compare(asked: Request, loaded: Loaded, choices: dict[str, Choice]) -> Iterator[dict[str, Any]]:
     """Yield a row per choice: its tokens, τ, and where it first differs from the plain model."""
-    plain, _, _ = answer(asked, loaded, choosing.choose(loaded.pair, "ar"))
+    (ar,) = session.answers(loaded, asked, [choosing.choose(loaded.pair, "ar")])
+    plain = ar.token_ids
     for name, choice in choices.items():
-        ids, _, rounds = answer(asked, loaded, choice)
+        (lane,) = session.answers(loaded, asked, [choice])
+        ids = lane.token_ids
         same = ids == plain
         first = next((i for i, (a, b) in enumerate(zip(ids, plain, strict=False)) if a != b), None)
         row = {
             "name": name,
             "lossless": choice.lossless,
             "tokens": len(ids),
-            "tau": round(len(ids) / rounds, 2),
+            "tau": round(len(ids) / len(lane.rounds), 2),
         }
         yield row | {"same": same, "first_difference": None if same else first}
 
@@ -84,11 +78,11 @@ def turns(loaded: Loaded) -> list[dict[str, Any]]:
         for question in QUESTIONS:
             now = [*said, Turn(question, picture if not said else ())]
             fresh = session.request(loaded, now, 80, detail="light")
-            plain, text, _ = answer(fresh, loaded, choosing.choose(loaded.pair, "ar"))
+            (plain,) = session.answers(loaded, fresh, [choosing.choose(loaded.pair, "ar")])
             kept = session.request(loaded, now, 80, detail="light", cache=cache)
-            ids, _, _ = answer(kept, loaded, choice)
-            same, tokens = same + (ids == plain), tokens + len(ids)
-            said.append(replace(now[-1], answer=text))
+            (lane,) = session.answers(loaded, kept, [choice])
+            same, tokens = same + (lane.token_ids == plain.token_ids), tokens + len(lane.token_ids)
+            said.append(replace(now[-1], answer=plain.text))
         rows.append(
             {"name": name, "lossless": choice.lossless, "same": same, "of": TURNS, "tokens": tokens}
         )

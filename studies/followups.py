@@ -23,10 +23,8 @@ from PIL import Image
 
 from specvl_demo import pairs
 from specvl_demo.bench import cases, provenance
-from specvl_demo.core import engine
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.methods.base import Choice
-from specvl_demo.records import gather
 from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import Turn, VideoFrames
@@ -53,8 +51,7 @@ def ask(
     started = time.perf_counter()
     request = session.request(loaded, turns, MAX_NEW_TOKENS, detail="light", cache=cache)
     ready_s = time.perf_counter() - started
-    (lane,) = session.lanes(loaded, request, [choice])
-    (told,) = gather(engine.race([lane]))
+    (told,) = session.answers(loaded, request, [choice])
     return ready_s + told.begin.before_s + sum(one.seconds for one in told.rounds[:1]), told.text
 
 

@@ -12,12 +12,11 @@ from typing import Any
 from specvl_demo.bench import provenance
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import GREEDY, BenchOptions, Tell, requests, silent
-from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
-from specvl_demo.records import LaneRecords, gather
+from specvl_demo.records import LaneRecords
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
@@ -90,7 +89,7 @@ def lossless(
         if not sampling.greedy:
             request = replace(request, detail="full")
         tell(f"prompt {number + 1} of {len(cases)}", number / len(cases))
-        truth, *others = gather(engine.race(session.lanes(loaded, request, [plain, *chosen])))
+        truth, *others = session.answers(loaded, request, [plain, *chosen])
         for choice, lane in zip(chosen, others, strict=True):
             row, found = rows[choice.method.name], agreement(lane, truth)
             place = None if found.kind == "same" else found.at
@@ -138,8 +137,7 @@ def _gap(loaded: Loaded, request: Request, place: int) -> float | None:
     """Return the nats between the target's likeliest token and its second where the answers
     differ.
     """
-    detailed = replace(request, detail="full")
-    (lane,) = gather(engine.race(session.lanes(loaded, detailed, [base.choose("ar")])))
+    (lane,) = session.answers(loaded, replace(request, detail="full"), [base.choose("ar")])
     candidates = lane.rounds[place].candidates if place < len(lane.rounds) else None
     if not candidates:
         return None

@@ -14,10 +14,9 @@ from typing import Any
 from specvl_demo.bench import ablations, provenance
 from specvl_demo.bench.claims import Arm, Claim, find
 from specvl_demo.bench.measure import BenchOptions, requests
-from specvl_demo.core import engine
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import METHODS, Choice, shape
-from specvl_demo.records import LaneRecords, gather
+from specvl_demo.records import LaneRecords
 from specvl_demo.report import papers
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
@@ -73,7 +72,7 @@ def _answered(
             (arm.asks or claim.asks)(options),
         )
         for request in requests(loaded, found, options.max_new_tokens, sampling):
-            lanes += gather(engine.race(session.lanes(loaded, request, [choice])))
+            lanes += session.answers(loaded, request, [choice])
         answered[arm.name] = [
             papers.sums(lane, cost[0] if cost else None, case.reference)
             for lane, case in zip(lanes, found, strict=True)

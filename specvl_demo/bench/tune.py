@@ -13,12 +13,10 @@ from typing import Any
 from specvl_demo.bench import measure, provenance
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import BenchOptions, Tell, silent
-from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
 from specvl_demo.pairs import PairSpec
-from specvl_demo.records import gather
 from specvl_demo.report.metrics import Metrics
 from specvl_demo.report.metrics import measure as metrics
 from specvl_demo.serving import choosing, session, tuned
@@ -96,12 +94,7 @@ class Trials:
 
 
 def answer(loaded: Loaded, requests: Sequence[Request], choice: Choice) -> Metrics:
-    lanes = [
-        lane
-        for one in requests
-        for lane in gather(engine.race(session.lanes(loaded, one, [choice])))
-    ]
-    return metrics(lanes)
+    return metrics([lane for one in requests for lane in session.answers(loaded, one, [choice])])
 
 
 def tune(

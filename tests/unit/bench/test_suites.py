@@ -32,6 +32,7 @@ from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.report import answers
 from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer, Repeat
 from specvl_demo.report.papers import verdict
+from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
 from tests.contract.test_checkpoints import write
 from tests.heads import random_module
@@ -169,17 +170,17 @@ def test_differences_are_counted_and_placed(
     assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0) and row[
         "tokens"
     ] == 16
-    gather = lossless.gather
+    answered = session.answers
 
-    def spoilt(records: object) -> list[Any]:
+    def spoilt(*asked: Any) -> list[Any]:
         """A method that changes its third token, which must be found out."""
-        lanes = gather(records)
+        lanes = answered(*asked)
         for lane in lanes[1:]:
             third = [token for one in lane.rounds for token in one.tokens][2]
             msgspec.structs.force_setattr(third, "id", third.id + 1)
         return lanes
 
-    monkeypatch.setattr(lossless, "gather", spoilt)
+    monkeypatch.setattr(session, "answers", spoilt)
     (row,) = lossless.lossless(loaded, asked, [CHAIN], 8)["rows"]
     assert row["differences"] == 2 and row["first_token"] == 2 and row["logit_gap"] > 0
     assert row["first_case"] == asked[0].name
