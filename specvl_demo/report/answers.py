@@ -12,7 +12,7 @@ import itertools
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median, quantiles
 from typing import Any, TypeVar
@@ -175,24 +175,34 @@ def rows(
 def interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
     """Return the 95 % interval of the speedup over AR with respect to the choice of questions.
 
-    A percentile bootstrap over questions, each with all its repeats. None for fewer than two.
+    Each question has all its repeats. None for fewer than two.
     """
     times: dict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
     for repeat in repeats:
         for at, (mine, ar) in enumerate(zip(repeat.answers[name], repeat.answers["ar"])):
             four = (mine.n_decoded, mine.decode_s, ar.n_decoded, ar.decode_s)
             times[at] = [a + b for a, b in zip(times[at], four, strict=True)]
-    if len(times) < 2 or name == "ar":
+
+    def speedup(some: Sequence[Sequence[float]]) -> float | None:
+        tokens, seconds, ar_tokens, ar_seconds = map(sum, zip(*some, strict=True))
+        known = seconds and ar_tokens and ar_seconds
+        return tokens / seconds / (ar_tokens / ar_seconds) if known else None
+
+    return None if name == "ar" else bootstrapped(list(times.values()), speedup)
+
+
+def bootstrapped(
+    questions: Sequence[T], figure: Callable[[Sequence[T]], float | None]
+) -> list[float] | None:
+    """Return the 95 % interval of a figure of questions, by a percentile bootstrap over them; None
+    for fewer than two, or if no resample has the figure.
+    """
+    if len(questions) < 2:
         return None
-    draw, all_of = random.Random(0), list(times.values())
-    found = []
-    for _ in range(DRAWS):
-        tokens, seconds, ar_tokens, ar_seconds = map(
-            sum, zip(*draw.choices(all_of, k=len(all_of)), strict=True)
-        )
-        if seconds and ar_tokens and ar_seconds:
-            found.append(tokens / seconds / (ar_tokens / ar_seconds))
-    cuts = quantiles(found, n=40, method="inclusive") if found else []
+    draw = random.Random(0)
+    drawn = (figure(draw.choices(questions, k=len(questions))) for _ in range(DRAWS))
+    known = [one for one in drawn if one is not None]
+    cuts = quantiles(known, n=40, method="inclusive") if known else []
     return [cuts[0], cuts[-1]] if cuts else None
 
 

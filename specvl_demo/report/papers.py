@@ -8,14 +8,13 @@ and is refuted if the upper end is not.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
+from statistics import StatisticsError, correlation
 from typing import Any
 
 from specvl_demo.records import LaneRecords, Round
-from specvl_demo.report.answers import DRAWS, f1
+from specvl_demo.report.answers import bootstrapped, f1
 
 NAMES = {"tau": "τ", "quality": "F1 of words"}
 
@@ -100,18 +99,14 @@ def ratio(
     Both must have answered the same questions, in the same order.
     """
 
-    def of(at: Sequence[int]) -> float | None:
-        mine, theirs = (pooled([some[i] for i in at])[figure] for some in (arm, control))
+    def of(questions: Sequence[tuple[Sums, Sums]]) -> float | None:
+        mine, theirs = (pooled(some)[figure] for some in zip(*questions, strict=True))
         return mine / theirs if mine is not None and theirs else None
 
-    every = range(len(arm))
-    whole = of(every)
-    if whole is None or len(arm) < 2:
-        return None
-    draw = random.Random(0)
-    drawn = (of(draw.choices(every, k=len(arm))) for _ in range(DRAWS))
-    cuts = quantiles([one for one in drawn if one is not None], n=40, method="inclusive")
-    return whole, [cuts[0], cuts[-1]]
+    both = list(zip(arm, control, strict=True))
+    interval = bootstrapped(both, of)
+    whole = of(both) if interval is not None else None
+    return None if whole is None or interval is None else (whole, interval)
 
 
 def lagged(lanes: Sequence[LaneRecords], note: str) -> float | None:
@@ -139,10 +134,10 @@ def _noted(lanes: Sequence[LaneRecords], note: str) -> list[tuple[Round, float]]
 def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     if len(pairs) < 3:
         return None
-    xs, ys = zip(*pairs, strict=True)
-    mx, my = sum(xs) / len(xs), sum(ys) / len(ys)
-    spread = (sum((x - mx) ** 2 for x in xs) * sum((y - my) ** 2 for y in ys)) ** 0.5
-    return sum((x - mx) * (y - my) for x, y in pairs) / spread if spread else None
+    try:
+        return correlation(*zip(*pairs, strict=True))
+    except StatisticsError:  # one of both never changes
+        return None
 
 
 def holds(one: Mapping[str, Any]) -> bool:
