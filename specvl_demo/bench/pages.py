@@ -19,6 +19,8 @@ from specvl_demo.serving.availability import PACKED
 
 Report = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
+Table = tuple[str, Rows, Sequence[str]]
+"""Heading, rows, columns."""
 
 DECODING = (
     *("method", "drafts", "tau", "tokens_per_s"),
@@ -100,9 +102,9 @@ OMITTED = (
 
 @dataclass
 class Page:
-    """The content of a report. tables: heading, rows, columns."""
+    """The content of a report."""
 
-    tables: list[tuple[str, Rows, Sequence[str]]]
+    tables: list[Table]
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
 
@@ -114,7 +116,7 @@ class Page:
         parts.append("\n".join(f"* {sentence}" for sentence in self.after))
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def named(self) -> list[tuple[str, Rows, Sequence[str]]]:
+    def named(self) -> list[Table]:
         """The tables with their columns named for readers."""
         return [(heading, *_named(rows, columns)) for heading, rows, columns in self.tables]
 
@@ -171,15 +173,14 @@ def answers(report: Report) -> Page:
         for key in ("note", "held_back_by")
         if row[key]
     ]
-    two: list[tuple[str, Rows, Sequence[str]]] = [
+    found: list[Table] = [
         ("Decoding", rows, _filled(rows, DECODING)),
         ("From pictures to answer", rows, _filled(rows, folds.TOTAL)),
+        ("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar")),
+        ("τ by kind of question", *_by_kind(rows, "tau")),
+        ("Drafted positions kept, by depth", *_by_depth(rows)),
     ]
-    two += [("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar"))]
-    two += [("τ by kind of question", *_by_kind(rows, "tau"))]
-    two += [("Drafted positions kept, by depth", *_by_depth(rows))]
-    shown = [(head, rows, columns) for head, rows, columns in two if len(columns) > 1]
-    return Page(shown, _conditions(report), notes)
+    return Page([one for one in found if len(one[2]) > 1], _conditions(report), notes)
 
 
 def ablations(report: Report) -> Page:
@@ -222,7 +223,7 @@ def steps(report: Report) -> Page:
         if "bytes" in row
     ]
     drafted = [row for row in report["rows"] if "bytes" not in row]
-    found: list[tuple[str, Rows, Sequence[str]]] = [
+    found: list[Table] = [
         ("Each model alone, in its own steps", alone, (*timed, "MB", "MFLOP", *bound)),
         ("Draft steps inside the rounds of methods, in AR steps", drafted, timed),
     ]
@@ -268,7 +269,7 @@ def device(report: Report) -> Page:
     before = [origin(machine)]
     if "gpu" in machine:
         before.append("{gpu}, compute capability {capability}, CUDA {toolkit}.".format(**machine))
-    found: list[tuple[str, Rows, Sequence[str]]] = [
+    found: list[Table] = [
         (one["part"], one["rows"], list(one["rows"][0])) for one in parts if one["rows"]
     ]
     return Page(found, before, [f"{one['part']}: {one['fault']}" for one in parts if one["fault"]])
@@ -280,7 +281,7 @@ def differences(report: Report) -> Page:
 
 def papers(report: Report) -> Page:
     """Return each claim's sentence with its table, followed by the controls."""
-    shown: list[tuple[str, Rows, Sequence[str]]] = []
+    shown: list[Table] = []
     sentences = []
     for claim in report["claims"]:
         rows = [
@@ -289,8 +290,8 @@ def papers(report: Report) -> Page:
             if row["claim"] == claim["name"]
         ]
         parts = [f"τ, {part}" for part in dict.fromkeys(p for row in rows for p in row["parts"])]
-        columns = [name for name in CLAIMED if any(row[name] is not None for row in rows)]
-        shown.append((f"{claim['paper']}: {verdict(claim)}", rows, [*columns, *parts]))
+        columns = [*_filled(rows, CLAIMED), *parts]
+        shown.append((f"{claim['paper']}: {verdict(claim)}", rows, columns))
         about = (
             f"{claim['paper']}: {claim['says']} Control: {claim['control']}.",
             beside(claim),
@@ -300,10 +301,8 @@ def papers(report: Report) -> Page:
         priced = f"A draft forward costs {cost[0]:.3g} of a step ({cost[1]})." if cost else ""
         sentences.append(" ".join(filter(None, (*about, priced))))
     settings = report["settings"]
-    settled = PAPERS.format(**settings) + (
-        "" if settings["claim"] is None else f" Only {settings['claim']}."
-    )
-    return Page(shown, [origin(report["machine"]), settled], sentences)
+    only = "" if settings["claim"] is None else f" Only {settings['claim']}."
+    return Page(shown, [origin(report["machine"]), PAPERS.format(**settings) + only], sentences)
 
 
 def write(page: Page, path: Path, name: str) -> None:
@@ -378,29 +377,24 @@ def _filled(rows: Rows, columns: Sequence[str]) -> Sequence[str]:
 
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
     """Return a figure of each method, with a column per kind of question."""
-    rows_by_kind = [row for row in rows if row.get("by_kind")]
-    kinds = list(rows_by_kind[0]["by_kind"]) if rows_by_kind else []
-    kinds = [
-        one for one in kinds if any(row["by_kind"][one][figure] is not None for row in rows_by_kind)
-    ]
     table = [
-        {"method": row["method"], **{kind: row["by_kind"][kind][figure] for kind in kinds}}
-        for row in rows_by_kind
+        {"method": row["method"], **{kind: one[figure] for kind, one in row["by_kind"].items()}}
+        for row in rows
+        if row.get("by_kind")
     ]
-    return table, ("method", *kinds)
+    return table, _filled(table, list(table[0]) if table else ())
 
 
 def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
     """Return the share accepted of the positions drafted at a depth, given that all before were."""
-    found = [
-        (row["method"], row["accepted_by_depth"]) for row in rows if row.get("accepted_by_depth")
+    table = [
+        {"method": row["method"]}
+        | {str(depth): share for depth, share in enumerate(row["accepted_by_depth"], 1)}
+        for row in rows
+        if row.get("accepted_by_depth")
     ]
-    deepest = max((len(shares) for _, shares in found), default=0)
-    depths = [str(depth) for depth in range(1, deepest + 1)]
-    return [{"method": name, **dict(zip(depths, shares))} for name, shares in found], (
-        "method",
-        *depths,
-    )
+    deepest: dict[str, Any] = max(table, key=lambda row: len(row), default={})
+    return table, list(deepest)
 
 
 def _count(n: int, thing: str) -> str:
