@@ -19,7 +19,7 @@ from recipes.world.samples import KINDS_OF_TURN, held_out
 from recipes.world.texts import text_of
 from specvl_demo import pairs
 from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import GREEDY, requests
+from specvl_demo.bench.measure import requests
 from specvl_demo.media import VideoFrames
 from specvl_demo.serving import choosing, loader, session
 
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     said: Counter[int] = Counter()
     # choice: calibration questions of other seeds would also do; nothing is trained on the counts.
     asked = drawn(int(argv[1]) if len(argv) > 1 else 200)
-    for request in requests(loaded, asked, 160, GREEDY):
+    for request in requests(loaded, asked, 160):
         (lane,) = session.answers(loaded, request, [plain])
         said.update(lane.token_ids)
     ids, size = [token for token, _ in said.most_common()], 64

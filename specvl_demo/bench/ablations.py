@@ -68,9 +68,7 @@ def report(options: BenchOptions) -> dict[str, Any]:
     loaded, found = options.load([], None), options.cases("evaluate")
     heads = opened(loaded, options.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
-    measured = measure.bench(
-        loaded, found, choices, options.repeats, options.max_new_tokens, peers=(), tell=options.tell
-    )
+    measured = measure.bench(loaded, found, replace(options, choices=choices), peers=())
     own = {one.name: fingerprints.of_folder(one.folder) for one in heads}
     machine = measured["machine"]
     machine |= {"weights": {"target": machine["weights"]["target"], **own}}

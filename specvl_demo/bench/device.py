@@ -116,10 +116,7 @@ def _beside(loaded: Loaded, options: BenchOptions) -> Rows:
     """Return every method and every way of the library on a few held-out scenes, with the limits
     found.
     """
-    sizes = options.repeats, options.max_new_tokens
-    found = measure.bench(
-        loaded, cases.scenes_alone(3), options.choices, *sizes, list(PEERS), options.tell
-    )
+    found = measure.bench(loaded, cases.scenes_alone(3), options, list(PEERS))
     columns = ("method", "tau", "tokens_per_s", "speedup_vs_ar", "speedup_vs_hf_generate", "limit")
     return [
         {key: row[key] for key in (*columns, "identical_to_ar", "note")} for row in found["rows"]
@@ -127,10 +124,8 @@ def _beside(loaded: Loaded, options: BenchOptions) -> Rows:
 
 
 def _memory(loaded: Loaded) -> Rows:
-    measured, predicted = (
-        peak_bytes(loaded.models.target.decoder.device),
-        loaded.availability.needs_bytes,
-    )
+    measured = peak_bytes(loaded.models.target.decoder.device)
+    predicted = loaded.availability.needs_bytes
     return [
         {
             "predicted_gb": predicted / 1e9,
@@ -142,7 +137,5 @@ def _memory(loaded: Loaded) -> Rows:
 
 def _exact(options: BenchOptions, dtype: str) -> Rows:
     loaded, questions = options.load(options.roles, dtype), cases.mixed(options.prompts)
-    found = lossless.lossless(
-        loaded, questions, options.choices, options.max_new_tokens, options.tell
-    )
+    found = lossless.lossless(loaded, questions, options)
     return [{key: row.get(key) for key in lossless.COLUMNS} for row in found["rows"]]

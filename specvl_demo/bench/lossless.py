@@ -11,11 +11,9 @@ from typing import Any
 
 from specvl_demo.bench import provenance
 from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import GREEDY, BenchOptions, Tell, requests, silent
+from specvl_demo.bench.measure import BenchOptions, requests
 from specvl_demo.core.engine import Request
-from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods import base
-from specvl_demo.methods.base import Choice
 from specvl_demo.records import LaneRecords
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import session
@@ -44,20 +42,10 @@ def report(options: BenchOptions) -> dict[str, Any]:
     found = options.cases("all")
     if found and not options.sampling.greedy:
         found = list(islice(cycle(found), max(options.prompts, len(found))))
-    loaded = options.load(options.roles, None)
-    return lossless(
-        loaded, found, options.choices, options.max_new_tokens, options.tell, options.sampling
-    )
+    return lossless(options.load(options.roles, None), found, options)
 
 
-def lossless(
-    loaded: Loaded,
-    cases: Sequence[Case],
-    choices: Sequence[Choice],
-    max_new_tokens: int,
-    tell: Tell = silent,
-    sampling: Sampling = GREEDY,
-) -> dict[str, Any]:
+def lossless(loaded: Loaded, cases: Sequence[Case], options: BenchOptions) -> dict[str, Any]:
     """Return `machine, settings, rows`: how often each lossless method differs from AR, and where
     first.
 
@@ -65,6 +53,7 @@ def lossless(
     sampling, it has how often the target's token was among the drafts (`accepted`), and the most
     that any coupling could reach (`possible`).
     """
+    choices, sampling = options.choices, options.sampling
     # With Gumbel noise, another seed means another answer, in AR too.
     plain = next((one for one in choices if one.method.name == "ar"), base.choose("ar"))
     # An independent draw is another answer with the same distribution.
@@ -83,12 +72,11 @@ def lossless(
         }
         for one in chosen
     }
-    for number, (case, request) in enumerate(
-        zip(cases, requests(loaded, cases, max_new_tokens, sampling), strict=True)
-    ):
+    asked = requests(loaded, cases, options.max_new_tokens, sampling)
+    for number, (case, request) in enumerate(zip(cases, asked, strict=True)):
         if not sampling.greedy:
             request = replace(request, detail="full")
-        tell(f"prompt {number + 1} of {len(cases)}", number / len(cases))
+        options.tell(f"prompt {number + 1} of {len(cases)}", number / len(cases))
         truth, *others = session.answers(loaded, request, [plain, *chosen])
         for choice, lane in zip(chosen, others, strict=True):
             row, found = rows[choice.method.name], agreement(lane, truth)
@@ -111,7 +99,7 @@ def lossless(
     settings = {
         "pair": loaded.pair.id,
         "prompts": dict(Counter(case.kind for case in cases)),
-        "max_new_tokens": max_new_tokens,
+        "max_new_tokens": options.max_new_tokens,
         "sampling": "greedy" if sampling.greedy else vars(sampling),
     }
     return {

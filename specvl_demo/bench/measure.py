@@ -36,6 +36,10 @@ Load = Callable[[Sequence[Role], str | None], Loaded]
 GREEDY = Sampling()
 
 
+def silent(text: str, share: float) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True)
 class BenchOptions:
     """The options of a bench.
@@ -55,7 +59,7 @@ class BenchOptions:
     max_new_tokens: int
     prompts: int
     load: Load
-    tell: Tell
+    tell: Tell = silent
     peers: bool = False
     busy: bool = False
     dtype: str | None = None
@@ -80,10 +84,6 @@ class BenchOptions:
         return cases.in_turn(found, self.prompts) if use == "all" else found
 
 
-def silent(text: str, share: float) -> None:
-    """Do nothing."""
-
-
 def requests(
     loaded: Loaded, cases: Iterable[Case], max_new_tokens: int, sampling: Sampling = GREEDY
 ) -> Iterator[Request]:
@@ -105,26 +105,18 @@ def answers(options: BenchOptions) -> dict[str, Any]:
     peers = [HF_GENERATE]
     if options.peers:
         peers = [*PEERS, *(FORMATS if llama_cpp.runs(options.pair) else ())]
-    found = options.cases("evaluate")
-    return bench(
-        loaded, found, options.choices, options.repeats, options.max_new_tokens, peers, options.tell
-    )
+    return bench(loaded, options.cases("evaluate"), options, peers)
 
 
 def bench(
     loaded: Loaded,
     cases: Sequence[Case],
-    choices: Sequence[Choice],
-    repeats: int,
-    max_new_tokens: int,
+    options: BenchOptions,
     peers: Sequence[str] = (HF_GENERATE,),
-    tell: Tell = silent,
 ) -> dict[str, Any]:
-    """Return `machine, settings, rows`, as `bench --json` prints them. The first choice must be
-    `ar`.
-    """
-    watch = provenance.Watch()
-    questions = list(requests(loaded, cases, max_new_tokens))
+    """Return `machine, settings, rows`, as `bench --json` prints them."""
+    watch, choices, repeats = provenance.Watch(), options.choices, options.repeats
+    questions = list(requests(loaded, cases, options.max_new_tokens))
     session.warm(loaded, questions[0], choices)
     library = Library(loaded.models, peers, choices)
     for name in peers:
@@ -132,7 +124,8 @@ def bench(
     measured, total = [Repeat() for _ in range(repeats)], repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
     for done, (number, at) in enumerate(folds.steps(repeats, len(questions))):
-        tell(f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}", done / total)
+        about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"
+        options.tell(about, done / total)
         for one in folds.turned(turns, number):
             if isinstance(one, Choice):
                 records, rounds = forwards.run(loaded, one, questions[at])
@@ -146,7 +139,7 @@ def bench(
     settings = {
         "pair": loaded.pair.id,
         "cases": [case.name for case in cases],
-        "max_new_tokens": max_new_tokens,
+        "max_new_tokens": options.max_new_tokens,
         "repeats": repeats,
         "sampling": "greedy",
         "methods": {choice.method.name: choice.settings for choice in choices},

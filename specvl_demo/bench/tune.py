@@ -12,7 +12,7 @@ from typing import Any
 
 from specvl_demo.bench import measure, provenance
 from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import BenchOptions, Tell, silent
+from specvl_demo.bench.measure import BenchOptions, silent
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
@@ -98,29 +98,24 @@ def answer(loaded: Loaded, requests: Sequence[Request], choice: Choice) -> Metri
 
 
 def tune(
-    loaded: Loaded,
-    names: Sequence[str],
-    cases: Sequence[Case],
-    max_new_tokens: int = 64,
-    repeats: int = 3,
-    tell: Tell = silent,
+    loaded: Loaded, names: Sequence[str], cases: Sequence[Case], options: BenchOptions
 ) -> list[dict[str, Any]]:
     """Return one row per method: the settings to use, what they reached, and what other presets
     reached.
     """
-    requests = list(measure.requests(loaded, cases, max_new_tokens))
+    requests = list(measure.requests(loaded, cases, options.max_new_tokens))
     session.warm(loaded, requests[0], [choosing.choose(loaded.pair, name) for name in names])
     rows = []
     for number, name in enumerate(names):
         bench = Trials(loaded, name, requests)
 
         def note(text: str, name: str = name, done: float = number / len(names)) -> None:
-            tell(f"{name}: {text}", done)
+            options.tell(f"{name}: {text}", done)
 
         for policy in policies(bench):
             climb(bench, policy, note)
-        tell(f"{name}: the best beside its presets", (number + 0.8) / len(names))
-        rows.append(_final(bench, cases, repeats, max_new_tokens))
+        options.tell(f"{name}: the best beside its presets", (number + 0.8) / len(names))
+        rows.append(_final(bench, cases, options))
     return rows
 
 
@@ -133,7 +128,7 @@ def report(options: BenchOptions) -> dict[str, Any]:
         raise ValueError("None of these methods has a tree or a chain to tune.")
     loaded, found = options.load(options.roles, None), options.cases("choose")
     watch = provenance.Watch()
-    rows = tune(loaded, names, found, options.max_new_tokens, options.repeats, options.tell)
+    rows = tune(loaded, names, found, options)
     machine = {**provenance.describe(loaded), **watch.read()}
     source = options.data or f"{options.pair.questions}, none of those that bench asks"
     tuned_on = f"Tuned on {len(found)} cases: {source}; other inputs may want other settings."
@@ -200,9 +195,7 @@ def _next(ladder: Sequence[float], value: float, way: int) -> float | None:
     return None if not beyond else min(beyond) if way > 0 else max(beyond)
 
 
-def _final(
-    bench: Trials, cases: Sequence[Case], repeats: int, max_new_tokens: int
-) -> dict[str, Any]:
+def _final(bench: Trials, cases: Sequence[Case], options: BenchOptions) -> dict[str, Any]:
     """Run finalists and presets interleaved with AR; the existing preset stays if nothing
     beats it.
     """
@@ -217,8 +210,8 @@ def _final(
     if "paper" in base.find(bench.name).presets:
         runners["paper"] = bench.choice({"preset": "paper"})
     named = [replace(one, method=replace(one.method, name=label)) for label, one in runners.items()]
-    choices = [base.choose("ar"), *named]
-    rows = measure.bench(bench.loaded, cases, choices, repeats, max_new_tokens, peers=())["rows"]
+    beside = replace(options, choices=[base.choose("ar"), *named], tell=silent)
+    rows = measure.bench(bench.loaded, cases, beside, peers=())["rows"]
     speedups = {row["method"]: row["speedup_vs_ar"] for row in rows}
     winner = max(finalists, key=lambda label: speedups[label])
     return {

@@ -13,7 +13,7 @@ from PIL import Image
 
 from specvl_demo import pairs
 from specvl_demo.bench import cases, data
-from specvl_demo.bench.measure import BenchOptions, silent
+from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.pairs import PAIRS
 from specvl_demo.places import EXAMPLES
 from specvl_demo.vlm.prompts import VideoFrames
@@ -55,7 +55,7 @@ def test_mixed_prompts_go_through_all_kinds_in_turn() -> None:
 
 @pytest.mark.parametrize(("n", "most"), [(12, 12), (200, 39)])
 def test_few_questions_to_the_photo_pair_are_of_all_kinds(n: int, most: int) -> None:
-    asked = BenchOptions(pairs.find("photo"), [], 1, 6, n, None, silent).cases("all")
+    asked = BenchOptions(pairs.find("photo"), [], 1, 6, n, None).cases("all")
     assert len(asked) == most == len({case.name for case in asked})
     assert len({case.kind for case in asked}) == 6
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,10 +60,13 @@ def binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("binding")
-def test_it_answers_the_questions_without_a_picture(loaded: Loaded) -> None:
+def test_it_answers_the_questions_without_a_picture(
+    loaded: Loaded, options: measure.BenchOptions
+) -> None:
     pictured = next(one for one in cases.pocket() if one.shown)
     asked = [pictured, Case("text", "What is red?", (), kind="text")]
-    report = measure.bench(loaded, asked, [choose("ar")], 1, 6, peers=[LLAMA_CPP_8])
+    plain = replace(options, choices=[choose("ar")])
+    report = measure.bench(loaded, asked, plain, peers=[LLAMA_CPP_8])
     ar, row = report["rows"]
     assert ar["speedup_vs_ar"] == 1.0 and row["method"] == LLAMA_CPP_8
     assert row["tokens_per_s"] > 0 and row["speedup_vs_ar"] > 0 and row["identical_to_ar"] is None

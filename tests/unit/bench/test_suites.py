@@ -25,6 +25,7 @@ from specvl_demo.bench import (
     papers,
     suites,
 )
+from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.bench.peers import GAMMA, PEERS
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import choose
@@ -42,10 +43,10 @@ GEOMETRY = Geometry(width=64, heads=2, kv_heads=2, head_width=32, eps=1e-6)
 
 
 @pytest.fixture(scope="module")
-def beside(loaded: Loaded) -> dict[str, Any]:
+def beside(loaded: Loaded, options: BenchOptions) -> dict[str, Any]:
     """AR and a chain beside each other, as `bench --json` prints it."""
     asked = [case for case in cases.pocket() if case.kind in ("where", "follow-up")][:2]
-    report = measure.bench(loaded, asked, [choose("ar"), CHAIN], repeats=2, max_new_tokens=6)
+    report = measure.bench(loaded, asked, replace(options, repeats=2, max_new_tokens=6))
     return {"suite": "pocket", **json.loads(json.dumps(report, allow_nan=False))}
 
 
@@ -100,7 +101,7 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
 
 
 def test_heads_are_compared_with_the_same_drafts_and_their_cards(
-    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loaded: Loaded, options: BenchOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = {
         "weights": "a",
@@ -119,10 +120,7 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
         write(tmp_path / name, tensors, num_attention_heads=2)
         (tmp_path / name / "card.json").write_text(json.dumps(one))
     monkeypatch.setattr(cases, "pocket", lambda: cases.scenes_alone(1))
-    asked = measure.BenchOptions(
-        loaded.pair, [], 1, 12, 1, lambda *_: loaded, measure.silent, heads=tmp_path
-    )
-    found = ablations.report(asked)
+    found = ablations.report(replace(options, max_new_tokens=12, heads=tmp_path))
     assert found["unlike"] == [
         "middle: 0.2 for dream; 0.0 for dream-no-middle.",
         "steps: 300 for dream, dream-no-middle; 200 for hivis.",
@@ -162,11 +160,11 @@ def test_a_section_of_a_file_is_kept_up_to_date(beside: dict[str, Any], tmp_path
 
 
 def test_differences_are_counted_and_placed(
-    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+    loaded: Loaded, options: BenchOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = cases.mixed(2)
-    report = lossless.lossless(loaded, asked, [choose("ar"), CHAIN, choose("fly")], 8)
-    (row,) = report["rows"]  # a lossy method makes no promise to hold
+    lossy = replace(options, choices=[*options.choices, choose("fly")])
+    (row,) = lossless.lossless(loaded, asked, lossy)["rows"]  # it makes no promise to hold
     assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0) and row[
         "tokens"
     ] == 16
@@ -181,25 +179,17 @@ def test_differences_are_counted_and_placed(
         return lanes
 
     monkeypatch.setattr(session, "answers", spoilt)
-    (row,) = lossless.lossless(loaded, asked, [CHAIN], 8)["rows"]
+    (row,) = lossless.lossless(loaded, asked, options)["rows"]
     assert row["differences"] == 2 and row["first_token"] == 2 and row["logit_gap"] > 0
     assert row["first_case"] == asked[0].name
 
 
-def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_path: Path) -> None:
+def test_few_questions_are_sampled_again_with_other_seeds(
+    options: BenchOptions, tmp_path: Path
+) -> None:
     one = tmp_path / "one.jsonl"
     one.write_text('{"question": "What is shown?"}\n')
-    asked = measure.BenchOptions(
-        loaded.pair,
-        [choose("ar"), CHAIN],
-        1,
-        6,
-        3,
-        lambda *_: loaded,
-        measure.silent,
-        data=str(one),
-        sampling=Sampling(1.0),
-    )
+    asked = replace(options, data=str(one), sampling=Sampling(1.0))
     (row,) = lossless.report(asked)["rows"]
     assert (row["prompts"], row["differences"]) == (3, 0)
     (row,) = lossless.report(replace(asked, sampling=Sampling()))["rows"]
@@ -207,12 +197,9 @@ def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_pa
 
 
 def test_a_papers_claim_is_answered_by_its_arms_and_reads_from_the_record(
-    loaded: Loaded, tmp_path: Path
+    options: BenchOptions, tmp_path: Path
 ) -> None:
-    asked = measure.BenchOptions(
-        loaded.pair, [], 1, 6, 3, lambda *_: loaded, measure.silent, claim="sage"
-    )
-    found = {"suite": "papers", **papers.report(asked)}
+    found = {"suite": "papers", **papers.report(replace(options, claim="sage"))}
     rows = {row["method"]: row for row in found["rows"]}
     (claim,) = found["claims"]
     assert {one["arm"] for one in claim["comparisons"]} < set(rows)

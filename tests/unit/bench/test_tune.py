@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from specvl_demo import pairs
 from specvl_demo.bench import cases, tune
+from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.bench.tune import Trial
 from specvl_demo.methods import base
 from specvl_demo.serving import choosing, tuned
@@ -124,11 +126,14 @@ def test_a_broken_file_is_one_sentence(place: Path) -> None:
             tuned.presets("pocket", "chain")
 
 
-def test_a_method_is_tuned_on_real_rounds(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_is_tuned_on_real_rounds(
+    loaded: Loaded, options: BenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     standard = choosing.choose(loaded.pair, "chain").params["gamma"]
     ladder = (standard - 1, standard, standard + 1)
     monkeypatch.setitem(tune.LADDERS, "chain", {"gamma": ladder})
-    (row,) = tune.tune(loaded, ["chain"], cases.scenes_alone(1), max_new_tokens=12, repeats=1)
+    longer = replace(options, max_new_tokens=12)
+    (row,) = tune.tune(loaded, ["chain"], cases.scenes_alone(1), longer)
     assert row["settings"]["gamma"] in ladder and row["tried"] >= 2
     assert 1.0 <= row["tau"] <= row["settings"]["gamma"] + 1
     assert row["measured"] > 0 and row["standard"] > 0
