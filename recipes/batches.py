@@ -38,12 +38,8 @@ class Batch:
     rests: Tensor  # [R, 2 + 9]: row, position, which places are still to be named
     pixels: Tensor  # [P, 3, 96, 96] in [-1, 1]
     patches: Tensor  # [P, N, 6]: index per group, -100 where the group says nothing
-    which: (
-        Tensor  # [P]: place among the pictures of its conversation, -100 where it is the only one
-    )
-    changed: (
-        Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in first pictures
-    )
+    which: Tensor  # [P]: place among its conversation's pictures, -100 where it is the only one
+    changed: Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in the first
     crowded: Tensor  # [G, 3, 96, 96]: crowded pictures for the vision tower alone
     crowded_patches: Tensor  # [G, N, 6]
 
@@ -199,19 +195,12 @@ class Pointers(nn.Module):
             ids = [tokenizer.encode(" " + w, add_special_tokens=False)[0] for w in words]
             assert len(set(ids)) == len(ids), f"words of group {group} share a token"
             self.register_buffer(group, torch.tensor(ids), persistent=False)
-        self.rest, self.change, self.which = (
-            nn.Linear(width, 9),
-            nn.Linear(width, 1),
-            nn.Linear(width, 9),
-        )
+        self.rest, self.change, self.which = (nn.Linear(width, n) for n in (9, 1, 9))
 
     def scores(self, group: str, x: Tensor, embeddings: Tensor, sharpness: float) -> Tensor:
         """Return scaled cosines of states [K, D] to a group's words [K, W]."""
-        return (
-            sharpness
-            * F.normalize(x, dim=-1)
-            @ F.normalize(embeddings[getattr(self, group)], dim=-1).t()
-        )
+        words = F.normalize(embeddings[getattr(self, group)], dim=-1)
+        return sharpness * F.normalize(x, dim=-1) @ words.t()
 
     def align(
         self, visual: Tensor, patches: Tensor, embeddings: Tensor
@@ -287,9 +276,8 @@ class Pointers(nn.Module):
             return states.new_zeros(()), {}
         logits = self.which(states[known]).flatten(0, 1)
         target = batch.which[known].repeat_interleave(states.shape[1])
-        return 0.5 * F.cross_entropy(logits, target), {
-            "which": _accuracy(logits, target, skip_zero=False)
-        }
+        right = _accuracy(logits, target, skip_zero=False)
+        return 0.5 * F.cross_entropy(logits, target), {"which": right}
 
 
 def _accuracy(scores: Tensor, target: Tensor, skip_zero: bool) -> float:

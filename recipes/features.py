@@ -175,11 +175,8 @@ class Store(torch.utils.data.Dataset):
         self._starts = [
             [f.get_tensor(f"{kind}_start") for kind in ("token", "visual")] for f in self._files
         ]
-        self._where = [
-            (file, row)
-            for file, starts in enumerate(self._starts)
-            for row in range(len(starts[0]) - 1)
-        ]
+        sizes = (len(token) - 1 for token, _ in self._starts)
+        self._where = [(file, row) for file, n in enumerate(sizes) for row in range(n)]
         if not self._where:
             raise ValueError(f"there are no features in {folder}")
 
@@ -308,11 +305,8 @@ def _rows(
         layers = chosen_layers(len(model.get_decoder().layers), needs.select)
         rows["middle"] = _half(seen.calmest(layers, needs))[keep]
         begun = int(example.answer.int().argmax()) - 1
-        last = (
-            seen.weights[max(seen.weights)][0]
-            .float()
-            .mean(0)[max(0, begun - IMPORTANCE_ROWS) : begun]
-        )
+        last = seen.weights[max(seen.weights)][0].float().mean(0)
+        last = last[max(0, begun - IMPORTANCE_ROWS) : begun]
         rows["importance"] = _half(last.sum(0))[visual]
     return rows
 

@@ -281,10 +281,8 @@ class Cells:
 
     def batch(self, step: int) -> list[Place]:
         """Return the pictures of a step, of all sets."""
-        recipe, counts = (
-            self.learner.recipe,
-            {name: len(some) for name, some in self.learner.paths.items()},
-        )
+        recipe = self.learner.recipe
+        counts = {name: len(some) for name, some in self.learner.paths.items()}
         rng = random.Random(f"{recipe.seed}/imitate/{step}")
         chosen = rng.choices(list(counts), list(counts.values()), k=recipe.warm_batch)
         return [(name, rng.randrange(counts[name]), rng.choice(VIEWS[name])) for name in chosen]

@@ -95,9 +95,8 @@ def pack(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | None = 
         n = len(ids) - begin
         sees = torch.zeros(n, n, dtype=torch.bool)
         for start, end, parent in spans:
-            sees[start:end, start:end] = torch.ones(
-                end - start, end - start, dtype=torch.bool
-            ).tril()
+            within = sees[start:end, start:end]
+            within.copy_(torch.ones_like(within).tril())
             while parent >= 0:
                 a, b, parent = spans[parent]
                 sees[start:end, a:b] = True
@@ -128,12 +127,8 @@ class Decoder(nn.Module):
     def __init__(self, base: LlamaForCausalLM, rank: int, dtype: torch.dtype) -> None:
         super().__init__()
         c = base.config
-        self.heads, self.kv_heads, self.head_dim, self.eps = (
-            c.num_attention_heads,
-            c.num_key_value_heads,
-            c.head_dim,
-            c.rms_norm_eps,
-        )
+        self.heads, self.kv_heads = c.num_attention_heads, c.num_key_value_heads
+        self.head_dim, self.eps = c.head_dim, c.rms_norm_eps
         self.rotary = base.model.rotary_emb
         self.dtype = dtype
         self.embedding = base.get_input_embeddings().weight.detach().to(dtype)

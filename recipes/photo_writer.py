@@ -9,7 +9,6 @@ in the training.
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import re
@@ -108,10 +107,8 @@ def _opening(kind: str, first: str, rng: random.Random) -> str:
 def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
     """Return the order for one story, or for what may happen next; captions are clean sentences."""
     kind = rng.choices(("story", "next"), (0.75, 0.25))[0]
-    captions_used = least_alike(captions, {"story": 2, "next": 1}[kind])
-    opening = " ".join([_opening(kind, captions_used[0], rng), *captions_used[1:]]) + rng.choice(
-        GO_ON[kind]
-    )
+    first, *others = least_alike(captions, {"story": 2, "next": 1}[kind])
+    opening = " ".join([_opening(kind, first, rng), *others]) + rng.choice(GO_ON[kind])
     question = rng.choice({"story": STORY, "next": NEXT}[kind])
     prompt = ASK + ORDERS[kind].format(told=" ".join(captions)) + ANSWER
     return Job(key, kind, question, prompt, opening)
@@ -131,12 +128,8 @@ def plain_prompts() -> list[str]:
         "deed": plain["deeds"],
         "sum": sums,
     }
-    made = [
-        ask.format(x=x)
-        for kind, xs in topics.items()
-        for ask, x in itertools.product(asks[kind], xs)
-    ]
-    made = sorted({*made, *plain["others"]})
+    asked = {ask.format(x=x) for kind, xs in topics.items() for ask in asks[kind] for x in xs}
+    made = sorted({*asked, *plain["others"]})
     rng.shuffle(made)
     return made
 

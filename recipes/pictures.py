@@ -149,9 +149,8 @@ class VisionOnly:
     batch: int
 
     def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
-        hard = min(
-            1.0, 2.0 * step / self.total
-        )  # first what things look like, then through augmentation
+        # First what things look like, then through augmentation.
+        hard = min(1.0, 2.0 * step / self.total)
         return crowded(random.Random(self.seed * 10**9 + 5 * 10**8 + step), self.batch, hard)
 
 

@@ -188,17 +188,12 @@ def start_layer(layer: Qwen2DecoderLayer) -> None:
     """Initialise a block that at first adds nothing: the residual stream starts clean, and depth
     does not reduce stability.
     """
-    for p in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
-        p.data.zero_()
-    for p in (layer.self_attn.v_proj.weight, layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight):
+    a, mlp = layer.self_attn, layer.mlp
+    for p in (a.v_proj.weight, mlp.gate_proj.weight, mlp.up_proj.weight):
         p.data.normal_(std=0.05)
-    for p in (layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight):
+    for p in (a.q_proj.weight, a.k_proj.weight):
         p.data.normal_(std=0.04)
-    for p in (
-        layer.self_attn.q_proj.bias,
-        layer.self_attn.k_proj.bias,
-        layer.self_attn.v_proj.bias,
-    ):
+    for p in (a.o_proj.weight, mlp.down_proj.weight, a.q_proj.bias, a.k_proj.bias, a.v_proj.bias):
         p.data.zero_()
 
 

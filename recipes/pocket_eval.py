@@ -82,9 +82,8 @@ def facts(answer: str) -> tuple:
     """Return what a sentence about a change states: the event, and its visual words in order."""
     text = answer.lower()
     event = next((name for name, way in EVENTS.items() if re.search(way, text)), None)
-    counted = [
-        number for number in NUMBER.findall(text) if number != "no"
-    ]  # 'no change' counts nothing
+    # 'no change' counts nothing.
+    counted = [number for number in NUMBER.findall(text) if number != "no"]
     return event, PLACE.findall(text), COLOUR.findall(text), KIND.findall(text), counted
 
 

@@ -25,7 +25,7 @@ DRAFTED = 5
 """Tokens that vLLM drafts if the head's card does not record how far it fed itself."""
 _LAYER = (
     *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
-    *("num_hidden_layers", "rms_norm_eps", "rope_theta", "hidden_act"),
+    *("num_hidden_layers", "head_dim", "rms_norm_eps", "rope_theta", "hidden_act"),
 )
 _EAGLE2 = {"fc.": "fusion_fc.", "layers.0.": "transformer."}
 
@@ -62,8 +62,6 @@ def export(
         "max_position_embeddings": target.get("max_position_embeddings", 4096),
         "attention_bias": False,
     }
-    if "head_dim" in settings:
-        layer["head_dim"] = settings["head_dim"]
     config: dict[str, Any] = {
         "speculators_model_type": "eagle" if kind == "eagle2" else kind,
         "speculators_version": VERSION,
@@ -115,11 +113,8 @@ def export(
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    save_file(
-        {key: _stored(value) for key, value in tensors.items()},
-        out / "model.safetensors",
-        metadata={"format": "pt"},
-    )
+    stored = {key: _stored(value) for key, value in tensors.items()}
+    save_file(stored, out / "model.safetensors", metadata={"format": "pt"})
     scale = settings.get(SECTION, {}).get("visual_scale", 1.0)
     if scale == 1.0:
         return []
@@ -139,14 +134,10 @@ def _fed(head: Path) -> int:
 
 
 def _renamed(name: str) -> str:
-    return next(
-        (
-            name.replace(ours, theirs, 1)
-            for ours, theirs in _EAGLE2.items()
-            if name.startswith(ours)
-        ),
-        name,
-    )
+    for ours, theirs in _EAGLE2.items():
+        if name.startswith(ours):
+            return theirs + name.removeprefix(ours)
+    return name
 
 
 def _stored(value: Tensor) -> Tensor:

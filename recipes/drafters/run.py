@@ -175,10 +175,8 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
 
 def readable(title: str, card: dict[str, Any]) -> str:
     """Return the card as text: the measurements in two sentences, then all fields."""
-    tested, lines = (
-        card.get("acceptance") or {},
-        [f"# {title} drafter for {card.get('target', 'a target')}"],
-    )
+    tested = card.get("acceptance") or {}
+    lines = [f"# {title} drafter for {card.get('target', 'a target')}"]
     if tested.get("tau") is not None:
         depths = ", ".join(f"{100 * share:.1f} %" for share in tested["accepted_by_depth"])
         lines += [

@@ -39,15 +39,8 @@ def _outline(kind: str) -> list[tuple[float, float]]:
         a = 0.3
         right = [(-a, -1), (a, -1), (a, -a), (1, -a), (1, a), (a, a)]
         return right + [(-x, -y) for x, y in right]
-    return [
-        (-1, -0.25),
-        (0.2, -0.25),
-        (0.2, -0.75),
-        (1, 0),
-        (0.2, 0.75),
-        (0.2, 0.25),
-        (-1, 0.25),
-    ]  # arrow
+    arrow = [(-1, -0.25), (0.2, -0.25), (0.2, -0.75)]
+    return [*arrow, (1, 0), *((x, -y) for x, y in reversed(arrow))]
 
 
 def _draw(
@@ -78,12 +71,8 @@ def _draw(
         corner = round(x - w / 2), round(y + h / 2)
         cv2.putText(image, text, corner, font, scale, colour, thick, cv2.LINE_AA)
     else:
-        points = (
-            np.array([(x + r * px, y + r * py) for px, py in _outline(t.kind)])
-            .round()
-            .astype(np.int32)
-        )
-        cv2.fillPoly(image, [points], colour, cv2.LINE_AA)
+        points = np.array([(x + r * px, y + r * py) for px, py in _outline(t.kind)])
+        cv2.fillPoly(image, [points.round().astype(np.int32)], colour, cv2.LINE_AA)
 
 
 def draw_otherwise(scene: Scene, rng: random.Random) -> Image.Image:
@@ -100,14 +89,10 @@ def draw_otherwise(scene: Scene, rng: random.Random) -> Image.Image:
         _draw(image, t, x, y, radius, _hue_shifted(COLOURS[t.colour], rng))
     image = cv2.GaussianBlur(image, (0, 0), rng.uniform(0.3, 0.9) * w / 160)
     k = rng.uniform(0.7, 1.4)
-    image = cv2.resize(
-        image,
-        (round(w * k), round(h * k)),
-        interpolation=cv2.INTER_AREA if k < 1 else cv2.INTER_LINEAR,
-    )
-    _, code = cv2.imencode(
-        ".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, rng.randint(60, 92)]
-    )
+    way = cv2.INTER_AREA if k < 1 else cv2.INTER_LINEAR
+    image = cv2.resize(image, (round(w * k), round(h * k)), interpolation=way)
+    quality = [cv2.IMWRITE_JPEG_QUALITY, rng.randint(60, 92)]
+    _, code = cv2.imencode(".jpg", image[..., ::-1], quality)
     decoded = cv2.imdecode(code, cv2.IMREAD_COLOR)
     assert decoded is not None  # it was encoded just above
     return Image.fromarray(decoded[..., ::-1].copy())

@@ -89,15 +89,8 @@ def _moon(bite: float, inner: float) -> list[tuple[float, float]]:
 
 
 def _arrow(shaft: float, neck: float, head: float) -> list[tuple[float, float]]:
-    return [
-        (-1, -shaft),
-        (neck, -shaft),
-        (neck, -head),
-        (1, 0),
-        (neck, head),
-        (neck, shaft),
-        (-1, shaft),
-    ]
+    half = [(-1, -shaft), (neck, -shaft), (neck, -head)]
+    return [*half, (1, 0), *((x, -y) for x, y in reversed(half))]
 
 
 def _plus(arm: float) -> list[tuple[float, float]]:
@@ -160,10 +153,8 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
     if figure == "arrow" and rng:
         tilt += rng.choice(_POINTING) * math.pi
     flip = -1 if figure == "moon" and rng and rng.random() < 0.3 else 1
-    sx, sy = (
-        flip * pick(0.85, 1.1),
-        pick(0.85, 1.1),
-    )  # people differ: a little wider, a little lower
+    # People differ: a little wider, a little lower.
+    sx, sy = flip * pick(0.85, 1.1), pick(0.85, 1.1)
     c, s = math.cos(tilt), math.sin(tilt)
 
     def hand(p: tuple[float, float]) -> tuple[float, float]:
@@ -173,9 +164,8 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
     if figure == "circle":
         canvas.ellipse([x - r, y - r, x + r, y + r], fill)
     elif figure == "ring":
-        canvas.ellipse(
-            [x - r, y - r, x + r, y + r], outline=fill, width=max(2, round(pick(0.27, 0.42) * r))
-        )
+        width = max(2, round(pick(0.27, 0.42) * r))
+        canvas.ellipse([x - r, y - r, x + r, y + r], outline=fill, width=width)
     elif figure == "cross":
         arm = pick(0.26, 0.38)
         spot.polygon([(-arm, -1), (arm, -1), (arm, 1), (-arm, 1)], hand)

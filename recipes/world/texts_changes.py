@@ -79,9 +79,8 @@ def change_sentence(
         "size": [" became ", Word("larger" if new and new.size == "large" else "smaller")],
         "new": [" is ", Word("new")],
     }
-    rng.choice(
-        "ab"
-    )  # nothing depends on this draw but the held-out samples, which must stay what they are
+    # Nothing depends on this draw but the held-out samples, which must stay what they are.
+    rng.choice("ab")
     if event == "gone":
         body["gone"] = [pick(rng, "change gone")]
     tail = " in the second picture." if event in ("gone", "new") else "."
