@@ -36,6 +36,8 @@ from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
 
 MOST_TURNS = 3
+TOGETHER = 40
+"""Prompts of an evaluation that are answered at once."""
 AHEAD = 12
 """Batches that are drawn together, so that conversations of similar length can be batched."""
 BATCHED = frozenset({"input_ids", "attention_mask", "pixel_values"})
@@ -78,20 +80,13 @@ def _words(target: VLMTarget, ids: Iterable[int]) -> list[int]:
     return list(takewhile(lambda token: token not in target.vocabulary.banned, ids))
 
 
-def greedy_texts(
-    loaded: Loaded, prompts: Iterable[Mapping[str, Any]], most: int, batch: int = 40
-) -> list[str]:
-    """Return a loaded target's greedy answers to prompts (see `replies`) as text, `batch` of them
-    at once.
-    """
-    out: list[str] = []
+def greedy_texts(loaded: Loaded, prompts: Iterable[Mapping[str, Any]], most: int) -> Iterator[str]:
+    """Yield a loaded target's greedy answers to prompts (see `replies`) as text."""
     source = iter(tqdm(prompts, desc="answers", mininterval=5, disable=None))
-    while some := list(islice(source, batch)):
+    while some := list(islice(source, TOGETHER)):
         for prompt, ids in zip(some, replies(loaded.models.target, some, most), strict=True):
-            out.append(
-                loaded.token_texts.after(int(prompt["input_ids"][0, -1]), tuple(ids)).strip()
-            )
-    return out
+            last = int(prompt["input_ids"][0, -1])
+            yield loaded.token_texts.after(last, tuple(ids)).strip()
 
 
 def written(path: Path, weights: str | None) -> int:

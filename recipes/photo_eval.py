@@ -74,10 +74,8 @@ def chat_loss(
     """Return the mean loss per token of given answers to plain prompts, in nats."""
     total = n = 0.0
     for question, answer in chats:
-        question, answer = (
-            tokenizer(t, add_special_tokens=False).input_ids
-            for t in (ASK + question + ANSWER, answer)
-        )
+        both = (ASK + question + ANSWER, answer)
+        question, answer = (tokenizer(t, add_special_tokens=False).input_ids for t in both)
         ids = torch.tensor(question + answer, device=language.device)
         hidden = prefill(language, [text_context(language, ids)], 0)[1]
         logits = language.logits(hidden[:, len(question) - 1 : -1])[0].float()
@@ -110,37 +108,27 @@ def captions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
     }
 
 
-def questions(loaded: Loaded, photos: Sequence[Photo], seed: int = 9) -> dict[str, Any]:
+def questions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
     """Return exact answers by kind: one question per photograph, of the kinds its captions
     support.
     """
-    index = photo_questions.WordIndex([p.captions for p in photos])
-    rng = random.Random(seed)
-    questions = [
-        (photo, q) for photo in photos for q in photo_questions.ask(photo.captions, rng, 1, index)
-    ]
-    texts = ask(loaded, [(photo.path, 0, q.question) for photo, q in questions], 8)
-    kinds: dict[str, list[bool]] = defaultdict(list)
+    index, rng = photo_questions.WordIndex([p.captions for p in photos]), random.Random(9)
+    asked = [(p.path, q) for p in photos for q in photo_questions.ask(p.captions, rng, 1, index)]
+    texts = ask(loaded, [(path, 0, q.question) for path, q in asked], 8)
+    right: dict[str, int] = defaultdict(int)
     truths: dict[str, Counter[str]] = defaultdict(Counter)
-    for (_, q), t in zip(questions, texts, strict=True):
-        kinds[q.kind].append(t.lower().strip(" .") == q.answer.lower().strip(" ."))
+    examples = []
+    for (path, q), told in zip(asked, texts, strict=True):
+        right[q.kind] += photo_questions.same(told, q.answer)
         truths[q.kind][q.answer] += 1
-    return {
-        "n": len(questions),
-        "exact": sum(map(sum, kinds.values())) / max(1, len(questions)),
-        "kinds": {
-            k: {
-                "n": len(v),
-                "exact": sum(v) / len(v),
-                "majority": truths[k].most_common(1)[0][1] / len(v),
-            }
-            for k, v in sorted(kinds.items())
-        },
-        "examples": [
-            {"photograph": photo.path.name, "question": q.question, "told": t, "truth": q.answer}
-            for (photo, q), t in zip(questions, texts, strict=True)
-        ],
-    }
+        row = {"photograph": path.name, "question": q.question, "told": told, "truth": q.answer}
+        examples.append(row)
+    kinds = {}
+    for kind, answers in sorted(truths.items()):
+        n, [(_, most)] = answers.total(), answers.most_common(1)
+        kinds[kind] = {"n": n, "exact": right[kind] / n, "majority": most / n}
+    exact = sum(right.values()) / max(1, len(asked))
+    return {"n": len(asked), "exact": exact, "kinds": kinds, "examples": examples}
 
 
 def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any]:
@@ -154,26 +142,24 @@ def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any
         chosen = random.Random(4).sample(group, min(n, len(group)))
         texts = ask(loaded, [(t.path, number, NAME) for t in chosen], 14)
         right = [named(t, a) for t, a in zip(chosen, texts, strict=True)]
-        out[key] = {"n": len(chosen), "named": sum(right) / max(1, len(chosen))}
-        out[key]["wrong"] = [
-            {"thing": t.name, "told": a}
-            for t, a, r in zip(chosen, texts, right, strict=True)
-            if not r
-        ]
+        answered = zip(chosen, texts, right, strict=True)
+        wrong = [{"thing": t.name, "told": told} for t, told, is_right in answered if not is_right]
+        named_share = sum(right) / max(1, len(chosen))
+        out[key] = {"n": len(chosen), "named": named_share, "wrong": wrong}
     return out
 
 
-def long_answers(loaded: Loaded, photos: Sequence[Photo], most: int = 120) -> dict[str, Any]:
+def long_answers(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
     """Return mean length and distinct-3 of descriptions and stories."""
     out: dict[str, Any] = {}
     for question in LONG:
-        texts = ask(loaded, [(p.path, 0, question) for p in photos], most)
-        lengths = [len(loaded.prompter.ids(t)) for t in texts]
+        texts = ask(loaded, [(p.path, 0, question) for p in photos], 120)
+        distinct = [photo_scores.distinct(text) for text in texts]
         out[question] = {
             "n": len(texts),
-            "tokens": sum(lengths) / len(lengths),
-            "distinct": sum(map(photo_scores.distinct, texts)) / len(texts),
-            "least_distinct": min(map(photo_scores.distinct, texts)),
+            "tokens": sum(len(loaded.prompter.ids(text)) for text in texts) / len(texts),
+            "distinct": sum(distinct) / len(texts),
+            "least_distinct": min(distinct),
             "examples": texts[:10],
         }
     return out
@@ -187,13 +173,10 @@ def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """
     model: Any = loaded.models.target.vlm.model
     tokenizer = AutoTokenizer.from_pretrained(base)
-    texts = photo_writer.plain_answers(
-        base, folder, photo_writer.plain_prompts()[: min(n, TEST_PROMPTS)], tokenizer
-    )
-    untrained = (
-        AutoModelForCausalLM.from_pretrained(base, dtype=model.dtype).eval().to(model.device)
-    )
-    before = chat_loss(LanguageModel(untrained, "base").decoder, tokenizer, texts)
+    prompts = photo_writer.plain_prompts()[: min(n, TEST_PROMPTS)]
+    texts = photo_writer.plain_answers(base, folder, prompts, tokenizer)
+    untrained = AutoModelForCausalLM.from_pretrained(base, dtype=model.dtype).to(model.device)
+    before = chat_loss(LanguageModel(untrained.eval(), "base").decoder, tokenizer, texts)
     after = chat_loss(loaded.models.target.vlm.decoder, tokenizer, texts)
     return {"n": len(texts), "base": before, "trained": after, "rise": after / before - 1}
 

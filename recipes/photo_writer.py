@@ -92,11 +92,11 @@ def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]
     return chosen
 
 
-def description(captions: Sequence[str], rng: random.Random, n: int = 4) -> str:
-    """Return several sentences about a photograph, all of them people's own, the least
+def description(captions: Sequence[str], rng: random.Random) -> str:
+    """Return up to four sentences about a photograph, all of them people's own, the least
     alike first.
     """
-    first, *others = least_alike(captions, n, most=0.5)
+    first, *others = least_alike(captions, 4, most=0.5)
     return " ".join([_opening("describe", first, rng), *others])
 
 

@@ -47,7 +47,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrainedTokenizerFast:
+def train_tokenizer(n_samples: int = 6000) -> PreTrainedTokenizerFast:
     """Train byte-level BPE on drawn conversations; every visual concept (place, digit) is one token
     with its leading space.
     """
@@ -58,26 +58,21 @@ def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrained
     def corpus():
         for i in range(n_samples):
             rng = random.Random(10**9 + i)
-            many = rng.random() < 0.3
-            sample = (
-                samples.several_pictures(rng, 4)
-                if many
-                else samples.one_picture(rng, rng.randint(1, 6), 150, 0.1, 0.15)
-            )
+            if rng.random() < 0.3:
+                sample = samples.several_pictures(rng, 4)
+            else:
+                sample = samples.one_picture(rng, rng.randint(1, 6), 150, 0.1, 0.15)
             for turn in sample.turns:
                 yield " " + texts.text_of(turn.question)
                 yield texts.text_of(turn.answer)
 
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    raw.train_from_iterator(
-        corpus(),
-        trainers.BpeTrainer(
-            vocab_size=vocab_size,
-            special_tokens=list(SPECIAL),
-            initial_alphabet=alphabet,
-            show_progress=False,
-        ),
+    trainer = trainers.BpeTrainer(
+        vocab_size=1024,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
+    raw.train_from_iterator(corpus(), trainer)
     raw.add_tokens([AddedToken(w, normalized=False) for w in ONE_TOKEN])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=raw,

@@ -104,9 +104,8 @@ def score_describe(answer: str, scene: world.Scene, tally: Tally, prefix: str = 
     for *thing, place in found:
         tally.add(prefix + "place", place in truth)
         if place in truth:
-            for name, given, is_ in zip(
-                ("size", "colour", "shape"), thing, truth[place], strict=True
-            ):
+            parts = zip(("size", "colour", "shape"), thing, truth[place], strict=True)
+            for name, given, is_ in parts:
                 tally.add(prefix + name, given == is_)
 
 
@@ -129,13 +128,12 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
         truth = [(c, NUMBERS[v]) for c, v in turn.truth]
         tally.add("chart", sum(bar in given for bar in truth), max(len(truth), len(given)))
     elif turn.kind in ("compare", "clip"):
-        tally.add(
-            turn.kind, facts(_verdict(answer, turn)) == facts(_verdict(text_of(turn.answer), turn))
-        )
+        stated, true = (facts(_verdict(one, turn)) for one in (answer, text_of(turn.answer)))
+        tally.add(turn.kind, stated == true)
 
 
-def _answers(loaded: Loaded, questions: list[tuple[str, list[Image.Image]]]) -> list[str]:
-    """Return greedy answers to questions with their pictures, in order."""
+def _answers(loaded: Loaded, questions: list[tuple[str, list[Image.Image]]]) -> Iterator[str]:
+    """Yield greedy answers to questions with their pictures, in order."""
     turns = (prompts.Turn(question, tuple(shown)) for question, shown in questions)
     return greedy_texts(
         loaded, (loaded.prompter.prompt([turn], room=MOST).inputs for turn in turns), MOST
@@ -153,9 +151,8 @@ def evaluate(
     for kind in KINDS_OF_TURN:
         drawn = [held_out(kind, i) for i in range(n_scenes if kind == "describe" else n_questions)]
         questions = [(text_of(s.turns[0].question), pics) for s, pics in drawn]
-        for i, ((sample, _), answer) in enumerate(
-            zip(drawn, _answers(loaded, questions), strict=True)
-        ):
+        answered = zip(drawn, _answers(loaded, questions), strict=True)
+        for i, ((sample, _), answer) in enumerate(answered):
             turn = sample.turns[0]
             score(turn, answer, tally)
             if i < examples:

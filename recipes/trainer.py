@@ -271,12 +271,12 @@ class Muon(torch.optim.Optimizer):
             p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
 
 
-def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
-    """Apply Newton-Schulz iteration to a stack of matrices [N, a, b]."""
+def orthogonal(x: Tensor) -> Tensor:
+    """Apply five steps of Newton-Schulz iteration to a stack of matrices [N, a, b]."""
     tall = x.shape[1] > x.shape[2]
     x = x.transpose(1, 2) if tall else x
     x = x / (x.flatten(1).norm(dim=1).view(-1, 1, 1) + 1e-7)
-    for _ in range(steps):
+    for _ in range(5):
         a = x @ x.transpose(1, 2)
         b = torch.baddbmm(a, a, a, beta=-4.7750, alpha=2.0315)
         x = torch.baddbmm(x, b, x, beta=3.4445)
@@ -293,25 +293,23 @@ def optimizers(
     others: list[dict[str, Any]] = []
     seen: set[nn.Parameter] = set()
     for module, factor in parts:
-        new = [
-            (name, p) for name, p in module.named_parameters() if p.requires_grad and p not in seen
-        ]
-        seen.update(p for _, p in new)
-        mats = [
-            p for name, p in new if p.ndim == 2 and not re.search("embed|lm_head|position", name)
-        ]
-        chosen = set(mats)
-        rest = [p for _, p in new if p not in chosen]
+        mats: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
+        for name, p in module.named_parameters():
+            if p.requires_grad and p not in seen:
+                seen.add(p)
+                matrix = p.ndim == 2 and not re.search("embed|lm_head|position", name)
+                (mats if matrix else rest).append(p)
         matrices += [{"params": mats, "lr": muon_lr * factor}] if mats else []
         others += [{"params": rest, "lr": lr * factor}] if rest else []
     adam = torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
     return [adam, Muon(matrices, lr=muon_lr)] if matrices else [adam]
 
 
-def warm_then_linear(progress: float, decay: float, warm: float = 0.01) -> float:
+def warm_then_linear(progress: float, decay: float) -> float:
     """Return the schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a linear
     decrease over the last `decay` share.
     """
-    if progress < warm:
-        return max(0.05, progress / warm)
+    if progress < 0.01:
+        return max(0.05, progress / 0.01)
     return 1.0 if progress < 1 - decay else max(0.02, (1 - progress) / decay)

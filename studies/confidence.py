@@ -22,7 +22,7 @@ from typing import Any
 from PIL import Image
 
 from recipes.photo_data import read
-from recipes.world.photo_questions import FORM, NOUNS, WordIndex, ask, words
+from recipes.world.photo_questions import FORM, NOUNS, WordIndex, ask, same, words
 from specvl_demo import pairs
 from specvl_demo.report.confidence import MOST_TOKENS, lowest
 from specvl_demo.serving import choosing, loader, session
@@ -48,7 +48,7 @@ def asked(folder: Path, photographs: int) -> Iterator[tuple[int, Path, str, str,
 
 def right(said: str, answer: str, captions: Sequence[str]) -> bool:
     if answer:
-        return said.lower().strip(" .") == answer.lower().strip(" .")
+        return same(said, answer)
     named = {FORM[word] for word in words(said) if word in FORM}
     seen = {word for caption in captions for word in words(caption)}
     return all(NOUNS[noun].unsafe & seen for noun in named)

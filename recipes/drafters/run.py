@@ -129,13 +129,11 @@ def identity_of(name: str, recipe: Recipe, origin: Mapping[str, str | None]) -> 
     return {"method": name, **asdict(recipe), **origin}
 
 
-def accepted(learner: Learner, held_out: Store, length: int = 5, batch: int = 16) -> dict[str, Any]:
+def accepted(learner: Learner, held_out: Store, length: int = 5) -> dict[str, Any]:
     """Return acceptance by depth on held-out conversations (see `acceptance`)."""
     order = sorted(range(len(held_out)), key=held_out.length)
-    batches = (
-        learner.batch([held_out[i] for i in order[start : start + batch]])
-        for start in range(0, len(order), batch)
-    )
+    picks = (order[start : start + 16] for start in range(0, len(order), 16))
+    batches = (learner.batch([held_out[i] for i in some]) for some in picks)
     return acceptance.measure(batches, learner.right, length)
 
 

@@ -32,7 +32,8 @@ WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("photo_words.json").
 """nouns: what may be asked about, its plural, other words for it, and the group whose general words
 include it; forms: more words for these nouns; colours, numbers, places, doing, acted, objects: what
 answers say."""
-KINDS = ("what", "colour", "number", "where", "yesno")
+COLOURED = ("animal", "wear", "thing", "vehicle")
+"""Groups of nouns whose colour is asked."""
 COLOUR: dict[str, str] = {**{c: c for c in WORDS["colours"]}, **WORDS["other colours"]}
 NUMBERS: dict[str, str] = WORDS["numbers"]
 NOUNS = {
@@ -69,6 +70,11 @@ class Question:
     answer: str
 
 
+def same(said: str, answer: str) -> bool:
+    """Whether a short answer is this one, whatever its case and its full stop."""
+    return said.lower().strip(" .") == answer.lower().strip(" .")
+
+
 def words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9-]+", text.lower())
 
@@ -96,13 +102,11 @@ class WordIndex:
         self.nouns = [n for n in counts if n in NOUNS] or list(NOUNS)
         self.weights = [counts.get(n, 1) ** 0.75 for n in self.nouns]
 
-    def absent(self, captions: Sequence[str], rng: random.Random, tries: int = 12) -> str | None:
-        """Return a noun that is surely not in the photograph."""
+    def absent(self, captions: Sequence[str], rng: random.Random) -> str | None:
+        """Return a noun that is surely not in the photograph, if one of twelve tries is."""
         there = {w for c in captions for w in words(c)}
-        for noun in rng.choices(self.nouns, self.weights, k=tries):
-            if not NOUNS[noun].unsafe & there:
-                return noun
-        return None
+        tried = rng.choices(self.nouns, self.weights, k=12)
+        return next((noun for noun in tried if not NOUNS[noun].unsafe & there), None)
 
     def only(
         self, captions: Sequence[str], others: Sequence[str], rng: random.Random
@@ -127,11 +131,7 @@ def colour(captions: Sequence[str]) -> Iterator[Question]:
     for caption in captions:
         w = words(caption)
         for a, b, before in zip(w, w[1:], ["", *w], strict=False):
-            if (
-                a in COLOUR
-                and b in FORM
-                and NOUNS[FORM[b]].group in ("animal", "wear", "thing", "vehicle")
-            ):
+            if a in COLOUR and b in FORM and NOUNS[FORM[b]].group in COLOURED:
                 mixed = before in ("and", "light", "dark") or before in COLOUR
                 found[FORM[b]]["mixed" if mixed else COLOUR[a]] += 1
     for subject, answer in _supported(found, 1):
@@ -150,16 +150,14 @@ def number(captions: Sequence[str]) -> Iterator[Question]:
                 found[FORM[follow[0]]][NUMBERS[a]] += 1
     text = " ".join(" ".join(words(c)) for c in captions)
     for subject, answer in _supported(found, 2):
-        yield Question(
-            "number", f"How many {NOUNS[subject].many} are there?", f"{answer.capitalize()}."
-        )
+        many = NOUNS[subject].many
+        yield Question("number", f"How many {many} are there?", f"{answer.capitalize()}.")
     for subject, k in _mentions(captions).items():
-        noun = NOUNS.get(subject)
-        plural = noun and re.search(
-            rf"\b({noun.many}|group|several|two|other|another|people|both)\b", text
-        )
-        if noun and noun.group in ("animal", "person") and k >= 4 and not plural:
-            yield Question("number", f"How many {noun.many} are there?", "One.")
+        if k < 4 or subject not in NOUNS or NOUNS[subject].group not in ("animal", "person"):
+            continue
+        many = NOUNS[subject].many
+        if not re.search(rf"\b({many}|group|several|two|other|another|people|both)\b", text):
+            yield Question("number", f"How many {many} are there?", "One.")
 
 
 def _agreed(mentions: Counter[str]) -> str | None:
@@ -203,23 +201,15 @@ def what(captions: Sequence[str]) -> Iterator[Question]:
     if agreed := _agreed(doing):
         yield Question("what", f"What is the {subject} doing?", f"{agreed.capitalize()}.")
     for verb in WORDS["acted"]:
-        objects: Counter[str] = Counter()
-        for t in texts:
-            m = re.search(
-                rf"\b{verb} (?:a|an|the|his|her|its) (?:[a-z]+ ){{0,2}}?({'|'.join(OBJECTS)})\b", t
-            )
-            if m:
-                objects[m[1]] += 1
+        acted = rf"\b{verb} (?:a|an|the|his|her|its) (?:[a-z]+ ){{0,2}}?({'|'.join(OBJECTS)})\b"
+        objects = {m[1] for t in texts if (m := re.search(acted, t))}
         if len(objects) == 1:
-            thing = next(iter(objects))
-            yield Question(
-                "what", f"What is the {subject} {verb}?", f"{article(thing).capitalize()}."
-            )
+            told = f"{article(objects.pop()).capitalize()}."
+            yield Question("what", f"What is the {subject} {verb}?", told)
     animals = {n for n in _mentions(captions) if n in NOUNS and NOUNS[n].group == "animal"}
     if animals == {subject}:
-        yield Question(
-            "what", "What animal is in the picture?", f"{article(subject).capitalize()}."
-        )
+        told = f"{article(subject).capitalize()}."
+        yield Question("what", "What animal is in the picture?", told)
 
 
 def yesno(captions: Sequence[str], rng: random.Random, index: WordIndex) -> Iterator[Question]:

@@ -313,13 +313,13 @@ def _bend(figure: str, rng: random.Random) -> Hand:
     return moved
 
 
-def _dense(points: Points, closed: bool = False, parts: int = 4) -> list[tuple[float, float]]:
+def _dense(points: Points, closed: bool = False) -> list[tuple[float, float]]:
     """Return the same lines through more points, so that they can be bent."""
     ends = [*points[1:], points[0]] if closed else points[1:]
     out = [
-        (a + (c - a) * i / parts, b + (d - b) * i / parts)
+        (a + (c - a) * i / 4, b + (d - b) * i / 4)
         for (a, b), (c, d) in zip(points, ends, strict=False)
-        for i in range(parts)
+        for i in range(4)
     ]
     return out if closed else [*out, points[-1]]
 
