@@ -40,16 +40,21 @@ Options = argparse.Namespace
 
 @dataclass(frozen=True)
 class Training:
-    """One row of the table.
-
-    run: Called with the options, and the recipe with their values. recipe: Its defaults, whose
-    fields are options.
-    """
+    """One row of the table. run: called with the options, and the recipe with their values."""
 
     about: str
     run: Callable[[Options, Any], int]
     options: tuple[Row, ...]
-    recipe: Callable[[], Any] = lambda: None
+
+
+def standards(name: str) -> Any:
+    """Return a recipe's default values, whose fields are options; None if it has none."""
+    if name in DRAFTERS:
+        from recipes.drafters import KINDS
+
+        return KINDS[name].recipe
+    module = {"pocket": "train_pocket", "photo": "photo"}.get(name)
+    return module and importlib.import_module(f"recipes.{module}").Recipe()
 
 
 def folder(name: str, default: str | Path | None, about: str) -> Row:
@@ -71,62 +76,49 @@ def pocket(o: Options, recipe: Any) -> int:
 def photo(o: Options, recipe: Any) -> int:
     from recipes import train_photo
 
-    done = train_photo.main(
-        o.data, o.base, o.tower, o.folder, o.out, recipe, o.minutes, o.fresh, o.start
-    )
-    sys.stdout.write(
-        f"{o.out}\n" if done else "Stopped before the last step; the same command continues.\n"
-    )
+    paths = o.data, o.base, o.tower, o.folder, o.out
+    done = train_photo.main(*paths, recipe, o.minutes, o.fresh, o.start)
+    stopped = "Stopped before the last step; the same command continues."
+    sys.stdout.write(f"{o.out if done else stopped}\n")
     return 0
 
 
-def standards(module: str) -> Any:
-    """Return a recipe's default values, given the module of `recipes` that has its class."""
-    return importlib.import_module(f"recipes.{module}").Recipe()
+def drafter(o: Options, recipe: Any) -> int:
+    """Train a drafter of any pair: the small model, or the head of a method."""
+    from recipes import stages
+    from recipes.drafters import KINDS
+    from specvl_demo import pairs
+    from specvl_demo.serving import availability, choosing, loader
+
+    pair = pairs.find(o.pair)
+    # Another target's answers and features cannot be used, and its head does not belong among the
+    # shipped ones.
+    runs = Path("runs") if pair.id == "pocket" else Path("runs") / pair.id
+    shipped = pairs.ASSETS / pair.id / o.recipe
+    places = stages.Places(
+        folder=o.folder or runs / o.recipe,
+        out=_writable(o.out or (shipped if pair.shipped else runs / f"head-{o.recipe}")),
+        work=o.work or runs / "features",
+        answers=o.answers or runs / "answers.jsonl",
+        prompts=o.prompts,
+        data=o.data,
+    )
+    # Where it is here, the small drafter answers the questions faster.
+    small: tuple[Role, ...] = ("small",) if "small" in choosing.roles_here(pair) else ()
+    how = availability.Options.of_environment(dtype=o.dtype)
+    loaded = loader.load(pair, roles=small, options=how)
+    sizes = o.conversations, o.held_out
+    run = o.minutes, o.fresh, o.eight_bits, o.start
+    card = stages.main(loaded, KINDS[o.recipe], recipe, places, *sizes, *run)
+    sys.stdout.write(json.dumps(card, indent=1) + "\n")
+    return 0
 
 
-def drafter(method: str) -> Training:
-    """Return a drafter of any pair: the small model, or the head of a method."""
-
-    def recipe() -> Any:
-        from recipes.drafters import KINDS
-
-        return KINDS[method].recipe
-
-    def run(o: Options, args: Any) -> int:
-        from recipes import stages
-        from recipes.drafters import KINDS
-        from specvl_demo import pairs
-        from specvl_demo.serving import availability, choosing, loader
-
-        pair = pairs.find(o.pair)
-        # Another target's answers and features cannot be used, and its head does not belong among
-        # the shipped ones.
-        runs = Path("runs") if pair.id == "pocket" else Path("runs") / pair.id
-        shipped = pairs.ASSETS / pair.id / method
-        places = stages.Places(
-            folder=o.folder or runs / method,
-            out=_writable(o.out or (shipped if pair.shipped else runs / f"head-{method}")),
-            work=o.work or runs / "features",
-            answers=o.answers or runs / "answers.jsonl",
-            prompts=o.prompts,
-            data=o.data,
-        )
-        # Where it is here, the small drafter answers the questions faster.
-        small: tuple[Role, ...] = ("small",) if "small" in choosing.roles_here(pair) else ()
-        loaded = loader.load(
-            pair, roles=small, options=availability.Options.of_environment(dtype=o.dtype)
-        )
-        sizes = o.conversations, o.held_out
-        how = o.minutes, o.fresh, o.eight_bits, o.start
-        card = stages.main(loaded, KINDS[method], args, places, *sizes, *how)
-        sys.stdout.write(json.dumps(card, indent=1) + "\n")
-        return 0
-
+def about_drafter(method: str) -> str:
     kind = "the small drafter" if method == "drafter" else f"the {method} head"
-    about = f"Train {kind} of a pair on its target's own answers."
-    return Training(
-        f"{about} RUNS is runs for the pocket pair, runs/PAIR for others.", run, HEAD, recipe
+    return (
+        f"Train {kind} of a pair on its target's own answers. RUNS is runs for the pocket pair,"
+        " runs/PAIR for others."
     )
 
 
@@ -137,9 +129,8 @@ def evaluate(o: Options, _: None) -> int:
         from recipes.pocket_eval import evaluate as measure
         from recipes.pocket_eval import lines
 
-        report = measure(
-            o.target or ASSETS / "pocket" / "target", o.scenes, o.questions, o.examples
-        )
+        target = o.target or ASSETS / "pocket" / "target"
+        report = measure(target, o.scenes, o.questions, o.examples)
     text = json.dumps(report, indent=1) if o.json else "\n".join(lines(report))
     sys.stdout.write(f"{text}\n")
     return 0
@@ -225,7 +216,7 @@ HEAD = (
     folder(
         "--out",
         None,
-        ("folder of the finished drafter (default: in assets; for other pairs: RUNS/head-METHOD)"),
+        "its folder when finished (default: in assets; other pairs: RUNS/head-METHOD)",
     ),
     folder("--folder", None, "checkpoints (default: RUNS/METHOD)"),
     folder("--work", None, "answers and features (default: RUNS/features)"),
@@ -254,7 +245,6 @@ TRAININGS: dict[str, Training] = {
             flag("--no-compile", "for machines without a C++ compiler"),
             FRESH,
         ),
-        lambda: standards("train_pocket"),
     ),
     "photo": Training(
         "Train the photo target's vision tower on captioned photographs; a stopped run continues.",
@@ -274,9 +264,8 @@ TRAININGS: dict[str, Training] = {
             MINUTES,
             FRESH,
         ),
-        lambda: standards("photo"),
     ),
-    **{method: drafter(method) for method in DRAFTERS},
+    **{method: Training(about_drafter(method), drafter, HEAD) for method in DRAFTERS},
     "export": Training(
         "Write a trained EAGLE-2, EAGLE-3 or DFlash head in the speculators format, for vLLM.",
         export,
@@ -348,7 +337,7 @@ def run(argv: Sequence[str]) -> int:
 
     import torch
 
-    training, recipe = TRAININGS[name], TRAININGS[name].recipe()
+    training, recipe = TRAININGS[name], standards(name)
     values = {f.name: getattr(recipe, f.name) for f in fields(recipe)} if recipe is not None else {}
     documented = [kind for kind in type(recipe).mro() if is_dataclass(kind)]
     parser = Parser(
@@ -357,16 +346,18 @@ def run(argv: Sequence[str]) -> int:
         epilog=" ".join(f"{kind.__doc__}" for kind in documented) or None,
         allow_abbrev=False,
     )
-    add(
-        parser,
-        (count("--threads", cores(), "CPU threads (default: all)", 1, 4096), *training.options),
-    )
-    for key, value in values.items():
-        about = f"see below (default: {value})"
-        add(
-            parser,
-            [option("--" + key.replace("_", "-"), about=about, type=_reader(value), default=value)],
+    threads = count("--threads", cores(), "CPU threads (default: all)", 1, 4096)
+    of_recipe = (
+        option(
+            "--" + key.replace("_", "-"),
+            about=f"see below (default: {value})",
+            type=_reader(value),
+            default=value,
         )
+        for key, value in values.items()
+    )
+    add(parser, (threads, *training.options, *of_recipe))
+    parser.set_defaults(recipe=name)
     args = parser.parse_args(argv[1:])
     torch.set_num_threads(args.threads)
     if recipe is not None:
