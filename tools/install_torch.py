@@ -44,19 +44,12 @@ def install(arguments: list[str]) -> str:
     """Run pip with its progress shown; return its standard error if it failed, else an empty
     string.
     """
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--progress-bar",
-        "on",
-    ]
-    done = subprocess.run([*pip, *arguments], stderr=subprocess.PIPE, text=True, errors="replace")
-    return (
-        "" if done.returncode == 0 else done.stderr.strip() or f"pip ended with {done.returncode}"
-    )
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    command = [*pip, "install", "--progress-bar", "on", *arguments]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip() or f"pip ended with {done.returncode}"
 
 
 def main() -> int:

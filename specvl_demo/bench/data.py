@@ -217,12 +217,7 @@ def question(name: str, row: Mapping[str, Any], ask: str = "") -> DataRow:
     lines = [*map(str, _all(row, CONTEXT)), text]
     lines += [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
     answer = _first(row, ANSWER)
-    if (
-        choices
-        and isinstance(answer, int)
-        and not isinstance(answer, bool)
-        and answer < len(choices)
-    ):
+    if type(answer) is int and 0 <= answer < len(choices):
         answer = LETTERS[answer]
     if isinstance(answer, list | tuple):
         answer = answer[0] if answer else None
@@ -264,7 +259,7 @@ def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 def _all(row: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
     """Return the values of all these columns, with lists flattened."""
-    values = [row[name] for name in names if row.get(name) not in (None, "")]
-    return [
-        one for value in values for one in (value if isinstance(value, list | tuple) else [value])
-    ]
+    found: list[Any] = []
+    for value in (row[name] for name in names if row.get(name) not in (None, "")):
+        found += value if isinstance(value, list | tuple) else [value]
+    return found

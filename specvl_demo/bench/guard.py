@@ -50,10 +50,8 @@ def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding
             raise ValueError(f"The two runs differ: {key} was {old[key]!r}, is {new[key]!r}.")
     # A record without it is of unquantised weights.
     then, here = ({"quantised": "none"} | one["machine"] for one in (recorded, now))
-    others = [f"{key} was {then.get(key)}, is {here.get(key)}" for key in MACHINE]
-    others = [
-        text for key, text in zip(MACHINE, others, strict=True) if then.get(key) != here.get(key)
-    ]
+    changed = [key for key in MACHINE if then.get(key) != here.get(key)]
+    others = [f"{key} was {then.get(key)}, is {here.get(key)}" for key in changed]
     unclocked = "the machine is busy" if here.get("busy") else ", ".join(others)
     rows = {row["method"]: row for row in now["rows"]}
     found = []

@@ -28,13 +28,8 @@ DECODING = (
     *("limit", "efficiency", "phases", "same", "quality", "spread"),
 )
 SHORT = (
-    "method",
-    "drafts",
-    "tau",
-    "tokens_per_s",
-    "speedup_vs_ar",
-    "speedup_vs_hf_generate",
-    "same",
+    *("method", "drafts", "tau", "tokens_per_s"),
+    *("speedup_vs_ar", "speedup_vs_hf_generate", "same"),
 )
 """Columns where a section names the methods it shows."""
 COMPARED = ("tau", "speedup_vs_ar")
@@ -139,11 +134,7 @@ def origin(machine: Mapping[str, Any]) -> str:
         f"{threads} thread{'s' if threads > 1 else ''}" if threads else None,
         f"{_precision(machine)} on {machine.get('device')}" if machine.get("dtype") else None,
         ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),
-        (
-            "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v)
-            if weights
-            else None
-        ),
+        weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
         f"commit {machine['commit']}" if machine.get("commit") else None,
         machine.get("when"),
         f"others used {100 * _others(machine):.0f} % of the machine" if "busy" in machine else None,
@@ -213,10 +204,8 @@ def steps(report: Report) -> Page:
         f" {ar['bound_ms']:.2f} ms, by {ar['bound_by']}; measured {ar['ms']:.2f} ms. Up to"
         f" {ridge:.0f} rows cost no more than one where memory binds."
     )
-    timed, bound = (
-        ("step", "model", "rows", "ms", "vs_step"),
-        ("bound_ms", "bound_by", "share", "spread"),
-    )
+    timed = "step", "model", "rows", "ms", "vs_step"
+    bound = "bound_ms", "bound_by", "share", "spread"
     alone = [
         {**row, "MB": row["bytes"] / 1e6, "MFLOP": row["flops"] / 1e6}
         for row in report["rows"]
@@ -247,9 +236,8 @@ def tuned(report: Report) -> Page:
 
 def ceilings(report: Report) -> Page:
     settings = report["settings"]
-    stated = ", ".join(
-        f"{share:.0%} for a {kind}" for kind, share in settings["acceptance"].items()
-    )
+    known = settings["acceptance"].items()
+    stated = ", ".join(f"{share:.0%} for a {kind}" for kind, share in known)
     sentence = (
         "Derived from data sheets (bandwidth, dense half-precision arithmetic, memory), weights,"
         " caches, and the host's share of a round as measured on a CPU; nothing else of it is"

@@ -66,11 +66,8 @@ def _answered(
             continue
         options.tell(f"{claim.name}: {arm.name}", done)
         sampling = Sampling(arm.temperature, seed=options.sampling.seed)
-        choice, lanes, found = (
-            _choice(arm, heads),
-            list[LaneRecords](),
-            (arm.asks or claim.asks)(options),
-        )
+        choice, found = _choice(arm, heads), (arm.asks or claim.asks)(options)
+        lanes: list[LaneRecords] = []
         for request in requests(loaded, found, options.max_new_tokens, sampling):
             lanes += session.answers(loaded, request, [choice])
         answered[arm.name] = [
@@ -78,9 +75,9 @@ def _answered(
             for lane, case in zip(lanes, found, strict=True)
         ]
         parts: dict[str, list[papers.Sums]] = defaultdict(list)
-        for case, one in zip(found, answered[arm.name] if claim.parts else (), strict=False):
-            assert claim.parts is not None  # or there is nothing to go through
-            parts[claim.parts(case, one.tokens)].append(one)
+        if claim.parts is not None:
+            for case, one in zip(found, answered[arm.name], strict=True):
+                parts[claim.parts(case, one.tokens)].append(one)
         rows.append(
             {
                 "claim": claim.name,

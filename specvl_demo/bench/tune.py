@@ -85,11 +85,8 @@ class Trials:
 
     def best(self, policy: str) -> list[Trial]:
         """Return everything that was tried with a policy, best first."""
-        some = [
-            one
-            for one in self.tried.values()
-            if one and self.choice(one.settings).policy.name == policy
-        ]
+        known = filter(None, self.tried.values())
+        some = [one for one in known if self.choice(one.settings).policy.name == policy]
         return sorted(some, key=lambda one: -one.speedup)
 
 
@@ -121,9 +118,8 @@ def tune(
 
 def report(options: BenchOptions) -> dict[str, Any]:
     """Tune, and write the result where the page and the command line look for it."""
-    names = [
-        name for name in tunable(options.pair) if name in {c.method.name for c in options.choices}
-    ]
+    named = {choice.method.name for choice in options.choices}
+    names = [name for name in tunable(options.pair) if name in named]
     if not names:
         raise ValueError("None of these methods has a tree or a chain to tune.")
     loaded, found = options.load(options.roles, None), options.cases("choose")

@@ -5,6 +5,7 @@ escaped.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from csv import writer
 from typing import Any
@@ -127,26 +128,12 @@ def latex(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
 def facts(begin: Begin) -> str:
     """Return where and how a race was run, on one line."""
-    temperature = begin.sampling.get("temperature", 0)
-    sampling = (
-        f"temperature {temperature}, seed {begin.sampling.get('seed')}" if temperature else "greedy"
-    )
-    if not begin.sampling:
-        sampling = "sampling unknown"
+    sampling = "greedy" if begin.sampling else "sampling unknown"
+    if temperature := begin.sampling.get("temperature"):
+        sampling = f"temperature {temperature}, seed {begin.sampling.get('seed')}"
     versions = ", ".join(f"{name} {version}" for name, version in begin.versions.items())
-    return one_line(
-        " · ".join(
-            part
-            for part in (
-                begin.pair,
-                begin.device,
-                begin.dtype,
-                sampling,
-                versions or "no versions recorded",
-            )
-            if part
-        )
-    )
+    parts = begin.pair, begin.device, begin.dtype, sampling, versions or "no versions recorded"
+    return one_line(" · ".join(filter(None, parts)))
 
 
 def cell(value: Any) -> str:
@@ -164,9 +151,7 @@ def cell(value: Any) -> str:
 
 def one_line(text: str) -> str:
     """Return the text on one line, without terminal control characters."""
-    return "".join(
-        c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split())
-    )
+    return plain(" ".join(text.split()))
 
 
 def plain(text: str) -> str:
@@ -184,9 +169,5 @@ def _latex(text: str) -> str:
 
 
 def _markdown(value: Any) -> str:
-    text = one_line(cell(value))
-    for sign in "\\|`*_<>[]":
-        text = text.replace(sign, "\\" + sign)
-    return text.replace(
-        "\\_", "_"
-    )  # underscores inside words need no escape and read better without
+    # Underscores inside words need no escape and read better without.
+    return re.sub(r"[\\|`*<>\[\]]", r"\\\g<0>", one_line(cell(value)))
