@@ -168,16 +168,14 @@ class Learner:
             if chosen.any():
                 target = packed.targets[chosen] if tokens is None else place[packed.targets[chosen]]
                 logits = self.decoder.logits(hidden[chosen], tokens)
-                losses = losses.masked_scatter(
-                    chosen, F.cross_entropy(logits, target, reduction="none")
-                )
+                found = F.cross_entropy(logits, target, reduction="none")
+                losses = losses.masked_scatter(chosen, found)
         if plain.any():
             losses = losses.masked_scatter(plain, self.plain_loss(rows, hidden[plain]))
         # Repetitions in the target's own answers are unlearned: -log(1 - p) (arXiv 1908.04319, eq.
         # 5).
-        losses = torch.where(
-            among("repeat"), -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses
-        )
+        unlikely = -torch.log(-torch.expm1(-losses.clamp(min=1e-3)))
+        losses = torch.where(among("repeat"), unlikely, losses)
         counts = torch.tensor([WEIGHTS.get(k, 1.0) for k in packed.kinds], device=self.device)
         by_kind: dict[str, list[float]] = defaultdict(list)
         for kind, value in zip(packed.kinds, losses.tolist(), strict=True):
@@ -226,16 +224,13 @@ class Words(nn.Module):
         super().__init__()
         self.learner = learner
         texts = [{w for c in p.captions for w in re.findall("[a-z]+", c.lower())} for p in photos]
-        first = {
-            w: tokenizer(" " + w, add_special_tokens=False).input_ids[0]
-            for w in set().union(*texts)
-        }
+        every = set().union(*texts)
+        first = {w: tokenizer(" " + w, add_special_tokens=False).input_ids[0] for w in every}
         self.words_of = [{first[w] for w in words} for words in texts]
         counts = Counter(t for tokens in self.words_of for t in tokens)
         # Words of most captions carry no information.
-        common = [
-            t for t, n in sorted(counts.items()) if learner.recipe.common <= n <= 0.6 * len(photos)
-        ] or sorted(counts)
+        least, most = learner.recipe.common, 0.6 * len(photos)
+        common = [t for t in sorted(counts) if least <= counts[t] <= most] or sorted(counts)
         self.column = {t: i for i, t in enumerate(common)}
         table = learner.decoder.embedding[torch.tensor(common)].float()
         self.length, self.table = table.norm(dim=1).mean(), F.normalize(table, dim=1)

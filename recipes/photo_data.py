@@ -136,9 +136,8 @@ def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:
             image = change(image).enhance(rng.uniform(0.85, 1.15))
     elif image.size != (size, size):
         scale = size / min(width, height)
-        image = image.resize(
-            (round(width * scale), round(height * scale)), Image.Resampling.BICUBIC
-        )
+        scaled = round(width * scale), round(height * scale)
+        image = image.resize(scaled, Image.Resampling.BICUBIC)
         left, top = (image.width - size) // 2, (image.height - size) // 2
         image = image.crop((left, top, left + size, top + size))
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()

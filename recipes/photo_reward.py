@@ -44,9 +44,8 @@ class Rewarder:
         self.references = [[caption + END for caption in p.captions] for p in tasks.photos]
         self.cider = Cider(self.references)
         self.language = language
-        self.model = (
-            copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
-        )
+        model = copy.deepcopy(language).to(learner.device, learner.dtype)
+        self.model = model.eval().requires_grad_(False)
 
     def rows(self, step: int, n: int) -> list[Row]:
         rows = self.tasks.rows(step, n)
@@ -71,11 +70,9 @@ class Rewarder:
         ids = torch.tensor([row.root.ids + row.root.children[0].ids for row in rows])
         x = self.learner.embed(ids.flatten().to(self.learner.device), visual).view(*ids.shape, -1)
         cache, eos = DynamicCache(), self.tokenizer.eos_token_id
-        hidden = self.model.model(
-            inputs_embeds=x, past_key_values=cache, use_cache=True
-        ).last_hidden_state
+        out = self.model.model(inputs_embeds=x, past_key_values=cache, use_cache=True)
         cache.batch_repeat_interleave(SAMPLES)
-        hidden = hidden[:, -1].repeat_interleave(SAMPLES, 0)
+        hidden = out.last_hidden_state[:, -1].repeat_interleave(SAMPLES, 0)
         dice = torch.Generator(x.device).manual_seed(random.Random(seed).getrandbits(63))
         table, tokens = self.learner.decoder.embedding[self.short], []
         for _ in range(MOST):
@@ -83,9 +80,8 @@ class Rewarder:
             tokens.append(self.short[torch.multinomial(likely, 1, generator=dice)[:, 0]])
             if torch.stack(tokens).eq(eos).any(0).all():
                 break
-            out = self.model.model(
-                input_ids=tokens[-1][:, None], past_key_values=cache, use_cache=True
-            )
+            new = tokens[-1][:, None]
+            out = self.model.model(input_ids=new, past_key_values=cache, use_cache=True)
             hidden = out.last_hidden_state[:, -1]
         found = torch.stack(tokens, 1).tolist()
         found = [one[: one.index(eos) + 1] if eos in one else one for one in found]
@@ -94,12 +90,10 @@ class Rewarder:
     def _weigh(self, row: Row, captions: Sequence[list[int]]) -> None:
         """Add captions below a row's first question, each with its weight."""
         references, eos = self.references[row.pictures[0][1]], self.tokenizer.eos_token_id
-        texts = [
-            self.tokenizer.decode(tokens, skip_special_tokens=True)
-            + (END if tokens[-1] == eos else "")
-            for tokens in captions
-        ]
-        scores = torch.tensor(self.cider.scores(texts, references))
+        ends = (END if tokens[-1] == eos else "" for tokens in captions)
+        texts = self.tokenizer.batch_decode(captions, skip_special_tokens=True)
+        whole = [text + end for text, end in zip(texts, ends, strict=True)]
+        scores = torch.tensor(self.cider.scores(whole, references))
         better = (scores - scores.mean()) * SAMPLES / (SAMPLES - 1)
         row.root.children[0].children = [
             Node(tokens, taught=True, kind="sampled", weight=SCALE * weight)

@@ -69,10 +69,10 @@ def agreed(captions: Sequence[str], cider: Cider) -> list[float]:
     A greedy answer can follow only one of five people, preferably the one that the others agree
     with (arXiv 1712.09532, weighted cross-entropy).
     """
-    others = (
-        cider.scores([c], [*captions[:i], *captions[i + 1 :]])[0] for i, c in enumerate(captions)
-    )
-    scores = list(others) if len(captions) > 1 else [1.0]
+    if len(captions) == 1:
+        return [1.0]
+    others = ((c, [*captions[:i], *captions[i + 1 :]]) for i, c in enumerate(captions))
+    scores = [cider.scores([caption], rest)[0] for caption, rest in others]
     total = sum(scores)
     return [len(scores) * score / total for score in scores] if total else [1.0] * len(scores)
 
@@ -138,9 +138,8 @@ class Tasks:
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             row = json.loads(line)
             if len(row["images"]) == 1 and "repeat" in repeats(row["answer_ids"]):
-                self.own.append(
-                    (number[Path(row["images"][0]).name], row["prompt"], row["answer_ids"])
-                )
+                index = number[Path(row["images"][0]).name]
+                self.own.append((index, row["prompt"], row["answer_ids"]))
 
     def tokens(self, text: str) -> list[int]:
         if text not in self._ids:
@@ -196,9 +195,8 @@ class Tasks:
         photo = self.photos[index]
         short = sampled or rng.choice(SHORT)
         told = zip(() if sampled else photo.captions, self.agreed[index], strict=False)
-        nodes = [
-            self._ask(short, *(self._answer(text, "caption", weight) for text, weight in told))
-        ]
+        answers = (self._answer(text, "caption", weight) for text, weight in told)
+        nodes = [self._ask(short, *answers)]
         asked = []
         if rng.random() < VISITS["question"]:
             asked = photo_questions.ask(photo.captions, rng, QUESTIONS, self.by_word)
@@ -213,11 +211,9 @@ class Tasks:
         if asked and rng.random() < VISITS["turn"]:
             # A second turn in the same conversation: the first question's answer stays as it was
             # given.
-            first = rng.choice(
-                [(short, rng.choice(photo.captions)), (asked[0].question, asked[0].answer)]
-            )
-            last = asked[-1]
-            earlier = f"{first[0]}{ANSWER}{first[1]}{END}\n{ASK}{last.question}"
+            given = (short, rng.choice(photo.captions)), (asked[0].question, asked[0].answer)
+            (question, answer), last = rng.choice(given), asked[-1]
+            earlier = f"{question}{ANSWER}{answer}{END}\n{ASK}{last.question}"
             nodes.append(self._ask(earlier, self._answer(last.answer, "question")))
         row = self._row([self._view("train", index, rng)], nodes)
         row.sampled = sampled is not None
@@ -242,14 +238,12 @@ class Tasks:
         text = DIFFERENT.format(one, two)
         nodes = [self._ask(rng.choice(DIFFERENCE), self._answer(text, "pair"))]
         for place, i in enumerate(chosen):
-            word = self.by_word.only(
-                self.photos[i].captions, self.photos[chosen[1 - place]].captions, rng
-            )
+            captions, others = (self.photos[k].captions for k in (i, chosen[1 - place]))
+            word = self.by_word.only(captions, others, rng)
             if word:
                 answer = self._answer(f"The {ORDINALS[place]}.", "question")
                 nodes.append(self._ask(f"Which picture shows {article(word)}?", answer))
-            caption = rng.choice(self.photos[i].captions)
-            told = self._answer(caption, "pair")
+            told = self._answer(rng.choice(captions), "pair")
             nodes.append(self._ask(f"Describe the {ORDINALS[place]} picture.", told))
         return self._row([self._view("train", i, rng) for i in chosen], nodes)
 
@@ -262,9 +256,7 @@ class Tasks:
             cut = rng.choice((1, 2, 3))
             frames = [first] * cut + [second] * (4 - cut)
             told = (rng.choice(self.photos[i].captions) for i in (first, second))
-            text = "".join(
-                form.format(caption) for form, caption in zip(ORDERED, told, strict=True)
-            )
+            text = "".join(form.format(one) for form, one in zip(ORDERED, told, strict=True))
         nodes = [self._ask(rng.choice(CLIP), self._answer(text, "clip"))]
         return self._row([self._view("train", i, rng) for i in frames], nodes)
 
@@ -302,7 +294,6 @@ class Tasks:
             else:
                 epoch, at = divmod(place + i, len(self.photos))
                 index = shuffled(len(self.photos), self.seed, epoch)[at]
-                made.append(
-                    self.photo(index, rng, question if rng.random() < self.reward else None)
-                )
+                sampled = question if rng.random() < self.reward else None
+                made.append(self.photo(index, rng, sampled))
         return made[self.process :: self.processes]

@@ -117,10 +117,8 @@ def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
 def plain_prompts() -> list[str]:
     """Return all plain prompts without a photograph, shuffled: more than 2,000 different ones."""
     rng = random.Random(5)
-    sums = [
-        f"{rng.randint(2, 99)} {sign} {rng.randint(2, 99)}"
-        for sign in ("plus", "minus", "times") * 40
-    ]
+    signs = ("plus", "minus", "times") * 40
+    sums = [f"{rng.randint(2, 99)} {sign} {rng.randint(2, 99)}" for sign in signs]
     plain, asks = PHRASES["plain"], PHRASES["ask"]
     topics = {
         "thing": plain["things"],
@@ -151,16 +149,13 @@ def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> li
         shown = [photos[order[i % len(order)]]]
         if kind == "two" and len(photos) > 1:
             shown.append(photos[order[(i + 1) % len(order)]])
-        questions = (
-            photo_questions.ask(shown[0].captions, rng, 1, index) if kind == "question" else []
-        )
+        asked = kind == "question" and photo_questions.ask(shown[0].captions, rng, 1, index)
         if kind == "plain":
             shown, prompt = [], rng.choice(plain)
         else:
-            prompt = questions[0].question if questions else rng.choice(ways.get(kind, SHORT))
-        made.append(
-            {"prompt": prompt, "images": [str(one.path.relative_to(folder)) for one in shown]}
-        )
+            prompt = asked[0].question if asked else rng.choice(ways.get(kind, SHORT))
+        images = [str(one.path.relative_to(folder)) for one in shown]
+        made.append({"prompt": prompt, "images": images})
     return made
 
 
@@ -177,9 +172,8 @@ def keep(text: str, tokens: int, least: int, most: int) -> bool:
     """Whether an answer is fit to be taught: long enough, with few repetitions, not about
     captions.
     """
-    return (
-        least <= tokens <= most and photo_scores.distinct(text) >= 0.9 and not UNWANTED.search(text)
-    )
+    fit = least <= tokens <= most and photo_scores.distinct(text) >= 0.9
+    return fit and not UNWANTED.search(text)
 
 
 class NoTripleTwice(LogitsProcessor):
@@ -250,13 +244,12 @@ def write_answers(
     torch.manual_seed(seed + len(done))
     for k in tqdm(range(0, len(left), BATCH), desc=path.stem, mininterval=5):
         with path.open("a") as file:
-            for job, text in write(
-                model, tokenizer, left[k : k + BATCH], 90 if plain else 70, not plain
-            ):
-                text_kept = text if plain else finished(text)
-                fit = plain or keep(text_kept, len(tokenizer(text_kept).input_ids), 50, 125)
-                kind, text_kept = (job.kind, text_kept) if fit else ("rejected", "")
-                row = {"key": job.key, "kind": kind, "question": job.question, "answer": text_kept}
+            some, most = left[k : k + BATCH], 90 if plain else 70
+            for job, text in write(model, tokenizer, some, most, distinct=not plain):
+                told = text if plain else finished(text)
+                fit = plain or keep(told, len(tokenizer(told).input_ids), 50, 125)
+                kind, told = (job.kind, told) if fit else ("rejected", "")
+                row = {"key": job.key, "kind": kind, "question": job.question, "answer": told}
                 file.write(json.dumps(row) + "\n")
 
 

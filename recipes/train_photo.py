@@ -7,12 +7,12 @@ the language phase, the delta folder with its card.
 from __future__ import annotations
 
 import io
-import itertools
 import random
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -103,15 +103,12 @@ def main(
         tokenizer = AutoTokenizer.from_pretrained(base)
         language = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
         tower = published_tower(tower_file, language.config.hidden_size)
-        classes = [t.name for t in things] or [
-            f"class {i}" for i in range(tower.config.num_classes)
-        ]
+        unnamed = [f"class {i}" for i in range(tower.config.num_classes)]
+        classes = [t.name for t in things] or unnamed
         photo_assembly.fill_words(tower, language.get_input_embeddings().weight, tokenizer, classes)
         chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
-        jobs = [
-            photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name))
-            for p in chosen
-        ]
+        told = ((p.path.name, p.captions) for p in chosen)
+        jobs = [photo_writer.photo_job(key, some, random.Random(key)) for key, some in told]
         photo_writer.write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
         photo_writer.plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
     paths = {"train": [p.path for p in photos], "things": [t.path for t in things]}
@@ -170,12 +167,10 @@ def train(
         if task is not None:
             first = phase(name, parts=first_parts, opts=opts, steps=steps, decay=0.9)
             first.resume()
-            own = slice(tasks.process, None, tasks.processes)
-            first.train(
-                lambda step: (task.batch(at)[own] for at in itertools.count(step)), task.loss
-            )
+            own, learn = slice(tasks.process, None, tasks.processes), task.loss
+            first.train(lambda step: (task.batch(at)[own] for at in count(step)), learn)
     return last.train(
-        lambda step: (source.rows(at, recipe.batch) for at in itertools.count(step)),
+        lambda step: (source.rows(at, recipe.batch) for at in count(step)),
         lambda batch: learner.loss(batch, short),
         minutes=minutes,
     )

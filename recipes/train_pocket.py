@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,8 @@ class Target:
         """
         decoder, embed = self.model.get_decoder(), self.model.get_input_embeddings()
         visual = see(self.model, batch.pixels)
-        x = embed(batch.ids)
-        x = x.masked_scatter(
-            (batch.ids == pocket.IMAGE).unsqueeze(-1), visual.reshape(-1, x.shape[-1])
-        )
+        x, shown = embed(batch.ids), (batch.ids == pocket.IMAGE).unsqueeze(-1)
+        x = x.masked_scatter(shown, visual.reshape(-1, x.shape[-1]))
         positions = torch.arange(x.shape[1], device=x.device)[None]
         rotary, early, middle = decoder.rotary_emb(x, positions), x, x
         for i, layer in enumerate(decoder.layers):
@@ -133,9 +132,8 @@ class Target:
         ce = F.cross_entropy(logits, target[scored], reduction="none")
         weight = 1 + (r.visual_weight - 1) * seen.float()
         crowded = see(self.model, batch.crowded)
-        align, named = self.pointers.align(
-            torch.cat([visual, crowded]), torch.cat([batch.patches, batch.crowded_patches]), table
-        )
+        cells, labels = (visual, crowded), (batch.patches, batch.crowded_patches)
+        align, named = self.pointers.align(torch.cat(cells), torch.cat(labels), table)
         point, read = self.pointers.point(middle, batch, table)
         shown = batch.ids == pocket.IMAGE
         change, changed = self.pointers.changed(middle[shown].view(*visual.shape), batch)
@@ -167,39 +165,24 @@ class Target:
 
     def _prepare(self) -> None:
         """Start the average from the current model, and compile its layers if requested."""
-        self.average = AveragedModel(
-            self.model, multi_avg_fn=get_ema_multi_avg_fn(self.recipe.average)
-        )
+        mean = get_ema_multi_avg_fn(self.recipe.average)
+        self.average = AveragedModel(self.model, multi_avg_fn=mean)
         if self.compiled:
             torch._dynamo.config.recompile_limit = 256
-            for layer in [
-                *self.model.get_decoder().layers,
-                *self.model.model.vision_tower.encoder.layers,
-            ]:
-                layer.compile(dynamic=True)
+            for part in (self.model.get_decoder(), self.model.model.vision_tower.encoder):
+                for layer in part.layers:
+                    layer.compile(dynamic=True)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One call of `main`: where checkpoints are, what they depend on, how batches are drawn."""
+    """One call of `main`. phase: a trainer that knows where checkpoints are and what they depend
+    on.
+    """
 
-    folder: Path
-    identity: dict[str, Any]
-    fresh: bool
+    phase: Callable[..., Trainer]
     workers: int
     save_every_s: float
-
-    def phase(
-        self,
-        name: str,
-        parts: dict[str, Any],
-        opts: list[torch.optim.Optimizer],
-        steps: int,
-        decay: float,
-    ) -> Trainer:
-        return Trainer(
-            name, self.folder, self.identity, parts, opts, steps, decay, fresh=self.fresh
-        )
 
     def train(self, loop: Trainer, data: Any, loss: Callable[[Any], Any], **more: Any) -> None:
         """Go through a data set from the phase's current step."""
@@ -210,8 +193,8 @@ class Run:
 def train_tower(target: Target, run: Run) -> None:
     """Run phase 1: visual tokens point at the embeddings of the words for what they show."""
     recipe, model = target.recipe, target.model
-    parts = {"model": model, "pointers": target.pointers}
-    loop = run.phase("tower", parts, target.tower_optimizers(), recipe.tower_steps, decay=0.5)
+    parts, opts = {"model": model, "pointers": target.pointers}, target.tower_optimizers()
+    loop = run.phase("tower", parts=parts, opts=opts, steps=recipe.tower_steps, decay=0.5)
     loop.resume()
     table = model.get_input_embeddings().weight
     last: list[Tensor] = []
@@ -235,7 +218,7 @@ def train_language(target: Target, tokenizer: PreTrainedTokenizerFast, run: Run)
 
     def phase(opts: list[torch.optim.Optimizer]) -> Trainer:
         parts = {"model": target.model, "pointers": target.pointers, "average": target.average}
-        return run.phase("language", parts, opts, r.steps, r.decay)
+        return run.phase("language", parts=parts, opts=opts, steps=r.steps, decay=r.decay)
 
     def average() -> None:
         if loop.step > 0.5 * r.steps:
@@ -268,7 +251,8 @@ def train_renderings(
     model.requires_grad_(False)
     seeing = nn.ModuleList([model.model.vision_tower, model.model.multi_modal_projector])
     opts = trainer.optimizers([(seeing.requires_grad_(True), 1.0)], recipe.lr / 2, 2 * recipe.lr)
-    loop = run.phase("renderings", {"seeing": seeing}, opts, recipe.rendering_steps, decay=0.9)
+    parts, steps = {"seeing": seeing}, recipe.rendering_steps
+    loop = run.phase("renderings", parts=parts, opts=opts, steps=steps, decay=0.9)
     loop.resume()
     table = model.get_input_embeddings().weight
 
@@ -307,13 +291,13 @@ def main(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = folder / "tokenizer"
     known = path if path.exists() else start
-    tokenizer = (
-        PreTrainedTokenizerFast.from_pretrained(known) if known else pocket.train_tokenizer()
-    )
+    read = PreTrainedTokenizerFast.from_pretrained
+    tokenizer = read(known) if known else pocket.train_tokenizer()
     tokenizer.save_pretrained(path)
     target = Target(recipe, tokenizer, device, compiled)
     identity = asdict(recipe) | ({"start": fingerprints.of_folder(start)} if start else {})
-    run = Run(folder, identity, fresh, workers, save_every_s)
+    phase = partial(Trainer, folder=folder, identity=identity, fresh=fresh)
+    run = Run(phase, workers, save_every_s)
     if start:
         trained = LlavaForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
         target.model.load_state_dict(trained.state_dict())
