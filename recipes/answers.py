@@ -117,14 +117,10 @@ def _answer_all(
     `written`.
     """
     done = written(out, weights)
-    bar = tqdm(
-        total=len(questions),
-        initial=min(done, len(questions)),
-        desc="the target's answers",
-        disable=None,
-    )
+    total, about = len(questions), "the target's answers"
+    bar = tqdm(total=total, initial=min(done, total), desc=about, disable=None)
     with bar, out.open("a") as file:
-        for start in range(done, len(questions), batch):
+        for start in range(done, total, batch):
             rows = [json.dumps(row) + "\n" for row in answer(questions[start : start + batch])]
             file.writelines(rows)
             file.flush()
@@ -196,18 +192,14 @@ def _turn_by_turn(
             shown = [] if number else pocket.picture_ids(tokenizer, len(some[k].pictures))
             question_ids = tokenizer.encode(" " + question, add_special_tokens=False)
             ids[k] += [pocket.USER, *shown, *question_ids, pocket.ASSISTANT]
+        pixels = [pictures.to_pixels(list(some[k].pictures)) for k in now]
         prompts = [
-            {
-                "input_ids": torch.tensor([ids[k]]),
-                "pixel_values": pictures.to_pixels(list(some[k].pictures)),
-            }
-            for k in now
+            {"input_ids": torch.tensor([ids[k]]), "pixel_values": shown}
+            for k, shown in zip(now, pixels, strict=True)
         ]
         for k, answer in zip(now, replies(target, prompts, most), strict=True):
-            ids[k] += [
-                *(token for token in answer if token not in target.vocabulary.eos),
-                pocket.EOS,
-            ]
+            words = [token for token in answer if token not in target.vocabulary.eos]
+            ids[k] += [*words, pocket.EOS]
             answered[k].append(tokenizer.decode(answer, skip_special_tokens=True))
     return answered
 
@@ -271,9 +263,8 @@ def asked_examples(
     """
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in [line for line in lines if len(line["answer_ids"]) >= shortest][:most]:
-        yield example(
-            prompt_of(prompter, line, folder, len(line["answer_ids"])), line["answer_ids"]
-        )
+        ids = line["answer_ids"]
+        yield example(prompt_of(prompter, line, folder, len(ids)), ids)
 
 
 def example(prompt: Prompt, answer_ids: list[int]) -> Example:

@@ -162,11 +162,9 @@ def answered(
     """Return the files with the target's answers: to train on, and held out."""
     held_out = places.work / "answers-held-out.jsonl"
     if places.pictures is None:
-        for out, many, seed in (
-            (places.answers, n, ANSWERS_SEED),
-            (held_out, n_held_out, HELD_OUT_SEED),
-        ):
-            answers.regenerate(loaded.models.target, _tokenizer(loaded), weights, out, many, seed)
+        about = loaded.models.target, _tokenizer(loaded), weights
+        answers.regenerate(*about, places.answers, n, ANSWERS_SEED)
+        answers.regenerate(*about, held_out, n_held_out, HELD_OUT_SEED)
         return places.answers, held_out
     to_learn, to_measure = _questions(places, n, n_held_out)
     for out, some in ((held_out, to_measure), (places.answers, to_learn)):

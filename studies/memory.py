@@ -37,12 +37,17 @@ PICTURE, CLIP = "examples/coffee.jpg", "examples/clip.webm"
 NEW_TOKENS = 8
 
 
-def _text(width: int, inner: int, layers: int, heads: int, kv: int, vocab: int) -> dict[str, Any]:
+def _layers(width: int, inner: int, layers: int, heads: int) -> dict[str, Any]:
     return {
         "hidden_size": width,
         "intermediate_size": inner,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
+    }
+
+
+def _text(width: int, inner: int, layers: int, heads: int, kv: int, vocab: int) -> dict[str, Any]:
+    return _layers(width, inner, layers, heads) | {
         "num_key_value_heads": kv,
         "head_dim": width // heads,
         "vocab_size": vocab,
@@ -51,22 +56,8 @@ def _text(width: int, inner: int, layers: int, heads: int, kv: int, vocab: int) 
     }
 
 
-_SIGLIP = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "image_size": 512,
-    "patch_size": 16,
-}
-_SO400M = {
-    "hidden_size": 1152,
-    "intermediate_size": 4304,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 16,
-    "image_size": 384,
-    "patch_size": 14,
-}
+_SIGLIP = _layers(768, 3072, 12, 12) | {"image_size": 512, "patch_size": 16}
+_SO400M = _layers(1152, 4304, 26, 16) | {"image_size": 384, "patch_size": 14}
 _QWEN2 = {"depth": 32, "embed_dim": 1280, "num_heads": 16, "mlp_ratio": 4, "patch_size": 14}
 _ROPE = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
 
@@ -201,9 +192,8 @@ def main() -> None:
                     answers[record.lane] += [token.id for token in record.tokens]
             first = next(iter(answers.values()))
             equal = all(answer == first for answer in answers.values())
-            say(
-                f"{path}: {len(first)} tokens, answers {'equal' if equal else f'differ: {answers}'}"
-            )
+            told = "equal" if equal else f"differ: {answers}"
+            say(f"{path}: {len(first)} tokens, answers {told}")
             real = replace(pair, n_tokens=len(request.prompt) + NEW_TOKENS)
             needs = availability.needs_bytes(real, asked.dtype, n_lanes=len(choices))
             peak = peak_bytes(torch.device("cpu"))

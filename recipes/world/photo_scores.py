@@ -62,9 +62,8 @@ class Cider:
         counts = ngrams(tokens(text))
         parts: list[dict] = [{} for _ in range(ORDERS)]
         for gram, n in counts.items():
-            parts[len(gram) - 1][gram] = n * (
-                self._total - math.log(max(1.0, self._documents[gram]))
-            )
+            rarity = self._total - math.log(max(1.0, self._documents[gram]))
+            parts[len(gram) - 1][gram] = n * rarity
         norms = [math.sqrt(sum(v * v for v in part.values())) for part in parts]
         # The reference code uses the number of two-word sequences as the length.
         return parts, norms, sum(n for gram, n in counts.items() if len(gram) == 2)
@@ -79,10 +78,8 @@ class Cider:
                 near = math.exp(-((mine_length - its_length) ** 2) / (2 * SIGMA**2))
                 for n in range(ORDERS):
                     if mine_norm[n] and its_norm[n]:
-                        its = ref[n]
-                        both = sum(
-                            min(v, its.get(g, 0.0)) * its.get(g, 0.0) for g, v in mine[n].items()
-                        )
+                        counts = ((v, ref[n].get(g, 0.0)) for g, v in mine[n].items())
+                        both = sum(min(v, its) * its for v, its in counts)
                         score += both / (mine_norm[n] * its_norm[n]) * near
             out.append(10 * score / ORDERS / len(refs))
         return out
@@ -90,10 +87,8 @@ class Cider:
 
 def cider(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Return the mean CIDEr of one caption per photograph against several each."""
-    one = Cider(references)
-    return sum(
-        one.scores([text], refs)[0] for text, refs in zip(texts, references, strict=True)
-    ) / len(texts)
+    one, pairs = Cider(references), zip(texts, references, strict=True)
+    return sum(one.scores([text], refs)[0] for text, refs in pairs) / len(texts)
 
 
 def distinct(text: str) -> float:

@@ -47,10 +47,9 @@ class Spot(NamedTuple):
         """A line of one width with round ends."""
         placed = self.placed(points, hand)
         self.canvas.line(placed, self.fill, width, "curve")
+        r = width / 2
         for px, py in placed[:: len(placed) - 1]:
-            self.canvas.ellipse(
-                [px - width / 2, py - width / 2, px + width / 2, py + width / 2], self.fill
-            )
+            self.canvas.ellipse([px - r, py - r, px + r, py + r], self.fill)
 
 
 @lru_cache(maxsize=64)
@@ -70,11 +69,8 @@ def _arc(
 
 
 def _star(inner: float, outer: float = 1.08) -> list[tuple[float, float]]:
-    radius = [outer, inner] * 5
-    return [
-        (r * math.sin(i * math.pi / 5), -r * math.cos(i * math.pi / 5))
-        for i, r in enumerate(radius)
-    ]
+    turns = [(i * math.pi / 5, (outer, inner)[i % 2]) for i in range(10)]
+    return [(r * math.sin(a), -r * math.cos(a)) for a, r in turns]
 
 
 def _moon(bite: float, inner: float) -> list[tuple[float, float]]:
@@ -83,9 +79,8 @@ def _moon(bite: float, inner: float) -> list[tuple[float, float]]:
     outer, cut = math.acos(x), math.acos((x - bite) / inner)
     around = [outer + (2 * math.pi - 2 * outer) * i / 16 for i in range(17)]
     back = [2 * math.pi - cut - (2 * math.pi - 2 * cut) * i / 16 for i in range(17)]
-    return [(math.cos(a), math.sin(a)) for a in around] + [
-        (bite + inner * math.cos(a), inner * math.sin(a)) for a in back
-    ]
+    edge = [(bite + inner * math.cos(a), inner * math.sin(a)) for a in back]
+    return [(math.cos(a), math.sin(a)) for a in around] + edge
 
 
 def _arrow(shaft: float, neck: float, head: float) -> list[tuple[float, float]]:
@@ -103,13 +98,11 @@ def _plus(arm: float) -> list[tuple[float, float]]:
 
 
 def _heart() -> list[tuple[float, float]]:
+    def height(a: float) -> float:
+        return 13 * math.cos(a) - 5 * math.cos(2 * a) - 2 * math.cos(3 * a) - math.cos(4 * a)
+
     steps = [2 * math.pi * i / 40 for i in range(40)]
-    x = [math.sin(a) ** 3 for a in steps]
-    y = [
-        -(13 * math.cos(a) - 5 * math.cos(2 * a) - 2 * math.cos(3 * a) - math.cos(4 * a)) / 16.5
-        for a in steps
-    ]
-    return list(zip(x, y, strict=True))
+    return [(math.sin(a) ** 3, -height(a) / 16.5) for a in steps]
 
 
 def _lobed_heart(lobe: float, tip: float) -> list[tuple[float, float]]:

@@ -199,9 +199,8 @@ def drill_chart(rng: random.Random, chart: Chart) -> Turn:
     bars: list[list[Piece]] = [
         [Word(c, {"number": NUMBERS[v]}), " ", number(v)] for c, v in chart.bars
     ]
-    return _drill(
-        ["bars?"], joined(bars), {"number": NUMBERS[len(bars)], "colour": chart.bars[0][0]}
-    )
+    look = {"number": NUMBERS[len(bars)], "colour": chart.bars[0][0]}
+    return _drill(["bars?"], joined(bars), look)
 
 
 def drill_pictures(rng: random.Random, pictures: Sequence[Scene], names: Sequence[str]) -> Turn:
@@ -242,9 +241,8 @@ def drill_event(rng: random.Random, clip: Clip) -> Turn:
     else:
         words = {"colour": d.get("colour", ""), "gone": "gone", "appear": "new"}[clip.event]
         what = [Word(words), " in frame ", number(d["frame"] + 1)]
-    return _drill(
-        ["event?"], [*who, ", ", *what], look_of(a, "kind", "colour", "place"), (a.place,)
-    )
+    look = look_of(a, "kind", "colour", "place")
+    return _drill(["event?"], [*who, ", ", *what], look, (a.place,))
 
 
 # ---------------------------------------------------------------- held-out questions

@@ -37,16 +37,8 @@ GROUNDS: dict[str, tuple[int, int, int]] = {
     "black": (12, 12, 12),
 }
 SHAPES = (
-    "circle",
-    "square",
-    "triangle",
-    "star",
-    "cross",
-    "diamond",
-    "ring",
-    "heart",
-    "moon",
-    "arrow",
+    *("circle", "square", "triangle", "star", "cross"),
+    *("diamond", "ring", "heart", "moon", "arrow"),
 )
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 DIGITS = ("zero", *NUMBERS[1:])
@@ -119,9 +111,9 @@ def random_thing(rng: random.Random, place: int, spread: float = 1.0, **fixed: s
     """One object at `place`; `spread` scales how far it may sit from the middle of its cell."""
     size = fixed.get("size") or rng.choice(SIZES)
     room = 0.045 if size == "small" else 0.02
-    kind = fixed.get("kind") or (
-        rng.choice(SHAPES) if rng.random() < 0.72 else "digit " + rng.choice(DIGITS)
-    )
+    kind = fixed.get("kind")
+    if not kind:
+        kind = rng.choice(SHAPES) if rng.random() < 0.72 else "digit " + rng.choice(DIGITS)
     dx, dy = (rng.uniform(-room, room) * spread for _ in range(2))
     colour = fixed.get("colour") or rng.choice(list(COLOURS))
     return Thing(kind, colour, size, place, dx, dy, rng.uniform(*RADIUS[size]))
@@ -141,11 +133,8 @@ def random_scene(rng: random.Random, n: int, distinct: bool = True) -> Scene:
 
 def random_chart(rng: random.Random, n: int) -> Chart:
     """A chart of `n` bars of different colours."""
-    colours = rng.sample(list(COLOURS), n)
-    return Chart(
-        tuple((c, rng.randint(1, MAX_BAR)) for c in colours),
-        rng.choice(["white", "gray", "beige", "black"]),
-    )
+    bars = tuple((colour, rng.randint(1, MAX_BAR)) for colour in rng.sample(list(COLOURS), n))
+    return Chart(bars, rng.choice(["white", "gray", "beige", "black"]))
 
 
 # ---------------------------------------------------------------- drawing pictures
@@ -197,9 +186,8 @@ def draw(
     image = Image.new("RGB", (w * k, h * k), ground)
     if rng and rng.random() < 0.35:
         plain = np.full((h, w, 3), ground, np.float32) + _texture(rng, w, h)
-        image = Image.fromarray(plain.clip(0, 255).astype(np.uint8)).resize(
-            (w * k, h * k), Image.Resampling.BILINEAR
-        )
+        image = Image.fromarray(plain.clip(0, 255).astype(np.uint8))
+        image = image.resize((w * k, h * k), Image.Resampling.BILINEAR)
     canvas = ImageDraw.Draw(image)
     if isinstance(scene, Chart):
         _draw_chart(canvas, scene, w * k, h * k, ground, rng)
@@ -210,9 +198,8 @@ def draw(
             y = (t.place // 3 + 0.5) * h * k / 3 + t.dy * short
             radius = t.radius or sum(RADIUS[t.size]) / 2
             fill = _shade(COLOURS[t.colour], rng, 9)
-            renderers.draw(
-                renderers.Spot(canvas, x, y, radius * short, fill), _figure(t.kind), rng, free
-            )
+            spot = renderers.Spot(canvas, x, y, radius * short, fill)
+            renderers.draw(spot, _figure(t.kind), rng, free)
     return image.resize((w, h), Image.Resampling.BOX)
 
 
@@ -225,10 +212,8 @@ def _draw_chart(
     rng: random.Random | None,
 ) -> None:
     base, unit, line = 0.917 * h, 0.0938 * h, tuple(int(0.75 * g + 30) for g in ground)
-    for v in range(1, MAX_BAR + 1):
-        canvas.line(
-            [(0.0625 * w, base - v * unit), (0.958 * w, base - v * unit)], line, max(1, h // 192)
-        )
+    for y in (base - v * unit for v in range(1, MAX_BAR + 1)):
+        canvas.line([(0.0625 * w, y), (0.958 * w, y)], line, max(1, h // 192))
     step = 0.875 * w / len(chart.bars)
     width = step * (rng.uniform(0.5, 0.78) if rng else 0.65)
     for i, (colour, value) in enumerate(chart.bars):
@@ -248,15 +233,11 @@ def augmented(image: Image.Image, rng: random.Random) -> Image.Image:
         image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.2, 0.9) * min(image.size) / 96))
     if rng.random() < 0.4:
         a = np.asarray(image, np.float32)
-        gain = rng.uniform(0.88, 1.1) * np.array(
-            [rng.uniform(0.95, 1.05) for _ in range(3)], np.float32
-        )
-        noise = (
-            np.random.default_rng(rng.getrandbits(32)).standard_normal(a.shape).astype(np.float32)
-        )
-        image = Image.fromarray(
-            (a * gain + noise * rng.uniform(0, 5)).clip(0, 255).astype(np.uint8)
-        )
+        light = rng.uniform(0.88, 1.1)
+        gain = light * np.array([rng.uniform(0.95, 1.05) for _ in range(3)], np.float32)
+        noise = np.random.default_rng(rng.getrandbits(32)).standard_normal(a.shape)
+        a = a * gain + noise.astype(np.float32) * rng.uniform(0, 5)
+        image = Image.fromarray(a.clip(0, 255).astype(np.uint8))
     if rng.random() < 0.35:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=rng.randint(40, 92))

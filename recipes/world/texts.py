@@ -76,13 +76,8 @@ def look_of(thing: Thing | None, *groups: str) -> Look:
     """What is to be seen at a place: all of it, or only some groups."""
     if thing is None:
         return {"kind": "empty"}
-    all_of = {
-        "kind": thing.kind,
-        "colour": thing.colour,
-        "size": thing.size,
-        "place": PLACES[thing.place],
-    }
-    return {g: all_of[g] for g in groups or ("kind", "colour", "size")}
+    seen = {**vars(thing), "place": PLACES[thing.place]}
+    return {group: seen[group] for group in groups or ("kind", "colour", "size")}
 
 
 def place(p: int, scene: Scene | None = None, rest: tuple[int, ...] | None = None) -> Word:
@@ -130,9 +125,7 @@ def where(rng: random.Random, w: Word) -> list[Piece]:
 def capital(pieces: list[Piece]) -> list[Piece]:
     """The pieces as the beginning of a sentence."""
     first = pieces[0]
-    assert isinstance(first, str), (
-        "a sentence starts with a plain word: visual words are in lower case"
-    )
+    assert isinstance(first, str), "a sentence starts with a plain word, not with a visual one"
     return [first[0].upper() + first[1:], *pieces[1:]]
 
 
@@ -258,11 +251,8 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
         name = value + " object"
     n = len(hits)
     target = Word(value or "objects")
-    plural: list[Piece] = (
-        [target]
-        if attribute == "all"
-        else [target, " objects" if attribute == "colour" else " shapes"]
-    )
+    named = {"colour": [" objects"], "kind": [" shapes"], "all": []}
+    plural: list[Piece] = [target, *named[attribute]]
     # What is counted is next to what is checked.
     answer = say(rng, "count aloud", v=Word(value or "all"))
     answer += joined(_checked(scene, attribute, hits))
@@ -282,10 +272,8 @@ def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[P
         so_far += t in hits
         item: list[Piece] = [place(t.place, scene, left)]
         if attribute != "all":
-            item += [
-                " ",
-                Word(getattr(t, attribute), {"number": NUMBERS[so_far if t in hits else 0]}),
-            ]
+            now = {"number": NUMBERS[so_far if t in hits else 0]}
+            item += [" ", Word(getattr(t, attribute), now)]
         items.append([*item, " ", Word("is"), " ", number(so_far)] if t in hits else item)
     return items
 

@@ -99,16 +99,8 @@ def walked(first: Scene, last: Scene) -> tuple[list[Piece], tuple[int, ...]]:
     for i, p in enumerate(places):
         (_, before), (look, after) = shown(first.at(p)), shown(last.at(p))
         out += ["; "] if i else []
-        out += [
-            place(p, first, places[i + 1 :]),
-            " ",
-            *before,
-            ", ",
-            Word("then", look),
-            " ",
-            *after,
-            ": ",
-        ]
+        out += [place(p, first, places[i + 1 :]), " ", *before, ", "]
+        out += [Word("then", look), " ", *after, ": "]
         out += _verdict(first.at(p), last.at(p))
     return out, places
 
@@ -213,10 +205,8 @@ def _slide(actor: Thing, end: int, u: float) -> Thing:
     """The actor a share `u` of its way along; its place is the cell it is in by then."""
     x = actor.place % 3 + (end % 3 - actor.place % 3) * u
     y = actor.place // 3 + (end // 3 - actor.place // 3) * u
-    cell = round(x) + 3 * round(y)
-    return replace(
-        actor, place=cell, dx=actor.dx + (x - round(x)) / 3, dy=actor.dy + (y - round(y)) / 3
-    )
+    dx, dy = actor.dx + (x - round(x)) / 3, actor.dy + (y - round(y)) / 3
+    return replace(actor, place=round(x) + 3 * round(y), dx=dx, dy=dy)
 
 
 def frame_by_frame(clip: Clip) -> list[Piece]:
@@ -238,11 +228,8 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
     start = clip.frames[0]
     walk, places = walked(start, clip.frames[-1])
     opening = pick(rng, "clip opening")
-    seen = (
-        phrase(a)
-        + [" "]
-        + where(rng, place(a.place, clip.frames[-1 if clip.event == "appear" else 0]))
-    )
+    there = clip.frames[-1 if clip.event == "appear" else 0]
+    seen = [*phrase(a), " ", *where(rng, place(a.place, there))]
     answer: list[Piece] = [pick(rng, "clip walk"), *walk, ". ", *frame_by_frame(clip), ". "]
     answer += [opening, *seen, ". "]
     it = pick(rng, "clip it")

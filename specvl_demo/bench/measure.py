@@ -98,13 +98,12 @@ def requests(
 
 def answers(options: BenchOptions) -> dict[str, Any]:
     """Run every method on the shipped cases, or on the user's own, and the library's ways."""
-    small: list[Role] = (
-        ["small"] if options.peers and "small" in choosing.roles_here(options.pair) else []
-    )
-    loaded = options.load(list(dict.fromkeys([*options.roles, *small])), None)
-    peers = [HF_GENERATE]
+    roles, peers = options.roles, [HF_GENERATE]
     if options.peers:
         peers = [*PEERS, *(FORMATS if llama_cpp.runs(options.pair) else ())]
+        if "small" in choosing.roles_here(options.pair) and "small" not in roles:
+            roles.append("small")
+    loaded = options.load(roles, None)
     return bench(loaded, options.cases("evaluate"), options, peers)
 
 

@@ -53,13 +53,11 @@ def page(lanes: Sequence[LaneRecords], compact: bool = False) -> str:
 
 def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
     first = lanes[0].begin
-    rows = [
-        row | {"method": lane.begin.title}
-        for row, lane in zip(tables.lane_rows(lanes), lanes, strict=True)
-    ]
+    rows = tables.lane_rows(lanes)
+    for row, lane in zip(rows, lanes, strict=True):
+        row["method"] = lane.begin.title
     cells = (
-        "".join(f"<td>{escape(tables.cell(row.get(column)))}</td>" for column in COLUMNS)
-        for row in rows
+        "".join(f"<td>{escape(tables.cell(row[key]))}</td>" for key in COLUMNS) for row in rows
     )
     sure = confidence.sentence(lanes)
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))

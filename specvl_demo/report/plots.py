@@ -37,14 +37,8 @@ def progress(lanes: Sequence[LaneRecords]) -> go.Figure:
     figure = _figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
     for i, lane in enumerate(lanes):
         tokens = list(accumulate((len(round_.tokens) for round_ in lane.rounds), initial=0))
-        _line(
-            figure,
-            lane.begin.title,
-            [0.0, *(r.clock_s for r in lane.rounds)],
-            tokens,
-            i,
-            shape="hv",
-        )
+        clock = [0.0, *(round_.clock_s for round_ in lane.rounds)]
+        _line(figure, lane.begin.title, clock, tokens, i, shape="hv")
     return figure
 
 
@@ -90,9 +84,7 @@ def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
         more: dict[str, Any] = {"yaxis": "y2"} if axis == "right" else {}
         if points:
             marker = {"color": COLOURS[i % len(COLOURS)], "symbol": SYMBOLS[i % len(SYMBOLS)]}
-            figure.add_trace(
-                go.Scatter(name=_text(name), x=x, y=y, mode="markers", marker=marker, **more)
-            )
+            figure.add_scatter(name=_text(name), x=x, y=y, mode="markers", marker=marker, **more)
             continue
         more |= {"stackgroup": "one"} if chart.kind == "stack" else {}
         _line(figure, name, x, y, i, "hv" if chart.kind == "steps" else "linear", **more)
@@ -115,9 +107,8 @@ def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Poi
     for round_ in lane.rounds:
         value = dig(round_, series.path)
         if isinstance(value, list):
-            nodes, marks = (
-                dig(round_, path) if path else None for path in (series.nodes, series.mark)
-            )
+            paths = (series.nodes, series.mark)
+            nodes, marks = (dig(round_, path) if path else None for path in paths)
             nodes = nodes if isinstance(nodes, list) else []
             for i, one in enumerate(value):
                 marked = isinstance(marks, list) and i < len(nodes) and nodes[i] in marks
@@ -150,7 +141,7 @@ def _line(
     **more: Any,
 ) -> None:
     line = {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[i % len(DASHES)], "shape": shape}
-    figure.add_trace(go.Scatter(name=_text(name), x=x, y=y, mode="lines", line=line, **more))
+    figure.add_scatter(name=_text(name), x=x, y=y, mode="lines", line=line, **more)
 
 
 def _figure(title: str, x: str, y: str) -> go.Figure:

@@ -118,14 +118,11 @@ def _one_line(text: str, most: int = 200) -> str:
 def _fate(lane: LaneRecords) -> str:
     if lane.end is None:
         return " (cut short: the trace has no end for this lane)"
-    return (
-        " (stopped:"
-        f" {lane.end.stop}{f', {_one_line(lane.end.message)}' if lane.end.message else ''})"
-    )
+    message = f", {_one_line(lane.end.message)}" if lane.end.message else ""
+    return f" (stopped: {lane.end.stop}{message})"
 
 
 def _marked(lane: LaneRecords) -> str:
     brackets = {"draft": "[{}]", "relaxed": "{{{}}}", "target": "{}"}
-    return _one_line(
-        "".join(brackets[origin].format(text) for origin, text in runs(lane.rounds)), 4000
-    )
+    marked = (brackets[origin].format(text) for origin, text in runs(lane.rounds))
+    return _one_line("".join(marked), 4000)
