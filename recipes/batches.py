@@ -40,7 +40,7 @@ class Batch:
     patches: Tensor  # [P, N, 6]: index per group, -100 where the group says nothing
     which: Tensor  # [P]: place among its conversation's pictures, -100 where it is the only one
     changed: Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in the first
-    crowded: Tensor  # [G, 3, 96, 96]: crowded pictures for the vision tower alone
+    crowded: Tensor  # [G, 3, 96, 96]: crowded pictures only for the vision tower
     crowded_patches: Tensor  # [G, N, 6]
 
     def to(self, device: torch.device) -> Batch:

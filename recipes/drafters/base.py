@@ -122,7 +122,7 @@ class Batch:
     Attributes:
         inputs: The arguments of the head's forward before the number of steps.
         truth: [B, N, D] the feature each row predicts.
-        asked: [B, N] rows whose next token is part of an answer.
+        scored: [B, N] rows whose next token is part of an answer.
         token: [B, N] that token.
         middle: What the first block must resemble, or None.
     """
@@ -135,7 +135,7 @@ class Batch:
 
     @cached_property
     def first(self) -> int:
-        """The first column with a row in `asked`."""
+        """The first column with a row in `scored`."""
         return int(self.scored.any(0).int().argmax())
 
 
@@ -281,7 +281,7 @@ class Learner(ABC):
         return total / len(outputs), {"loss": total.item() / len(outputs), **seen}
 
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
-        """Return the loss of a first block's output on the rows in `asked`, for kinds that have
+        """Return the loss of a first block's output on the rows in `scored`, for kinds that have
         one.
         """
         raise ValueError(f"{self.title} has no loss on a first block")
@@ -331,7 +331,7 @@ class Learner(ABC):
     @torch.no_grad()
     def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
         """Return, for `acceptance.measure`, which rows predict their next token, by step, and which
-        are in `asked`.
+        are in `scored`.
         """
         steps = []
         for step, (out, _) in enumerate(self.module(*batch.inputs, length, batch.first)):

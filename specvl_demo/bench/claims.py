@@ -98,10 +98,9 @@ def shifting(options: BenchOptions) -> list[Case]:
     """Return questions of shifting kinds, which drafters of single pictures never saw: five
     pictures at once, two pictures, second turns, text only.
     """
-    found = [
-        one for one in options.cases("all") if len(one.shown) > 1 or one.before or not one.shown
-    ]
-    pictures = [one.shown[0] for one in options.cases("all") if len(one.shown) == 1]
+    every = options.cases("all")
+    found = [one for one in every if len(one.shown) > 1 or one.before or not one.shown]
+    pictures = [one.shown[0] for one in every if len(one.shown) == 1]
     five = [
         Case(f"five-{at}", "What do the pictures show?", tuple(pictures[at : at + 5]), kind="five")
         for at in range(0, min(20, len(pictures) - 4), 5)
@@ -115,12 +114,8 @@ def clips(options: BenchOptions, frames: int = 16) -> list[Case]:
     """
     asks = ("What happens in the clip?", "Describe the clip.")
     drawn = options.pair.questions == cases.QUESTIONS.name
-    pictures = [
-        picture.resize((SIDE, SIDE))
-        for case in (() if drawn else options.cases("all"))
-        for picture in case.shown
-        if isinstance(picture, Image.Image)
-    ]
+    shown = (one for case in (() if drawn else options.cases("all")) for one in case.shown)
+    pictures = [one.resize((SIDE, SIDE)) for one in shown if isinstance(one, Image.Image)]
 
     def clip(first: int) -> VideoFrames:
         if drawn:
@@ -163,25 +158,15 @@ def _trees(temperature: float) -> tuple[Arm, ...]:
     verify about 10.
     """
     at = f", T = {temperature:g}"
-    return (
+    arms = [
         Arm(f"SAGE, template{at}", "sage", SAGE, temperature),
         Arm(f"SAGE, online{at}", "sage", ONLINE, temperature),
-        *(
-            arm
-            for nodes in (10, 12)
-            for arm in (
-                Arm(
-                    f"static tree of {nodes}{at}",
-                    "custom",
-                    STATIC | {"tree_nodes": nodes},
-                    temperature,
-                ),
-                Arm(
-                    f"EAGLE-2's tree of {nodes}{at}", "custom", BEST | {"nodes": nodes}, temperature
-                ),
-            )
-        ),
-    )
+    ]
+    for nodes in (10, 12):
+        static, best = STATIC | {"tree_nodes": nodes}, BEST | {"nodes": nodes}
+        arms.append(Arm(f"static tree of {nodes}{at}", "custom", static, temperature))
+        arms.append(Arm(f"EAGLE-2's tree of {nodes}{at}", "custom", best, temperature))
+    return tuple(arms)
 
 
 def _relaxed(loose: float) -> tuple[Arm, ...]:

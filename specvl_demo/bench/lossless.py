@@ -20,17 +20,8 @@ from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
 
 COLUMNS = (
-    "method",
-    "drafts",
-    "prompts",
-    "differences",
-    "tokens",
-    "tau",
-    "accepted",
-    "possible",
-    "first_case",
-    "first_token",
-    "logit_gap",
+    *("method", "drafts", "prompts", "differences", "tokens", "tau", "accepted", "possible"),
+    *("first_case", "first_token", "logit_gap"),
 )
 
 
@@ -102,11 +93,8 @@ def lossless(loaded: Loaded, cases: Sequence[Case], options: BenchOptions) -> di
         "max_new_tokens": options.max_new_tokens,
         "sampling": "greedy" if sampling.greedy else vars(sampling),
     }
-    return {
-        "machine": provenance.describe(loaded),
-        "settings": settings,
-        "rows": list(rows.values()),
-    }
+    machine = provenance.describe(loaded)
+    return {"machine": machine, "settings": settings, "rows": list(rows.values())}
 
 
 def _overlaps(lane: LaneRecords) -> Iterator[tuple[bool, float]]:

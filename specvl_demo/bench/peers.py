@@ -41,10 +41,8 @@ class Peer:
         """Return how many tokens it drafts per round: as many as this project's method of
         its kind.
         """
-        alike = (
-            c.params["gamma"] for c in choices if c.method.name == self.like and "gamma" in c.params
-        )
-        return int(next(alike, GAMMA))
+        alike = (one.params for one in choices if one.method.name == self.like)
+        return int(next((params["gamma"] for params in alike if "gamma" in params), GAMMA))
 
     def about(self, gamma: int) -> str | None:
         """Return the note of its row; None for plain decoding."""

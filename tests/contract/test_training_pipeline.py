@@ -79,11 +79,9 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     (pair / "photos").mkdir()
     for i, name in enumerate(names):
         Image.new("RGB", (80, 60), (25 * i, 90, 200 - 20 * i)).save(pair / "photos" / name)
-    told = [
-        f"{name}\tA brown dog is running on the green grass .\n{name}\tA dog runs ."
-        for name in names
-    ]
-    (pair / "photos" / "captions.tsv").write_text("\n".join(told))
+    captions = "A brown dog is running on the green grass .", "A dog runs ."
+    told = "\n".join(f"{name}\t{caption}" for name in names for caption in captions)
+    (pair / "photos" / "captions.tsv").write_text(told)
     monkeypatch.setattr(stages, "SHORTEST", 1)
     monkeypatch.setattr(stages, "LONGEST", 12)
     kind = KINDS["drafter"]
@@ -91,14 +89,11 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     common = {"answers": pair / "answers.jsonl", "data": pair / "photos"}
     custom = custom_pair(str(pair / "target"))
     for sees in (True, False):
-        places = stages.Places(
-            pair / f"run-{sees}", pair / f"small-{sees}", pair / "work", **common
-        )
+        run, out = pair / f"run-{sees}", pair / f"small-{sees}"
+        places = stages.Places(run, out, pair / "work", **common)
         if sees:
             nothing = replace(places, data=None)
-            with pytest.raises(
-                ValueError, match="or a folder of captioned photographs with --data"
-            ):
+            with pytest.raises(ValueError, match="or a folder of captioned photographs with"):
                 stages.main(loaded(pair, "anything"), kind, recipe, nothing, N, HELD_OUT)
         target = loaded(pair, "photographs")
         card = stages.main(target, kind, replace(recipe, sees=sees), places, N, HELD_OUT)
@@ -123,9 +118,7 @@ def test_heads_follow_their_target(pair: Path) -> None:
     refused.
     """
     cards = [head(pair, method) for method in METHODS]
-    assert [card["finished"] for card in cards] == [True] * 4 and len(
-        {c["weights"] for c in cards}
-    ) == 1
+    assert all(card["finished"] for card in cards) and len({c["weights"] for c in cards}) == 1
     stores = {"held-out-dream", "train-dream"}
     assert {path.name for path in (pair / "work").iterdir()} == {"answers-held-out.jsonl", *stores}
     target = loading.model(pair / "target", loading.LoadPlan(), "target")
@@ -152,9 +145,8 @@ def test_heads_follow_their_target(pair: Path) -> None:
 
 def test_answers_of_a_batch_are_those_of_the_engine(target: object) -> None:
     """Prompts of several lengths, with one picture and without: padding changes no answer."""
-    prompts = [tiny_prompt(1, words, seed) for seed, words in enumerate((3, 9, 6))] + [
-        tiny_prompt(0)
-    ]
+    prompts = [*(tiny_prompt(1, words, seed) for seed, words in enumerate((3, 9, 6)))]
+    prompts.append(tiny_prompt(0))
     found = answers.replies(target, [prompt.inputs for prompt in prompts], 12)
     for prompt, said in zip(prompts, found, strict=True):
         alone, _ = decode(target, None, OneNode(), prompt, max_new_tokens=12)
@@ -175,9 +167,8 @@ def test_a_file_of_answers_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
             target = loaded.models.target
             answers.regenerate(target, words, weights, file, n, seed=7, batch=batch, most=5)
     together, alone = ([json.loads(line) for line in file.open()] for file in files)
-    assert together == alone and [row["seed"] for row in together] == [
-        7 * 10**9 + i for i in range(5)
-    ]
+    assert together == alone
+    assert [row["seed"] for row in together] == [7 * 10**9 + i for i in range(5)]
     assert len({len(row["answers"]) for row in together}) > 1
     for row in together:
         assert len(row["answers"]) == len(answers.drawn(row["seed"]).sample.turns)
@@ -206,9 +197,8 @@ def test_a_checkpoint_is_complete_or_the_one_before(
         torch.manual_seed(0)
         layer = torch.nn.Linear(3, 3)
         opts = optimizers([(layer, 1.0)], 1e-2, 1e-2)
-        return layer, Trainer(
-            "tiny", folder, {"lr": 1e-2, "steps": 4}, {"layer": layer}, opts, 4, 0.5
-        )
+        identity = {"lr": 1e-2, "steps": 4}
+        return layer, Trainer("tiny", folder, identity, {"layer": layer}, opts, 4, 0.5)
 
     def fit(layer: torch.nn.Linear, trainer: Trainer) -> torch.Tensor:
         def loss(x: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:

@@ -73,26 +73,18 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 def language(seed: int = 0) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    sizes = {
-        "hidden_size": WIDTH,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "vocab_size": 259,
-    }
+    sizes = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
-    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, tie_word_embeddings=True)).eval()
+    config = LlamaConfig(**sizes, **heads, vocab_size=259, tie_word_embeddings=True)
+    return LlamaForCausalLM(config).eval()
 
 
 def tower(
     seed: int = 1, width: float = 0.25, depth: float = 0.3, image_size: int = 64
 ) -> EfficientNetLiteModel:
     torch.manual_seed(seed)
-    sizes = {
-        "hidden_size": WIDTH,
-        "projector_size": 16,
-        "num_classes": len(CLASSES),
-        "likeliest": 2,
-    }
+    sizes = {"hidden_size": WIDTH, "projector_size": 16}
+    sizes |= {"num_classes": len(CLASSES), "likeliest": 2}
     shape = {"width": width, "depth": depth, "image_size": image_size}
     return EfficientNetLiteModel(EfficientNetLiteConfig(**sizes, **shape)).eval()
 
@@ -135,14 +127,12 @@ def test_tower_joins_maps_colours_and_class_words() -> None:
             F.layer_norm(fine[0, :, 6:8, 10:12].flatten(), (448,)),
             places.mean((1, 2)),
         ]
-        cell = model.linear_2(
-            F.gelu(model.linear_1(torch.cat(parts) + model.position[row * 7 + column]))
-        )
+        inner = model.linear_1(torch.cat(parts) + model.position[row * 7 + column])
+        cell = model.linear_2(F.gelu(inner))
         odds = model.classifier(top[0].mean((1, 2))).softmax(-1)
-        best = odds.topk(2)
-        words = sum(
-            p / best.values.sum() * model.class_words[i] for p, i in zip(*best, strict=True)
-        )
+        values, best = odds.topk(2)
+        shares = zip(values / values.sum(), best, strict=True)
+        words = sum(share * model.class_words[i] for share, i in shares)
     assert rows.shape == (2, 49 + 6, WIDTH)
     torch.testing.assert_close(rows[0, row * 7 + column], cell, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(rows[0, 49:], words)
@@ -155,9 +145,8 @@ def blocks(n: int) -> dict[str, torch.Tensor]:
 
 
 def test_published_names_are_all_known_or_refused() -> None:
-    rest = {
-        name: torch.ones(1) for name in ("_blocks.11._bn2.weight", "_conv_head.weight", "_fc.bias")
-    }
+    names = "_blocks.11._bn2.weight", "_conv_head.weight", "_fc.bias"
+    rest = {name: torch.ones(1) for name in names}
     variant, told = published_weights(blocks(16) | rest)
     assert variant is VARIANTS[0] and len(told) == 16 + len(rest)
     assert set(told) >= {
@@ -177,16 +166,12 @@ def test_a_larger_tower_has_the_published_shapes() -> None:
     lite2 = VARIANTS[1]
     model = tower(width=lite2.width, depth=lite2.depth, image_size=lite2.image_size)
     channels = [1, 3, 24], [4, 5, 48], [11, 5, 120], [15, 5, 208], [20, 3, 352]
-    found = [
-        b for part in (model.lower, model.upper) for b in part if isinstance(b, InvertedResidual)
-    ]
+    found = [b for b in (*model.lower, *model.upper) if isinstance(b, InvertedResidual)]
     assert len(found) == 21
     for i, kernel, out in channels:
         block = found[i]
-        assert (block.depthwise.conv.kernel_size[0], block.project.conv.out_channels) == (
-            kernel,
-            out,
-        )
+        assert block.depthwise.conv.kernel_size[0] == kernel
+        assert block.project.conv.out_channels == out
     with torch.no_grad():
         assert model(torch.randn(1, 3, 256, 256)).last_hidden_state.shape == (1, 64 + 6, WIDTH)
 
@@ -205,9 +190,8 @@ def test_both_layouts_of_captions_are_read(tmp_path: Path, layout: str) -> None:
     if layout == "coco":
         images = [{"id": i, "file_name": n} for i, n in enumerate(names)]
         notes = [{"image_id": i, "caption": "two dogs , in snow ."} for i in range(9)]
-        (tmp_path / "captions.json").write_text(
-            json.dumps({"images": images, "annotations": notes})
-        )
+        told = json.dumps({"images": images, "annotations": notes})
+        (tmp_path / "captions.json").write_text(told)
     else:
         line = {"tabs": "{}\t{}\n", "numbered": "{}#0\t{}\n", "commas": '{},"{}"\n'}[layout]
         head = "image,caption\n" if layout == "commas" else ""
@@ -262,23 +246,17 @@ def test_scores_agree_with_the_reference_code() -> None:
     rng = random.Random(0)
     words = ["a", "dog", "man", "runs", "in", "the", "snow", "red", "ball", "on", "grass", "two"]
     sentence = lambda: " ".join(rng.choices(words, k=rng.randint(4, 11)))  # noqa: E731
-    told, references = (
-        [sentence() for _ in range(30)],
-        [[sentence() for _ in range(4)] for _ in range(30)],
-    )
-    assert photo_scores.bleu_4([r[0] for r in references], references) == pytest.approx(1)
-    assert photo_scores.cider([r[0] for r in references], references) > photo_scores.cider(
-        told, references
-    )
+    told = [sentence() for _ in range(30)]
+    references = [[sentence() for _ in range(4)] for _ in range(30)]
+    said, other = [r[0] for r in references], photo_scores.cider(told, references)
+    assert photo_scores.bleu_4(said, references) == pytest.approx(1)
+    assert photo_scores.cider(said, references) > other
     bleu = pytest.importorskip("pycocoevalcap.bleu.bleu").Bleu(4)
     cider = pytest.importorskip("pycocoevalcap.cider.cider").Cider()
     truth, made = dict(enumerate(references)), {i: [t] for i, t in enumerate(told)}
-    assert photo_scores.bleu_4(told, references) == pytest.approx(
-        bleu.compute_score(truth, made, verbose=0)[0][3]
-    )
-    assert photo_scores.cider(told, references) == pytest.approx(
-        cider.compute_score(truth, made)[0]
-    )
+    known = bleu.compute_score(truth, made, verbose=0)[0][3]
+    assert photo_scores.bleu_4(told, references) == pytest.approx(known)
+    assert other == pytest.approx(cider.compute_score(truth, made)[0])
 
 
 def test_written_answers_are_checked() -> None:
@@ -307,13 +285,8 @@ def test_decoder_computes_the_merged_model_on_trees() -> None:
     decoder = Decoder(base, 3, torch.float32)
     lora = random_lora(decoder)
     answers = [Node([40, 41, 42, 43], taught=True), Node([50, 51], taught=True)]
-    tree = Row(
-        [],
-        Node(
-            [1, 2, 3],
-            children=[Node([9, 8], children=answers), Node([7], children=[Node([6, 5], True)])],
-        ),
-    )
+    below = [Node([9, 8], children=answers), Node([7], children=[Node([6, 5], True)])]
+    tree = Row([], Node([1, 2, 3], children=below))
     packed = pack([tree, Row([], Node([4], children=[Node([5, 6], True)]))], torch.float32)
     with torch.no_grad():
         got = decoder.logits(decoder(decoder.embedding[packed.ids], packed)[packed.sources])
@@ -338,9 +311,8 @@ def test_assembled_folder_is_a_standard_llava(
     lora = random_lora(Decoder(base, 3, torch.float32))
     photo_assembly.write_delta(tmp_path / "delta", eyes, lora, CLASSES)
     photo_assembly.assemble(tmp_path / "base", tmp_path / "delta", tmp_path / "out")
-    model = LlavaForConditionalGeneration.from_pretrained(
-        tmp_path / "out", dtype=torch.float32
-    ).eval()
+    read = LlavaForConditionalGeneration.from_pretrained
+    model = read(tmp_path / "out", dtype=torch.float32).eval()
     processor = LlavaProcessor.from_pretrained(tmp_path / "out")
     asked = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
     text = processor.apply_chat_template(asked, add_generation_prompt=True)
@@ -392,17 +364,13 @@ def test_a_stopped_run_ends_as_one_that_was_not(
             row = {"key": "Hi?", "kind": "plain", "question": "Hi?", "answer": "Hello."}
             (tmp_path / folder / "plain.jsonl").write_text(json.dumps(row) + "\n")
             shown = eyes.config.grid**2 + eyes.config.word_rows
-            tasks = photo_tasks.Tasks(
-                tokenizer, photos, classes, tmp_path / folder, shown, recipe.seed, reward
-            )
+            taught = photos, classes, tmp_path / folder
+            tasks = photo_tasks.Tasks(tokenizer, *taught, shown, recipe.seed, reward)
             run = tmp_path / folder, asdict(recipe), minutes, False
             done = train_photo.train(learner, base, tasks, *run)
         assert done
         ends.append({**learner.tower.state_dict(), **learner.decoder.lora.state_dict()})
-    assert any(
-        (v - w).abs().max() > 0
-        for v, w in zip(ends[0].values(), tower().state_dict().values(), strict=False)
-    )
+    assert any((ends[0][name] != value).any() for name, value in tower().state_dict().items())
     for name, value in ends[0].items():
         torch.testing.assert_close(ends[1][name], value, rtol=0, atol=0, msg=name)
 
@@ -431,18 +399,15 @@ def test_sampled_captions_count_by_how_much_better_they_are(
     learner = learner_of(tokenizer, Recipe(rank=2, reward=1.0), paths, base)
     random_lora(learner.decoder)
     others = ("Two men sit on a bench.", "A man sits.")
-    photos = [
-        photo_data.Photo(p, told) for p, told in zip(paths["train"], (DOGS, others), strict=True)
-    ]
+    photos = [*map(photo_data.Photo, paths["train"], (DOGS, others))]
     tasks = photo_tasks.Tasks(tokenizer, photos, [], tmp_path, ROWS, seed=1, reward=1.0)
     rewarder = Rewarder(learner, base, tasks, tasks.short)
     rows = [row for row in rewarder.rows(0, 2) if row.sampled]
     assert rows
     for row in rows:
         said = row.root.children[0].children
-        assert len(said) == photo_reward.SAMPLES and sum(n.weight for n in said) == pytest.approx(
-            0, abs=1e-4
-        )
+        assert len(said) == photo_reward.SAMPLES
+        assert sum(n.weight for n in said) == pytest.approx(0, abs=1e-4)
         assert all(set(n.ids) <= set(tasks.short.tolist()) for n in said)
     told = [c + photo_reward.END for c in DOGS]
     good, half = rewarder.cider.scores([told[0], DOGS[0]], told)
@@ -463,9 +428,8 @@ def test_rewarded_captions_have_a_mean_of_their_own(
     learner = learner_of(tokenizer, Recipe(rank=2, hold=0.0), pictures(tmp_path / "pictures", 1))
 
     def row(kind: str, n: int) -> Row:
-        told = Node(
-            list(range(5, 5 + n)), taught=True, kind=kind, weight=0.5 if kind == "sampled" else 1.0
-        )
+        weight = 0.5 if kind == "sampled" else 1.0
+        told = Node([*range(5, 5 + n)], taught=True, kind=kind, weight=weight)
         return Row([("train", 0, 0)], Node([*[learner.image] * ROWS, 4], children=[told]))
 
     def loss(*rows: Row) -> float:
@@ -505,8 +469,7 @@ def test_a_tower_that_takes_anothers_place_learns_its_cells(
 
 
 def test_captions_that_others_agree_with_count_more() -> None:
-    weights = photo_tasks.agreed(
-        DOGS, photo_scores.Cider([DOGS, ("Two men sit.", "A man sits on a bench.")])
-    )
+    cider = photo_scores.Cider([DOGS, ("Two men sit.", "A man sits on a bench.")])
+    weights = photo_tasks.agreed(DOGS, cider)
     assert sum(weights) == pytest.approx(len(DOGS)) and weights[0] > weights[1] > 0
     assert photo_tasks.agreed(DOGS[:1], photo_scores.Cider([DOGS])) == [1.0]

@@ -73,9 +73,8 @@ def asking(i: int, inputs: dict[str, torch.Tensor], target: VLMTarget) -> Prompt
     ids = inputs["input_ids"].clone()
     ids[0, -6:] = torch.randint(60, 290, (6,), generator=torch.Generator().manual_seed(100 + i))
     visual = torch.isin(ids[0], torch.tensor(target.vlm.placeholders))
-    return Prompt(
-        ids[0], visual, {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    )
+    given = {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return Prompt(ids[0], visual, given)
 
 
 @pytest.fixture(scope="module", params=SERVED)
@@ -102,9 +101,8 @@ CPU = torch.device("cpu")
 
 
 def recipe_of(method: str, **changes: object) -> Recipe:
-    return replace(
-        KINDS[method].recipe, **{"steps": 6, "batch": 3, "stage1": 0.5, "lr": 5e-3, **changes}
-    )
+    short = {"steps": 6, "batch": 3, "stage1": 0.5, "lr": 5e-3}
+    return replace(KINDS[method].recipe, **short | changes)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -125,16 +123,14 @@ def test_two_steps_lower_the_loss_and_the_weights_draft(
     drafters.export(run, tmp_path / "head", {"target": "tiny", "data": "four prompts"})
     head = open_head(tmp_path / "head", asked.target.decoder, (method,))
     plain, _ = decode(asked.target, None, OneNode(), asked.prompts[0])
-    ids, rounds = decode(
-        asked.target, FeatureDrafter(head), Chain(ChainSettings(4)), asked.prompts[0]
-    )
+    chain = Chain(ChainSettings(4))
+    ids, rounds = decode(asked.target, FeatureDrafter(head), chain, asked.prompts[0])
     assert ids == plain and len(rounds[0].tree.tokens) == 5
-    again = drafters.learner_for(KINDS[method], recipe, asked.model, store, CPU, tmp_path / "head")
+    where = asked.model, store, CPU, tmp_path / "head"
+    again = drafters.learner_for(KINDS[method], recipe, *where)
     assert _loss(again, everything, recipe.self_feeding) == pytest.approx(losses[1], rel=0.02)
     with pytest.raises(ValueError, match="cannot continue from this drafter"):
-        drafters.learner_for(
-            KINDS[method], replace(recipe, ffn=8), asked.model, store, CPU, tmp_path / "head"
-        )
+        drafters.learner_for(KINDS[method], replace(recipe, ffn=8), *where)
 
 
 def _run(method: str, recipe: Recipe, asked: Asked, store: Store, folder: Path) -> drafters.Run:
@@ -178,14 +174,12 @@ def test_stores_hold_the_targets_features(asked: Asked, tmp_path: Path) -> None:
         encoded = asked.target.encode(prompt)
         hidden = asked.target.prefill(encoded).hidden
         torch.testing.assert_close(rows.features[: n - 1], hidden, atol=2e-2, rtol=2e-2)
-        torch.testing.assert_close(
-            rows.embeds, encoded.embeds[encoded.visual].float(), atol=2e-2, rtol=2e-2
-        )
+        embeds = encoded.embeds[encoded.visual].float()
+        torch.testing.assert_close(rows.embeds, embeds, atol=2e-2, rtol=2e-2)
         assert rows.ids.tolist() == [*prompt.ids.tolist(), *said]
         assert rows.ids[rows.answer].tolist() == said
-        assert len(rows.importance) == int(prompt.visual.sum()) and bool(
-            (rows.importance > 0).any()
-        )
+        assert len(rows.importance) == int(prompt.visual.sum())
+        assert (rows.importance > 0).any()
         hidden_away = features.text_only(rows)
         for name in ("ids", "answer", "visual"):
             assert torch.equal(getattr(text[i], name), getattr(hidden_away, name)), name
@@ -273,12 +267,9 @@ def test_the_output_of_a_layer_is_the_input_of_the_next(deep: Asked) -> None:
     with features._watched(deep.model, needs) as seen, torch.inference_mode():
         features._rows(deep.model, next(iter(deep.examples())), needs, seen)
     assert all(torch.equal(seen.outputs[i], seen.inputs[i + 1]) for i in range(7))
-    assert not needs.covers(FeatureSpec(True, middle=True)) and needs.covers(
-        FeatureSpec(visual=True)
-    )
-    with pytest.raises(
-        ValueError, match="--select must be token, sample, or percent of the depth, not 'word'"
-    ):
+    assert not needs.covers(FeatureSpec(True, middle=True))
+    assert needs.covers(FeatureSpec(visual=True))
+    with pytest.raises(ValueError, match="--select must be token, sample, or percent"):
         recipe_of("dream", select="word")
 
 
@@ -291,10 +282,8 @@ def test_dream_learns_the_calmest_layer() -> None:
         weights={1: mixed, 2: torch.where(mixed == sharp, flat, sharp)},
     )
     for select, found in {"token": [1.0, 1.0, 2.0], "sample": [1.0, 1.0, 1.0]}.items():
-        assert (
-            seen.calmest([1, 2], FeatureSpec(True, middle=True, select=select))[:, 0].tolist()
-            == found
-        )
+        states = seen.calmest([1, 2], FeatureSpec(True, middle=True, select=select))
+        assert states[:, 0].tolist() == found
     assert list(features.chosen_layers(4, "sample")) == [0, 1, 2, 3]
     assert list(features.chosen_layers(32)) == list(range(1, 11))
     assert list(features.chosen_layers(16, "25")) == [4]
@@ -303,12 +292,11 @@ def test_dream_learns_the_calmest_layer() -> None:
 
 def test_batches_are_the_same_whoever_asks(llava: Asked, tmp_path: Path) -> None:
     store = store_of(llava, "eagle2", tmp_path)
-    picks = [drafters.Picker(store, 2, 5)(step) for step in range(6)]
-    assert picks == [drafters.Picker(store, 2, 5)(step) for step in range(6)]
-    assert sorted(picks[0] + picks[1]) == [0, 1, 2, 3], "an epoch takes every conversation once"
-    assert (
-        drafters.Picker(store, 2, 6)(0) != picks[0] or drafters.Picker(store, 2, 6)(1) != picks[1]
+    picks, again, others = (
+        [drafters.Picker(store, 2, seed)(step) for step in range(6)] for seed in (5, 5, 6)
     )
+    assert picks == again and picks[:2] != others[:2]
+    assert sorted(picks[0] + picks[1]) == [0, 1, 2, 3], "an epoch takes every conversation once"
 
 
 def test_dream_without_cross_attention_stays_without(llava: Asked, tmp_path: Path) -> None:

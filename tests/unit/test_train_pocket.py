@@ -70,10 +70,8 @@ def test_a_stopped_run_ends_where_an_uninterrupted_one_does(tokenizer, tmp_path,
             train_pocket.main(parts, parts / "model", TINY, save_every_s=0.0, **OPTIONS)
     train_pocket.main(parts, parts / "model", TINY, save_every_s=0.0, **OPTIONS)
     a, b = (load_file(f / "model" / "model.safetensors") for f in (whole, parts))
-    for key in a:
-        torch.testing.assert_close(
-            a[key], b[key], rtol=1e-3, atol=1e-3
-        )  # written in half precision
+    for key in a:  # written in half precision
+        torch.testing.assert_close(a[key], b[key], rtol=1e-3, atol=1e-3)
 
 
 def test_phases_may_be_left_out_and_a_split_that_never_comes_changes_no_depth(tokenizer, tmp_path):
@@ -95,9 +93,8 @@ def test_the_last_phase_alone_changes_what_sees_and_goes_on(tokenizer, tmp_path,
     last = replace(TINY, steps=0, rendering_steps=3)
     options = {**OPTIONS, "start": starts[0]}
     train_pocket.main(tmp_path, tmp_path / "model", last, **options)
-    old, new = (
-        load_file(folder / "model.safetensors") for folder in (starts[0], tmp_path / "model")
-    )
+    folders = starts[0], tmp_path / "model"
+    old, new = (load_file(folder / "model.safetensors") for folder in folders)
     changed = {name for name in old if not torch.equal(old[name], new[name])}
     assert changed and all("vision_tower" in name or "projector" in name for name in changed)
     train_pocket.main(tmp_path, tmp_path / "more", replace(last, rendering_steps=4), **options)
@@ -108,11 +105,8 @@ def test_the_last_phase_alone_changes_what_sees_and_goes_on(tokenizer, tmp_path,
 
 def test_both_views_show_the_same_scene():
     varied, clean, patches = Renderings(1, 4, 8)[0]
-    assert varied.shape == clean.shape == (8, 3, 96, 96) and patches.shape == (
-        8,
-        pocket.N_PATCHES,
-        6,
-    )
+    assert varied.shape == clean.shape == (8, 3, 96, 96)
+    assert patches.shape == (8, pocket.N_PATCHES, 6)
     assert torch.equal(varied[0], clean[0]), "a chart is its own clean view"
     apart = (varied[1:] - clean[1:]).abs().mean((1, 2, 3))
     assert (apart > 0).all() and apart.mean() < 0.4
@@ -132,9 +126,8 @@ def test_split_layers_add_up_to_what_they_were_and_load_from_disk(tokenizer, tmp
     layers = model.get_decoder().layers
     assert len(layers) == 4 and len(origin) == 2 * len(list(layers[0].parameters()))
     bare = model.lm_head(model.get_decoder().norm(embedded))
-    assert (after - before).norm() < 0.2 * (
-        before - bare
-    ).norm()  # two half steps are nearly the whole step
+    # Two half steps are nearly the whole step.
+    assert (after - before).norm() < 0.2 * (before - bare).norm()
 
     pocket.save(model, pocket.make_processor(tokenizer), tmp_path)
     again = type(model).from_pretrained(tmp_path, dtype=torch.float32).eval()

@@ -25,9 +25,8 @@ from recipes.world.texts_changes import change_sentence
 
 def _pixel_at(picture, place: int) -> np.ndarray:
     w, h = picture.size
-    return np.asarray(picture)[
-        int((place // 3 + 0.5) * h / 3), int((place % 3 + 0.5) * w / 3)
-    ].astype(int)
+    y, x = int((place // 3 + 0.5) * h / 3), int((place % 3 + 0.5) * w / 3)
+    return np.asarray(picture)[y, x].astype(int)
 
 
 @pytest.mark.parametrize("place", range(9))
@@ -40,9 +39,8 @@ def test_an_object_stands_at_its_place_in_its_colour(place):
 
 
 def test_every_kind_is_drawn_and_differs_from_every_other():
-    pictures = {
-        k: np.asarray(world.draw(Scene((Thing(k, "red", "large", 4),)), (120, 120))) for k in KINDS
-    }
+    scenes = {kind: Scene((Thing(kind, "red", "large", 4),)) for kind in KINDS}
+    pictures = {k: np.asarray(world.draw(scene, (120, 120))) for k, scene in scenes.items()}
     for i, a in enumerate(KINDS):
         for b in KINDS[i + 1 :]:
             differ = (np.abs(pictures[a].astype(int) - pictures[b]).max(-1) > 60).sum()
@@ -62,21 +60,18 @@ def test_a_free_hand_draws_the_same_thing_there_in_many_ways(kind):
     scene, n = Scene((Thing(kind, "red", "large", 4),), "white"), 12
     masks = []
     for seed in range(n):
-        picture = np.asarray(world.draw(scene, (120, 120), random.Random(seed), free=True)).astype(
-            int
-        )
-        drawn = (picture[..., 0] - picture[..., 1]) > 90
+        picture = world.draw(scene, (120, 120), random.Random(seed), free=True)
+        red, green, _ = np.moveaxis(np.asarray(picture, int), -1, 0)
+        drawn = (red - green) > 90
         rows, cols = np.nonzero(drawn)
         assert 30 < drawn.sum() < 40 * 40 and np.ptp(rows) > 15
-        assert abs(rows.mean() - 60) < 9 and abs(cols.mean() - 60) < 14, (
-            "a moon is thick on one side"
-        )
+        # A moon is thick on one side.
+        assert abs(rows.mean() - 60) < 9 and abs(cols.mean() - 60) < 14
         masks.append(drawn)
     assert len({mask.tobytes() for mask in masks}) == n
-    steady = world.draw(scene, (120, 120))
-    assert np.array_equal(steady, world.draw(scene, (120, 120), None, free=True)), (
-        "no chance, no freedom"
-    )
+    # Without a random generator there is no freedom.
+    steady, free = (world.draw(scene, (120, 120), None, free) for free in (False, True))
+    assert np.array_equal(steady, free)
 
 
 def test_bars_are_as_high_as_their_values():
@@ -197,9 +192,7 @@ def test_a_pair_is_compared_place_by_place(seed):
     for said, p in zip(walk, places, strict=True):
         before, after = first.at(p), second.at(p)
         shown, verdict = said.removeprefix(world.PLACES[p] + " ").split(": ")
-        names = [
-            "nothing" if t is None else f"a {t.size} {t.colour} {t.kind}" for t in (before, after)
-        ]
+        names = ["nothing" if t is None else f"a {t.size} {t.name}" for t in (before, after)]
         assert shown == ", then ".join(names)
         assert (verdict == "same") == (before == after)
         assert (verdict == "gone") == (after is None)
@@ -225,9 +218,8 @@ def test_labels_are_the_answers_and_nothing_else(tokenizer):
     scene = world.random_scene(random.Random(3), 3)
     turns = (texts.describe(random.Random(4), scene), texts.ask_ground(random.Random(5), scene))
     row = encode(tokenizer, Sample((scene,), turns))
-    said = tokenizer.decode(
-        [i for i, label in zip(row.ids, row.labels, strict=True) if label != -100]
-    )
+    taught = [i for i, label in zip(row.ids, row.labels, strict=True) if label != -100]
+    said = tokenizer.decode(taught)
     assert said == "".join(text_of(t.answer) + "<eos>" for t in turns)
 
 
@@ -235,15 +227,12 @@ def test_the_training_format_is_the_chat_template_s(tokenizer):
     scene = world.random_scene(random.Random(3), 2)
     turn = texts.ask_count(random.Random(1), scene)
     processor = pocket.make_processor(tokenizer)
-    user = {
-        "role": "user",
-        "content": [{"type": "image"}, {"type": "text", "text": text_of(turn.question)}],
-    }
+    asked = [{"type": "image"}, {"type": "text", "text": text_of(turn.question)}]
+    user = {"role": "user", "content": asked}
     reply = {"role": "assistant", "content": text_of(turn.answer)}
     prompt = processor.apply_chat_template([user, reply])
-    ids = processor(text=prompt, images=[world.draw(scene)], return_tensors="pt")["input_ids"][
-        0
-    ].tolist()
+    inputs = processor(text=prompt, images=[world.draw(scene)], return_tensors="pt")
+    (ids,) = inputs["input_ids"].tolist()
     assert ids == encode(tokenizer, Sample((scene,), (turn,))).ids
 
 

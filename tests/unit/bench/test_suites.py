@@ -55,9 +55,8 @@ def test_timed_forwards_are_those_of_the_rounds(loaded: Loaded) -> None:
     rounds = forwards.run(loaded, CHAIN, request)[1]
     assert sum(len(one.round.tokens) for one in rounds) == 10
     for one in rounds:
-        assert [width for width, _ in one.steps] == [
-            1
-        ] * one.round.n_drafted  # a chain feeds one node a step
+        # A chain feeds one node a step.
+        assert [width for width, _ in one.steps] == one.round.n_drafted * [1]
         assert 0 < one.verify_s <= one.round.verify_s  # each lies inside its phase
         assert one.forward_s - one.verify_s <= one.round.draft_s
     assert not any(one.steps for one in forwards.run(loaded, choose("ngram"), request)[1])
@@ -68,11 +67,8 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
     for name in ("ar", "chain"):
         row = rows[name]
         assert set(answers.COLUMNS) | set(answers.TOTAL) <= set(row)
-        assert (
-            row["speedup_vs_ar"] <= row["limit"]
-            and 0 < row["efficiency"] <= 1
-            and row["held_back_by"]
-        )
+        assert row["speedup_vs_ar"] <= row["limit"] and 0 < row["efficiency"] <= 1
+        assert row["held_back_by"]
         assert 0 < row["share_before"] < 1 and row["first_token_ms"] < row["answer_ms"]
     assert rows["ar"]["speedup_vs_ar"] == rows["ar"]["speedup_total_vs_ar"] == 1.0
     assert rows["chain"]["identical_to_ar"] is True and rows[HF_GENERATE]["identical_to_ar"] is True
@@ -83,16 +79,11 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
         assert max(one["tau"] for one in kinds.values()) >= row["tau"]
         assert len(row["accepted_by_depth"]) == (3 if row["method"] == "chain" else 0)
     told = beside["machine"]
-    assert (
-        told["weights"]["target"] and told["versions"]["torch"] and "others_share_meanwhile" in told
-    )
-    text = pages.answers(beside).markdown()
-    assert (
-        "From pictures to answer" in text
-        and "× our AR" in text
-        and "τ by kind of question" in text
-        and told["weights"]["target"] in text
-    )
+    assert told["versions"]["torch"] and "others_share_meanwhile" in told
+    text, weights = pages.answers(beside).markdown(), told["weights"]["target"]
+    assert weights and weights in text
+    for part in ("From pictures to answer", "× our AR", "τ by kind of question"):
+        assert part in text
     pages.draw(beside, tmp_path / "charts.html")
     drawn = (tmp_path / "charts.html").read_text()
     assert drawn.count("Plotly.newPlot") == 2 and '"chain"' in drawn
@@ -103,13 +94,8 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
 def test_heads_are_compared_with_the_same_drafts_and_their_cards(
     loaded: Loaded, options: BenchOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    card = {
-        "weights": "a",
-        "data": "scenes",
-        "conversations": 9,
-        "parameters": 7,
-        "recipe": {"cls": 0.1},
-    }
+    card = {"weights": "a", "data": "scenes", "conversations": 9, "parameters": 7}
+    card |= {"recipe": {"cls": 0.1}}
     cards = {
         "dream": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.2}},
         "dream-no-middle": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.0}},
@@ -129,11 +115,8 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
     assert set(rows) == {"ar", *(f"{name} {shape}" for name in cards for shape in ablations.SHAPES)}
     assert all(row["identical_to_ar"] for row in rows.values())
     ((_, table, columns),) = pages.ablations(found).tables
-    assert [row["head"] for row in table] == list(cards) and {
-        "parameters",
-        "steps",
-        "τ, tree",
-    } <= set(columns)
+    assert [row["head"] for row in table] == list(cards)
+    assert {"parameters", "steps", "τ, tree"} <= set(columns)
     assert table[2]["× our AR, chain"] == rows["hivis chain"]["speedup_vs_ar"]
     (tmp_path / "hivis" / "card.json").unlink()
     with pytest.raises(ValueError, match=r"no readable card\.json"):
@@ -165,9 +148,8 @@ def test_differences_are_counted_and_placed(
     asked = cases.mixed(2)
     lossy = replace(options, choices=[*options.choices, choose("fly")])
     (row,) = lossless.lossless(loaded, asked, lossy)["rows"]  # it makes no promise to hold
-    assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0) and row[
-        "tokens"
-    ] == 16
+    assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0)
+    assert row["tokens"] == 16
     answered = session.answers
 
     def spoilt(*asked: Any) -> list[Any]:
@@ -262,19 +244,10 @@ def test_a_peer_drafts_as_many_tokens_as_our_method_of_its_kind() -> None:
 
 def report(**changes: Any) -> dict[str, Any]:
     """A bench with one row, made up."""
-    row = {
-        "method": "chain",
-        "tau": 3.0,
-        "speedup_vs_ar": 2.0,
-        "efficiency": 0.9,
-        "identical_to_ar": True,
-    }
-    settings = {
-        "pair": "pocket",
-        "cases": ["c"],
-        "max_new_tokens": 9,
-        "methods": {"chain": {"gamma": 5}},
-    }
+    row = {"method": "chain", "tau": 3.0, "identical_to_ar": True}
+    row |= {"speedup_vs_ar": 2.0, "efficiency": 0.9}
+    settings = {"pair": "pocket", "cases": ["c"], "max_new_tokens": 9}
+    settings |= {"methods": {"chain": {"gamma": 5}}}
     machine = {"weights": {"target": "a"}, "busy": False, "threads": 2}
     return {"suite": "pocket", "machine": machine, "settings": settings, "rows": [row | changes]}
 

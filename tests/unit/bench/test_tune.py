@@ -82,12 +82,10 @@ def test_a_head_may_turn_out_to_draft_best_in_a_row() -> None:
 def test_every_ladder_is_within_the_bounds_of_its_parameters() -> None:
     for policy, ladders in tune.LADDERS.items():
         for axis, ladder in ladders.items():
-            param = next(
-                one for one in base.PARTS["policy"][policy].settings.params() if one.name == axis
-            )
-            assert all(param.read(rung) == rung for rung in ladder) and list(ladder) == sorted(
-                ladder
-            )
+            params = base.PARTS["policy"][policy].settings.params()
+            param = next(one for one in params if one.name == axis)
+            assert all(param.read(rung) == rung for rung in ladder)
+            assert list(ladder) == sorted(ladder)
 
 
 def test_a_preset_is_kept_for_this_machine_and_offered(
@@ -106,9 +104,8 @@ def test_a_preset_is_kept_for_this_machine_and_offered(
     choice = choosing.choose(pair, "sage", {"preset": tuned.NAME, "max_depth": 4})
     assert (choice.params["max_nodes"], choice.params["max_depth"]) == (20, 4)
     standard = choosing.presets(pair, "sage")["pocket"]["max_nodes"]
-    assert (
-        choosing.choose(pair, "sage").params["max_nodes"] == standard != 20
-    )  # offered, never taken unasked
+    # Offered, never taken unasked.
+    assert choosing.choose(pair, "sage").params["max_nodes"] == standard != 20
     shown = catalog.panel("pocket", "sage", {"preset": tuned.NAME})
     assert tuned.NAME in dict(shown["presets"]) and shown["standard"] == "pocket"
     assert {param["key"]: param["default"] for param in shown["params"]}["max_nodes"] == 20
