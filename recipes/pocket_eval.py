@@ -140,9 +140,7 @@ def _answers(loaded: Loaded, questions: list[tuple[str, list[Image.Image]]]) -> 
     )
 
 
-def evaluate(
-    folder: Path, n_scenes: int = 500, n_questions: int = 200, examples: int = 0
-) -> dict[str, Any]:
+def evaluate(folder: Path, n_scenes: int, n_questions: int, examples: int) -> dict[str, Any]:
     """Return shares right by kind of question, on the training renderer's held-out scenes and on
     the other renderer's.
     """

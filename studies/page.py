@@ -104,13 +104,11 @@ def stream() -> dict[str, Any]:
             shown = page.evaluate(SHOWN)
         serving.close()
     late = sorted(told["late"])
+    median, p95 = statistics.median(late), late[int(0.95 * (len(late) - 1))]
     return {
         "rounds": len(late),
         "rounds_per_s": len(late) / seconds,
-        "event_to_paint_ms": {
-            "median": statistics.median(late),
-            "p95": late[int(0.95 * (len(late) - 1))],
-        },
+        "event_to_paint_ms": {"median": median, "p95": p95},
         "longest_task_ms": max(told["tasks"], default=0.0),
         "last_state_shown": shown == sum(totals["n_tokens"] for _, totals in lanes),
     }
@@ -132,9 +130,8 @@ def observer() -> dict[str, Any]:
         with opened(url) as page:
             page.locator("[data-example=scene]").click()
             watch_race(page)
-            browsers = [
-                one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()
-            ]
+            started = psutil.Process().children(recursive=True)
+            browsers = [one for one in started if "chrom" in one.name()]
             pinned = _held([*browsers, server], max) and _held(server.children(recursive=True), min)
             for _ in range(PAIRS):
                 lanes = watch_race(page)
@@ -175,9 +172,8 @@ def _held(processes: list[psutil.Process], which: Callable[[set[int]], int]) -> 
 
 
 def _speed(totals: dict[str, float]) -> float:
-    return totals["n_tokens"] / sum(
-        totals[f"{phase}_s"] for phase in ("draft", "verify", "commit", "other")
-    )
+    phases = ("draft_s", "verify_s", "commit_s", "other_s")
+    return totals["n_tokens"] / sum(totals[phase] for phase in phases)
 
 
 def main() -> None:

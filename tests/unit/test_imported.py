@@ -14,6 +14,7 @@ from specvl_demo.records import RecordError
 from specvl_demo.report import trace
 from specvl_demo.report.imported import UNKNOWN, from_vllm
 
+TEXTS = ("A", " red", " star", ".", " So")
 # As on the page "Per-Request Acceptance Metrics" of vLLM's documentation, level detailed.
 RESPONSE: dict[str, Any] = {
     "id": "chatcmpl-1",
@@ -24,11 +25,7 @@ RESPONSE: dict[str, Any] = {
             "index": 0,
             "message": {"role": "assistant", "content": "A red star."},
             "finish_reason": "length",
-            "logprobs": {
-                "content": [
-                    {"token": t, "logprob": -0.1} for t in ("A", " red", " star", ".", " So")
-                ]
-            },
+            "logprobs": {"content": [{"token": text, "logprob": -0.1} for text in TEXTS]},
             "token_ids": [5, 6, 7, 8, 9],
         }
     ],
@@ -67,22 +64,12 @@ def test_one_command_makes_a_trace_that_replays(
     (lane,), problems = trace.inspect(made)
     assert not problems
     assert lane.token_ids == [5, 6, 7, 8, 9] and lane.text == "A red star. So"
-    assert [[t.origin for t in r.tokens] for r in lane.rounds] == [
-        ["target"],
-        ["draft", "target"],
-        ["draft", "draft"],
-    ]
-    assert [r.tree.tokens for r in lane.rounds] == [
-        [UNKNOWN],
-        [5, 6, UNKNOWN, UNKNOWN],
-        [7, 8, 9],
-    ]
-    assert lane.end is not None
-    assert (lane.end.stop, lane.end.totals.n_drafted, lane.end.totals.n_accepted) == (
-        "length",
-        5,
-        3,
-    )
+    origins = [[token.origin for token in one.tokens] for one in lane.rounds]
+    assert origins == [["target"], ["draft", "target"], ["draft", "draft"]]
+    trees = [one.tree.tokens for one in lane.rounds]
+    assert trees == [[UNKNOWN], [5, 6, UNKNOWN, UNKNOWN], [7, 8, 9]]
+    assert lane.end is not None and lane.end.stop == "length"
+    assert (lane.end.totals.n_drafted, lane.end.totals.n_accepted) == (5, 3)
     assert main(["trace", "show", str(made)]) == 0
     shown = capsys.readouterr().out
     assert "A[ red] star[. So]" in shown
