@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -24,13 +23,11 @@ from recipes.world.samples import KINDS_OF_TURN, held_out
 from recipes.world.texts import text_of
 from specvl_demo import pairs
 from specvl_demo.bench import claims, provenance
-from specvl_demo.core import engine
 from specvl_demo.methods.base import shape
-from specvl_demo.records import gather
+from specvl_demo.report.answers import bootstrapped
 from specvl_demo.serving import choosing, loader, session
 from specvl_demo.vlm import prompts
 
-RESAMPLES = 1000
 Counts = tuple[int, int]
 """Facts that are right, and facts."""
 
@@ -40,16 +37,14 @@ def share(counts: Sequence[Counts]) -> float | None:
     return right / total if total else None
 
 
-def interval(ours: Sequence[Counts], control: Sequence[Counts]) -> tuple[float, float]:
+def interval(ours: Sequence[Counts], control: Sequence[Counts]) -> list[float] | None:
     """Return the 95 % interval of the difference in shares, resampling questions in pairs."""
-    rng, found = random.Random(0), []
-    for _ in range(RESAMPLES):
-        at = rng.choices(range(len(ours)), k=len(ours))
-        a, b = share([ours[i] for i in at]), share([control[i] for i in at])
-        if a is not None and b is not None:
-            found.append(a - b)
-    found.sort()
-    return found[int(0.025 * len(found))], found[int(0.975 * len(found))]
+
+    def apart(questions: Sequence[tuple[Counts, Counts]]) -> float | None:
+        mine, theirs = (share(counts) for counts in zip(*questions, strict=True))
+        return mine - theirs if mine is not None and theirs is not None else None
+
+    return bootstrapped(list(zip(ours, control, strict=True)), apart)
 
 
 def main() -> None:
@@ -69,13 +64,12 @@ def main() -> None:
             turn = sample.turns[0]
             question = [prompts.Turn(text_of(turn.question), tuple(pictures))]
             request = session.request(loaded, question, MOST, detail="light")
-            (lane,) = gather(engine.race(session.lanes(loaded, request, [choice])))
+            (lane,) = session.answers(loaded, request, [choice])
             one = Tally()
             for tally in (one, kinds):
                 score(turn, lane.text, tally)
-            told[arm].append(
-                (sum(c[0] for c in one.counts.values()), sum(c[1] for c in one.counts.values()))
-            )
+            right, total = (sum(column) for column in zip(*one.counts.values(), strict=True))
+            told[arm].append((right, total))
             rounds, tokens = rounds + len(lane.rounds), tokens + len(lane.token_ids)
             relaxed += sum(piece.origin == "relaxed" for r in lane.rounds for piece in r.tokens)
         rows.append(
