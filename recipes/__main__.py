@@ -216,7 +216,7 @@ HEAD = (
     folder(
         "--out",
         None,
-        "its folder when finished (default: in assets; other pairs: RUNS/head-METHOD)",
+        "folder of the finished drafter (default: in assets; other pairs: RUNS/head-METHOD)",
     ),
     folder("--folder", None, "checkpoints (default: RUNS/METHOD)"),
     folder("--work", None, "answers and features (default: RUNS/features)"),
