@@ -43,7 +43,7 @@ def until(look: Callable[[], Got], what: str) -> Got:
     while time.monotonic() < deadline:
         if found := look():
             return found
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise AssertionError(f"waited in vain for {what}")
 
 
