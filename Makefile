@@ -13,6 +13,9 @@ TORCH_INDEX ?=
 # Processes that run tests: one more than there are processors, for most tests wait on a server or a browser.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))' 2>/dev/null || echo 2)
 
+# How tests are spread over them: by file, in the order of tests/conftest.py.
+SPREAD := --dist loadfile --no-loadscope-reorder
+
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
@@ -37,10 +40,10 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready-dev browser
 	@$(PY) -m specvl_demo fetch photo || echo "Tests that need these weights are skipped."
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) $(SPREAD) $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.ready-dev
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/contract/test_docs.py \
+	$(PY) -m pytest -n $(WORKERS) $(SPREAD) tests/unit tests/contract/test_docs.py \
 	  tests/contract/test_imports.py tests/contract/test_records.py \
 	  $(foreach name,$(SLOW),--ignore-glob='*/unit/$(name)*')
 
