@@ -5,6 +5,7 @@ queue.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -142,6 +143,13 @@ def ids(events: list[dict[str, Any]], lane: str = "ar") -> list[int]:
     """The ids of a lane's answer."""
     rounds = [event["record"] for event in events if event["k"] == "round"]
     return [one["id"] for r in rounds if r["lane"] == lane for one in r["tokens"]]
+
+
+def connect(port: int, said: bytes = b"") -> socket.socket:
+    """A connection to a port of this machine over which some bytes have gone."""
+    one = socket.create_connection(("127.0.0.1", port), timeout=30)
+    one.sendall(said)
+    return one
 
 
 def fetch(url: str, path: str, method: str = "GET", **what: Any) -> httpx.Response:

@@ -1,35 +1,20 @@
-"""Connections that only wait: none of them is held for long, and none shuts the page."""
+"""Connections that only wait: none of them is held for long."""
 
 from __future__ import annotations
 
 import logging
-import resource
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
 from specvl_demo.ui.serve import connections
-from tests.robustness.support import server, until
-from tests.robustness.test_load import ECHO
-
-DESCRIPTORS, IDLE, MOST_LOG = 1024, 1500, 100_000
-ASKED = b"GET /gradio_api/startup-events HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-KINDS = {
-    "half a header": b"GET / HT",
-    "half a body": b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    b"Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{",
-    "half an upload": b"POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 6000000\r\n\r\n--b\r\n",
-    "a heartbeat": b"GET /gradio_api/heartbeat/x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
-}
+from tests.robustness.support import connect, until
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -56,12 +41,6 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, uvicorn.Serv
     yield running.servers[0].sockets[0].getsockname()[1], running
     running.should_exit = True
     thread.join()
-
-
-def connect(port: int, said: bytes = b"") -> socket.socket:
-    one = socket.create_connection(("127.0.0.1", port), timeout=30)
-    one.sendall(said)
-    return one
 
 
 def closed(one: socket.socket) -> bool:
@@ -147,46 +126,3 @@ def test_no_record_of_the_log_is_repeated_within_a_minute(
     now[0] += 61
     log.error("A request to %r failed", 51)
     assert len(caplog.records) == 3
-
-
-@pytest.fixture(scope="module")
-def few(ledger: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The page with 1,024 descriptors, and its log."""
-    folder = tmp_path_factory.mktemp("few")
-    with server(ECHO, folder, "--files", str(DESCRIPTORS)) as (url, _):
-        yield url, folder / "log.txt"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="has no limit of descriptors")
-@pytest.mark.parametrize("kind", KINDS)
-def test_idle_connections_do_not_shut_the_page(few: tuple[str, Path], kind: str) -> None:
-    """Fifteen hundred of a kind, from one address: visitors from there and elsewhere are served."""
-    url, log = few
-    port, before = int(url.rsplit(":", 1)[1]), log.stat().st_size
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 2 * IDLE:
-        pytest.skip("this process may not open so many connections")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    idle, took = [], []
-    try:
-        for n in range(IDLE):
-            with suppress(OSError):  # closed while it was still sending
-                idle.append(connect(port, KINDS[kind]))
-            if n % 500 == 499:
-                for address in ("127.0.0.1", "127.0.0.2"):
-                    began = time.monotonic()
-                    with socket.create_connection(
-                        ("127.0.0.1", port), timeout=30, source_address=(address, 0)
-                    ) as visitor:
-                        visitor.sendall(ASKED)
-                        assert visitor.recv(100).startswith(b"HTTP/1.1 200")
-                    took.append(time.monotonic() - began)
-    finally:
-        for one in idle:
-            one.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    grown = log.stat().st_size - before
-    sys.stdout.write(
-        f"{kind}: {len(idle)} open, served in {max(took):.2f} s, {grown} bytes of log\n"
-    )
-    assert grown < MOST_LOG

@@ -21,8 +21,7 @@ import psutil
 import pytest
 
 from tests.page.conftest import ROOT
-from tests.robustness.support import fetch, until
-from tests.robustness.test_connections import connect
+from tests.robustness.support import connect, fetch, until
 from tests.robustness.test_load import alive
 from tests.robustness.visitor import Turned, Visitor
 
