@@ -2,8 +2,9 @@
 asked to.
 
 A question is words of the form key=value: rounds=5 who=17 each=0.2 fail=die at=3, or hold=F at=3:
-the fourth round lasts until the file F is there. Every round computed is a line in the file that
-ECHO_LEDGER names, so that a test can count what was computed and not only what came.
+the fourth round lasts until the file F is there, and the file F-ended says that the engine knows
+that its run is over. Every round computed is a line in the file that ECHO_LEDGER names, so that a
+test can count what was computed and not only what came.
 
 python tests/robustness/echo.py --port P [--waiting N] [--cluster] [--slow FILE]
 """
@@ -69,6 +70,8 @@ def compute(job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[st
         if index == at:
             _fail(asked.get("fail"))
             while "hold" in asked and not Path(asked["hold"]).exists():
+                if ended():
+                    Path(asked["hold"] + "-ended").touch()
                 time.sleep(0.02)
         record = replace(
             light.round_(index), tokens=[Token(token(who, index), f"{who} ", "target")]

@@ -141,7 +141,7 @@ def test_who_stops_or_leaves_frees_the_machine_within_a_round(
         queue.stop(run)
     else:
         guest.leave()
-    time.sleep(2.0)  # for the word to reach the process; the round is held as long
+    until((tmp_path / "go-ended").exists, "the word to reach the process")
     (tmp_path / "go").touch()
     served(queue, f"after-{how}")
     assert computed(ledger, how) == 3
