@@ -105,21 +105,9 @@ def truncated_pictures() -> Made:
 
 def empty_files() -> Made:
     """Nothing at all, or nothing but one value, under every ending."""
-    for ending in (
-        "png",
-        "jpg",
-        "webp",
-        "gif",
-        "bmp",
-        "avif",
-        "heic",
-        "mp4",
-        "webm",
-        "avi",
-        "mkv",
-        "mov",
-    ):
-        sent_as = "video" if ending in ("mp4", "webm", "avi", "mkv", "mov") else "image"
+    pictured, moving = "png jpg webp gif bmp avif heic", "mp4 webm avi mkv mov"
+    for ending in (*pictured.split(), *moving.split()):
+        sent_as = "video" if ending in moving else "image"
         yield f"empty.{ending}", b"", sent_as, "refused"
         yield f"zeros.{ending}", bytes(5000), sent_as, "refused"
         yield f"ones.{ending}", b"\xff" * 5000, sent_as, "refused"

@@ -241,36 +241,15 @@ def test_too_many_lanes_are_refused() -> None:
     assert trace.inspect_text(many.rsplit("\n", 1)[0])[1] == []
 
 
+SPAN = {"kind": "image", "media": 0, "frame": 0, "start": 0, "stop": 4}
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"n_prompt": 2**40},
-        {
-            "spans": [
-                {
-                    "kind": "image",
-                    "media": 0,
-                    "frame": 0,
-                    "start": 0,
-                    "stop": 4,
-                    "rows": 2**30,
-                    "cols": 2**30,
-                }
-            ]
-        },
-        {
-            "spans": [
-                {
-                    "kind": "image",
-                    "media": 0,
-                    "frame": 0,
-                    "start": 0,
-                    "stop": 4,
-                    "rows": -1,
-                    "cols": 2,
-                }
-            ]
-        },
+        {"spans": [SPAN | {"rows": 2**30, "cols": 2**30}]},
+        {"spans": [SPAN | {"rows": -1, "cols": 2}]},
     ],
 )
 def test_what_would_be_walked_over_is_bounded(change: dict[str, Any]) -> None:
