@@ -113,18 +113,11 @@ class Encoded:
         Args:
             name: Name of the view.
             keep: [c] int64, ascending; None keeps all positions.
-            compact: Renumber positions 0..c-1 instead of keeping the gaps. Only decoders with one
-                position axis support this.
-
-        Raises:
-            ValueError: If compact is set and positions have three axes.
+            compact: Renumber positions 0..c-1 instead of keeping the gaps; for decoders with one
+                position axis.
         """
         last = self.ids.shape[0] - 1
         index = torch.arange(last, device=self.ids.device) if keep is None else keep[keep < last]
-        if compact and self.positions.ndim != 1:
-            raise ValueError(
-                "positions of three axes keep their gaps; use compact=False with this model"
-            )
         visual = self.visual[index]
         rows = self.visual.cumsum(0)[index[visual]] - 1
         positions = (

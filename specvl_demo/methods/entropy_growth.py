@@ -62,7 +62,7 @@ class TreePlan:
         return path_probability > threshold(level, self.depth)
 
 
-def template(top: Sequence[float], want: TreePlan, order: str = "best-first") -> list[RankPath]:
+def template(top: Sequence[float], want: TreePlan) -> list[RankPath]:
     """Return the tree as rank paths, parents before children, from one distribution only (Algorithm
     1, line 18).
 
@@ -70,12 +70,10 @@ def template(top: Sequence[float], want: TreePlan, order: str = "best-first") ->
     a node of rank r has probability top[r], and a path the product. The root's best child always
     stays.
 
-    # choice: a full tree keeps the most probable paths; "depth-first" is the paper's literal
-    recursion.
+    # choice: a full tree keeps the most probable paths; the paper's recursion, taken literally,
+    keeps the first of a depth-first walk.
     """
-    found = list(_offspring(top, want, (), 1.0, 1.0))
-    if order == "best-first":
-        found.sort(key=lambda node: (-node[1], node[0]))
+    found = sorted(_offspring(top, want, (), 1.0, 1.0), key=lambda node: (-node[1], node[0]))
     return sorted(
         (path for path, _ in found[: want.max_nodes - 1]), key=lambda path: (len(path), path)
     )
@@ -99,31 +97,6 @@ def _offspring(
             yield from _offspring(top, want, child, top[rank], whole)
 
 
-class CachingDrafter:
-    """Forwards calls to a drafter and caches its results, so that the root is fed only once.
-
-    rows: [V] log-probabilities of every row that was fed in this round.
-    """
-
-    def __init__(self, drafter: Drafter) -> None:
-        self._drafter = drafter
-        self.rows: list[Tensor] = []
-
-    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
-        """Like the drafter's; a second call for the root returns the cached result."""
-        if tuple(parents) == (-1,) and self.rows:
-            return self.rows[0][None]
-        log_probs = self._drafter.extend(tokens, parents)
-        if log_probs is not None:
-            self.rows.extend(log_probs.unbind())
-        return log_probs
-
-
-def top_probabilities(log_probs: Tensor, k: int) -> Tensor:
-    """Return the k largest probabilities [..., k]."""
-    return log_probs.float().topk(min(k, log_probs.shape[-1]), dim=-1).values.exp()
-
-
 @dataclass
 class _Node:
     """A candidate of online growth: its parent, its own and its path's probability, the row it was
@@ -137,7 +110,7 @@ class _Node:
 
 
 def grown(
-    drafter: CachingDrafter, root: Tensor, room: int, want: TreePlan, draws: Sampler | None
+    drafter: Drafter, root: Tensor, room: int, want: TreePlan, draws: Sampler | None
 ) -> DraftTree:
     """Grow a tree online: one drafter forward and one host read per level.
 

@@ -20,7 +20,7 @@ from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, Settings, setting
+from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.small_vlm import SmallVLM, small_part
 
 
@@ -114,20 +114,10 @@ class NGram(NoDrafter):
         self._text.add(verdict.tokens)
 
 
-@dataclass(frozen=True)
-class LookupSettings(ModelSettings):
-    """How much is looked up; defaults as in the published code."""
-
-    ahead: int = setting(
-        6,
-        "tokens fed ahead to the small model if the same words occurred before",
-        1,
-        32,
-        title="tokens looked up ahead",
-    )
-    occurred: int = setting(
-        4, "longest run of last tokens to look up", 1, 10, title="longest match"
-    )
+AHEAD, OCCURRED = 6, 4
+"""How many tokens a small model is fed ahead, and the longest run that is looked up for them, as in
+the published code.
+"""
 
 
 class SmallLookup(SmallVLM):
@@ -138,12 +128,10 @@ class SmallLookup(SmallVLM):
     the next forward. The root is fed by itself.
     """
 
-    settings = LookupSettings()
-
     def begin(self, start: Start) -> None:
         """Begin the small model and index the prompt."""
-        super().begin(replace(start, max_nodes=start.max_nodes + self.settings.ahead))
-        self._text = Occurrences(NGramSettings(self.settings.occurred), start.vocabulary)
+        super().begin(replace(start, max_nodes=start.max_nodes + AHEAD))
+        self._text = Occurrences(NGramSettings(OCCURRED), start.vocabulary)
         self._text.add(start.prompt.ids.tolist())
         self._drafted: list[int] = []
         self._guessed: list[int] = []
@@ -168,7 +156,7 @@ class SmallLookup(SmallVLM):
             self._spared += 1
             return self._answers.pop(0)
         self._cut(rows)
-        self._guessed = self._text.following(self._drafted)[: self.settings.ahead]
+        self._guessed = self._text.following(self._drafted)[:AHEAD]
         fed = torch.tensor([token, *self._guessed], device=tokens.device)
         log_probs = super().extend(fed, range(rows - 1, rows + len(self._guessed)))
         first, *self._answers = log_probs.split(1)
@@ -202,9 +190,7 @@ LOOKUP = Part(
 )
 
 
-SMALL_LOOKUP = small_part(
-    "small-lookup", "small model, faster by prompt lookup", SmallLookup, LookupSettings
-)
+SMALL_LOOKUP = small_part("small-lookup", "small model, faster by prompt lookup", SmallLookup)
 
 register(
     Method(

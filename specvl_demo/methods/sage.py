@@ -11,24 +11,15 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
-import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Policy, Verdict
+from specvl_demo.core.types import Drafter, NoDrafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
-from specvl_demo.methods.entropy_growth import (
-    CachingDrafter,
-    TreePlan,
-    grown,
-    template,
-    threshold,
-    top_probabilities,
-)
+from specvl_demo.methods.entropy_growth import TreePlan, grown, template, threshold
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, trimmed
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -36,6 +27,10 @@ from specvl_demo.records import Chart, Series
 
 START_ALPHA = 0.5
 """Confidence before anything is known (Algorithm 1, line 3)."""
+ROUNDS, LOWER, UPPER = 10, 2.0, 3.0
+"""How many last rounds adjust the limit on the depth, and the mean accepted lengths below and above
+which it changes (section 3.3).
+"""
 
 
 @dataclass(frozen=True)
@@ -70,74 +65,22 @@ class SageSettings(PolicySettings):
         choices={"template": "template", "online": "online"},
         title="tree growth",
     )
-    confidence: str = setting(
-        "root",
-        "where confidence is measured: at the root, at the last accepted node, or over all nodes",
-        choices={"root": "the root", "accepted": "last accepted node", "mean": "all nodes"},
-        title="confidence measured at",
-    )
-    immediate: bool = setting(
-        False,
-        "use this round's confidence instead of the last round's (not in the paper)",
-        title="confidence of this round",
-    )
-    order: str = setting(
-        "best-first",
-        "what a full template drops: improbable paths, or the last of a depth-first walk",
-        choices={"best-first": "improbable paths", "depth-first": "last of a walk"},
-        title="pruning order",
-    )
     first: str = setting(
         "static",
         "the first tree: the static one, or grown at confidence 0.5",
         choices={"static": "the static one", "entropy": "grown"},
         title="first tree",
     )
-    cap_max: int = setting(
-        0, "depth up to which the history may raise the limit; 0: max_depth", 0, 32
-    )
-    track: int = setting(
-        10,
-        "number of last rounds whose accepted lengths adjust the limit on the depth",
-        1,
-        1000,
-        title="rounds for the depth limit",
-    )
-    lower: float = setting(
-        2.0,
-        "mean accepted length below which the limit on the depth falls",
-        0.0,
-        64.0,
-        title="lower the limit below",
-    )
-    upper: float = setting(
-        3.0,
-        "mean accepted length above which the limit on the depth rises",
-        0.0,
-        64.0,
-        title="raise the limit above",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for low, high in (
-            ("min_depth", "max_depth"),
-            ("min_width", "max_width"),
-            ("lower", "upper"),
-        ):
+        for low, high in (("min_depth", "max_depth"), ("min_width", "max_width")):
             if getattr(self, low) > getattr(self, high):
                 raise ValueError(
                     f"{low} ({getattr(self, low)}) must not be above {high} ({getattr(self, high)})"
                 )
-        if self.order == "depth-first" and self.growth == "online":
-            raise ValueError(
-                "order=depth-first needs growth=template: online growth drafts level by level"
-            )
-        if self.first == "entropy" and self.growth == "template" and not self.immediate:
-            raise ValueError(
-                "first=entropy needs growth=online or immediate=true: a template needs a"
-                " distribution"
-            )
+        if self.first == "entropy" and self.growth == "template":
+            raise ValueError("first=entropy needs growth=online: a template needs a distribution")
 
     @property
     def most_fed(self) -> int:
@@ -146,10 +89,9 @@ class SageSettings(PolicySettings):
         The probabilities of a level's paths sum to at most 1, so fewer than 1/θ_l of them exceed
         θ_l.
         """
-        deepest = max(self.max_depth, self.cap_max)
-        levels = range(1, deepest)
         return 1 + sum(
-            min(self.max_nodes - 1, int(1 / threshold(level, deepest))) for level in levels
+            min(self.max_nodes - 1, int(1 / threshold(level, self.max_depth)))
+            for level in range(1, self.max_depth)
         )
 
 
@@ -191,27 +133,41 @@ def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
 class DepthFeedback:
     """SAGE's history tracking: the largest depth allowed, adjusted by recent accepted lengths.
 
-    Below `lower` the cap falls by one per round, above `upper` it rises by one, and in between it
-    stays (section 3.3).
+    Below LOWER the cap falls by one per round, above UPPER it rises by one, and in between it
+    stays.
 
     # choice: the window counts accepted drafted tokens without the target's own. It acts from the
     first round on, one step per round, from D_max down to D_min. The paper also raises the cap but
-    gives no bound: `cap_max`.
+    gives no bound; here it is D_max.
     """
 
     def __init__(self, settings: SageSettings) -> None:
         self.settings = settings
-        self.recent: deque[int] = deque(maxlen=settings.track)
+        self.recent: deque[int] = deque(maxlen=ROUNDS)
         self.cap = settings.max_depth
 
     def update(self, accepted: int) -> None:
         """Record that one round accepted this many drafted tokens."""
         self.recent.append(accepted)
         mean = sum(self.recent) / len(self.recent)
-        if mean < self.settings.lower:
+        if mean < LOWER:
             self.cap = max(self.settings.min_depth, self.cap - 1)
-        elif mean > self.settings.upper:
-            self.cap = min(max(self.settings.max_depth, self.settings.cap_max), self.cap + 1)
+        elif mean > UPPER:
+            self.cap = min(self.settings.max_depth, self.cap + 1)
+
+
+class Asked(NoDrafter):
+    """Passes calls on to a drafter, and keeps what it returns for the root: `root` [V]."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self.root: Tensor | None = None
+
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+        log_probs = self._drafter.extend(tokens, parents)
+        if self.root is None and log_probs is not None:
+            self.root = log_probs[0]
+        return log_probs
 
 
 class EntropyTree(Policy):
@@ -225,31 +181,22 @@ class EntropyTree(Policy):
         self.feedback = DepthFeedback(settings)
         self._alpha = START_ALPHA
         self._top: list[float] | None = None
-        self._caching: CachingDrafter | None = None
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft the tree for the current confidence, no deeper than `room`."""
-        self._caching = caching = CachingDrafter(drafter)
-        recorded = cast("Drafter", caching)
+        self._asked = asked = Asked(drafter)
         if room == 0:
             return DraftTree(root, chain(0))
-        if self.settings.immediate:
-            log_probs = caching.extend(root, (-1,))
-            if log_probs is None:
-                return DraftTree(root, chain(0))
-            self._note(top_probabilities(log_probs[0], self.settings.top_k))
         want = plan(self._alpha, self.settings, self.feedback.cap)
         static = self._top is None and self.settings.first == "static"
-        if static:
-            ranks = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
-            tree = RankedTree(ranks).propose(recorded, root, room, draws)
-        elif self.settings.growth == "template":
-            ranks = template(self._top or [], want, self.settings.order)
-            tree = RankedTree(ranks).propose(recorded, root, room, draws)
+        if static or self.settings.growth == "template":
+            fixed = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
+            ranks = fixed if self._top is None else template(self._top, want)
+            tree = RankedTree(ranks).propose(asked, root, room, draws)
         else:
-            tree = grown(caching, root, room, want, draws)
+            tree = grown(asked, root, room, want, draws)
         notes = {
             "alpha": round(want.alpha, 4),
             "depth": want.depth,
@@ -261,27 +208,16 @@ class EntropyTree(Policy):
         return replace(tree, notes=notes)
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
-        """Update the confidence for the next round, and the history (Algorithm 1, phase 3)."""
-        caching = self._caching
-        if caching is None or not caching.rows or tree.rows is None:
+        """Update the confidence for the next round, and the history (Algorithm 1, phase 3).
+
+        # choice: confidence is measured at the round's root; the paper names no position.
+        """
+        said = self._asked.root
+        if said is None or tree.rows is None:
             return
         self.feedback.update(verdict.n_accepted)
-        if self.settings.immediate:
-            return
-        if self.settings.confidence == "mean":
-            top = torch.stack(
-                [top_probabilities(row, self.settings.top_k) for row in caching.rows]
-            ).mean(0)
-        else:
-            # choice: the paper names no position; every round has the root's output.
-            row = 0
-            if self.settings.confidence == "accepted":
-                row = max(tree.rows[node] for node in verdict.path)
-            top = top_probabilities(caching.rows[row], self.settings.top_k)
-        self._note(top)
-
-    def _note(self, top: Tensor) -> None:
-        self._top = top.tolist()
+        k = min(self.settings.top_k, said.shape[-1])
+        self._top = said.float().topk(k).values.exp().tolist()
         self._alpha = confidence(self._top)
 
 

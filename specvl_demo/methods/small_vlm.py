@@ -85,8 +85,6 @@ class SmallVLM:
         output: Whose output head computes the next token, None for its own whole one.
     """
 
-    settings: Any = ModelSettings()
-
     def __init__(
         self,
         vlm: VLM,
@@ -205,11 +203,7 @@ def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
 
 
 def small_part(
-    name: str,
-    title: str,
-    kind: type[SmallVLM] = SmallVLM,
-    settings: type[ModelSettings] = ModelSettings,
-    role: str | None = "small",
+    name: str, title: str, kind: type[SmallVLM] = SmallVLM, role: str | None = "small"
 ) -> Part:
     """Make a drafter over a pair's model of a role, or over the target itself if the role
     is None.
@@ -222,11 +216,9 @@ def small_part(
         size, output = chosen.draft_vocab, None
         if size:
             output = models.once((vlm, size), lambda: narrowed(vlm.decoder, size, models.commonest))
-        drafter = kind(vlm, views, mixer, output)
-        drafter.settings = chosen
-        return drafter
+        return kind(vlm, views, mixer, output)
 
-    return Part("drafter", name, title, build, settings, gives=TREE | {"views"}, role=role)
+    return Part("drafter", name, title, build, ModelSettings, gives=TREE | {"views"}, role=role)
 
 
 SMALL = small_part("small", "small model with the same vocabulary")

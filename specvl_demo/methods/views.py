@@ -122,12 +122,7 @@ class PooledView:
 
 @dataclass(frozen=True)
 class PrunedSettings(Settings):
-    """How much of the picture stays, and which part.
-
-    positions: "compact" renumbers without gaps, "original" keeps the gaps, and "auto" is compact
-    for decoders with one position axis, as published for LLaVA-like drafters, and original for
-    those with three, which support gaps.
-    """
+    """How much of the picture stays, and which part."""
 
     drop_image: float = setting(
         0.8, "share of a picture's visual tokens left out", 0.0, 1.0, title="left out of a picture"
@@ -149,16 +144,6 @@ class PrunedSettings(Settings):
         0.0,
         1.0,
         title="attention to keep",
-    )
-    positions: str = setting(
-        "auto",
-        "positions of the remaining tokens: renumbered, with gaps, or as suits the decoder",
-        choices={
-            "auto": "as suits the decoder",
-            "original": "with gaps",
-            "compact": "numbered anew",
-        },
-        title="position numbers",
     )
 
 
@@ -190,8 +175,10 @@ class PrunedView:
         )
 
     def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Return text and the remaining visual positions; if nothing is dropped, exactly FullView's
-        context.
+        """Return text and the remaining visual positions; with nothing dropped, FullView's context.
+
+        # choice: renumbered for decoders with one position axis, as published for LLaVA-like
+        drafters; those with three support gaps and keep them.
         """
         visual = encoded.visual.nonzero()[:, 0]
         scores = self._attention(encoded, prefill) if self.layers and len(visual) else None
@@ -204,9 +191,8 @@ class PrunedView:
         if len(stay) == len(visual):
             return encoded.context(self.name)
         text = (~encoded.visual).nonzero()[:, 0]
-        how = self.settings.positions
-        compact = encoded.positions.ndim == 1 if how == "auto" else how == "compact"
-        return encoded.context(self.name, torch.cat([text, stay]).sort().values, compact)
+        kept = torch.cat([text, stay]).sort().values
+        return encoded.context(self.name, kept, compact=encoded.positions.ndim == 1)
 
     def _stay(self, positions: Tensor, rate: float, scores: Tensor | None) -> Tensor:
         if len(positions) == 0:

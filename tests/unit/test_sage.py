@@ -110,7 +110,6 @@ def test_a_template_is_the_formal_definition(alpha: float) -> None:
     top, want = [0.55, 0.25, 0.12, 0.05], plan(alpha, limits, 5)
     everything = [p for n in range(1, 6) for p in itertools.product(range(4), repeat=n)]
     assert set(template(top, want)) == {path for path in everything if in_tree(path, top, want)}
-    assert set(template(top, want, "depth-first")) == set(template(top, want))
     assert template([0.01] * 10, plan(0.0, LIMITS, 8)) == [(0,)], "a round always drafts something"
 
 
@@ -122,7 +121,6 @@ def test_a_full_tree_keeps_the_most_probable_paths() -> None:
     mass = lambda path: math.prod(top[r] for r in path)  # noqa: E731
     assert len(few) == 8
     assert min(map(mass, few)) >= max(mass(path) for path in set(every) - set(few))
-    assert set(template(top, plan(0.4, narrow, 8), "depth-first")) != set(few)
     assert all(path[:-1] == () or path[:-1] in few for path in few)
 
 
@@ -180,10 +178,9 @@ def check_rows(tree: DraftTree, toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("growth", ["template", "online"])
-@pytest.mark.parametrize("source", ["root", "accepted", "mean"])
-def test_confidence_lags_one_round(growth: str, source: str) -> None:
+def test_confidence_lags_one_round(growth: str) -> None:
     toy = Toy(3.0)
-    policy = EntropyTree(SageSettings(growth=growth, confidence=source))
+    policy = EntropyTree(SageSettings(growth=growth))
     expected = 0.5
     for i in range(6):
         tree = policy.propose(toy, torch.tensor([i]), 20)
@@ -193,12 +190,7 @@ def test_confidence_lags_one_round(growth: str, source: str) -> None:
         assert tree.notes["n_nodes"] == len(tree)
         leaf = max(range(len(tree)), key=lambda n: tree.shape.depth[n])
         policy.update(tree, ends_at(tree, leaf))
-        tops = [toy.after(path).exp().topk(10).values for path in toy.paths]
-        last_fed = max(tree.rows[n] for n in tree.shape.path(leaf))
-        chosen = {"root": tops[0], "accepted": tops[last_fed], "mean": torch.stack(tops).mean(0)}[
-            source
-        ]
-        expected = confidence(chosen.tolist())
+        expected = confidence(toy.after((i,)).exp().topk(10).values.tolist())
 
 
 def test_the_first_tree_is_the_static_one() -> None:
@@ -209,19 +201,6 @@ def test_the_first_tree_is_the_static_one() -> None:
     assert len(small) == 10
 
 
-@pytest.mark.parametrize("growth", ["template", "online"])
-def test_immediate_confidence_is_this_rounds(growth: str) -> None:
-    toy = Toy(3.0)
-    policy = EntropyTree(SageSettings(growth=growth, immediate=True, first="entropy"))
-    for i in range(4):
-        tree = policy.propose(toy, torch.tensor([i]), 20)
-        own = confidence(toy.after((i,)).exp().topk(10).values.tolist())
-        assert tree.notes["alpha"] == pytest.approx(own, abs=1e-4)
-        assert sum(path == (i,) for path in toy.paths) == 1, "the root is fed once"
-        check_rows(tree, toy)
-        policy.update(tree, ends_at(tree, 0))
-
-
 def test_history_moves_the_depth_within_its_band() -> None:
     feedback = DepthFeedback(LIMITS)
     for _ in range(10):
@@ -230,10 +209,6 @@ def test_history_moves_the_depth_within_its_band() -> None:
     for _ in range(9):
         feedback.update(5)
     assert feedback.cap == 6, "the mean of ten passes 3 at the seventh five: three steps up"
-    raised = DepthFeedback(SageSettings(cap_max=10))
-    for _ in range(5):
-        raised.update(9)
-    assert raised.cap == 10 > LIMITS.max_depth
     still = DepthFeedback(LIMITS)
     still.cap = 5
     for accepted in (2, 3, 2, 3):
@@ -242,15 +217,10 @@ def test_history_moves_the_depth_within_its_band() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"growth": "sideways"},
-        {"growth": "online", "order": "depth-first"},
-        {"growth": "template", "first": "entropy"},
-    ],
+    "wrong", [{"growth": "sideways"}, {"growth": "template", "first": "entropy"}]
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="growth|order|first"):
+    with pytest.raises(ValueError, match="growth|first"):
         SageSettings(**wrong)
     with pytest.raises(ValueError, match="min_depth"):
         SageSettings(min_depth=9)

@@ -130,29 +130,18 @@ def test_pooling_without_a_grid_changes_nothing_and_without_features_is_refused(
         PooledView().build_context(bare, EYES, None)
 
 
-@pytest.mark.parametrize(
-    ("axes", "positions"),
-    [(1, "original"), (1, "compact"), (1, "auto"), (3, "original"), (3, "auto")],
-)
-def test_even_pruning_keeps_the_text_and_evenly_spaced_patches(axes: int, positions: str) -> None:
-    """Compact positions leave no gaps; three axes keep theirs."""
+@pytest.mark.parametrize("axes", [1, 3])
+def test_even_pruning_keeps_the_text_and_evenly_spaced_patches(axes: int) -> None:
+    """On one axis positions leave no gaps; three axes keep theirs."""
     encoded = prompt("tt" + "v" * 20 + "ttt", (image(2, 4, 5),), axes)
-    context = seen(pruned(drop_image=0.8, positions=positions), encoded)
+    context = seen(pruned(drop_image=0.8), encoded)
     kept = [2 + i for i in (0, 6, 12, 19)]
     assert context.index.tolist() == [0, 1, *kept, 22, 23]
-    if axes == 1 and positions != "original":
+    if axes == 1:
         assert context.positions.tolist() == list(range(8)) and context.next_position == 8
     else:
         assert torch.equal(context.positions, encoded.positions[..., context.index])
         assert context.next_position == encoded.positions[..., -1].max()
-
-
-def test_positions_that_cannot_be_are_refused() -> None:
-    encoded = prompt("tt" + "v" * 20 + "ttt", axes=3)
-    with pytest.raises(ValueError, match="three axes"):
-        pruned(drop_image=0.8, positions="compact").build_context(encoded, EYES, asked(encoded))
-    with pytest.raises(ValueError, match="positions must be one of"):
-        pruned(positions="dense")
 
 
 def test_pictures_and_clips_have_their_own_rates() -> None:
