@@ -131,20 +131,13 @@ register(
             "pocket": {"first": 8, "most": 16},
         },
         learn=Learn(
-            does=(
-                "How many tokens should be drafted? Too few waste verifications, too many waste"
-                " drafts. Here the last round decides: two more after a full acceptance, one"
-                " fewer after a rejection. Most engines that adapt the length use a rule like"
-                " this."
-            ),
-            shines=(
-                "Answers with long easy and long hard stretches; pairs whose length was never"
-                " tuned."
-            ),
-            struggles=(
-                "Certainty that changes from word to word: the last round then predicts little"
-                " about the next. A floor on the drafter’s own probability reacts at once."
-            ),
+            does="""How many tokens should be drafted? Too few waste verifications, too many waste
+            drafts. Here the last round decides: two more after a full acceptance, one fewer after a
+            rejection. Most engines that adapt the length use a rule like this.""",
+            shines="""Answers with long easy and long hard stretches; pairs whose length was never
+            tuned.""",
+            struggles="""Certainty that changes from word to word: the last round then predicts
+            little about the next. A floor on the drafter’s own probability reacts at once.""",
             look="The length follows acceptance with a delay of a few rounds.",
             formula=r"γ ← γ + 2 \text{  if all γ were accepted, else  } max ( 1 , γ − 1 )",
             aloud="gamma grows by two if all were accepted, otherwise it shrinks by one",

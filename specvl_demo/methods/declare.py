@@ -108,7 +108,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Learn:
-    """What the page teaches about a method.
+    """What the page teaches about a method. Line breaks within a text do not count.
 
     Attributes:
         does: The idea.
@@ -131,6 +131,10 @@ class Learn:
     url: str = ""
     published: tuple[str, str] | None = None
     draft_cost: tuple[float, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("does", "shines", "struggles", "look", "aloud"):
+            object.__setattr__(self, name, " ".join(getattr(self, name).split()))
 
 
 def tex(formula: str) -> list[Any]:

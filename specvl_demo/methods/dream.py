@@ -284,21 +284,15 @@ register(
         },
         order=100,
         learn=Learn(
-            does=(
-                "A head of three blocks. The middle one attends to the target’s features of all"
-                " text so far and of the visual tokens that the target attended to most."
-            ),
+            does="""A head of three blocks. The middle one attends to the target’s features of all
+            text so far and of the visual tokens that the target attended to most.""",
             shines="Long answers about one picture: the head can look at it again at any time.",
             struggles="Its three blocks cost more than one; short answers do not pay for them.",
-            look=(
-                "Which patches remain after compression, and how much acceptance drops without"
-                " cross-attention."
-            ),
+            look="""Which patches remain after compression, and how much acceptance drops without
+            cross-attention.""",
             formula=r"L = 0.2 L_out + 0.2 L_mid + KL ( p ‖ q )",
-            aloud=(
-                "trained on output features, intermediate features and the divergence of the"
-                " distributions"
-            ),
+            aloud="""trained on output features, intermediate features and the divergence of the
+            distributions""",
             url="https://arxiv.org/abs/2505.19201",
             published=("3.06×", "mean at temperature 0; LLaVA-1.6 7B, trained drafter"),
         ),

@@ -190,23 +190,15 @@ register(
         },
         order=80,
         learn=Learn(
-            does=(
-                "The drafter is a single layer that continues the target’s own hidden states,"
-                " which hold more than words do. Its tree grows where it is most confident: at"
-                " each level the likeliest paths are expanded, and in the end the best nodes"
-                " overall are kept."
-            ),
-            shines=(
-                "Pairs with a trained head: it reads what the target has computed, for the price"
-                " of one layer."
-            ),
-            struggles=(
-                "Texts unlike its training data; deep trees, whose last levels are seldom kept."
-            ),
-            look=(
-                "Acceptance stays high at greater depth than with a small model. With a preset that"
-                " draws trees, their shape follows the text."
-            ),
+            does="""The drafter is a single layer that continues the target’s own hidden states,
+            which hold more than words do. Its tree grows where it is most confident: at each level
+            the likeliest paths are expanded, and in the end the best nodes overall are kept.""",
+            shines="""Pairs with a trained head: it reads what the target has computed, for the
+            price of one layer.""",
+            struggles="""Texts unlike its training data; deep trees, whose last levels are seldom
+            kept.""",
+            look="""Acceptance stays high at greater depth than with a small model. With a preset
+            that draws trees, their shape follows the text.""",
             formula=r"V ( node ) = \sum_{\text{path}} log q",
             aloud="a node’s value is the sum of log-probabilities along its path",
             url="https://arxiv.org/abs/2406.16858",

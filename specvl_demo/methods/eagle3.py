@@ -258,21 +258,16 @@ register(
         },
         order=85,
         learn=Learn(
-            does=(
-                "The drafter is one layer over a mixture of the target’s low, middle and high"
-                " hidden states. It is trained on its own output, which is what it reads when it"
-                " drafts. The output head of a published one covers only the tokens that the"
-                " target emits most often."
-            ),
+            does="""The drafter is one layer over a mixture of the target’s low, middle and high
+            hidden states. It is trained on its own output, which is what it reads when it drafts.
+            The output head of a published one covers only the tokens that the target emits most
+            often.""",
             shines="Targets with a published head: most serving engines run it.",
-            struggles=(
-                "Rare words, which its vocabulary lacks; pictures, if it was trained only on text."
-            ),
-            look=(
-                "Acceptance by depth. In training the head of the pocket pair fed itself three"
-                " times, so that with a longer chain it breaks off after the third token; that of"
-                " the photo pair fed itself seven times."
-            ),
+            struggles="""Rare words, which its vocabulary lacks; pictures, if it was trained only on
+            text.""",
+            look="""Acceptance by depth. In training the head of the pocket pair fed itself three
+            times, so that with a longer chain it breaks off after the third token; that of the
+            photo pair fed itself seven times.""",
             formula=r"g = W [ l ‖ m ‖ h ]",
             aloud="its feature is a projection of a low, a middle and a high layer’s states",
             url="https://arxiv.org/abs/2503.01840",

@@ -147,25 +147,18 @@ register(
         preset_titles={"gate-only": "entropy gate only"},
         order=70,
         learn=Learn(
-            does=(
-                "A token may differ where the target itself hesitates, if both agree again right"
-                " after it: it was then only a matter of wording. Where the target is sure, a"
-                " difference is a mistake and is rejected. The answer may differ from the"
-                " target’s."
-            ),
+            does="""A token may differ where the target itself hesitates, if both agree again right
+            after it: it was then only a matter of wording. Where the target is sure, a difference
+            is a mistake and is rejected. The answer may differ from the target’s.""",
             shines="Free prose, where many wordings are fine.",
             struggles="Short answers: the window needs tokens after the mismatch.",
-            look=(
-                "The target’s entropy at each drafted token, and the gate: relaxed tokens are"
-                " always above it."
-            ),
+            look="""The target’s entropy at each drafted token, and the gate: relaxed tokens are
+            always above it.""",
             formula=(
                 r"H = - \sum_{\text{top 3}} p ln p ≥ \text{gate,  and the next W−1 tokens match}"
             ),
-            aloud=(
-                "a mismatch passes if the entropy is at least the gate and the following tokens"
-                " match"
-            ),
+            aloud="""a mismatch passes if the entropy is at least the gate and the following tokens
+            match""",
             url="https://arxiv.org/abs/2511.22972",
         ),
     )

@@ -88,28 +88,18 @@ register(
         },
         order=90,
         learn=Learn(
-            does=(
-                "The target’s hidden states at the words already depend on the picture, so the"
-                " drafter need not see it. HiViS hides every visual token and feeds the drafter"
-                " the words, the target’s states, and an embedding that counts the steps it has"
-                " drafted."
-            ),
-            shines=(
-                "Large pictures, many pictures and long clips: the drafter’s prompt stays a few"
-                " dozen tokens."
-            ),
-            struggles=(
-                "Details that no word has mentioned yet: the states hold only what the text needed."
-            ),
-            look=(
-                "The drafter’s prompt is a few dozen tokens, however large the picture. Watch"
-                " whether colours and places are still predicted: the target’s states carry them."
-            ),
+            does="""The target’s hidden states at the words already depend on the picture, so the
+            drafter need not see it. HiViS hides every visual token and feeds the drafter the words,
+            the target’s states, and an embedding that counts the steps it has drafted.""",
+            shines="""Large pictures, many pictures and long clips: the drafter’s prompt stays a few
+            dozen tokens.""",
+            struggles="""Details that no word has mentioned yet: the states hold only what the text
+            needed.""",
+            look="""The drafter’s prompt is a few dozen tokens, however large the picture. Watch
+            whether colours and places are still predicted: the target’s states carry them.""",
             formula=r"x = W [ e_{t + 1} ‖ f_t ‖ r_s ]",
-            aloud=(
-                "the input is a projection of the next token’s embedding, the target’s feature and"
-                " a step embedding"
-            ),
+            aloud="""the input is a projection of the next token’s embedding, the target’s feature
+            and a step embedding""",
             url="https://arxiv.org/abs/2509.23928",
             published=("2.65×", "at best; trained one-layer drafter, A800"),
         ),

@@ -119,19 +119,13 @@ register(
             "pocket": {"gamma": 10},
         },
         learn=Learn(
-            does=(
-                "Two drafters: one that costs nothing and one that computes. If the last tokens"
-                " occurred before in the same order, what followed then is drafted and the"
-                " drafter does not run; otherwise it drafts as usual."
-            ),
-            shines=(
-                "Documents, lists, second turns: much of them is quoted, and the rest is still"
-                " drafted."
-            ),
-            struggles=(
-                "Answers that never repeat five tokens: it is then no faster than its drafter. A"
-                " wrong copy costs a round that the drafter might have used better."
-            ),
+            does="""Two drafters: one that costs nothing and one that computes. If the last tokens
+            occurred before in the same order, what followed then is drafted and the drafter does
+            not run; otherwise it drafts as usual.""",
+            shines="""Documents, lists, second turns: much of them is quoted, and the rest is still
+            drafted.""",
+            struggles="""Answers that never repeat five tokens: it is then no faster than its
+            drafter. A wrong copy costs a round that the drafter might have used better.""",
             look="Rounds that copied something, and how much of it was accepted.",
             formula=r"\text{draft} = \text{copy if match} ≥ l , \text{else the drafter’s}",
             aloud="copy if the match has at least l tokens, otherwise use the drafter",

@@ -78,12 +78,10 @@ register(
         presets={"paper": {"nodes": 60, "width": 10, "loops": 5}},
         order=82,
         learn=Learn(
-            does=(
-                "Words and patches differ: a word’s embedding holds little, so it helps to join"
-                " it with the target’s feature, as EAGLE-2 does; a patch’s embedding already"
-                " holds all that was seen. MSD’s head joins at words, reads patches as they are,"
-                " and is trained first on text, then on more and more pictures."
-            ),
+            does="""Words and patches differ: a word’s embedding holds little, so it helps to join
+            it with the target’s feature, as EAGLE-2 does; a patch’s embedding already holds all
+            that was seen. MSD’s head joins at words, reads patches as they are, and is trained
+            first on text, then on more and more pictures.""",
             shines="Targets with a published head: LLaVA-1.5 and Qwen2-VL.",
             struggles="Large pictures: every patch is a row of the head.",
             look="Acceptance on pictures compared with EAGLE-2’s, for the same target.",

@@ -132,23 +132,17 @@ register(
         presets={"paper": {"gamma": 1}},
         order=84,
         learn=Learn(
-            does=(
-                "Some targets are trained to predict not only the next token but also the one after"
-                " it, by one more layer that reads the target’s last hidden state and the embedding"
-                " of the next token. The layer comes with the weights, and drafts by reading its"
-                " own output again."
-            ),
+            does="""Some targets are trained to predict not only the next token but also the one
+            after it, by one more layer that reads the target’s last hidden state and the embedding
+            of the next token. The layer comes with the weights, and drafts by reading its own
+            output again.""",
             shines="No second model: nothing to find, to train or to match.",
-            struggles=(
-                "Deep chains: it was trained for one step, and its own output is not what it read"
-                " in training."
-            ),
+            struggles="""Deep chains: it was trained for one step, and its own output is not what it
+            read in training.""",
             look="Acceptance by depth: the first drafted token is the one it was trained for.",
             formula=r"x_i = W [ \text{norm } e_i ‖ \text{norm } f_{i - 1} ]",
-            aloud=(
-                "its input is a projection of the token’s embedding and the previous token’s"
-                " feature, both normed"
-            ),
+            aloud="""its input is a projection of the token’s embedding and the previous token’s
+            feature, both normed""",
             url="https://arxiv.org/abs/2412.19437",
         ),
     )

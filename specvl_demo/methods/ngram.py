@@ -202,17 +202,13 @@ register(
         reference="Saxena 2023, prompt lookup decoding",
         order=110,
         learn=Learn(
-            does=(
-                "No drafter model: find where the last words occurred before, in the question or"
-                " in the answer, and draft what followed them. Drafting costs next to nothing; a"
-                " miss costs the rows that it adds to the verification."
-            ),
+            does="""No drafter model: find where the last words occurred before, in the question or
+            in the answer, and draft what followed them. Drafting costs next to nothing; a miss
+            costs the rows that it adds to the verification.""",
             shines="Answers that repeat the question or themselves.",
             struggles="Text that is new.",
-            look=(
-                "Nothing is drafted until the answer begins to repeat itself; then whole phrases"
-                " come at once. It shows how much of an answer is repetition."
-            ),
+            look="""Nothing is drafted until the answer begins to repeat itself; then whole phrases
+            come at once. It shows how much of an answer is repetition.""",
             formula=r"d_i = x_{j + i} \text{  where } x_{j - n … j} = y_{t - n … t}",
             aloud="drafted tokens copy what followed the same n-gram",
             url="https://github.com/apoorvumang/prompt-lookup-decoding",

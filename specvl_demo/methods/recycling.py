@@ -116,18 +116,14 @@ register(
         order=112,
         presets={"photo": {"tree_nodes": 5, "keep": 4}, "pocket": {"tree_nodes": 9, "keep": 4}},
         learn=Learn(
-            does=(
-                "In every step the target computes not one token but how likely all of them are;"
-                " what is not taken is thrown away. Here the likeliest few after each token are"
-                " kept in a table, including those after rejected drafts. When the token comes"
-                " again, a tree of candidates is read from the table: no drafter is needed, and"
-                " no phrase has to repeat."
-            ),
+            does="""In every step the target computes not one token but how likely all of them are;
+            what is not taken is thrown away. Here the likeliest few after each token are kept in a
+            table, including those after rejected drafts. When the token comes again, a tree of
+            candidates is read from the table: no drafter is needed, and no phrase has to
+            repeat.""",
             shines="Long answers: the table fills as the text is written.",
-            struggles=(
-                "Short answers, which leave the table nearly empty; words whose successor depends"
-                " on more than one word."
-            ),
+            struggles="""Short answers, which leave the table nearly empty; words whose successor
+            depends on more than one word.""",
             look="Acceptance rises as the table fills.",
             formula=r"M_t = \text{top k of } p ( · | … t )",
             aloud="the table's row of token t is the top k of the target's distribution after t",

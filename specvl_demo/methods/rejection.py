@@ -179,20 +179,17 @@ register(
         order=13,
         presets=_PRESETS,
         learn=Learn(
-            does=(
-                "How most engines sample: the drafter samples its own token d, and the target"
-                " keeps it with probability min(1, p/q). A rejected one is replaced by a sample"
-                " from what p has in excess of q. The distribution is exactly the target’s, but"
-                " with the same seed the answer differs from plain decoding’s. Other methods here"
-                " use the target’s own random numbers instead and return its very answer."
-            ),
+            does="""How most engines sample: the drafter samples its own token d, and the target
+            keeps it with probability min(1, p/q). A rejected one is replaced by a sample from what
+            p has in excess of q. The distribution is exactly the target’s, but with the same seed
+            the answer differs from plain decoding’s. Other methods here use the target’s own random
+            numbers instead and return its very answer.""",
             shines="Sampling: it keeps Σ min(p, q) of the drafts, the most that any verifier can.",
             struggles="Temperature 0, where it is the same as strict verification.",
             look="Race it against Chain at temperature 1: which of them keeps more drafts?",
             formula=r"P ( d \text{ stays} ) = min ( 1 , \frac{p ( d )}{q ( d )} )",
-            aloud=(
-                "a drafted token stays with a probability of one or p over q, whichever is smaller"
-            ),
+            aloud="""a drafted token stays with a probability of one or p over q, whichever is
+            smaller""",
             url="https://arxiv.org/abs/2211.17192",
         ),
     )
@@ -212,13 +209,10 @@ register(
         order=14,
         presets=_PRESETS,
         learn=Learn(
-            does=(
-                "Judging token by token wastes drafts: where one token was drafted too rarely and"
-                " the next too often, the two together may be just right. Block verification"
-                " judges whole prefixes and keeps the longest that passes. Its distribution is"
-                " the target’s, and on average it never keeps fewer tokens than rejection"
-                " sampling."
-            ),
+            does="""Judging token by token wastes drafts: where one token was drafted too rarely and
+            the next too often, the two together may be just right. Block verification judges whole
+            prefixes and keeps the longest that passes. Its distribution is the target’s, and on
+            average it never keeps fewer tokens than rejection sampling.""",
             shines="Long sampled drafts from a drafter that is nearly right.",
             struggles="Short drafts and temperature 0, where it equals rejection sampling.",
             look="τ compared with rejection sampling’s over several seeds.",

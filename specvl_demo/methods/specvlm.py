@@ -33,21 +33,14 @@ register(
         },
         order=30,
         learn=Learn(
-            does=(
-                "Most tokens of a clip repeat others. The drafter reads only some of them, a"
-                " tenth in the paper: those the target attends to while it reads the question,"
-                " and evenly spaced ones for the rest. It drafts faster and hardly less"
-                " accurately."
-            ),
+            does="""Most tokens of a clip repeat others. The drafter reads only some of them, a
+            tenth in the paper: those the target attends to while it reads the question, and evenly
+            spaced ones for the rest. It drafts faster and hardly less accurately.""",
             shines="Long clips and large pictures, which make up most of a drafter’s prompt.",
-            struggles=(
-                "Small pictures: there is little to leave out, and the small thing in question"
-                " may be lost."
-            ),
-            look=(
-                "The patches that remain, shown over the picture. Where acceptance falls, check"
-                " whether the thing in question is among them."
-            ),
+            struggles="""Small pictures: there is little to leave out, and the small thing in
+            question may be lost.""",
+            look="""The patches that remain, shown over the picture. Where acceptance falls, check
+            whether the thing in question is among them.""",
             formula=r"keep = \text{top-attended (share 0.4)} ∪ \text{evenly spaced}",
             aloud="kept tokens are the most attended ones and evenly spaced ones",
             url="https://arxiv.org/abs/2508.16201",

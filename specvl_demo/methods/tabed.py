@@ -370,31 +370,21 @@ register(
         },
         order=40,
         learn=Learn(
-            does=(
-                "A small model that sees the picture is sometimes worse than the same model"
-                " without it, and which one helps changes within an answer. TABED drafts with all"
-                " views in one batch, mixes their probabilities, and learns from every verified"
-                " token how much each view should count."
-            ),
-            shines=(
-                "Answers that alternate between description and reasoning; small drafters that do"
-                " not always use the picture well."
-            ),
-            struggles=(
-                "A drafter that is always better with the picture: the other views then only add"
-                " cost."
-            ),
-            look=(
-                "The weights over the rounds, with the accepted drafts behind them. Text-only"
-                " rises where words follow from words, the picture where a colour or a place"
-                " comes next."
-            ),
+            does="""A small model that sees the picture is sometimes worse than the same model
+            without it, and which one helps changes within an answer. TABED drafts with all views in
+            one batch, mixes their probabilities, and learns from every verified token how much each
+            view should count.""",
+            shines="""Answers that alternate between description and reasoning; small drafters that
+            do not always use the picture well.""",
+            struggles="""A drafter that is always better with the picture: the other views then only
+            add cost.""",
+            look="""The weights over the rounds, with the accepted drafts behind them. Text-only
+            rises where words follow from words, the picture where a colour or a place comes
+            next.""",
             formula=r"q = \sum_i w_i q^{( i )} \text{,   w = argmax of past matches, "
             r"then least KL( p ‖ } q_w \text{ )}",
-            aloud=(
-                "the mixture of the views with weights that would have matched the target most"
-                " often so far"
-            ),
+            aloud="""the mixture of the views with weights that would have matched the target most
+            often so far""",
             url="https://arxiv.org/abs/2601.20357",
             published=(
                 "1.74×",

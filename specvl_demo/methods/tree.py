@@ -148,11 +148,9 @@ register(
         presets={"photo": {"tree_nodes": 5}, "pocket": {"tree_nodes": 18}},
         order=20,
         learn=Learn(
-            does=(
-                "A single line of guesses ends at its first mistake. A tree keeps second and"
-                " third choices open: all branches are checked in the same pass, each seeing only"
-                " its own ancestors. The shape is fixed and was found once on other texts."
-            ),
+            does="""A single line of guesses ends at its first mistake. A tree keeps second and
+            third choices open: all branches are checked in the same pass, each seeing only its own
+            ancestors. The shape is fixed and was found once on other texts.""",
             shines="GPUs, on which more nodes in a pass cost almost nothing.",
             struggles="CPUs, on which every node costs time and a chain may win.",
             look="Which branch is accepted: mostly the first, sometimes the second.",

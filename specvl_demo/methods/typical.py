@@ -124,12 +124,10 @@ register(
         },
         order=71,
         learn=Learn(
-            does=(
-                "Instead of the target’s own choice, any token passes that it finds typical:"
-                " likely in itself, or likely given how undecided the target is. The rule was"
-                " made for sampling, where variety is wanted; here it shows how an answer changes"
-                " by it. The answer may differ from the target’s."
-            ),
+            does="""Instead of the target’s own choice, any token passes that it finds typical:
+            likely in itself, or likely given how undecided the target is. The rule was made for
+            sampling, where variety is wanted; here it shows how an answer changes by it. The answer
+            may differ from the target’s.""",
             shines="Creative text with many good continuations.",
             struggles="Facts: “red” may be likely enough although “blue” is true.",
             look="Relaxed tokens lie just above the line; raise ε to get fewer.",
