@@ -219,9 +219,7 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
 
     @property
     def before_s(self) -> float:
-        """Seconds before the first round: vision and prefill of the target, and the drafter's
-        prefill.
-        """
+        """Seconds before the first round: vision, the target's and the drafter's prefill."""
         return self.vision_s + self.prefill_s + self.draft_prefill_s
 
 
@@ -402,9 +400,7 @@ class _Head(Struct):
 
 
 def _other_format(line: str) -> str | None:
-    """Return an error message for a begin of another format version, whatever its fields; else
-    None.
-    """
+    """Return an error message for a begin of another format version; else None."""
     try:
         head = msgspec.json.decode(line, type=_Head)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -456,9 +452,7 @@ class LaneRecords(NamedTuple):
 
 
 def gather(running: Iterable[Record]) -> list[LaneRecords]:
-    """Return the lanes of a race in order of their begin; raise RecordError for a record out of
-    order.
-    """
+    """Return a race's lanes in order of their begin; RecordError for a record out of order."""
     lanes: dict[str, LaneRecords] = {}
     for record in running:
         name = record.lane

@@ -64,9 +64,7 @@ class Detokenizer:
         self._open: tuple[int, ...] = ()
 
     def say(self, token: int, last: bool = False) -> str:
-        """Return the piece this token adds; empty while a character is incomplete and the answer
-        goes on.
-        """
+        """Return the piece this token adds: empty while a character is incomplete and goes on."""
         piece = self._token_texts.piece(token)
         if self._open or _BROKEN in piece:
             self._open = (*self._open, token)

@@ -146,9 +146,7 @@ class SharedPrefill:
         return self._prefills[capture]
 
     def prefill_apart(self, capture: Capture) -> Prefill:
-        """Run a pass for one lane only, which computes something else meanwhile that others must
-        not wait for.
-        """
+        """Run a pass for one lane only, whose other work meanwhile must not delay the others."""
         target = self.request.target
         return target.prefill(self.encoded(target), capture)
 
@@ -363,9 +361,7 @@ class Lane:
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes())
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
-        """Return the tokens of a round up to the first end of sequence and within
-        max_new_tokens.
-        """
+        """Return a round's tokens up to the first end of sequence and within max_new_tokens."""
         kept = list(tokens[: self._remaining])
         end = next((i for i, token in enumerate(kept) if token in self._eos), None)
         if end is not None:
@@ -380,9 +376,7 @@ class Lane:
 
 
 def race(lanes: Sequence[Lane]) -> Iterator[Record]:
-    """Run lanes side by side: always the one whose clock is furthest behind, the first if several
-    are.
-    """
+    """Run lanes side by side: the one whose clock is furthest behind is always next."""
     for lane in lanes:
         yield lane.begin()
     running = list(lanes)

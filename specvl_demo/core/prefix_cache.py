@@ -115,9 +115,7 @@ def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | No
 
 
 def _same_pictures(first: Prompt, second: Prompt) -> bool:
-    """Whether two prompts have the same pixels and grids; inputs with one entry per token are
-    ignored.
-    """
+    """Whether two prompts have equal pixels and grids; inputs of one entry a token do not count."""
 
     def shown(prompt: Prompt) -> Mapping[str, Any]:
         text = (1, len(prompt))

@@ -110,9 +110,7 @@ class Sampler:
         return self.scores(logits, tree.shape.depth).argmax(-1)
 
     def scores(self, logits: Tensor, depth: Sequence[int]) -> Tensor:
-        """Return the numbers [k, V] whose highest is chosen, for logits [k, V] at nodes of these
-        depths.
-        """
+        """Return numbers [k, V] whose highest is chosen, for logits at nodes of these depths."""
         scores = cut(logits, self.sampling)
         return scores if self.sampling.greedy else self._raised(scores, depth)
 
@@ -200,9 +198,7 @@ class Sampler:
         self._noise = {at: noise for at, noise in self._noise.items() if at >= self._emitted}
 
     def _raised(self, scores: Tensor, depth: Sequence[int]) -> Tensor:
-        """Add the noise of positions `depth` below the root to scores [k, V], in double
-        precision.
-        """
+        """Add to scores [k, V] the noise of positions `depth` below the root, in float64."""
         size = scores.shape[-1]
         noise = [self._gumbel(self._emitted + d, size, scores.device) for d in depth]
         return scores + torch.stack(noise)

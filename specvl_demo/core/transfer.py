@@ -13,9 +13,7 @@ from torch import Tensor
 
 
 def sent(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
-    """Return whole numbers, or a tensor on the host, on the device, ordered before later
-    launches.
-    """
+    """Return whole numbers, or a tensor of the host, on the device, before later launches."""
     host = numbers if isinstance(numbers, Tensor) else torch.tensor(numbers, dtype=torch.int64)
     if device.type != "cuda" or host.device.type != "cpu":
         return host.to(device)

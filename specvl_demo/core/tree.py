@@ -89,9 +89,7 @@ class TreeShape:
         return self._kept(("parent", device), lambda: sent((0, *self.parent[1:]), device))
 
     def paths_on(self, device: torch.device) -> Tensor:
-        """Return [T, depth + 1] int64: a node's ancestor at every depth, itself at its own depth, 0
-        below.
-        """
+        """Return [T, depth + 1] int64: a node's ancestor at every depth down to its own, then 0."""
 
         def make() -> Tensor:
             paths = torch.zeros(len(self), max(self.depth) + 1, dtype=torch.int64)

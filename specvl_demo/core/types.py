@@ -283,9 +283,7 @@ class VisionEncoder(Protocol):
         """Run vision tower and projector, and merge the visual tokens into the embeddings."""
 
     def project(self, features: Tensor) -> Tensor:
-        """Project vision features [r, C] to embeddings [r, D]; raise ValueError without a
-        projector.
-        """
+        """Project vision features [r, C] to embeddings [r, D]; ValueError without a projector."""
 
 
 @dataclass(frozen=True)
@@ -413,9 +411,7 @@ class Session(Protocol):
         """Number of tokens in the cache: prompt + emitted - 1."""
 
     def rows(self, layer: int) -> Tensor:
-        """Return keys and values of a layer's committed rows [2, 1, heads, length, width],
-        read-only.
-        """
+        """Return a layer's committed keys and values, read-only [2, 1, heads, length, width]."""
 
     def score(self, tree: DraftTree) -> Scores:
         """Run one forward over all nodes of the tree."""
@@ -480,9 +476,7 @@ class Drafter(Protocol):
         return {}
 
     def seen(self) -> Mapping[str, Tensor]:
-        """Return Context.index by view name, that is what each view saw of the prompt; may be
-        empty.
-        """
+        """Return Context.index by view name: what each view saw of the prompt; may be empty."""
         return {}
 
     def words(self) -> Mapping[str, Sequence[int]]:
@@ -504,9 +498,7 @@ class NoDrafter(Drafter):
 
 
 class Policy(Protocol):
-    """Decides the shape of the tree. A policy object serves one lane. `begin`, `observe` and
-    `update` are optional.
-    """
+    """Decides the shape of the tree; one object a lane. `propose` and `max_nodes` are required."""
 
     max_nodes: int
     """The most nodes of its trees, the root included. A policy that feeds more nodes to the drafter
@@ -553,9 +545,7 @@ class Verifier(Protocol):
 
 
 class Stopwatch(Protocol):
-    """Splits a round's time into phases. Implemented by targets, since timing depends on the
-    device.
-    """
+    """Splits a round's time into phases. Targets implement it: timing depends on the device."""
 
     def start(self) -> None: ...
 

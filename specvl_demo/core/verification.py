@@ -23,9 +23,7 @@ from specvl_demo.core.types import Scores, Start, Verdict, Verifier
 
 
 def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list[int]:
-    """Return the nodes from the root along the first children with the token chosen at their
-    parent.
-    """
+    """Return the nodes from the root along the first children with their parent's chosen token."""
     path = [0]
     children = shape.children
     while True:

@@ -245,9 +245,7 @@ class Choice:
 
 
 def shape(settings: Mapping[str, Value]) -> str:
-    """Return what a round drafts with these settings, as named in records and reports: "chain of
-    8".
-    """
+    """Return what a round drafts with these settings, in words: "chain of 8"."""
     part = PARTS["policy"][str(settings["policy"])]
     if part.label is None:
         return part.title

@@ -44,9 +44,7 @@ class ChainSettings(DepthSettings):
 
 
 class Chain(Policy):
-    """Drafts up to `gamma` tokens in a row, sampled with the target's random numbers or the
-    likeliest.
-    """
+    """Drafts up to `gamma` tokens in a row: the likeliest, or sampled with the target's draws."""
 
     def __init__(self, settings: ChainSettings) -> None:
         self.gamma = settings.gamma
@@ -56,9 +54,7 @@ class Chain(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """Draft a chain; it is shorter if there is less room, or if the drafter is unsure or has
-        nothing to propose.
-        """
+        """Draft a chain, shorter if there is less room or the drafter is unsure or silent."""
         tokens, logps = [root], []
         total = 0.0
         for i in range(min(self.gamma, room)):

@@ -100,9 +100,7 @@ class InjectedLayer:
     def __call__(
         self, x: Tensor, turns: Tensor, slot: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        """Return [k, D] for x [k, D]; every row attends to all keys and values, which include the
-        slot.
-        """
+        """Return [k, D] for x [k, D]; every row attends to all keys and values, the slot's too."""
         g, rows = self._geometry, x.shape[0]
         h = self._qkv(direction(x, self._eps)).view(rows, -1, g.head_width)
         turned = self._turned(h[:, : g.heads + g.kv_heads], self._norms, turns)
@@ -207,9 +205,7 @@ class DflashHead:
 
 
 class BlockDrafter(NoDrafter):
-    """A `core.types.Drafter` over a DFlash head: the first `extend` of a round drafts the block,
-    later calls read it.
-    """
+    """Drafts with a DFlash head: a round's first `extend` drafts the block, later ones read it."""
 
     def __init__(self, head: DflashHead) -> None:
         self.name, self.capture, self._head = head.name, head.capture, head

@@ -141,9 +141,7 @@ class DreamHead(FeatureHead):
         return HeadPrompt(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
 
     def prefill(self, start: Start, opening: HeadPrompt, room: int) -> CachedSequence:
-        """Prefill with the kept tokens' embeddings as queries; keys and values come from all
-        features.
-        """
+        """Prefill with the kept tokens' embeddings as queries, all features as keys and values."""
         cache, features, seen = self.new_cache(1, room), start.prefill.hidden, opening.seen
         n = features.shape[0]
         cache.holes = opening.holes

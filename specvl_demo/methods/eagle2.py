@@ -1,6 +1,4 @@
-"""EAGLE-2 (Li et al., arXiv 2406.16858): one layer on the target's features drafts a best-first
-tree.
-"""
+"""EAGLE-2 (Li et al., arXiv 2406.16858): one layer on the target's features, a best-first tree."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ from specvl_demo.methods.tree import STATIC_TREE
 
 @dataclass(frozen=True)
 class BestFirstSettings(PolicySettings):
-    """`nodes` counts the root. `loops` counts the levels below the first, so the tree is at most
-    loops + 1 deep.
-    """
+    """`nodes` counts the root, `loops` the levels below the first: at most loops + 1 levels."""
 
     nodes: int = setting(60, "nodes of the tree, including the root", 2, 1025, title="tree nodes")
     width: int = setting(

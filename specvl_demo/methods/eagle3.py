@@ -54,9 +54,7 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
 
 
 def default_layers(n_layers: int) -> tuple[int, int, int]:
-    """Return the layers whose inputs the authors' code reads; ValueError if the target has
-    too few.
-    """
+    """Return the layers whose inputs the authors' code reads; ValueError if there are too few."""
     low, middle, high = 2, n_layers // 2, n_layers - 3
     if not low < middle < high:
         raise ValueError(f"EAGLE-3 reads three layers of its target; {n_layers} layers are too few")
@@ -75,9 +73,7 @@ class OwnOutput:
 
 
 class Eagle3Head(FeatureHead):
-    """The weights of an EAGLE-3 head. Positions follow the target's axes if its config has
-    sections.
-    """
+    """The weights of an EAGLE-3 head. Positions have the target's axes if sections are given."""
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
         g, t = head.geometry, head.tensors
@@ -119,9 +115,7 @@ class Eagle3Head(FeatureHead):
         self._sees = True
 
     def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
-        """Return the same head with these settings; it may read placeholders instead of
-        pictures.
-        """
+        """Return the same head with these settings, among them what it reads at pictures."""
         configured = super().with_settings(settings, commonest)
         cast("Eagle3Head", configured)._sees = settings.pictures == "embeddings"
         return configured
@@ -165,16 +159,12 @@ class Eagle3Head(FeatureHead):
         return torch.cat((self._block.normed(embeds), normed), -1), residual
 
     def decode(self, call: ForwardInput) -> Tensor:
-        """Return the block's output [1, T, D], normed if the head feeds itself the normed
-        output.
-        """
+        """Return the block's output [1, T, D], normed if that is what the head feeds itself."""
         out = super().decode(call)
         return self._normed(out) if self._norm_output else out
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Return a function to log-probabilities [k, size]; ids outside the draft vocabulary are at
-        -inf.
-        """
+        """Return a function to log-probabilities [k, size], -inf outside the draft vocabulary."""
         log_probs = super().log_probabilities(size, banned)
         return log_probs if self._norm_output else lambda hidden: log_probs(self._normed(hidden))
 

@@ -56,9 +56,7 @@ class TreePlan:
         return min(self.top_k, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
 
     def keeps(self, level: int, path_probability: float) -> bool:
-        """Whether a candidate at `level` belongs to the tree, given the probability of its whole
-        path.
-        """
+        """Whether a candidate at `level` with this probability of its path belongs to the tree."""
         return path_probability > threshold(level, self.depth)
 
 
@@ -99,9 +97,7 @@ def _offspring(
 
 @dataclass
 class _Node:
-    """A candidate of online growth: its parent, its own and its path's probability, the row it was
-    fed as.
-    """
+    """A candidate: its parent, its own and its path's probability, the row it was fed as."""
 
     parent: int
     own: float
@@ -164,16 +160,12 @@ def _born(
 
 
 def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
-    """Return the `size` nodes with the most probable paths, ascending; ties go to the earlier, so
-    parents come first.
-    """
+    """Return the nodes of the `size` most probable paths, ascending; ties go to the earlier."""
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
 def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: TreePlan) -> DraftTree:
-    """Return the tree of the most probable candidates; tokens and logps cover all candidates, in
-    order.
-    """
+    """Return the tree of the most probable candidates; tokens and logps are of all, in order."""
     chosen = [0, *_most_probable(nodes, want.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
     index = sent(chosen, tokens.device)

@@ -65,9 +65,7 @@ class EntropyVerifier(RelaxedVerifier):
         return entropy[tree.shape.parent_on(entropy.device)]
 
     def accepts(self, branch: Branch) -> list[bool]:
-        """Accept exact tokens, and mismatches where the target is unsure and the rest of the window
-        agrees.
-        """
+        """Accept exact tokens, and mismatches where the target is unsure and the window agrees."""
         return [
             exact or (free and unsure >= self.settings.gate and self._agrees_again(branch.exact, i))
             for i, (exact, free, unsure) in enumerate(

@@ -1,6 +1,4 @@
-"""HiViS (Xie et al., arXiv 2509.23928): a one-layer head that all visual positions are
-hidden from.
-"""
+"""HiViS (Xie et al., arXiv 2509.23928): a one-layer head that sees no visual positions."""
 
 from __future__ import annotations
 

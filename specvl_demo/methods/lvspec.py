@@ -94,9 +94,7 @@ class VisualVerifier(RelaxedVerifier):
         ]
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
-        """Return the relevance of the branch's tokens by node, the loosened nodes, and their
-        highest relevance.
-        """
+        """Return the relevance of the branch's tokens, the loosened nodes and their highest one."""
         if not len(self._visual):
             return {"strict": "the prompt shows no picture, so every token must match"}
         loosened = sorted(least_relevant(branch.signal, self.settings.loose))
@@ -109,9 +107,7 @@ class VisualVerifier(RelaxedVerifier):
 
 
 class RandomVerifier(VisualVerifier):
-    """As many tokens as LVSpec loosens need not match, drawn at random: the control of its figure
-    7.
-    """
+    """As many tokens as LVSpec loosens, drawn at random, need not match: its control (figure 7)."""
 
     name = "Random relaxation"
 
@@ -142,9 +138,7 @@ class BranchesSettings(DepthSettings):
 
 
 def branches(settings: BranchesSettings) -> RankedTree:
-    """Make `count` chains of `gamma` tokens that start at the root's likeliest tokens
-    (appendix E).
-    """
+    """Make `count` chains of `gamma` tokens from the root's likeliest tokens (appendix E)."""
     chains = range(settings.count)
     return RankedTree(
         [(first, *[0] * depth) for first in chains for depth in range(settings.gamma)]

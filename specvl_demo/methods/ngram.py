@@ -66,9 +66,7 @@ class Occurrences:
             self._tokens.append(token)
 
     def following(self, drafted: Sequence[int] = ()) -> list[int]:
-        """Return what followed the longest known ending of all tokens and the drafted ones; empty
-        if there is none.
-        """
+        """Return what followed the longest known ending of text and draft, if any."""
         ending = (*self._tokens[-self._longest :], *drafted)
         for length in range(self._longest, self._shortest - 1, -1):
             end = self._ends.get(ending[-length:])
@@ -82,9 +80,7 @@ class Occurrences:
 
 
 class NGram(NoDrafter):
-    """Proposes what followed the longest ending of the text at its latest earlier occurrence, with
-    probability 1.
-    """
+    """Proposes what followed the text's longest ending when it last occurred."""
 
     name = "prompt lookup"
 
@@ -99,9 +95,7 @@ class NGram(NoDrafter):
         self._draft: list[int] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Return log-probabilities [1, V] with all mass on the proposed token, on the host; None
-        without a match.
-        """
+        """Return [1, V] with all mass on the proposed token, on the host; None without a match."""
         if parents[0] < 0:
             self._draft = self._text.following()
         if not self._draft:
@@ -139,9 +133,7 @@ class SmallLookup(SmallVLM):
         self._branches, self._spared = False, 0
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Return log-probabilities [k, V] of the token after each fed node; guesses follow those of
-        a chain.
-        """
+        """Return log-probabilities [k, V] after each fed node; guesses follow a chain's."""
         if not isinstance(parents, Tensor) and parents[0] < 0:
             self._branches, self._spared = False, 0
             return super().extend(tokens, parents)

@@ -52,9 +52,7 @@ class Recycling(NoDrafter):
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Return log-probabilities [k, V] of the kept candidates; None if all of these tokens are
-        new.
-        """
+        """Return log-probabilities [k, V] of the kept candidates; None if all tokens are new."""
         known = [self._rows.get(token) for token in tokens.tolist()]
         if not any(known):
             return None
@@ -69,9 +67,7 @@ class Recycling(NoDrafter):
         return log_probs.log_softmax(-1)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Keep the candidates after every node, including rejected ones; of equal tokens the last
-        counts (eq. 2).
-        """
+        """Keep the candidates after every node, also rejected ones; the latest count (eq. 2)."""
         logits = scores.logits[:, : self._size].float()
         if self._banned:
             logits = logits.index_fill(1, torch.tensor(self._banned, device=logits.device), -1e9)

@@ -89,9 +89,7 @@ class RejectionVerifier(SampledVerifier):
     """Every token stays with probability min(1, p / q), up to the first that does not."""
 
     def chances(self, p: Tensor, q: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
-        """The next token is sampled from max(p - q, 0) after a rejection, from p after the last
-        token.
-        """
+        """The next token is drawn from max(p - q, 0) after a rejection, from p after the last."""
         rows = torch.arange(len(drafted))
         ratio = (p[rows, drafted] / q[rows, drafted]).clamp_max(1.0)
         kept = torch.cat((p.new_ones(1), ratio.cumprod(0)))
@@ -108,9 +106,7 @@ class BlockVerifier(SampledVerifier):
     """
 
     def chances(self, p: Tensor, q: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
-        """The next token is sampled from max(w_i p - q, 0) after i tokens, from p after the
-        last.
-        """
+        """The next token is drawn from max(w_i p - q, 0) after i tokens, from p after the last."""
         k = len(drafted)
         weight = [p.new_ones(())]
         for i, token in enumerate(drafted.tolist()):

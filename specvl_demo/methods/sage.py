@@ -96,9 +96,7 @@ class SageSettings(PolicySettings):
 
 
 def confidence(top: Sequence[float]) -> float:
-    """Return α = 1 − H(P̃)/log k of the renormalised k largest probabilities, within [0, 1] (eq. 7,
-    8, 9).
-    """
+    """Return α = 1 − H(P̃)/log k of the k largest probabilities, renormalised (eq. 7, 8, 9)."""
     total = sum(top)
     if len(top) < 2 or total <= 0:
         return 1.0
@@ -116,16 +114,12 @@ def depth_for(alpha: float, settings: SageSettings, cap: int) -> int:
 
 
 def width_for(alpha: float, settings: SageSettings) -> float:
-    """Return W(α) = W_min + (1 − α)·(W_max − W_min), eq. 11; only W_l is rounded to a whole
-    number.
-    """
+    """Return W(α) = W_min + (1 − α)·(W_max − W_min), eq. 11; only W_l is rounded."""
     return settings.min_width + (1.0 - alpha) * (settings.max_width - settings.min_width)
 
 
 def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
-    """Return depth and width for a confidence; `cap` is the history's current limit on the
-    depth.
-    """
+    """Return the tree's shape for a confidence; `cap` is the history's limit on the depth."""
     depth, width = depth_for(alpha, settings, cap), width_for(alpha, settings)
     return TreePlan(alpha, depth, width, settings.top_k, settings.max_nodes)
 

@@ -133,9 +133,7 @@ class SmallVLM:
             self._mixer.begin(start, [context.name for context in contexts])
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Return log-probabilities [k, V] of the token after each fed node, mixed over the
-        views.
-        """
+        """Return log-probabilities [k, V] after each fed node, mixed over the views."""
         if not isinstance(parents, Tensor) and parents[0] < 0:
             if self._pending:
                 tokens = torch.cat((sent(self._pending, tokens.device), tokens))
@@ -148,9 +146,7 @@ class SmallVLM:
         return log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Keep the accepted rows; accepted tokens that were never fed are fed with the next
-        root.
-        """
+        """Keep the accepted rows; accepted tokens not fed yet are fed with the next root."""
         rows = fed_rows(tree, verdict.path)
         if not rows:
             # Nothing was drafted in this round, so not even its root was fed.
@@ -205,9 +201,7 @@ def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
 def small_part(
     name: str, title: str, kind: type[SmallVLM] = SmallVLM, role: str | None = "small"
 ) -> Part:
-    """Make a drafter over a pair's model of a role, or over the target itself if the role
-    is None.
-    """
+    """Make a drafter over a pair's model of a role; None means the target itself."""
 
     def build(
         models: Models, views: Sequence[View], mixer: Mixer | None, chosen: ModelSettings

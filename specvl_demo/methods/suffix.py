@@ -60,9 +60,7 @@ class Automaton:
             walled = outside
 
     def match(self) -> tuple[int, int]:
-        """Return state and length of the longest ending of the text that occurred before; (0, 0)
-        for none.
-        """
+        """Return state and length of the longest ending that occurred before; (0, 0) for none."""
         state = self._link[self._last] if self._last else 0
         return state, self._length[state]
 
@@ -83,9 +81,7 @@ class Automaton:
         return self._next[state].get(token, 0)
 
     def _append(self, token: int) -> None:
-        """Add one state per token, and at most one that is split off another (Blumer et al.
-        1985).
-        """
+        """Add a state, and at most one that is split off another (Blumer et al. 1985)."""
         new = self._state({}, self._length[self._last] + 1, 0, 0)
         above = self._last
         while above >= 0 and token not in self._next[above]:

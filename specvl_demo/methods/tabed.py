@@ -89,9 +89,7 @@ def weight_grid(views: int, steps: int) -> Tensor:
 
 
 def divergence(target: Tensor, draft: Tensor) -> Tensor:
-    """Return KL(target ‖ draft) in nats over the last dimension (TABED section 5.1: the target is
-    first).
-    """
+    """Return KL(target ‖ draft) in nats over the last dimension (target first: section 5.1)."""
     error = torch.xlogy(target, target).sum(-1) - (target * _log(draft)).sum(-1)
     # Rounding can make the divergence of two equal distributions slightly negative.
     return error.clamp_min(0)
@@ -127,9 +125,7 @@ class Mixture:
         self._vocabulary = start.vocabulary.size
 
     def mix(self, logp: Tensor) -> Tensor:
-        """Mix `[m, k, V]` → `[k, V]`: the weighted average of probabilities (Algorithm 1,
-        line 6).
-        """
+        """Mix `[m, k, V]` → `[k, V]`: a weighted mean of probabilities (Algorithm 1, line 6)."""
         self._used = self.weights
         return torch.tensordot(self.weights, logp.exp(), dims=1).log()
 
@@ -155,9 +151,7 @@ class Mixture:
         self.weights = self._solve(self._sums)
 
     def notes(self) -> Mapping[str, Any]:
-        """Return this round's `weights` by view, and `matches`: how often each view alone was
-        right, of `counted`.
-        """
+        """Return this round's `weights` by view, and how often each was right, of `counted`."""
         notes: dict[str, Any] = {
             "weights": dict(zip(self.views, self._used.tolist(), strict=True)),
             "counted": self.counted,
@@ -276,9 +270,7 @@ def _inverse(error: Tensor) -> Tensor:
 
 
 def _says(probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """Return [p, r]: 1.0 where no token of [p, r, V] is likelier than the given one [p]; far
-    cheaper than argmax.
-    """
+    """Return [p, r]: 1.0 where no token of [p, r, V] is likelier than the given one [p]."""
     index = tokens[:, None, None].expand(-1, probabilities.shape[1], 1)
     return (probabilities.gather(-1, index).squeeze(-1) >= probabilities.amax(-1)).float()
 

@@ -1,6 +1,4 @@
-"""Static tree drafting: several continuations at once, in a fixed tree (EAGLE-1, arXiv
-2401.15077).
-"""
+"""Static trees: several continuations at once, of fixed shape (EAGLE-1, arXiv 2401.15077)."""
 
 from __future__ import annotations
 

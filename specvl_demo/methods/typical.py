@@ -46,9 +46,7 @@ class TypicalVerifier(RelaxedVerifier):
         self.settings = settings
 
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
-        """Return how far [T] each token's probability lies above the required one, at its
-        parent.
-        """
+        """Return how far [T] each token's probability lies above the required one."""
         above = tree.shape.parent_on(scores.logits.device)
         logp = scores.logits.float().log_softmax(-1)
         entropy = -torch.where(logp > -torch.inf, logp.exp() * logp, 0.0).sum(-1)

@@ -50,9 +50,7 @@ class TextView:
     capture: Capture = NOTHING
 
     def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Return text positions, renumbered without gaps, with the stand-in in place of
-        pictures.
-        """
+        """Return text positions without gaps, with the stand-in in place of pictures."""
         runs = visual_runs(encoded.visual)
         return spliced(self.name, encoded, encoder, [(run, self.stand_in) for run in runs])
 
@@ -84,9 +82,7 @@ class PooledView:
     capture: Capture = NOTHING
 
     def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Return all text and fewer visual positions, without gaps; each stands for the first patch
-        of its block.
-        """
+        """Return text and fewer visual positions; each stands for the first patch of its block."""
         grids = [span for span in encoded.prompt.spans if span.rows and span.cols]
         if not grids:
             return encoded.context(self.name)
@@ -108,9 +104,7 @@ class PooledView:
         return _joined(self.name, encoded, inserts)
 
     def _pooled(self, features: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
-        """Pool [rows·cols, C] → [blocks, C]; also return which patch is in the corner of every
-        block [blocks].
-        """
+        """Pool [rows·cols, C] → [blocks, C]; also return the patch at every block's corner."""
         pool = self.settings.pool
         high, wide = -(-rows // pool), -(-cols // pool)
         image = features.T.reshape(1, -1, rows, cols).float()
@@ -203,9 +197,7 @@ class PrunedView:
         return positions[guided(scores[positions], keep, self.settings.share)]
 
     def _attention(self, encoded: Encoded, prefill: Prefill) -> Tensor:
-        """Return [n - 1] mean attention to every position over the guiding layers and the
-        question's last tokens.
-        """
+        """Return [n - 1] each position's mean attention from the question in the guiding layers."""
         if encoded.index is not None:
             raise ValueError(
                 "the target and this drafter split pictures into different tokens, so the"
@@ -234,9 +226,7 @@ def kept_count(total: int, rate: float) -> int:
 
 
 def evenly_spaced(total: int, keep: int) -> Tensor:
-    """Return `keep` of the indices 0..total-1: floor(linspace(0, total - 1, keep)), exact; a single
-    one is 0.
-    """
+    """Return `keep` of 0..total-1: floor(linspace(0, total - 1, keep)), in whole numbers."""
     if keep == 1:
         return torch.zeros(1, dtype=torch.long)
     return torch.arange(keep) * (total - 1) // (keep - 1)
@@ -267,9 +257,7 @@ def spliced(
     encoder: VisionEncoder,
     inserts: Sequence[tuple[tuple[int, int], Sequence[int]]],
 ) -> Context:
-    """Return the prompt with every given [start, stop) replaced by token ids; positions have no
-    gaps.
-    """
+    """Return the prompt with every given [start, stop) replaced by token ids, without gaps."""
 
     def words(ids: Sequence[int]) -> _ContextPart:
         new = torch.tensor(list(ids), dtype=torch.long, device=encoded.ids.device)

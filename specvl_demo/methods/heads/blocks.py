@@ -64,9 +64,7 @@ class Rotary:
         self._axis = _axes(geometry, half).to(device) if geometry.sections else None
 
     def __call__(self, positions: Tensor) -> Tensor:
-        """Return rotations [T, 1, head_width / 2], for all heads, at positions [T], or [3, T] with
-        three axes.
-        """
+        """Return rotations [T, 1, head_width / 2] for all heads, at positions [T] or [3, T]."""
         turns = self._turns[positions]
         if turns.ndim == 3:
             if self._axis is None:
@@ -190,9 +188,7 @@ class CrossBlock:
         slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Return [k, D] for x [k, D], keys and values [1, kv_heads, S, width], and an additive mask
-        [k, S].
-        """
+        """Return [k, D] for x [k, D], keys and values [1, kv_heads, S, width], mask [k, S]."""
         rows = x.shape[0]
         q = self._q(direction(x, self._eps)).view(rows, self._heads, self._head_width)
         q = direction(q, self._head_eps).mul_(self._norm)

@@ -189,9 +189,7 @@ def open_head(
     wanted: Iterable[str] = (),
     target: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return what drafts with the head in `folder`, shared by lanes; arguments and errors as in
-    `load`.
-    """
+    """Return what drafts with the head in `folder`, shared by lanes; otherwise as `load`."""
     head = load(folder, decoder, wanted, target)
     return FORMATS[head.kind].build(head, decoder)
 
@@ -248,9 +246,7 @@ def recognise(
 
 
 def columns(tensors: Mapping[str, Tensor]) -> int:
-    """Return how many rows of its width a head's projection reads; 0 if no plain block
-    follows it.
-    """
+    """Return how many rows of its width a head's projection reads; 0 without a plain block."""
     plain = (
         "layers.0.self_attn.q_proj.weight" in tensors
         and "layers.0.input_layernorm.weight" not in tensors

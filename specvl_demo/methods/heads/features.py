@@ -130,9 +130,7 @@ class FeatureHead:
         ] * self.n_layers
 
     def calibrate(self) -> str | None:
-        """Choose ordinary or fixed steps, whichever is faster here; return a sentence if fixed ones
-        lost.
-        """
+        """Choose the faster of ordinary and fixed steps; return a sentence if fixed ones lost."""
         if not self.fixed:
             return None
         generator = torch.Generator().manual_seed(0)
@@ -293,9 +291,7 @@ class FeatureDrafter(NoDrafter):
         self._pending: list[int] = []
 
     def close(self, answer: Tensor) -> None:
-        """Leave the known rows, and which prompt positions they represent, to the conversation's
-        next question.
-        """
+        """Leave the known rows and their prompt positions to the conversation's next question."""
         if self._cache is not None:
             stream = self._stream.fork(self._stream.length)
             keys = row_keys([self._context], answer[: stream.length - self._begun])
@@ -325,9 +321,7 @@ class FeatureDrafter(NoDrafter):
         return self._logp(hidden)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Drop drafted rows; keep the accepted tokens and the target's features for the
-        next round.
-        """
+        """Drop drafted rows; keep accepted tokens and their features for the next round."""
         known = taken(self._head.features(scores), verdict.path)
         if self._fed:
             self._stream.keep([0])
@@ -340,9 +334,7 @@ class FeatureDrafter(NoDrafter):
 
 
 def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettings) -> Part:
-    """Make the drafter over a pair's head of this role; lanes with equal settings share the
-    head.
-    """
+    """Make the drafter over a pair's head of this role; lanes of equal settings share it."""
 
     def build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> FeatureDrafter:
         head: FeatureHead = models.drafter(name)

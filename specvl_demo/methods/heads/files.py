@@ -97,9 +97,7 @@ def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Te
 
 
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config with the nested sections of speculators' and other formats lifted to the top
-    level.
-    """
+    """Return a config with the nested sections of speculators and others lifted to the top."""
     layer = settings.get("transformer_layer_config") or settings.get("text_config") or {}
     flat = {**layer, **{key: value for key, value in settings.items() if value is not None}}
     for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):

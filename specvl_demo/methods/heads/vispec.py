@@ -80,9 +80,7 @@ class ViSpecHead(FeatureHead):
         return super().join(embeds, self._image(both, self._image_bias), step)
 
     def _adapt(self, embeds: Tensor) -> Tensor:
-        """Squeeze projected visual tokens [r, D] -> [queries, D], by attention of learned
-        queries.
-        """
+        """Squeeze visual tokens [r, D] -> [queries, D] by attention of learned queries."""
         _, heads, width = self._queries.shape
 
         def project(name: str, x: Tensor) -> Tensor:
