@@ -14,10 +14,8 @@ from recipes.drafters.hivis import HivisHead
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Decoder, Drafter, NoDrafter, Prompt, Start
 from specvl_demo.core.verification import Strict
-from specvl_demo.methods.dflash import BlockDrafter, DflashHead
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
-from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.records import Round
 from tests.conftest import ask
 
@@ -56,11 +54,6 @@ def built(
     own = {"method": kind, **own}
     head = Head(kind, module.published(), geometry, {}, f"tiny {kind}", own)
     return FORMATS[kind].build(head, decoder)
-
-
-def drafting(head: Any) -> Drafter:
-    """The drafter over a head of any kind."""
-    return BlockDrafter(head) if isinstance(head, DflashHead) else FeatureDrafter(head)
 
 
 def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> Start:

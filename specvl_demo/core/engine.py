@@ -33,18 +33,7 @@ from specvl_demo.core.types import (
     VisionEncoder,
 )
 from specvl_demo.options import NEW_TOKENS
-from specvl_demo.records import (
-    LAW,
-    Begin,
-    Chart,
-    End,
-    Prefix,
-    Record,
-    Round,
-    Seen,
-    Stop,
-    Totals,
-)
+from specvl_demo.records import LAW, Begin, Chart, End, Prefix, Record, Round, Seen, Stop, Totals
 
 NOT_FINITE = (
     "{name} returned logits that are not finite: its weights are damaged, or the dtype is too"

@@ -8,37 +8,33 @@ takes several of each, as in Ringel and Romano (DDTree, arXiv 2604.12989).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Capture, Decoder, NoDrafter, Prefill, Scores, Start, Verdict
+from specvl_demo.core.types import Decoder, NoDrafter, Prefill, Scores, Start, Verdict
 from specvl_demo.decoders.attention import attend, in_pairs
-from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabilities, narrowed
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
-from specvl_demo.methods.base import TREE, Method, Models, Part, register
+from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings
+from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import (
     MLP,
     POSITIONS,
     Geometry,
-    Rotary,
     direction,
     root_of,
     rotate,
 )
 from specvl_demo.methods.heads.checkpoints import BLOCK, Format, Head, add_format
+from specvl_demo.methods.heads.features import TrainedHead, head_part
 from specvl_demo.methods.tree import STATIC_TREE
-from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
 NORMS = frozenset(("self_attn.q_norm.weight", "self_attn.k_norm.weight", "input_layernorm.weight"))
 
@@ -116,28 +112,17 @@ class InjectedLayer:
         return h.transpose(0, 1)
 
 
-class DflashHead:
-    """The weights of a DFlash head, shared by lanes, never changed.
+class DflashHead(TrainedHead):
+    """The weights of a DFlash head.
 
     # choice: positions are counted along the text, as in published heads, even if the target's have
     three axes.
     """
 
-    view = "full"
-    fixed = False
-
     def __init__(self, head: Head, decoder: Decoder) -> None:
+        super().__init__(head, decoder)
         g, t, config = head.geometry, head.tensors, head.settings
-        self.name, self.decoder, self.remarks = head.source, decoder, head.remarks
-        self.width, self.dtype, self.vocab = g.width, decoder.dtype, decoder.vocab
-        self._geometry, self._rotary = g, Rotary(g, decoder.device)
-        self._read = layers_read(config, decoder.n_layers, head.source)
-        self.capture = Capture(layers=tuple(sorted(self._read)))
-        if t["fc.weight"].shape[1] != len(self._read) * g.width:
-            raise ValueError(
-                f"{head.source} fuses {t['fc.weight'].shape[1] // g.width} layers, but its config"
-                f" names {len(self._read)}"
-            )
+        self._read(layers_read(config, decoder.n_layers, head.source), t["fc.weight"])
         mask = (config.get("dflash_config") or config).get("mask_token_id")
         self.block = int(config.get("block_size") or 0)
         if mask is None or not 0 <= mask < decoder.vocab or self.block < 2:
@@ -150,26 +135,9 @@ class DflashHead:
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
         self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
         self._eps, self._norm = root_of(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
-        self._output: Any = decoder
-        if (ids := t.get(DRAFT_IDS)) is not None:
-            self._output = DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
 
-    @property
-    def device(self) -> torch.device:
-        """The device its weights are on now."""
-        return self.decoder.device
-
-    def with_settings(self, settings: Any, commonest: Sequence[int]) -> DflashHead:
-        """Return the same head with these settings (see `FeatureHead.with_settings`)."""
-        if not settings.draft_vocab:
-            return self
-        configured = copy(self)
-        configured._output = narrowed(self._output, settings.draft_vocab, commonest)
-        return configured
-
-    def calibrate(self) -> str | None:
-        """Do nothing: its steps have only one form."""
-        return None
+    def drafter(self) -> BlockDrafter:
+        return BlockDrafter(self)
 
     def new_cache(self, room: int) -> KVCache:
         """Return an empty cache for one lane."""
@@ -179,7 +147,7 @@ class DflashHead:
 
     def states(self, known: Prefill | Scores) -> Tensor:
         """Return what it reads of every prompt position or node [r, layers read x D]."""
-        return torch.cat([known.layers[i] for i in self._read], -1)
+        return torch.cat([known.layers[i] for i in self._layers_read], -1)
 
     def know(self, cache: KVCache, states: Tensor) -> None:
         """Append committed rows."""
@@ -198,10 +166,6 @@ class DflashHead:
         for layer, slot, keys, values in zip(self._layers, *spans, strict=True):
             x = layer(x, turns, slot, keys, values)
         return direction(x[1:], self._eps) * self._norm
-
-    def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Return a function from [k, D] to log-probabilities [k, size]; `banned` is at -inf."""
-        return log_probabilities(self._output, size, banned)
 
 
 class BlockDrafter(NoDrafter):
@@ -249,13 +213,6 @@ class BlockDrafter(NoDrafter):
         self._pending = torch.cat((self._pending, new)) if len(self._pending) else new
 
 
-def _build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> BlockDrafter:
-    head: DflashHead = models.drafter("dflash")
-    return BlockDrafter(
-        models.once((head, chosen), lambda: head.with_settings(chosen, models.commonest))
-    )
-
-
 add_format(
     Format(
         "dflash",
@@ -270,14 +227,12 @@ add_format(
     )
 )
 
-DFLASH = Part("drafter", "dflash", "DFlash head", _build, ModelSettings, gives=TREE, role="dflash")
-
 register(
     Method(
         "dflash",
         "DFlash",
         "A few layers draft a whole block in one forward, all tokens at once.",
-        drafter=DFLASH,
+        drafter=head_part("dflash", "DFlash head"),
         policy=CHAIN,
         reference="Chen et al., arXiv 2602.06036",
         options=(STATIC_TREE, BEST_FIRST, "greedy-tree"),

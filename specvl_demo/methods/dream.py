@@ -109,10 +109,9 @@ class DreamHead(FeatureHead):
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
             self.capture = Capture(attention=(self.decoder.n_layers - 1,), rows=rows)
 
-    def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+    def with_settings(self, settings: Any, commonest: Sequence[int]) -> DreamHead:
         configured = super().with_settings(settings, commonest)
-        keep = settings.keep or self._keep
-        cast("DreamHead", configured)._look(keep, settings.ancestry, settings.cross)
+        configured._look(settings.keep or self._keep, settings.ancestry, settings.cross)
         return configured
 
     def join(

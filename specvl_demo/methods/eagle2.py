@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -133,8 +133,8 @@ class Eagle2Head(FeatureHead):
 
     _hide = False
 
-    def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
-        configured = cast("Eagle2Head", super().with_settings(settings, commonest))
+    def with_settings(self, settings: Any, commonest: Sequence[int]) -> Eagle2Head:
+        configured = super().with_settings(settings, commonest)
         if settings.hide:
             configured._hide, configured.view = True, "text only"
         return configured

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Capture, Decoder, Encoded, Prefill, Scores
+from specvl_demo.core.types import Decoder, Encoded, Prefill, Scores
 from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.packed_linear import PackedLinear
@@ -77,15 +77,10 @@ class Eagle3Head(FeatureHead):
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
         g, t = head.geometry, head.tensors
-        self._layers = layers_read(head.settings, decoder.n_layers, head.source)
-        n_read = t["fc.weight"].shape[1] // decoder.width
-        if n_read != len(self._layers):
-            raise ValueError(
-                f"{head.source} fuses {n_read} layers, but its config names {len(self._layers)}"
-            )
         super().__init__(head, decoder)
+        self._read(layers_read(head.settings, decoder.n_layers, head.source), t["fc.weight"])
+        n_read = len(self._layers_read)
         self.input_width = 2 * g.width
-        self.capture = Capture(layers=tuple(sorted(self._layers)))
         # The normed feature is the residual; the normed output is what the head feeds itself
         # (EAGLE-3.1).
         self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
@@ -114,10 +109,10 @@ class Eagle3Head(FeatureHead):
             self._output = DraftVocabulary(self._output, ids, decoder.vocab)
         self._sees = True
 
-    def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+    def with_settings(self, settings: Any, commonest: Sequence[int]) -> Eagle3Head:
         """Return the same head with these settings, among them what it reads at pictures."""
         configured = super().with_settings(settings, commonest)
-        cast("Eagle3Head", configured)._sees = settings.pictures == "embeddings"
+        configured._sees = settings.pictures == "embeddings"
         return configured
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
@@ -134,7 +129,7 @@ class Eagle3Head(FeatureHead):
 
     def features(self, known: Prefill | Scores) -> Tensor:
         """Return the fused states [r, D] of the layers it reads."""
-        parts = [known.layers[i] for i in self._layers]
+        parts = [known.layers[i] for i in self._layers_read]
         if self._layer_norms:
             parts = [
                 direction(part, self._eps) * weight

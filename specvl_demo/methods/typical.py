@@ -115,11 +115,7 @@ register(
         verifier=TYPICAL,
         reference="Cai et al., arXiv 2401.10774",
         options=(SELF, PRUNED, STRICT),
-        presets={
-            "paper": {},
-            "photo": {"gamma": 12, "floor": 0.04},
-            "pocket": {"gamma": 10},
-        },
+        presets={"paper": {}, "photo": {"gamma": 12, "floor": 0.04}, "pocket": {"gamma": 10}},
         order=71,
         learn=Learn(
             does="""Instead of the target’s own choice, any token passes that it finds typical:

@@ -31,7 +31,7 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.shared_drafter import SECTION
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, tiny_llava, tiny_prompt
-from tests.heads import begun, decode, drafting, random_module
+from tests.heads import begun, decode, random_module
 
 D, FFN = 64, 96
 CONFIG = {
@@ -149,14 +149,14 @@ def test_published_files_load_and_draft(kind: str, deep: object, tmp_path: Path)
     """Every kind returns probabilities, drafts whole trees and answers losslessly."""
     own = DFLASH if kind == "dflash" else {}
     head = open_head(write(tmp_path, published(kind, deep), **own), deep.decoder)
-    drafter = drafting(head)
+    drafter = head.drafter()
     start = begun(deep, drafter, tiny_prompt())
     with torch.inference_mode():
         drafter.extend(start.encoded.ids[-1:], (-1,))
         said = drafter.extend(torch.tensor([11, 12]), (0, 0))
     assert said.exp().sum(-1).sub(1).abs().max() < 1e-4
     plain, _ = decode(deep, None, OneNode(), tiny_prompt())
-    ids, rounds = decode(deep, drafting(head), SMALL_TREES(), tiny_prompt())
+    ids, rounds = decode(deep, head.drafter(), SMALL_TREES(), tiny_prompt())
     assert ids == plain and len(rounds[0].tree.tokens) == 8
 
 

@@ -30,7 +30,7 @@ from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import tiny_llava, tiny_prompt
 from tests.contract.families import zoo
-from tests.heads import decode, drafting
+from tests.heads import decode
 
 METHODS = ("eagle2", "hivis", "dream")
 SERVED = ("llava", "qwen2.5-vl")
@@ -232,7 +232,7 @@ def test_measured_acceptance_is_what_the_engine_gets(
     n_rounds = n_tokens = 0
     for prompt, said in zip(asked.prompts, asked.answers, strict=True):
         chain = Chain(ChainSettings(3))
-        ids, rounds = decode(asked.target, drafting(head), chain, prompt, max_new_tokens=len(said))
+        ids, rounds = decode(asked.target, head.drafter(), chain, prompt, max_new_tokens=len(said))
         assert ids == said
         n_rounds, n_tokens = n_rounds + len(rounds), n_tokens + len(ids)
     assert report["tokens"] == n_tokens and report["rounds"] == pytest.approx(n_rounds, abs=1)

@@ -28,10 +28,7 @@ BLOCK = frozenset(
     + ["post_attention_layernorm.weight"]
 )
 """The tensors of a Llama-type block without a norm before it."""
-STRETCH = (
-    *("factor", "low_freq_factor", "high_freq_factor"),
-    "original_max_position_embeddings",
-)
+STRETCH = (*("factor", "low_freq_factor", "high_freq_factor"), "original_max_position_embeddings")
 """What a config says of llama3's rotary positions, in the order of `Geometry.stretch`."""
 FIRST = frozenset(f"layers.0.{name}" for name in BLOCK)
 BIASES = frozenset(f"layers.0.self_attn.{name}_proj.bias" for name in "qkv")

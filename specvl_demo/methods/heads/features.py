@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from specvl_demo.core.types import (
     NOTHING,
     Capture,
     Decoder,
+    Drafter,
     Encoded,
     NoDrafter,
     Prefill,
@@ -42,6 +43,8 @@ from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
 from specvl_demo.methods.heads.checkpoints import Head
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
+
+Weights = TypeVar("Weights", bound="TrainedHead")
 
 IMPORTANCE_ROWS = 64
 """How many of the prompt's last rows determine, by their attention, which visual tokens matter."""
@@ -67,48 +70,36 @@ class HeadPrompt(NamedTuple):
     holes: int = 0
 
 
-class FeatureHead:
-    """The weights of an EAGLE-2 head, as a `backend.Backend`. Shared by lanes, never changed.
+class TrainedHead:
+    """The weights of a head that reads a target's states. Shared by lanes, never changed.
 
     fixed: Whether its steps have fixed shapes, which is possible if the target's may.
     """
 
-    window: int | None = None
-    axes = n_layers = 1
     capture: Capture = NOTHING
     view = "full"
-    n_steps = 1
-    """Step embeddings; 1 means none."""
+    fixed = False
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
-        g, t = head.geometry, head.tensors
-        self.name, self.decoder = head.source, decoder
-        self.width, self.dtype = g.width, decoder.dtype
-        self.vocab, self.input_width = decoder.vocab, g.width
-        # Like the target's steps, until its own are calibrated.
-        self._steps, self.fixed = FixedSteps(self), bool(getattr(decoder, "fixed", False))
-        ids = t.get(DRAFT_IDS)
+        self.name, self.decoder, self.remarks = head.source, decoder, head.remarks
+        self.width, self.dtype, self.vocab = head.geometry.width, decoder.dtype, decoder.vocab
+        self._geometry = head.geometry
+        self._rotary = Rotary(head.geometry, decoder.device)
         # The target's output head, or the rows of it that the head was trained with.
         self._output: Any = decoder
-        if ids is not None:
+        if (ids := head.tensors.get(DRAFT_IDS)) is not None:
             self._output = DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
-        self.remarks = head.remarks
-        self._geometry = g
-        self._rotary = Rotary(g, decoder.device)
-        self._visual_scale: float = head.own.get("visual_scale", 1.0)
-        self._build(t, g)
-
-    def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
-        self._block = Block(t, "layers.0", g)
-        self._project = PackedLinear(t["fc.weight"][:, : 2 * g.width], rounded=True)
-        self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
 
     @property
     def device(self) -> torch.device:
         """The device its weights are on now: a ZeroGPU Space moves them after loading."""
         return self.decoder.device
 
-    def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+    def drafter(self) -> Drafter:
+        """Return a drafter for one lane."""
+        raise NotImplementedError
+
+    def with_settings(self: Weights, settings: Any, commonest: Sequence[int]) -> Weights:
         """Return the same head with these settings.
 
         commonest: The ids of its draft vocabulary, if the settings limit it and the head was
@@ -118,6 +109,52 @@ class FeatureHead:
         if settings.draft_vocab:
             configured._output = narrowed(self._output, settings.draft_vocab, commonest)
         return configured
+
+    def calibrate(self) -> str | None:
+        """Choose the faster of ordinary and fixed steps; return a sentence if fixed ones lost."""
+        return None
+
+    def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        """Return a function from predicted features [k, D] to log-probabilities [k, size] of the
+        next token; `banned` ids are at -inf.
+        """
+        return log_probabilities(self._output, size, banned)
+
+    def _read(self, layers: Sequence[int], fuse: Tensor) -> None:
+        """Read the inputs of these layers of the target; ValueError unless `fuse` has their
+        columns.
+        """
+        fused = fuse.shape[1] // self.width
+        if fused != len(layers):
+            raise ValueError(
+                f"{self.name} fuses {fused} layers, but its config names {len(layers)}"
+            )
+        self._layers_read, self.capture = layers, Capture(layers=tuple(sorted(layers)))
+
+
+class FeatureHead(TrainedHead):
+    """The weights of an EAGLE-2 head, as a `backend.Backend`."""
+
+    window: int | None = None
+    axes = n_layers = 1
+    n_steps = 1
+    """Step embeddings; 1 means none."""
+
+    def __init__(self, head: Head, decoder: Decoder) -> None:
+        super().__init__(head, decoder)
+        self.input_width = self.width
+        # Like the target's steps, until its own are calibrated.
+        self._steps, self.fixed = FixedSteps(self), bool(getattr(decoder, "fixed", False))
+        self._visual_scale: float = head.own.get("visual_scale", 1.0)
+        self._build(head.tensors, head.geometry)
+
+    def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+        self._block = Block(t, "layers.0", g)
+        self._project = PackedLinear(t["fc.weight"][:, : 2 * g.width], rounded=True)
+        self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
+
+    def drafter(self) -> Drafter:
+        return FeatureDrafter(self)
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         if self.fixed:
@@ -130,7 +167,6 @@ class FeatureHead:
         ] * self.n_layers
 
     def calibrate(self) -> str | None:
-        """Choose the faster of ordinary and fixed steps; return a sentence if fixed ones lost."""
         if not self.fixed:
             return None
         generator = torch.Generator().manual_seed(0)
@@ -241,12 +277,6 @@ class FeatureHead:
         """Return the attention's input and the residual for a result of `join`."""
         return x, x
 
-    def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Return a function from predicted features [k, D] to log-probabilities [k, size] of the
-        next token; `banned` ids are at -inf.
-        """
-        return log_probabilities(self._output, size, banned)
-
 
 class FeatureDrafter(NoDrafter):
     """A `core.types.Drafter` over a feature head: drafted rows continue from the head's own
@@ -336,11 +366,10 @@ class FeatureDrafter(NoDrafter):
 def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettings) -> Part:
     """Make the drafter over a pair's head of this role; lanes of equal settings share it."""
 
-    def build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> FeatureDrafter:
-        head: FeatureHead = models.drafter(name)
-        return FeatureDrafter(
-            models.once((head, chosen), lambda: head.with_settings(chosen, models.commonest))
-        )
+    def build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> Drafter:
+        head: TrainedHead = models.drafter(name)
+        shared = models.once((head, chosen), lambda: head.with_settings(chosen, models.commonest))
+        return shared.drafter()
 
     return Part("drafter", name, title, build, settings, gives=TREE, role=name)
 
