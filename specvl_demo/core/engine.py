@@ -2,8 +2,7 @@
 
 Given a target, a prompt and the parts of a method, yields records. Autoregressive decoding is a
 lane whose tree has one node. A lane's clock counts only its own compute; a race always advances the
-lane that is furthest behind. Knows tokens, seconds and records; nothing of pictures, files or
-pages.
+lane that is furthest behind. Knows tokens, seconds and records; nothing of pictures or files.
 """
 
 from __future__ import annotations
@@ -71,8 +70,7 @@ class Parts:
     Attributes:
         draws: What is drafted at a temperature above 0: the drafter's token under the target's
             noise ("shared"), its likeliest ("argmax"), or a sample from its own stream ("own").
-        ahead: Starts work that needs only the prompt and may run while the target prefills, such as
-            a captioner's.
+        ahead: Starts work that needs only the prompt while the target prefills: a captioner's.
     """
 
     method: str
@@ -96,8 +94,7 @@ class Parts:
 class SharedPrefill:
     """What the lanes of a request compute once: encodings by model, prefills by capture.
 
-    A prefill holds keys and values of the whole prompt; it is dropped once all lanes that need it
-    have begun.
+    A prefill holds keys and values of the whole prompt; it is dropped once its lanes have begun.
     """
 
     def __init__(self, request: Request) -> None:
@@ -127,8 +124,7 @@ class SharedPrefill:
     def prefill(self, capture: Capture) -> Prefill:
         """Return the target's pass over the prompt, with what `capture` requests.
 
-        One pass per capture, not one for all: a lane that requests nothing is not charged for what
-        others keep.
+        One pass per capture: a lane that requests nothing is not charged for what others keep.
         """
         if capture not in self._prefills:
             self._prefills[capture] = self.prefill_apart(capture)

@@ -80,8 +80,7 @@ def new_columns(keys: Tensor, contexts: Sequence[Context]) -> int | None:
 def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | None:
     """Encode a prompt by extending an earlier encoding of the conversation with text.
 
-    Returns None unless the prompt verifiably shows the same pictures at the same places, followed
-    only by text.
+    Returns None unless the prompt shows the same pictures at the same places, then only text.
     """
     start = int(before.visual.nonzero()[-1]) + 1 if bool(before.visual.any()) else 0
     ids, visual = prompt.ids.to(before.ids.device), prompt.visual.to(before.ids.device)

@@ -1,8 +1,7 @@
 """The record of a round: tokens with their text and origin, the tree, likely alternatives.
 
 Given a scored tree and the accepted path, returns the parts of a Round. Probabilities are the
-models' own, before temperature and cuts. Knows records and tensors; nothing of clocks, caches or
-rules of acceptance.
+models' own, before temperature and cuts. Knows records and tensors; no clocks, caches or rules.
 """
 
 from __future__ import annotations

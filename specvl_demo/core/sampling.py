@@ -123,8 +123,7 @@ class Sampler:
     def draft(self, logp: Tensor, depth: int) -> Tensor:
         """Draw the drafter's tokens with the target's noise: log-probabilities [k, V] -> ids [k].
 
-        Must be called once for every `Drafter.extend`. depth: distance of the fed nodes from the
-        root.
+        Must be called once for every `Drafter.extend`. depth: of the fed nodes below the root.
         """
         scores = cut(logp, self.sampling)
         self._drafted.append(scores)
@@ -207,8 +206,7 @@ class Sampler:
         """Return standard Gumbel noise [size] of an answer position.
 
         A counter-based generator keyed by seed and position counts through the ids, so that neither
-        device nor order nor the vocabulary's size matters: a smaller vocabulary gets the first
-        ones.
+        device nor order nor vocabulary matters: a smaller vocabulary gets the first ones.
         """
         kept = self._noise.get(at)
         if kept is None or len(kept) < size:

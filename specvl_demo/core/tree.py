@@ -103,8 +103,7 @@ class TreeShape:
         return self._kept(("paths", device), make)
 
     def additive(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return the additive mask [T, length + T]: a node sees cached tokens, its ancestors and
-        itself.
+        """Return the additive mask [T, length + T]: a node sees the cache, its ancestors, itself.
 
         The result is a slice of a wider buffer cached with the shape, so that recurring shapes cost
         nothing. Large masks are not cached, since many shapes are kept.
@@ -149,10 +148,8 @@ class DraftTree:
     Attributes:
         tokens: [T] int64 on any device, root first.
         shape: The shape of the tree.
-        logp: [T] the drafter's log-probability of each node's token after its parent (root 0); None
-            if the drafter has none.
-        rows: The drafter's row of every node, -1 for nodes that were not fed (leaves); None if the
-            drafter keeps no rows.
+        logp: [T] the drafter's log-probability of each token after its parent (root 0), if any.
+        rows: The drafter's row of every node, -1 if it was not fed (a leaf); None without rows.
         notes: What the policy records about this tree, as plain Python values.
     """
 

@@ -27,8 +27,7 @@ class Prompt:
     """One request's input, ready for a model.
 
     The last token is text. It is not prefilled but becomes the root of the first round, so that
-    `target KV length == n + emitted - 1` holds from the start and every token is decided in a
-    round.
+    `target KV length == n + emitted - 1` holds from the start: each token is decided in a round.
 
     Attributes:
         ids: [n] int64, with the placeholders of visual tokens expanded.
@@ -37,8 +36,7 @@ class Prompt:
         inputs: What the processor returned (ids, pixels, grids), passed to the model unread.
         prefix: Ids at the end of the prompt that begin the answer; the model goes on from them.
         source: What the prompt was made from, for models that prepare pictures differently; opaque.
-        cache: The conversation's prefix cache. With None everything is computed afresh and nothing
-            is kept.
+        cache: The conversation's prefix cache. With None nothing is reused and nothing kept.
     """
 
     ids: Tensor
@@ -79,12 +77,10 @@ class Encoded:
             positions; None if the family has no separate projector.
         blocks: [n] int64. Positions of the same block >= 0 attend to each other in both directions
             (Gemma 3's pictures); None means causal attention.
-        deepstack: [levels, n_visual, D] rows added to the visual positions after the first layers
-            (Qwen3-VL), else None.
+        deepstack: [levels, n_visual, D] rows added at visual positions in first layers (Qwen3-VL).
         seconds: Time the encoding took, charged in full to every lane that uses it.
         index: [n] the target's prompt position of every position, -1 if there is none. Set if a
-            drafter prepares pictures differently and so has another prompt; None if the prompt is
-            the same.
+            drafter prepares pictures differently and so has another prompt; else None.
         keys: [n] int64, equal where two encodings of a conversation have the same token or the same
             place in the same pictures; None means the ids.
     """
@@ -113,8 +109,7 @@ class Encoded:
         Args:
             name: Name of the view.
             keep: [c] int64, ascending; None keeps all positions.
-            compact: Renumber positions 0..c-1 instead of keeping the gaps; for decoders with one
-                position axis.
+            compact: Renumber positions 0..c-1 without gaps; for decoders with one position axis.
         """
         last = self.ids.shape[0] - 1
         index = torch.arange(last, device=self.ids.device) if keep is None else keep[keep < last]
@@ -144,11 +139,9 @@ class Capture:
     """What a prefill keeps in addition to the last hidden states.
 
     Attributes:
-        layers: i is the input of decoder layer i (0: embeddings), as in Hugging Face's
-            `hidden_states[i]`.
+        layers: i is the input of decoder layer i (0: embeddings), the library's `hidden_states[i]`.
         attention: Layers whose attention probabilities are kept, averaged over heads.
-        rows: Prompt positions whose queries are kept, negative ones counted from the end of the
-            prefill; None keeps all.
+        rows: Positions whose queries are kept, negative ones from the prefill's end; None: all.
     """
 
     layers: tuple[int, ...] = ()
@@ -191,8 +184,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Scores:
-    """The target's output at every node; row i has node i's token as input and its ancestors as
-    context.
+    """The target's output at every node; row i reads node i's token after its ancestors.
 
     Attributes:
         logits: [T, V] of the next token.
@@ -216,8 +208,7 @@ class Verdict:
     Attributes:
         path: Accepted nodes from the root, so path[0] == 0.
         tokens: Ids to emit: the accepted tokens, then the target's own; len(tokens) == len(path).
-        relaxed: One entry for each of path[1:]; True if strict verification would have rejected the
-            token.
+        relaxed: For each of path[1:], whether strict verification would have rejected it.
         notes: Values to record.
     """
 
@@ -459,8 +450,7 @@ class Drafter(Protocol):
             parents: [k] rows of the nodes' parents; (-1,) for the root, which is fed with k = 1.
 
         Returns:
-            [k, V] over Vocabulary.size ids, banned ones at -inf; None if there is nothing to
-                propose.
+            [k, V] over Vocabulary.size ids, banned ones at -inf; None: nothing to propose.
         """
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
@@ -468,8 +458,7 @@ class Drafter(Protocol):
         return None
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
-        """Return log-probabilities [len(rows), V] by view at rows fed in this round; empty without
-        views.
+        """Return log-probabilities [len(rows), V] by view at rows fed in this round, if any.
 
         Called only for the record, before the commit of the same round.
         """

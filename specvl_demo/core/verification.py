@@ -86,8 +86,7 @@ class Branch:
 
 
 class RelaxedVerifier(ABC):
-    """Accepts the longest branch (the first, if several are equally long); subclasses define
-    `accepts`.
+    """Accepts the longest branch (the first of equals); subclasses define `accepts`.
 
     Every branch is judged independently. End-of-sequence, special and placeholder tokens are never
     relaxed, whether drafted or chosen by the target.

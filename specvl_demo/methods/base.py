@@ -50,8 +50,7 @@ class Part:
         gives: What a drafter offers (names in OFFERS).
         needs: What a policy or verifier requires of the drafter (names in OFFERS).
         role: Which of a pair's models a drafter runs on, None for none.
-        label: Names a policy and its settings in the title of a method that has another policy by
-            default.
+        label: Names a policy and its settings in the title of a method that has another one.
         sampled: For a verifier of chains that the drafter samples independently: the answer follows
             the target's distribution but differs from AR's with the same seed.
     """
@@ -87,8 +86,7 @@ class Method:
     Attributes:
         views: Empty for drafters that have none.
         defaults: Parameters that differ from the parts' own defaults.
-        options: Other parts that may replace the method's own, or the names of parts from other
-            files; None allows all.
+        options: Other parts, or names of parts of other files, that may replace its own; None: all.
         presets: Named changes of parameters and, by slot, of parts.
         preset_titles: The page's names of presets, if they differ from their names.
         order: Its place in the list of methods.
@@ -205,8 +203,7 @@ class Choice:
 
     @property
     def title(self) -> str:
-        """The method's title, with the policy if it is not the default or draws a tree of some
-        size.
+        """The method's title, with the policy if it is not the default or draws a tree.
 
         Examples: "EAGLE-2, chain of 8", "Static tree of 12".
         """
@@ -272,8 +269,7 @@ def choose(
     """Return a method with these settings.
 
     Args:
-        settings: Parameters by name, and parts by slot (drafter, views, policy, verifier; views
-            joined with "+").
+        settings: Parameters by name, and names of parts by slot (several views joined with "+").
         preset: Changes of parameters and parts to start from.
 
     Raises:

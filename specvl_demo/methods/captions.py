@@ -78,8 +78,7 @@ class OwnCaptions:
     """A `Captioner`: greedy answers of the drafter itself.
 
     Attributes:
-        ask: Token ids that follow a picture and request its description, up to where the answer
-            begins.
+        ask: Token ids after a picture that request its description, up to the answer's begin.
         stop: Ids that end it.
         banned: Ids that never occur in text (placeholders).
         length: Maximum length of a caption, in tokens.
@@ -93,8 +92,7 @@ class OwnCaptions:
     def __call__(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
         """Return one caption for every run, cut before its end token.
 
-        # choice: a picture is described in the context of what precedes it, as in the drafter's
-        training.
+        # choice: a picture is described in the context of what precedes it, as in training.
         """
         runs, decoder = visual_runs(encoded.visual), encoder.decoder
         if not runs:

@@ -1,7 +1,6 @@
 """What a method's file declares: settings with bounds, choices and help, and its texts for Learn.
 
-The command line, the page and the docs read `Settings.params`; a part receives an instance of its
-settings.
+The command line, the page and the docs read `Settings.params`; a part receives an instance.
 """
 
 from __future__ import annotations
@@ -140,8 +139,7 @@ class Learn:
 def tex(formula: str) -> list[Any]:
     r"""Parse a formula in a small subset of TeX into what the page draws (ui/assets/js/formula.js).
 
-    Symbols are separated by spaces. Supported are a_b, a^b, \frac{a}{b}, \sum_a, \text{words} and
-    {groups}.
+    Spaces separate symbols. Supported are a_b, a^b, \frac{a}{b}, \sum_a, \text{words}, {groups}.
     """
     parts = re.findall(r"\\text{[^}]*}|\\frac|\\sum_|[{}_^]|[^\s{}_^\\]+", formula)
 

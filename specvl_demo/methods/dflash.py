@@ -177,8 +177,7 @@ class BlockDrafter(NoDrafter):
     def begin(self, start: Start) -> None:
         """Read the prompt.
 
-        # choice: a conversation's next question reads all of it again: a row costs only keys and
-        values.
+        # choice: a conversation's next question reads all again: a row costs only keys and values.
         """
         head, states = self._head, self._head.states(start.prefill)
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block

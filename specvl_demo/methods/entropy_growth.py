@@ -1,7 +1,6 @@
 """Two ways of growing an entropy tree (arXiv 2602.00523): from one distribution, or level by level.
 
-A plan decides how many children a node may have and which paths are kept (section 3.2, equation
-12).
+A plan decides how many children a node may have and which paths are kept (section 3.2, eq. 12).
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class TreePlan:
     def children(self, level: int, parent: float) -> int:
         """Return W_l = W(α)/l · (0.5 + P_parent) (eq. 12); `level` 1 holds the root's children.
 
-        # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, 1
-        for the root.
+        # choice: rounded down, within 1 and k; P_parent is the parent's own probability (root: 1).
 
         # choice: level 1 follows the equation too, so it is 1.5 times as wide as in the paper's
         text, where the width decays "beyond the first level" (W_1 = W(α)).
@@ -65,8 +63,7 @@ def template(top: Sequence[float], want: TreePlan) -> list[RankPath]:
     1, line 18).
 
     # choice: only one distribution is known before the next round drafts, so every level reuses it:
-    a node of rank r has probability top[r], and a path the product. The root's best child always
-    stays.
+    a node of rank r has probability top[r], a path the product. The root's best child stays.
 
     # choice: a full tree keeps the most probable paths; the paper's recursion, taken literally,
     keeps the first of a depth-first walk.
@@ -82,8 +79,7 @@ def _offspring(
 ) -> Iterator[tuple[RankPath, float]]:
     """Yield all nodes below one, depth first, each with the probability of its path.
 
-    There are few: the probabilities of a level's paths sum to at most 1, and each exceeds the
-    level's threshold.
+    There are few: a level's probabilities sum to at most 1, and each exceeds its threshold.
     """
     level = len(path) + 1
     if level > want.depth:

@@ -57,8 +57,7 @@ class EntropyVerifier(RelaxedVerifier):
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return the entropy [T] of the distribution that judged each token, that is, its parent's.
 
-        # choice: the published code's −Σ p ln p over the three largest probabilities, not
-        renormalised.
+        # choice: the published code's −Σ p ln p over the three largest p, not renormalised.
         """
         top = scores.logits.float().softmax(-1).topk(min(3, scores.logits.shape[-1]), dim=-1).values
         entropy = -torch.xlogy(top, top).sum(-1)

@@ -123,8 +123,7 @@ class RandomVerifier(VisualVerifier):
 def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
     """Return the places of the λ·K least relevant of K tokens (eq. 9).
 
-    # choice: λ·K is rounded down, where K is the real length of the branch; ties go to the earlier
-    token.
+    # choice: λ·K is rounded down, with K the branch's real length; ties go to the earlier token.
     """
     order = sorted(range(len(relevance)), key=lambda i: relevance[i])
     return set(order[: math.floor(loose * len(relevance) + 1e-6)])

@@ -55,8 +55,7 @@ class Assistant:
 
         Args:
             rows: Embeddings and states [k, 2D].
-            shared: Keys and values [1, heads, n, width] of all committed rows, by kind of
-                attention.
+            shared: Keys and values [1, heads, n, width] of committed rows, by kind of attention.
         """
         k = len(rows)
         made = self.model(

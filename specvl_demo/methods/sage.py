@@ -39,10 +39,8 @@ class SageSettings(PolicySettings):
 
     Attributes:
         growth: "template" plans the whole tree from one earlier distribution and fills it
-            (Algorithm 1); "online" applies the same formulas to the probabilities that are really
-            drafted, level by level.
-        first: The first tree, before anything is known: SpecVLM's static one, or grown at α = 0.5
-            (online only).
+            (Algorithm 1); "online" applies the formulas to what is really drafted, level by level.
+        first: The tree before anything is known: SpecVLM's static one, or grown at α = 0.5.
     """
 
     min_depth: int = setting(3, "levels at confidence 0", 1, 32, title="minimum depth")

@@ -61,8 +61,7 @@ class Mixer(Protocol):
         """Learn from a verified round.
 
         The arguments cover the first p nodes of the accepted path, all that were fed to the
-        drafter: every accepted position and the first mismatch, not the bonus of a fully accepted
-        chain.
+        drafter: every accepted position and the first mismatch, not a full chain's bonus.
 
         Args:
             logp: The views' log-probabilities [m, p, V].

@@ -1,8 +1,7 @@
 """SpecVLM (Ji et al., arXiv 2508.16201): the static tree, drafted by a model that sees a pruned
 picture.
 
-The pruning, guided by the target's attention or even, is the view `pruned` in `views`, which other
-methods use too.
+The pruning, guided by the target's attention or even, is the view `pruned` in `views`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ weights.
 
 The mixture learns from what the target has just verified. From the views' log-probabilities [m, p,
 V] and the target's logits [p, V] at the p verified positions of a round, it updates running sums on
-the device (no distributions, no host reads) and the weights of the next round (section 5, Algorithm
-1, appendix B).
+the device (no distributions, no host reads) and the next round's weights (section 5, appendix B).
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ def weight_grid(views: int, steps: int) -> Tensor:
     """Return all weight vectors `[G, views]` with entries in {0, 1/steps, …, 1} that sum to 1
     (TABED B.2).
 
-    Ordered as nested loops with view 0 outermost: the first vector gives it no weight, the last
-    all.
+    Ordered as nested loops with view 0 outermost: from no weight for it to all.
     """
     # A vector is given by where views - 1 bars stand among as many steps.
     last = steps + views - 1
@@ -99,8 +97,7 @@ class Mixture:
     """A `small_vlm.Mixer`: weights `[m]` of the views, and the history they are computed from.
 
     The history is a row of statistics per verified position: what the rule needs, then whether each
-    view's likeliest token was the target's. Only sums of rows are kept, and the last rows if there
-    is a window.
+    view's likeliest token was the target's. Kept are sums of rows, and the last rows of a window.
     """
 
     def __init__(self, settings: MixtureSettings) -> None:
@@ -246,8 +243,7 @@ class Mixture:
     def _boosted(self, right: Tensor) -> Tensor:
         """Multi-class AdaBoost (TABED eq. 2): ln(1/ε − 1) + C·ln(V − 1), never below 0.
 
-        # choice: ε is (wrong + ½)/(all + 1), so that a view that was never wrong has a finite
-        weight.
+        # choice: ε is (wrong + ½)/(all + 1): a view that was never wrong has a finite weight.
         """
         error = (self.counted - right + 0.5) / (self.counted + 1)
         return (
@@ -263,8 +259,7 @@ def _log(probabilities: Tensor) -> Tensor:
 def _inverse(error: Tensor) -> Tensor:
     """Return 1 / error.
 
-    # choice: a view without any error gets a huge finite weight instead of an infinite one, as in
-    the published code.
+    # choice: a view without any error gets a huge finite weight, as in the published code.
     """
     return error.reciprocal().clamp_max(1e11)
 

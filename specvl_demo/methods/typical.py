@@ -36,8 +36,7 @@ class TypicalSettings(Settings):
 class TypicalVerifier(RelaxedVerifier):
     """A token stays if p(token) > min(epsilon, delta * exp(-H(p))).
 
-    # choice: with the unmodified distribution, at temperature 0; Medusa uses the one it samples
-    from.
+    # choice: with the plain distribution, at temperature 0; Medusa uses the one it samples from.
     """
 
     name = "Typical acceptance"

@@ -73,8 +73,7 @@ class PooledView:
     """A coarser picture: features of `pool` x `pool` patches averaged before the projector.
 
     # choice: adaptive averaging to ceil(rows/pool) x ceil(cols/pool), for each grid separately; on
-    the paper's 24 x 24 patches this is its 2 x 2 mean. Visual positions that form no grid stay as
-    they are.
+    the paper's 24 x 24 patches this is its 2 x 2 mean. Positions that form no grid stay.
     """
 
     settings: PooledSettings = PooledSettings()
@@ -159,8 +158,7 @@ class PrunedView:
         question.
 
         # choice: at most the last 32 text tokens are used. SpecVLM uses all text after the picture,
-        which is the same for a short question and would need an attention map of the whole prompt
-        for a long one.
+        which is the same for a short question and needs the whole attention map for a long one.
         """
         return (
             Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0)))

@@ -2,8 +2,7 @@
 
 Given a folder with config.json and weights (safetensors or .bin, whole or sharded), returns one
 head's tensors under canonical names, its geometry and its settings; raises ValueError with one
-sentence for what does not fit the target. Pickled code is never executed. Knows formats, but not
-how heads draft.
+sentence for what does not fit the target. Pickled code is never executed. Knows formats only.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ class Format:
         build: build(head, decoder): the class that drafts.
         recognised: Whether tensors are in this format.
         required: Names that it must have.
-        every_layer: Names that each of its layers must have after `layers.N.`, if their number is
-            free.
+        every_layer: Names that each layer must have after `layers.N.`, if their number is free.
         optional: Names that it may have.
         unused: Names that it may have and that are not used here.
         fused: How many rows of the target's width its projection reads, None for any number.
@@ -163,9 +161,8 @@ def fit(
     width: int,
     vocab: int,
 ) -> Geometry:
-    """The geometry of a head whose names and shapes are those of its format, for a target of this
-    width and vocabulary; the tensors' data is not looked at. ValueError with a sentence where they
-    are not.
+    """Return the geometry of a head for a target of this width and vocabulary; ValueError with a
+    sentence if its names or shapes are not those of its format. The tensors' data is not read.
     """
     if form.of_target is not None:
         return form.of_target(tensors, settings, source, width)

@@ -102,8 +102,7 @@ class TrainedHead:
     def with_settings(self: Weights, settings: Any, commonest: Sequence[int]) -> Weights:
         """Return the same head with these settings.
 
-        commonest: The ids of its draft vocabulary, if the settings limit it and the head was
-        trained without one.
+        commonest: The ids of its draft vocabulary if it was trained without one.
         """
         configured = copy(self)
         if settings.draft_vocab:
@@ -193,8 +192,7 @@ class FeatureHead(TrainedHead):
         )
 
     def open_without(self, start: Start, hidden: Tensor, with_gaps: bool = False) -> HeadPrompt:
-        """Open as if the prompt lacked the `hidden` rows, [n] bool: they are dropped before tokens
-        and features are paired.
+        """Open without the `hidden` rows, [n] bool, dropped before tokens and features are paired.
 
         with_gaps: Positions count the hidden rows nevertheless.
         """

@@ -1,7 +1,6 @@
 """The files of a trained head: config.json and weights, safetensors or .bin, whole or sharded.
 
-Pickled code is never executed. What they leave out, or set differently from the target, is reported
-to the user in sentences.
+Pickled code is never executed. What they omit or set unlike the target is reported in sentences.
 """
 
 from __future__ import annotations
@@ -65,8 +64,7 @@ def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[s
 
 
 def outline_on_hub(repo: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the same for a repository of the hub, from the headers of its safetensors files and
-    its config.json.
+    """Return the same for a repository of the hub, from headers of safetensors and config.json.
 
     Raises:
         ValueError: With a sentence if it has none.
@@ -142,8 +140,7 @@ def own_embeddings(
 ) -> list[str]:
     """Drop a head's own copy of the embeddings if it is the target's, whose table is used.
 
-    One that differs belongs to a head that was trained with it, if the format allows that, or to
-    another target.
+    One that differs was trained with the head, if the format allows that, or is another target's.
     """
     table = tensors.get("embed_tokens.weight")
     if table is None or table.shape[-1] != decoder.width:

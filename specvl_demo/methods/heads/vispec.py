@@ -38,8 +38,7 @@ class ViSpecHead(FeatureHead):
         }
 
     def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
-        """Return text rows, and of every picture the adaptor's rows at its last positions;
-        positions keep gaps.
+        """Return text rows, and the adaptor's rows at every picture's last positions; gaps stay.
 
         # choice: several pictures each get rows; a text row gets the vector of the last one before
         it (the published code supports one).
