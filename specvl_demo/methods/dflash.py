@@ -32,11 +32,15 @@ from specvl_demo.methods.heads.blocks import (
     root_of,
     rotate,
 )
-from specvl_demo.methods.heads.checkpoints import BLOCK, Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import TrainedHead, head_part
+from specvl_demo.methods.heads.shapes import BLOCK
 from specvl_demo.methods.tree import STATIC_TREE
 
-NORMS = frozenset(("self_attn.q_norm.weight", "self_attn.k_norm.weight", "input_layernorm.weight"))
+NORMS = {
+    **{"self_attn.q_norm.weight": "H", "self_attn.k_norm.weight": "H"},
+    "input_layernorm.weight": "D",
+}
 
 
 def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
@@ -219,10 +223,9 @@ add_format(
         "dflash",
         DflashHead,
         lambda tensors: {"hidden_norm.weight", "layers.0.self_attn.q_norm.weight"} <= {*tensors},
-        frozenset(("fc.weight", "hidden_norm.weight", "norm.weight")),
-        optional=frozenset(),
-        every_layer=BLOCK | NORMS,
-        fused=None,
+        {"fc.weight": "D S", "hidden_norm.weight": "D", "norm.weight": "D"},
+        optional={},
+        every_layer={**BLOCK, **NORMS},
     )
 )
 

@@ -25,6 +25,7 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
+from specvl_demo.methods.heads import shapes
 from specvl_demo.methods.heads.blocks import (
     POSITIONS,
     Block,
@@ -33,7 +34,7 @@ from specvl_demo.methods.heads.blocks import (
     direction,
     root_of,
 )
-from specvl_demo.methods.heads.checkpoints import BLOCK, FIRST, Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
@@ -236,12 +237,12 @@ def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor
     return every[left]
 
 
-_CROSS = (
-    {f"cross_attn.{name}_proj.weight" for name in "qkvo"}
-    | {f"cross_attn.{name}_norm.weight" for name in "qk"}
-    | {"input_layernorm.weight", "cross_attn_attn_gate", "cross_attn_mlp_gate"}
-    | {name for name in BLOCK if not name.startswith("self_attn")}
-)
+_CROSS = {
+    **shapes.attention("cross_attn"),
+    **{"cross_attn.q_norm.weight": "H", "cross_attn.k_norm.weight": "H"},
+    **{"cross_attn_attn_gate": "1", "cross_attn_mlp_gate": "1", "input_layernorm.weight": "D"},
+    **shapes.MLP,
+}
 
 add_format(
     Format(
@@ -250,11 +251,13 @@ add_format(
         "dream",
         DreamHead,
         lambda tensors: "layers.1.cross_attn.q_proj.weight" in tensors,
-        FIRST
-        | {f"layers.1.{name}" for name in _CROSS}
-        | {f"layers.2.{name}" for name in (*BLOCK, "input_layernorm.weight")}
-        | {"norm.weight"},
-        optional=frozenset(),
+        {
+            **shapes.FIRST,
+            **shapes.in_layer(1, _CROSS),
+            **shapes.in_layer(2, {**shapes.BLOCK, "input_layernorm.weight": "D"}),
+            "norm.weight": "D",
+        },
+        optional={},
     )
 )
 

@@ -16,8 +16,9 @@ from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting
 from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
-from specvl_demo.methods.heads.checkpoints import FIRST, Format, add_format, columns
+from specvl_demo.methods.heads.checkpoints import Format, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
+from specvl_demo.methods.heads.shapes import FIRST
 from specvl_demo.methods.tree import STATIC_TREE
 
 
@@ -152,7 +153,7 @@ add_format(
         "eagle2",
         Eagle2Head,
         lambda tensors: columns(tensors) == 2 and "img_fc.weight" not in tensors,
-        FIRST | {"fc.weight"},
+        {**FIRST, "fc.weight": "D 2D"},
     )
 )
 

@@ -22,8 +22,9 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
+from specvl_demo.methods.heads import shapes
 from specvl_demo.methods.heads.blocks import direction, root_of
-from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
@@ -171,12 +172,6 @@ _MOST_LAYERS = 8
 """Most layers that a head may fuse; published ones fuse three."""
 
 
-def _shapes(width: int, tensors: Mapping[str, Tensor]) -> Mapping[str, tuple[int, ...]]:
-    fused = tensors["fc.weight"].shape[1] // width * width
-    norms = {f"fc_norm.{i}.weight": (width,) for i in range(_MOST_LAYERS)}
-    return {"input_norm.weight": (fused,), **norms}
-
-
 add_format(
     Format(
         "eagle3",
@@ -184,20 +179,19 @@ add_format(
         "eagle3",
         Eagle3Head,
         lambda tensors: "layers.0.hidden_norm.weight" in tensors or "d2t" in tensors,
-        FIRST
-        | {
-            "layers.0.input_layernorm.weight",
-            "layers.0.hidden_norm.weight",
-            "norm.weight",
-            "fc.weight",
+        {
+            **shapes.FIRST,
+            **shapes.in_layer(0, shapes.attention("self_attn", "2D")),
+            **shapes.in_layer(0, {"input_layernorm.weight": "D", "hidden_norm.weight": "D"}),
+            **{"fc.weight": "D S", "norm.weight": "D"},
         },
-        optional=BIASES
-        | {"lm_head.weight", "d2t", "fc.bias", "embed_tokens.weight", "input_norm.weight"}
-        | {f"fc_norm.{i}.weight" for i in range(_MOST_LAYERS)},
-        unused=frozenset({"t2d"}),
-        fused=None,
-        attention_inputs=2,
-        shapes=_shapes,
+        optional={
+            **shapes.BIASES,
+            **{"lm_head.weight": "V D", "d2t": "N", "embed_tokens.weight": "N D"},
+            **{"fc.bias": "D", "input_norm.weight": "S"},
+            **{f"fc_norm.{i}.weight": "D" for i in range(_MOST_LAYERS)},
+        },
+        unused={"t2d": "*"},
         own_embeddings=True,
         own_output=True,
     )

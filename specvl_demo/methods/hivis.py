@@ -9,8 +9,9 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.eagle2 import BEST_FIRST
-from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
+from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
+from specvl_demo.methods.heads.shapes import FIRST
 from specvl_demo.methods.tree import STATIC_TREE
 from specvl_demo.vlm.layouts import visual_runs
 
@@ -55,9 +56,7 @@ add_format(
         "hivis",
         HiViSHead,
         lambda tensors: columns(tensors) == 3 and "residual" in tensors,
-        FIRST | {"fc.weight", "residual"},
-        fused=3,
-        shapes=lambda width, tensors: {"residual": (tensors["residual"].shape[0], width)},
+        {**FIRST, "fc.weight": "D 3D", "residual": "N D"},
     )
 )
 

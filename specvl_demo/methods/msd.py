@@ -16,8 +16,9 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.eagle2 import BEST_FIRST
-from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
+from specvl_demo.methods.heads.shapes import BIASES, FIRST
 from specvl_demo.methods.tree import STATIC_TREE
 
 NORM = "layers.0.input_layernorm.weight"
@@ -61,8 +62,8 @@ add_format(
         "msd",
         MSDHead,
         _recognised,
-        FIRST | {"fc.weight"},
-        optional=BIASES | {"fc.bias", NORM},
+        {**FIRST, "fc.weight": "D 2D"},
+        optional={**BIASES, "fc.bias": "D", NORM: "D"},
     )
 )
 

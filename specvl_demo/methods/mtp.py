@@ -115,7 +115,7 @@ add_format(
         "mtp",
         MTPHead,
         lambda tensors: tensors.keys() >= OUTSIDE,
-        OUTSIDE,
+        dict.fromkeys(OUTSIDE, "*"),
         of_target=_geometry,
     )
 )

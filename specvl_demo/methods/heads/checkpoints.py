@@ -19,18 +19,11 @@ from torch import Tensor
 from specvl_demo.core.types import Decoder
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.files import compare, own_embeddings, own_output_head, read
+from specvl_demo.methods.heads.shapes import BIASES, COPIES, Shapes, in_layer
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
-BLOCK = frozenset(
-    [f"self_attn.{name}_proj.weight" for name in "qkvo"]
-    + [f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")]
-    + ["post_attention_layernorm.weight"]
-)
-"""The tensors of a Llama-type block without a norm before it."""
 STRETCH = (*("factor", "low_freq_factor", "high_freq_factor"), "original_max_position_embeddings")
 """What a config says of llama3's rotary positions, in the order of `Geometry.stretch`."""
-FIRST = frozenset(f"layers.0.{name}" for name in BLOCK)
-BIASES = frozenset(f"layers.0.self_attn.{name}_proj.bias" for name in "qkv")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +37,10 @@ class Format:
         role: Which of a pair's roles it serves.
         build: build(head, decoder): the class that drafts.
         recognised: Whether tensors are in this format.
-        required: Names that it must have.
-        every_layer: Names that each layer must have after `layers.N.`, if their number is free.
-        optional: Names that it may have.
-        unused: Names that it may have and that are not used here.
-        fused: How many rows of the target's width its projection reads, None for any number.
-        attention_inputs: How many concatenated rows its first block's attention reads.
-        shapes: shapes(width, tensors): of tensors beyond a block's.
+        required: Tensors that it must have.
+        every_layer: Tensors that each layer must have after `layers.N.`, if their number is free.
+        optional: Tensors that it may have.
+        unused: Tensors that it may have and that are not used here.
         own_embeddings, own_output: Whether it may draft with its own.
         of_target: of_target(tensors, config, source, width): the geometry of a head whose block is
             one of the target's own layers, whose class checks names and shapes.
@@ -61,25 +51,20 @@ class Format:
     role: str
     build: Callable[[Head, Decoder], Any]
     recognised: Callable[[Mapping[str, Tensor]], bool]
-    required: frozenset[str]
-    optional: frozenset[str] = BIASES | {"fc.bias"}
-    every_layer: frozenset[str] = frozenset()
-    unused: frozenset[str] = frozenset({"embed_tokens.weight", "lm_head.weight", "head.weight"})
-    fused: int | None = 2
-    attention_inputs: int = 1
-    shapes: Callable[[int, Mapping[str, Tensor]], Mapping[str, tuple[int, ...]]] = (
-        lambda width, tensors: {}
-    )
+    required: Shapes
+    optional: Shapes = field(default_factory=lambda: {**BIASES, "fc.bias": "D"})
+    every_layer: Shapes = field(default_factory=dict)
+    unused: Shapes = field(default_factory=lambda: COPIES)
     own_embeddings: bool = False
     own_output: bool = False
     of_target: Callable[[Mapping[str, Tensor], Mapping[str, Any], str, int], Geometry] | None = None
 
-    def needed(self, tensors: Mapping[str, Tensor]) -> frozenset[str]:
-        """Return all names that these tensors must have."""
-        layers = {name.split(".")[1] for name in tensors if name.startswith("layers.")}
-        if not self.every_layer:
-            return self.required
-        return self.required | {f"layers.{i}.{one}" for i in layers for one in self.every_layer}
+    def needed(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+        """Return what must be among these tensors."""
+        needed = dict(self.required)
+        for number in {name.split(".")[1] for name in tensors if name.startswith("layers.")}:
+            needed |= in_layer(number, self.every_layer)
+        return needed
 
 
 FORMATS: dict[str, Format] = {}
@@ -133,7 +118,7 @@ def load(
     geometry = fit(form, tensors, settings, source, decoder.width, decoder.vocab)
     if not form.own_output:
         remarks += own_output_head(tensors, decoder, source)
-    used = form.needed(tensors) | form.optional | {DRAFT_IDS}
+    used = {*form.needed(tensors), *form.optional, DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used or form.of_target}
     damaged = [name for name, tensor in sorted(tensors.items()) if not tensor.isfinite().all()]
     if damaged:
@@ -166,14 +151,14 @@ def fit(
     """
     if form.of_target is not None:
         return form.of_target(tensors, settings, source, width)
-    _every_key(form, tensors, source)
+    shapes = _every_key(form, tensors, source)
     found = _width(tensors)
     if found != width:
         raise ValueError(
             f"{source} is {form.title} for a target of width {found}; this target has width {width}"
         )
     geometry = _geometry(tensors, settings, source)
-    _every_shape(form, tensors, geometry, vocab, source)
+    _every_shape(shapes, tensors, geometry, vocab, source)
     return geometry
 
 
@@ -251,19 +236,21 @@ def columns(tensors: Mapping[str, Tensor]) -> int:
     return wide // rows if wide % rows == 0 else 0
 
 
-def _every_key(form: Format, tensors: Mapping[str, Tensor], source: str) -> None:
+def _every_key(form: Format, tensors: Mapping[str, Tensor], source: str) -> Shapes:
+    """Return the shapes of a format's tensors; ValueError if one is missing or unknown."""
     needed = form.needed(tensors)
     missing = sorted(needed - tensors.keys())
     if missing:
         raise ValueError(f"{source} is {form.title} but lacks {', '.join(missing)}")
-    known = needed | form.optional | form.unused | {DRAFT_IDS}
+    known = {**needed, **form.optional, **form.unused, DRAFT_IDS: "*"}
     strange = sorted(
-        name for name in tensors.keys() - known if not name.endswith("rotary_emb.inv_freq")
+        name for name in tensors if name not in known and not name.endswith("rotary_emb.inv_freq")
     )
     if strange:
         raise ValueError(
             f"{source} is {form.title} but also holds {', '.join(strange)}, whose use is unknown"
         )
+    return known
 
 
 # ---------------------------------------------------------------- shapes
@@ -328,43 +315,24 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
 
 
 def _every_shape(
-    form: Format, tensors: Mapping[str, Tensor], geometry: Geometry, vocab: int, source: str
+    shapes: Shapes, tensors: Mapping[str, Tensor], g: Geometry, vocab: int, source: str
 ) -> None:
-    d, q = geometry.width, geometry.heads * geometry.head_width
-    kv, wide = geometry.kv_heads * geometry.head_width, form.attention_inputs * geometry.width
-    fused = (form.fused or tensors["fc.weight"].shape[1] // d) * d if "fc.weight" in tensors else 0
-    own = form.shapes(d, tensors)
+    sizes = {
+        **{"1": 1, "D": g.width, "H": g.head_width},
+        **{"Q": g.heads * g.head_width, "K": g.kv_heads * g.head_width},
+        "F": tensors["layers.0.mlp.gate_proj.weight"].shape[0],
+        "V": tensors["d2t"].shape[0] if "d2t" in tensors else vocab,
+    }
+    if "fc.weight" in tensors:
+        sizes["S"] = tensors["fc.weight"].shape[1] // g.width * g.width
     for name, tensor in sorted(tensors.items()):
-        layer = ".".join(name.split(".")[:2])
-        ffn = tensors[f"{layer}.mlp.gate_proj.weight"].shape[0] if name.startswith("layers.") else 0
-        rules: dict[str, tuple[int, ...]] = {
-            "q_proj": (q, wide),
-            "k_proj": (kv, wide),
-            "v_proj": (kv, wide),
-            "o_proj": (d, q),
-            "gate_proj": (ffn, d),
-            "up_proj": (ffn, d),
-            "down_proj": (d, ffn),
-            **dict.fromkeys(("q_norm", "k_norm"), (geometry.head_width,)),
-            **dict.fromkeys(
-                ("input_layernorm", "post_attention_layernorm", "hidden_norm", "norm"), (d,)
-            ),
-            **dict.fromkeys(("cross_attn_attn_gate", "cross_attn_mlp_gate"), (1,)),
-            "fc": (d, fused),
-            "embed_tokens": (tensor.shape[0], d),
-            "lm_head": (tensors["d2t"].shape[0] if "d2t" in tensors else vocab, d),
-            "d2t": (tensor.shape[0],),
-        }
-        part, _, kind = (
-            name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "")
-        )
-        needed = rules.get(part.split(".")[-1]) if name.startswith("layers.") else rules.get(part)
-        if needed is not None and kind == "bias":
-            needed = needed[:1]
-        needed = own.get(name, needed)
-        if needed is not None and tuple(tensor.shape) != needed:
+        if (shape := shapes.get(name, "*")) == "*":
+            continue
+        sizes["N"] = tensor.shape[0]
+        needed = [int(word[:-1] or 1) * sizes[word[-1]] for word in shape.split()]
+        if list(tensor.shape) != needed:
             raise ValueError(
-                f"{source}: {name} should have shape {list(needed)}, but has {list(tensor.shape)}"
+                f"{source}: {name} should have shape {needed}, but has {list(tensor.shape)}"
             )
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from specvl_demo.core.types import Decoder, Start
 from specvl_demo.decoders.attention import attend
 from specvl_demo.decoders.packed_linear import PackedLinear
-from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
+from specvl_demo.methods.heads.shapes import BIASES, FIRST
 from specvl_demo.vlm.layouts import visual_runs
 
 
@@ -99,13 +100,15 @@ add_format(
         "eagle2",  # it drafts as EAGLE-2's heads do
         ViSpecHead,
         lambda tensors: "img_fc.weight" in tensors or "imadpt.q" in tensors,
-        FIRST
-        | {"fc.weight", "img_fc.weight", "imadpt.q"}
-        | {f"imadpt.{name}_proj.weight" for name in "kvo"},
-        optional=BIASES | {"fc.bias", "img_fc.bias", "imadpt.k_proj.bias", "imadpt.v_proj.bias"},
-        shapes=lambda width, tensors: {
-            "img_fc.weight": (width, 2 * width),
-            "img_fc.bias": (width,),
+        {
+            **FIRST,
+            **{"fc.weight": "D 2D", "img_fc.weight": "D 2D", "imadpt.q": "*"},
+            **{f"imadpt.{name}_proj.weight": "*" for name in "kvo"},
+        },
+        optional={
+            **BIASES,
+            **{"fc.bias": "D", "img_fc.bias": "D"},
+            **{"imadpt.k_proj.bias": "*", "imadpt.v_proj.bias": "*"},
         },
     )
 )
