@@ -14,13 +14,7 @@ from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Scores, Verdict, Vocabulary
 from specvl_demo.methods.hybrid import HybridSettings, LookupFirst
 from specvl_demo.methods.recycling import Recycling, RecyclingSettings
-from specvl_demo.methods.suffix import (
-    Automaton,
-    GreedySettings,
-    GreedyTree,
-    Suffix,
-    SuffixSettings,
-)
+from specvl_demo.methods.suffix import Automaton, GreedySettings, GreedyTree, Suffix, SuffixSettings
 from tests.fakes import TableDrafter
 
 SIZE, PLACEHOLDER = 12, 9

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specvl_demo.core.engine import Lane, Parts, SharedPrefill
+from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Prompt, Start
 from specvl_demo.core.verification import Strict
 from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
@@ -25,6 +25,7 @@ from specvl_demo.methods.views import FullView, TextView
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import IMAGE, VOCAB, ask, noisy, tiny_llava, tiny_prompt
+from tests.heads import decode
 
 POLICIES = {
     "chain": lambda: Chain(ChainSettings(4)),
@@ -50,13 +51,6 @@ class Even:
 
     def notes(self) -> Mapping[str, Any]:
         return {"views": list(self.views)}
-
-
-def lane_of(
-    target: VLMTarget, drafter: SmallVLM, policy: object, prompt: Prompt, n: int = 24
-) -> Lane:
-    parts = Parts("m", "m", True, {}, drafter, policy, Strict())
-    return Lane("l", parts, SharedPrefill(ask(target, prompt, max_new_tokens=n)))
 
 
 def fresh_logp(vlm: VLM, prompt: Prompt, answer: Sequence[int], views: int) -> Tensor:
@@ -88,7 +82,8 @@ def test_after_every_round_it_stands_where_a_fresh_one_would(
     heard: list[Tensor] = []
     extend = drafter.extend
     drafter.extend = lambda tokens, parents: heard.append(extend(tokens, parents)) or heard[-1]
-    lane = lane_of(target, drafter, POLICIES[policy](), prompt)
+    parts = Parts("m", "m", True, {}, drafter, POLICIES[policy](), Strict())
+    lane = Lane("l", parts, SharedPrefill(ask(target, prompt)))
     lane.begin()
     answer: list[int] = []
     while not lane.done:
@@ -106,17 +101,9 @@ def test_after_every_round_it_stands_where_a_fresh_one_would(
 def test_a_mixer_learns_accepted_positions_and_the_first_mismatch(
     target: VLMTarget, small: VLM
 ) -> None:
-    prompt, mixer, gamma = tiny_prompt(1), Even(), 2
-    lane = lane_of(
-        target,
-        SmallVLM(small, (FullView(), TextView((5,))), mixer),
-        Chain(ChainSettings(gamma)),
-        prompt,
-    )
-    lane.begin()
-    rounds = []
-    while not lane.done:
-        rounds.append(lane.step())
+    mixer, gamma = Even(), 2
+    drafter = SmallVLM(small, (FullView(), TextView((5,))), mixer)
+    _, rounds = decode(target, drafter, Chain(ChainSettings(gamma)), tiny_prompt(1))
     drafted = [r for r in rounds[:-1] if r.n_drafted == gamma]
     assert {r.n_accepted for r in drafted} >= {0, 1, gamma}
     for round_, (logp, logits, tokens) in zip(drafted, mixer.learnt, strict=False):
@@ -145,33 +132,21 @@ def test_lookup_drafts_the_same_with_fewer_forwards(
         target = VLMTarget(small)
     said = []
     for kind in (SmallVLM, SmallLookup):
-        lane = lane_of(
-            target, kind(small, (FullView(),)), POLICIES[policy](), tiny_prompt(1, words=20), 60
-        )
-        lane.begin()
-        rounds = []
-        while not lane.done:
-            rounds.append(lane.step())
+        drafter, prompt = kind(small, (FullView(),)), tiny_prompt(1, words=20)
+        _, rounds = decode(target, drafter, POLICIES[policy](), prompt, max_new_tokens=60)
         said.append([round_.tree.tokens for round_ in rounds])
     assert said[0] == said[1]
     assert (sum(round_.notes["spared"] for round_ in rounds) > 5) == repeats
 
 
 def test_views_are_recorded_where_they_spoke(target: VLMTarget, small: VLM) -> None:
-    lane = lane_of(
-        target,
-        SmallVLM(small, (FullView(), TextView((5,))), Even()),
-        Chain(ChainSettings(3)),
-        tiny_prompt(1),
-    )
-    begin = lane.begin()
+    drafter = SmallVLM(small, (FullView(), TextView((5,))), Even())
+    parts = Parts("m", "m", True, {}, drafter, Chain(ChainSettings(3)), Strict())
+    begin, *rounds, _ = race([Lane("l", parts, SharedPrefill(ask(target, tiny_prompt(1))))])
     assert [s.view for s in begin.seen] == ["multimodal", "text-only"]
     full, text = begin.seen
     assert full.index == list(range(begin.n_prompt - 1)) and -1 in text.index and text.n < full.n
-    while not lane.done:
-        round_ = lane.step()
-        if round_.views is None:
-            continue
+    for round_ in (one for one in rounds if one.views is not None):
         assert set(round_.views) == {"multimodal", "text-only"}
         for lists in round_.views.values():
             assert len(lists) == len(round_.tokens)
@@ -185,37 +160,19 @@ def test_placeholders_and_foreign_ids_are_never_drafted(llava: torch.nn.Module) 
     model = tiny_llava(layers=1, seed=5, vocab=VOCAB - 20)
     with torch.no_grad():
         model.get_input_embeddings().weight[IMAGE] *= 40
-    drafter = SmallVLM(VLM(model, "d"), (FullView(),))
-    lane = lane_of(
-        target,
-        drafter,
-        BestFirst(BestFirstSettings(20, 6, 3)),
-        tiny_prompt(1, vocab=VOCAB - 20),
-        40,
-    )
-    lane.begin()
-    tokens: set[int] = set()
-    while not lane.done:
-        tree = lane.step().tree
-        tokens |= set(tree.tokens[1:])
+    drafter, prompt = SmallVLM(VLM(model, "d"), (FullView(),)), tiny_prompt(1, vocab=VOCAB - 20)
+    policy = BestFirst(BestFirstSettings(20, 6, 3))
+    _, rounds = decode(target, drafter, policy, prompt, max_new_tokens=40)
+    tokens = {token for round_ in rounds for token in round_.tree.tokens[1:]}
     assert IMAGE not in tokens and max(tokens) < VOCAB - 20
 
 
 def test_a_target_that_says_what_the_drafter_cannot_read(llava: torch.nn.Module) -> None:
     """The target emits ids beyond the drafter's table; drafting continues."""
     target = VLMTarget(VLM(llava, "t"))
-    small = VLM(tiny_llava(layers=1, seed=5, vocab=40), "d")
-    lane = lane_of(
-        target,
-        SmallVLM(small, (FullView(),)),
-        Chain(ChainSettings(3)),
-        tiny_prompt(0, vocab=40),
-        30,
-    )
-    lane.begin()
-    said: list[int] = []
-    while not lane.done:
-        said += [token.id for token in lane.step().tokens]
+    drafter = SmallVLM(VLM(tiny_llava(layers=1, seed=5, vocab=40), "d"), (FullView(),))
+    chain, prompt = Chain(ChainSettings(3)), tiny_prompt(0, vocab=40)
+    said, _ = decode(target, drafter, chain, prompt, max_new_tokens=30)
     assert max(said) >= 40 and len(said) == 30
 
 
@@ -225,17 +182,9 @@ def test_two_lanes_encode_for_the_drafter_once_and_both_pay(target: VLMTarget, s
     eyes = VLM(small.model, "d")
     encode = eyes.encode
     eyes.encode = lambda prompt: calls.append(1) or replace(encode(prompt), seconds=5.0)
-    lanes = [
-        Lane(
-            n,
-            Parts(
-                "m", "m", True, {}, SmallVLM(eyes, (FullView(),)), Chain(ChainSettings(2)), Strict()
-            ),
-            shared,
-        )
-        for n in "ab"
-    ]
-    begins = [lane.begin() for lane in lanes]
+    drafter, policy = SmallVLM(eyes, (FullView(),)), Chain(ChainSettings(2))
+    parts = Parts("m", "m", True, {}, drafter, policy, Strict())
+    begins = [lane.begin() for lane in [Lane(name, parts, shared) for name in "ab"]]
     assert len(calls) == 1
     assert all(5.0 < begin.draft_prefill_s < 6.0 for begin in begins)
 
