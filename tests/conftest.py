@@ -11,7 +11,7 @@ import copy
 import gc
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 # One thread before torch starts its own: on a shared machine waiting threads cost more than they
@@ -33,7 +33,7 @@ import specvl_demo.decoders  # noqa: F401
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Request
 from specvl_demo.core.types import Prompt
-from specvl_demo.records import Span
+from specvl_demo.records import Round, Span
 
 VOCAB, EOS, IMAGE = 160, 2, 3
 PER_IMAGE = 9
@@ -196,6 +196,11 @@ def ask(target: object, prompt: Prompt, **changes: object) -> Request:
     return replace(request, **changes)
 
 
+def ids_of(records: Iterable[object]) -> list[int]:
+    """The tokens of an answer."""
+    return [token.id for one in records if isinstance(one, Round) for token in one.tokens]
+
+
 @pytest.fixture(scope="session")
 def llava() -> torch.nn.Module:
     return tiny_llava()
@@ -230,7 +235,6 @@ def answers(models: object) -> Callable[..., tuple[list[int], list[object]]]:
     """Run one method by itself and return (ids, records)."""
     from specvl_demo.core.engine import Lane, SharedPrefill, race
     from specvl_demo.methods.base import assemble, choose
-    from specvl_demo.records import Round
 
     def run(
         method: str, prompt: Prompt, settings: dict[str, object] | None = None, **changes: object
@@ -238,6 +242,6 @@ def answers(models: object) -> Callable[..., tuple[list[int], list[object]]]:
         request = ask(models.target, prompt, **changes)
         lane = Lane(method, assemble(choose(method, settings), models), SharedPrefill(request))
         records = list(race([lane]))
-        return [t.id for r in records if isinstance(r, Round) for t in r.tokens], records
+        return ids_of(records), records
 
     return run

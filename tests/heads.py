@@ -17,7 +17,7 @@ from specvl_demo.core.verification import Strict
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.records import Round
-from tests.conftest import ask
+from tests.conftest import ask, ids_of
 
 GEOMETRY = Geometry(width=64, heads=4, kv_heads=4, head_width=16, eps=1e-5, theta=10000.0)
 
@@ -85,4 +85,4 @@ def decode(
     parts = Parts("head", "head", True, {}, drafter or NoDrafter(), policy, Strict())
     records = list(race([Lane("head", parts, SharedPrefill(ask(target, prompt, **changes)))]))
     rounds = [r for r in records if isinstance(r, Round)]
-    return [t.id for r in rounds for t in r.tokens], rounds
+    return ids_of(rounds), rounds

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from specvl_demo.core import sampling
-from specvl_demo.core.engine import Lane, SharedPrefill
+from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.sampling import Sampler, Sampling
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Policy, Scores, Target
@@ -20,7 +20,7 @@ from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
-from tests.conftest import ask, tiny_llava, tiny_prompt
+from tests.conftest import ask, ids_of, tiny_llava, tiny_prompt
 from tests.fakes import TableDrafter, parts
 
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -38,15 +38,7 @@ def answers(target: Target, seed: int) -> list[list[int]]:
     for policy in POLICIES.values():
         request = ask(target, tiny_prompt(), sampling=Sampling(1.0, seed=seed), max_new_tokens=12)
         made = replace(parts(TableDrafter(table), policy()), draws="shared")
-        lane = Lane("lane", made, SharedPrefill(request))
-        lane.begin()
-        answer: list[int] = []
-        while not lane.done:
-            round_ = lane.step()
-            assert round_ is not None
-            answer += [token.id for token in round_.tokens]
-        lane.end()
-        said.append(answer)
+        said.append(ids_of(race([Lane("lane", made, SharedPrefill(request))])))
     return said
 
 

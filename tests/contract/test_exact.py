@@ -12,7 +12,7 @@ import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.core.engine import Lane, Request, SharedPrefill
+from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import TreeShape, chain
 from specvl_demo.methods.ar import OneNode
@@ -20,7 +20,7 @@ from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.methods.tree import RankedTree
-from tests.conftest import spell
+from tests.conftest import ids_of, spell
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
 
 TARGET = torch.tensor([[1.0, 0.2, -0.5], [0.1, 0.9, 0.6], [-0.3, 0.0, 1.4]])
@@ -62,10 +62,7 @@ def test_every_answer_is_the_targets_own(policy: str, sampling: Sampling, how: s
         request = Request("r", table_prompt(), target, TokenTexts(spell), seeded, N, detail="light")
         made = replace(parts(TableDrafter(DRAFTER), POLICIES[policy]()), draws=how)
         lane = Lane("lane", made, SharedPrefill(request))
-        lane.begin()
-        answer: list[int] = []
-        while not lane.done:
-            answer += [token.id for token in lane.step().tokens]
+        answer = ids_of(race([lane]))
         alone, last, wanted = Sampler(seeded, torch.device("cpu")), 0, []
         for _ in range(N):
             last = int(alone.choose(TARGET[last : last + 1], ROOT))

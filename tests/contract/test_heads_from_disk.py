@@ -63,11 +63,8 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
     plain = run_json(capsys, "generate", "--method", "ar", *question)
     counted = place / "pocket" / "target" / loader.COMMONEST
     counted.write_text(json.dumps(list(range(200, 240))))
-    own = (
-        {}
-        if method in ("chain", "custom")
-        else {"draft_ids": torch.arange(270, 320, dtype=torch.int32)}
-    )
+    ids = torch.arange(270, 320, dtype=torch.int32)
+    own = {} if method in ("chain", "custom") else {"draft_ids": ids}
     role = place / "pocket" / method / "model.safetensors"
     if own:
         before = load_file(role)
@@ -89,19 +86,9 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
 
 
 def test_sampled_answers_are_the_plain_ones_of_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = (
-        "--prompt",
-        "what is it",
-        "--image",
-        "a.png",
-        "--max-new-tokens",
-        "10",
-        "--temperature",
-        "1.2",
-    )
-    plain = run_json(capsys, "generate", "--method", "ar", *asked, "--seed", "5")
+    how = ["--max-new-tokens", "10", "--temperature", "1.2", "--seed", "5"]
+    question = ("--prompt", "what is it", "--image", "a.png", *how)
+    plain = run_json(capsys, "generate", "--method", "ar", *question)
     for method in HEADS:
-        assert (
-            run_json(capsys, "generate", "--method", method, *asked, "--seed", "5")["token_ids"]
-            == plain["token_ids"]
-        )
+        found = run_json(capsys, "generate", "--method", method, *question)
+        assert found["token_ids"] == plain["token_ids"]
