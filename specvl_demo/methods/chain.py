@@ -16,7 +16,7 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, setting
+from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.views import MULTIMODAL
 
@@ -93,6 +93,11 @@ CHAIN = Part(
     needs=base.CHAIN,
     label=lambda settings: f"chain of {'up to ' if settings.floor else ''}{settings.gamma}",
 )
+TUNED: dict[str, dict[str, Value]] = {
+    "photo": {"gamma": 12, "floor": 0.04},
+    "pocket": {"gamma": 10},
+}
+"""Presets of a chain that the small models of the shipped pairs draft from the whole prompt."""
 
 register(
     Method(
@@ -104,7 +109,7 @@ register(
         policy=CHAIN,
         options=("small-lookup",),
         reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
-        presets={"photo": {"gamma": 12, "floor": 0.04}, "pocket": {"gamma": 10}},
+        presets=TUNED,
         order=10,
         learn=Learn(
             does="""A small model guesses the next few tokens in a row. The target reads them all in

@@ -17,7 +17,7 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Policy, Start, Verdict
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
-from specvl_demo.methods.chain import Chain, ChainSettings
+from specvl_demo.methods.chain import TUNED, Chain, ChainSettings
 from specvl_demo.methods.declare import Learn, setting
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.suffix import Automaton
@@ -115,8 +115,7 @@ register(
         presets={
             # A match longer than five tokens; the paper's drafter is EAGLE-2.
             "paper": {"enough": 6, "copied": 16},
-            "photo": {"gamma": 12, "floor": 0.04},
-            "pocket": {"gamma": 10},
+            **TUNED,
         },
         learn=Learn(
             does="""Two drafters: one that costs nothing and one that computes. If the last tokens

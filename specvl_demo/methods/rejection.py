@@ -19,8 +19,8 @@ from specvl_demo.core.types import Scores, Start, Verdict, Verifier
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
-from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, Value
+from specvl_demo.methods.chain import CHAIN, TUNED
+from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series
@@ -156,10 +156,6 @@ REJECTION, BLOCK = (
         ("block", "block verification", BlockVerifier),
     )
 )
-_PRESETS: dict[str, dict[str, Value]] = {
-    "photo": {"gamma": 12, "floor": 0.04},
-    "pocket": {"gamma": 10},
-}
 
 register(
     Method(
@@ -173,7 +169,7 @@ register(
         options=(SELF, PRUNED, "small-lookup", "adaptive-chain", STRICT, BLOCK),
         reference="Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318",
         order=13,
-        presets=_PRESETS,
+        presets=TUNED,
         learn=Learn(
             does="""How most engines sample: the drafter samples its own token d, and the target
             keeps it with probability min(1, p/q). A rejected one is replaced by a sample from what
@@ -203,7 +199,7 @@ register(
         options=(SELF, PRUNED, "small-lookup", STRICT, REJECTION),
         reference="Sun et al., arXiv 2403.10444",
         order=14,
-        presets=_PRESETS,
+        presets=TUNED,
         learn=Learn(
             does="""Judging token by token wastes drafts: where one token was drafted too rarely and
             the next too often, the two together may be just right. Block verification judges whole

@@ -18,7 +18,7 @@ from specvl_demo.core.types import Scores
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
-from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.chain import CHAIN, TUNED
 from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -114,7 +114,7 @@ register(
         verifier=TYPICAL,
         reference="Cai et al., arXiv 2401.10774",
         options=(SELF, PRUNED, STRICT),
-        presets={"paper": {}, "photo": {"gamma": 12, "floor": 0.04}, "pocket": {"gamma": 10}},
+        presets={"paper": {}, **TUNED},
         order=71,
         learn=Learn(
             does="""Instead of the target’s own choice, any token passes that it finds typical:
