@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 
 from specvl_demo.ui import messages
@@ -37,28 +37,26 @@ May have `prepare(tell)`, called before the first job, whose progress waiting vi
 def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
     """Serve jobs until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the page's to handle
-    outbox = Outbox(pipe)
-    inbox = Inbox(pipe, outbox)
-    compute = open_engine()
+    with closing(Outbox(pipe)) as outbox:
+        inbox = Inbox(pipe, outbox)
+        compute = open_engine()
 
-    def tell_all(text: str) -> None:
-        for run in inbox.waiting():
-            outbox.put(run, loading(text))
+        def tell_all(text: str) -> None:
+            for run in inbox.waiting():
+                outbox.put(run, loading(text))
 
-    if prepare := getattr(compute, "prepare", None):
-        prepare(tell_all)
-    while (item := inbox.items.get()) is not None:
-        if isinstance(item, str):  # a visit that is over
-            if forget := getattr(compute, "forget", None):
-                forget(item)
-            continue
-        run, job, ended = item
-        inbox.begun = run
-        if not ended.is_set():  # otherwise its visitor has already seen its end
-            _serve_one(compute, run, job, ended, outbox)
-        inbox.forget(run)
-    with suppress(OSError):  # the page is gone
-        outbox.flush()
+        if prepare := getattr(compute, "prepare", None):
+            prepare(tell_all)
+        while (item := inbox.items.get()) is not None:
+            if isinstance(item, str):  # a visit that is over
+                if forget := getattr(compute, "forget", None):
+                    forget(item)
+                continue
+            run, job, ended = item
+            inbox.begun = run
+            if not ended.is_set():  # otherwise its visitor has already seen its end
+                _serve_one(compute, run, job, ended, outbox)
+            inbox.forget(run)
 
 
 def loading(text: str) -> Event:
@@ -77,8 +75,6 @@ def _serve_one(
         reason = f"{type(fault).__name__}: {fault}"[:SAID]
         for event in refusal(messages.RUN_FAILED.format(reason=reason)):
             outbox.put(run, event)
-        with suppress(OSError):  # the page is gone
-            outbox.flush()
         raise  # the state of this process is unknown: the page starts a fresh one
     outbox.put(run, {"k": "done"})
 
@@ -137,27 +133,26 @@ class Outbox:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
-        self._waiting: list[tuple[str, Event]] = []
-        self._lock = threading.Lock()
-        self._sending = threading.Lock()
-        threading.Thread(target=self._run, daemon=True).start()
+        self._events: queue.SimpleQueue[tuple[str, Event] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def put(self, run: str, event: Event) -> None:
         """Take an event and return at once."""
-        with self._lock:
-            self._waiting.append((run, event))
+        self._events.put((run, event))
 
-    def flush(self) -> None:
-        with self._sending:
-            with self._lock:
-                batch, self._waiting = self._waiting, []
-            if batch:
-                self._pipe.send(batch)
+    def close(self) -> None:
+        """Return when everything is sent."""
+        self._events.put(None)
+        self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            time.sleep(SEND_EVERY_S)
-            try:
-                self.flush()
-            except OSError:  # the page is gone; the listening thread ends this process
-                return
+        with suppress(OSError):  # the page is gone; the listening thread ends this process
+            while (item := self._events.get()) is not None:
+                batch = [item]
+                while not self._events.empty() and (item := self._events.get()) is not None:
+                    batch.append(item)
+                self._pipe.send(batch)
+                if item is None:
+                    return
+                time.sleep(SEND_EVERY_S)

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,9 +90,8 @@ class Actor:
 
     def forget(self, visit: str) -> None:
         """Drop a visit's conversation, now and after the current job."""
-        self._left.add(
-            visit
-        )  # the current job may be that visit's, and store its conversation only later
+        # The current job may be that visit's, and store its conversation only later.
+        self._left.add(visit)
         self._compute.forget(visit)
 
     def _events(self, run: str, job: Job) -> Iterator[Event]:
@@ -177,10 +176,9 @@ class RayWorkers:
         self._closed = False
         self._actors: list[Any] = []
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._reopened: queue.SimpleQueue[Future[None]] = queue.SimpleQueue()
-        self._connect()
         # Ray's processes end with the thread that starts them, so a run's thread must not do it.
-        threading.Thread(target=self._keep_open, daemon=True).start()
+        self._opener = ThreadPoolExecutor(1)
+        self._connect()
 
     def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         put({"k": "status", "stage": "starting"})
@@ -220,14 +218,9 @@ class RayWorkers:
             if self._address:
                 reach(self._address)
             # A cluster of only this machine listens only to this machine.
-            own = {
-                "num_cpus": self.capacity,
-                "include_dashboard": False,
-                "_node_ip_address": "127.0.0.1",
-            }
-            self._ray.init(
-                address=self._address, log_to_driver=False, **({} if self._address else own)
-            )
+            local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+            own = {} if self._address else {"num_cpus": self.capacity, **local}
+            self._ray.init(address=self._address, log_to_driver=False, **own)
         # Two calls at once in an actor: the job and Stop. Restarted without limit, but a lost run
         # is not computed twice: its visitor sees an error.
         actor = self._ray.remote(
@@ -242,24 +235,11 @@ class RayWorkers:
             for one in made:
                 self._free.put(one)
 
-    def _keep_open(self) -> None:
-        """Connect again whenever that is asked for."""
-        while True:
-            done = self._reopened.get()
-            try:
-                self._connect()
-                done.set_result(None)
-            except Exception as fault:  # noqa: BLE001 - raised again where it was asked for
-                done.set_exception(fault)
-
     def _open(self) -> None:
         """Connect again, if there are no actors."""
         with self._opening:
-            if self._actors or self._closed:
-                return
-            done: Future[None] = Future()
-            self._reopened.put(done)
-            done.result()
+            if not (self._actors or self._closed):
+                self._opener.submit(self._connect).result()
 
     def _follow(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         """Follow one run, from a free actor to done. An actor that died is free again when it is
@@ -277,15 +257,14 @@ class RayWorkers:
                 return
             died = isinstance(fault, (errors.RayActorError, errors.RayTaskError))
             if actor is None:
-                put({"k": "error", "text": messages.ENGINE_NO_START.format(reason=_last(fault))})
+                text = messages.ENGINE_NO_START.format(reason=_last(fault))
             elif isinstance(fault, errors.RayActorError):
-                put(
-                    {"k": "error", "text": messages.ENGINE_DIED.format(reason=type(fault).__name__)}
-                )
+                text = messages.ENGINE_DIED.format(reason=type(fault).__name__)
             elif isinstance(fault, (errors.RayError, OSError)):
-                put({"k": "error", "text": messages.RUN_FAILED.format(reason=_last(fault))})
+                text = messages.RUN_FAILED.format(reason=_last(fault))
             else:
                 raise
+            put({"k": "error", "text": text})
             if isinstance(fault, errors.RayTaskError):  # its state is unknown: start a fresh one
                 self._ray.kill(actor, no_restart=False)
         finally:

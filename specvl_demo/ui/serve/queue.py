@@ -71,9 +71,8 @@ class Queue:
                 yield run, [place]
             if run.stopped:
                 self._take(run, {"k": "done"})
-            elif (
-                not run.done
-            ):  # otherwise there was no room, or it gave its place to a client with fewer
+            # A run that is done had no room, or gave its place to a client with fewer.
+            elif not run.done:
                 self._start(run, job)
             async for events in self._follow(run):
                 yield run, events

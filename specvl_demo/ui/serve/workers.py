@@ -219,9 +219,7 @@ class ProcessWorker:
             for run, pending in list(self._pending.items()):
                 if pending.heard or pending.tries > 1:
                     self._lost(run, messages.ENGINE_DIED.format(reason=reason(process.exitcode)))
-            if (
-                self._pending
-            ):  # they were handed to a process that was already ending: try them again
+            if self._pending:  # they were handed to a process that was already ending
                 self._again()
 
     def _again(self) -> None:
