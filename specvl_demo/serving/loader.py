@@ -99,8 +99,8 @@ def load(
     machine = detect()
     loading.share(machine.n_cpus)
     # Packing and trying out are many small products.
-    with threads.fitted() as used:
-        used.fit()
+    with threads.fitted() as fit:
+        fit()
         return _load(pair, machine, roles, progress, options)
 
 

@@ -199,7 +199,7 @@ def race(
     load = Load()
     folded: dict[str, LaneRecords] = {}
     steady = loaded.models.target.on_any_threads
-    with threads.fitted() as used:
+    with threads.fitted() as fit_threads:
         for record in engine.race(running):
             if isinstance(record, Begin):
                 if notes is not None:
@@ -213,7 +213,7 @@ def race(
             # Only where a row has the same bits on any number of threads, and only for steps: how
             # pictures and prompts are split among threads changes their last bits.
             if steady and len(folded) == len(running):
-                used.fit()
+                fit_threads()
             yield record
 
 

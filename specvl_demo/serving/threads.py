@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -50,31 +50,18 @@ class _Look:
 _LOOK = _Look()
 
 
-class Threads:
-    """The number of threads that torch uses, fitted to the load."""
-
-    def __init__(self) -> None:
-        self._all = self._used = torch.get_num_threads()
-
-    def fit(self) -> None:
-        """Use as many threads as others leave cores."""
-        self._use(fitting(self._all, os.cpu_count() or 1, _LOOK.others()))
-
-    def restore(self) -> None:
-        """Use as many as at first."""
-        self._use(self._all)
-
-    def _use(self, n: int) -> None:
-        if n != self._used:
-            self._used = n
-            torch.set_num_threads(n)
+def _use(n: int) -> None:
+    if n != torch.get_num_threads():
+        torch.set_num_threads(n)
 
 
 @contextmanager
-def fitted() -> Iterator[Threads]:
-    """Yield `Threads`, and restore their number at the end."""
-    threads = Threads()
+def fitted() -> Iterator[Callable[[], None]]:
+    """Yield a function that makes torch use as many threads as others leave cores; restore their
+    number at the end.
+    """
+    at_first = torch.get_num_threads()
     try:
-        yield threads
+        yield lambda: _use(fitting(at_first, os.cpu_count() or 1, _LOOK.others()))
     finally:
-        threads.restore()
+        _use(at_first)

@@ -49,14 +49,14 @@ def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
         share = 0.5
         monkeypatch.setattr(threads._LOOK, "others", lambda: share)
         monkeypatch.setattr("os.cpu_count", lambda: 2)
-        with threads.fitted() as used:
-            used.fit()
+        with threads.fitted() as fit:
+            fit()
             assert torch.get_num_threads() == 1
             share = 0.0
-            used.fit()
+            fit()
             assert torch.get_num_threads() == 2
             share = 0.5
-            used.fit()
+            fit()
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(now)
