@@ -1,7 +1,7 @@
-"""The options of an answer: default, bounds and help of each.
+"""The options of an answer: default, bounds and help of each; and the ways to load weights.
 
 The command line, the endpoints, the page's form and the Python interface read them here, and only
-`Option.check` checks a value. Knows none of these. Imports nothing heavy.
+`Option.check` checks a number. Knows none of these. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import reprlib
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from specvl_demo.records import MAX_NEW_TOKENS
 
 Number = TypeVar("Number", int, float)
+Dtype = Literal["float32", "bfloat16", "float16"]
+Quantised = Literal["none", "8bit", "4bit"]
+Switch = Literal["on", "off"]
 
 MAX_NEW_TOKENS_SERVED = 1024
 """The longest answer for a visitor of the page, who shares the machine with others."""

@@ -12,11 +12,10 @@ from specvl_demo.bench import ablations, device, lossless, measure, pages, paper
 from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.bench.pages import Page, Report
 from specvl_demo.methods.base import Choice
-from specvl_demo.options import NEW_TOKENS
+from specvl_demo.options import NEW_TOKENS, Quantised
 from specvl_demo.pairs import PAIRS, PairSpec
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.serving import availability, ceilings, choosing
-from specvl_demo.serving.availability import Quantised
 from specvl_demo.serving.ceilings import Device
 
 WAYS: tuple[tuple[Quantised, float], ...] = (

@@ -11,57 +11,63 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, get_args
 
-from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Option
+from specvl_demo.options import (
+    NEW_TOKENS,
+    SEED,
+    TEMPERATURE,
+    TOP_P,
+    Dtype,
+    Number,
+    Option,
+    Quantised,
+    Switch,
+)
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = get_args(Dtype)
 
 
 class InputError(ValueError):
     """Invalid input; the message is the sentence for standard error."""
 
 
+def cannot_be(done: str, file: str, fault: Exception) -> InputError:
+    """Return the error for a file that cannot be `read` or `written`."""
+    return InputError(f"{file} cannot be {done}: {getattr(fault, 'strerror', None) or fault}.")
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one sentence, raised as InputError."""
 
     def error(self, message: str) -> NoReturn:
-        # argparse would print a page of usage first; a single sentence is easier to read, and to
-        # test.
+        # argparse would print a page of usage first.
         message = re.sub(r"^argument (\S+): ", r"\1: ", message)
         raise InputError(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
 
 
-def int_in_range(low: int, high: int) -> Callable[[str], int]:
-    """Return a converter to a whole number; it rejects anything else, and numbers out of bounds,
-    with a sentence.
+def in_range(kind: type[Number], low: Number, high: Number) -> Callable[[str], Number]:
+    """Return a converter to a number; it rejects anything else, and numbers out of bounds, with a
+    sentence.
     """
+    wanted = "a whole number" if kind is int else "a number"
 
-    def convert(text: str) -> int:
+    def convert(text: str) -> Number:
         try:
-            value = int(text)
+            value = kind(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+            raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}") from None
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"must be between {low} and {high}, not {text}")
+            between = f"between {low:.15g} and {high:.15g}"
+            raise argparse.ArgumentTypeError(f"must be {between}, not {text}")
         return value
 
     return convert
 
 
-def number(low: float, high: float) -> Callable[[str], float]:
-    """Return a converter to a finite number, like `int_in_range`."""
-
-    def convert(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"must be between {low:g} and {high:g}, not {text}")
-        return value
-
-    return convert
+int_in_range = partial(in_range, int)
+number = partial(in_range, float)
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -124,14 +130,10 @@ class Command:
 
 
 JSON = flag("--json", "print only one JSON document on standard output")
-SET = option(
-    *(
-        "--set",
-        "KEY=VALUE",
-        "set a parameter of the method; repeatable; METHOD.KEY=VALUE if several methods run",
-    ),
-    action="append",
-    default=[],
+SET = many(
+    "--set",
+    "KEY=VALUE",
+    "set a parameter of the method, or METHOD.KEY=VALUE if several methods run",
     type=_assignment,
 )
 DTYPE = option("--dtype", about="default: SPECVL_DTYPE, else what suits the device", choices=DTYPES)
@@ -157,14 +159,14 @@ PAIR = (
         about="precision of the target's weights on a GPU; 8bit also on a CPU, for small targets"
         " (default: SPECVL_QUANTISED, else 4bit if nothing else fits on the GPU, and 8bit for the"
         " photo pair on a CPU with 8-bit dot products)",
-        choices=("none", "8bit", "4bit"),
+        choices=get_args(Quantised),
     ),
     option(
         "--exact",
         about="make lossless methods equal AR decoding bit for bit, if the loaded target supports"
         " it (default: SPECVL_EXACT, else on in half precision; on a GPU only if it costs AR"
         " at most 5 %%)",
-        choices=("on", "off"),
+        choices=get_args(Switch),
     ),
     flag("--allow-pickle", "also read .bin weights, which can run code"),
 )

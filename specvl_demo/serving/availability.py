@@ -12,14 +12,12 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, get_args
 
+from specvl_demo.options import Dtype, Quantised, Switch
 from specvl_demo.pairs import Checkpoint, PairSpec, Role, base_weights, fingerprints
 from specvl_demo.pairs.machine import Machine, gb
-
-Dtype = Literal["float32", "bfloat16", "float16"]
-Quantised = Literal["none", "8bit", "4bit"]
-Switch = Literal["on", "off"]
 
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Slightly more than the bits themselves: scales, and what stays in half precision.
@@ -71,17 +69,11 @@ class Options:
             ValueError: With a sentence if a variable has an unknown value.
         """
         found: dict[str, Any] = {}
-        known_by = {
-            "dtype": get_args(Dtype),
-            "quantised": get_args(Quantised),
-            "exact": get_args(Switch),
-        }
-        for name, known in known_by.items():
-            value = os.environ.get(f"SPECVL_{name.upper()}") or None
-            if value is not None and value not in known:
-                raise ValueError(
-                    f"SPECVL_{name.upper()} must be one of {', '.join(known)}, not {value!r}."
-                )
+        for name, kind in (("dtype", Dtype), ("quantised", Quantised), ("exact", Switch)):
+            variable, known = f"SPECVL_{name.upper()}", get_args(kind)
+            value = os.environ.get(variable) or None
+            if value not in (None, *known):
+                raise ValueError(f"{variable} must be one of {', '.join(known)}, not {value!r}.")
             found[name] = given.get(name) or value
         return cls(**found, pickles=pickles)
 
@@ -152,8 +144,9 @@ def needs_bytes(
     # On a CPU, 8-bit weights are the fused decoder's own layout, stored in addition to the weights.
     in_layout = on_cpu and quantised == "8bit"
     packed = each if in_layout else QUANTISED_BYTES.get(quantised, each)
-    weights = pair.target.params * packed
-    weights += sum(one.params for one in drafters(pair, roles)) * each
+    others = drafters(pair, roles)
+    every = (pair.target, *others)
+    weights = pair.target.params * packed + sum(one.params for one in others) * each
 
     def number(one: Checkpoint) -> int:
         """Bytes of a number in the decoder: the fused one computes, and keeps keys and values, in
@@ -161,21 +154,17 @@ def needs_bytes(
         """
         return DTYPE_BYTES["float32"] if on_cpu and one.fused_bytes else each
 
-    cached = 0.0
     # choice: every lane but AR's is counted with the pair's largest drafter.
-    largest = max(drafters(pair, roles), key=lambda one: one.kv, default=None)
-    for one, copies in ((pair.target, n_lanes + 1), (largest, n_lanes - 1)):
-        if one is not None:
-            cached += one.kv * copies * number(one)
+    largest = max(others, key=lambda one: one.kv, default=None)
+    cached: float = pair.target.kv * (n_lanes + 1) * number(pair.target)
+    if largest is not None:
+        cached += largest.kv * (n_lanes - 1) * number(largest)
     if on_cpu:
-        weights += sum(one.fused_bytes for one in (pair.target, *drafters(pair, roles)))
+        weights += sum(one.fused_bytes for one in every)
     else:
         cached *= CACHE_SPARE
     # One model at a time goes over the prompt.
-    passed = max(
-        max(one.looks * each, one.reads * number(one))
-        for one in (pair.target, *drafters(pair, roles))
-    )
+    passed = max(max(one.looks * each, one.reads * number(one)) for one in every)
     held = (cached + passed) * pair.n_tokens
     return int(weights + held) + PROCESS_BYTES[device.partition(":")[0]]
 
@@ -228,8 +217,11 @@ def drafters(pair: PairSpec, roles: Collection[Role] | None) -> list[Checkpoint]
 
 def there(one: Checkpoint) -> bool:
     """Whether a local checkpoint's folder has weights."""
-    files = [*one.folder.glob("*.safetensors"), *one.folder.glob("*.bin")]
-    return (one.folder / "config.json").is_file() and bool(files)
+    return (one.folder / "config.json").is_file() and _has_weights(one.folder)
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(file.suffix in (".safetensors", ".bin") for file in folder.iterdir())
 
 
 def cached(one: Checkpoint) -> bool:
@@ -238,29 +230,22 @@ def cached(one: Checkpoint) -> bool:
     A configuration may be cached without weights, from a check whether the model fits.
     """
     found = fingerprints.cached_config(one.id)
-    return found is not None and any(
-        file.suffix in (".safetensors", ".bin") for file in found.parent.iterdir()
-    )
+    return found is not None and _has_weights(found.parent)
 
 
 def config(one: Checkpoint) -> dict[str, Any] | None:
     """Return a checkpoint's config.json if its folder or the hub's local cache has it."""
     file = one.folder / "config.json" if one.local else fingerprints.cached_config(one.id)
-    return (
-        json.loads(file.read_text(encoding="utf-8"))
-        if file is not None and file.is_file()
-        else None
-    )
+    if file is None or not file.is_file():
+        return None
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _not_here(pair: PairSpec, wanted: Collection[Checkpoint], machine: Machine) -> str | None:
     if pair.target.local and not there(pair.target):
-        lost = (
-            "are missing from assets; train or copy them"
-            if pair.target.shipped
-            else "are not there"
-        )
-        return f"The weights of {pair.target.id} {lost}."
+        if not pair.target.shipped:
+            return f"The weights of {pair.target.id} are not there."
+        return f"The weights of {pair.target.id} are missing from assets; train or copy them."
     if pair.target.base and (reason := base_weights.why_not(pair.target.folder)):
         return reason
     fetch = [one for one in wanted if not one.local and not cached(one)]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import transformers
@@ -36,11 +36,11 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from specvl_demo.options import Quantised
 from specvl_demo.pairs import fingerprints
 from specvl_demo.vlm import efficientnet_lite
 
 Tell = Callable[[str], None]
-Quantised = Literal["none", "8bit", "4bit"]
 
 HUB_S = 10.0
 """How many seconds the hub may take to answer at all."""

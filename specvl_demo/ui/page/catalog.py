@@ -18,7 +18,14 @@ from specvl_demo import __version__, media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
-from specvl_demo.options import MAX_NEW_TOKENS_SERVED, NEW_TOKENS, OF_ANSWERS, Option
+from specvl_demo.options import (
+    MAX_NEW_TOKENS_SERVED,
+    NEW_TOKENS,
+    OF_ANSWERS,
+    Dtype,
+    Option,
+    Quantised,
+)
 from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
@@ -237,7 +244,7 @@ def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     sentence why it is not possible here.
     """
     options = availability.Options.of_environment()
-    ways = {"dtype": get_args(availability.Dtype), "quantised": get_args(availability.Quantised)}
+    ways = {"dtype": get_args(Dtype), "quantised": get_args(Quantised)}
 
     def runs(key: str, value: str) -> bool | str:
         change: dict[str, Any] = {key: value}

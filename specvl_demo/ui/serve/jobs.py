@@ -18,10 +18,11 @@ from specvl_demo.options import (
     SEED,
     TEMPERATURE,
     TOP_P,
+    Dtype,
     Number,
     Option,
+    Quantised,
 )
-from specvl_demo.serving.availability import Dtype, Quantised
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
 
