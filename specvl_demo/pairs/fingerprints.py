@@ -23,9 +23,8 @@ def of(one: Checkpoint) -> str | None:
     if one.local:
         return of_folder(one.folder)
     found = cached_config(one.id)
-    return (
-        found.parent.name[:12] if found else None
-    )  # its snapshot's folder is named after the commit
+    # Its snapshot's folder is named after the commit.
+    return found.parent.name[:12] if found else None
 
 
 def of_folder(folder: Path) -> str | None:

@@ -116,9 +116,8 @@ def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
 
 def _possible(pair: PairSpec, temperature: float) -> list[str]:
     """Return the methods of `served`, and `custom` if its own parts can be chosen."""
-    tuned.entry(
-        pair.id
-    )  # once, so that a damaged file does not look like a method that is not supported
+    # Once, so that a damaged file does not look like a method that is not supported.
+    tuned.entry(pair.id)
     names = []
     for name in base.METHODS:
         try:

@@ -44,7 +44,6 @@ def serve(
     max_waiting: int = 16,
     limit_s: float = 300.0,
     hosts: Sequence[str] = (),
-    mcp: bool = False,
 ) -> None:
     """Serve the page on an address of this machine; `share` also opens a public tunnel.
 
@@ -88,7 +87,7 @@ def serve(
                 share=share,
                 auth=list(logins) or None,
                 prevent_thread_lock=True,  # so that runs end before the server does
-                **launch_settings(page, behaviour, hosts or own_names(host, share), held, mcp),
+                **launch_settings(page, behaviour, hosts or own_names(host, share), held),
             )
         except OSError as fault:
             raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
@@ -126,4 +125,4 @@ def own_names(host: str, share: bool = False) -> list[str]:
     """
     if host not in LOCAL:
         return ["*"]
-    return [*LOCAL, *([".gradio.live"] if share else [])]
+    return [*LOCAL, ".gradio.live"] if share else [*LOCAL]

@@ -25,10 +25,9 @@ from specvl_demo.ui.serve.connections import MOST
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope, Site
 from specvl_demo.ui.serve.run import Run, refusal
 
-QUIET = (
-    "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display:"
-    " none }"
-)
+QUIET = """
+body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }
+"""
 MOST_BYTES = 64 * 2**20
 MOST_AT_ONCE = 64
 SESSIONS = 64
@@ -105,18 +104,12 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 
 
 def launch_settings(
-    page: gr.Blocks,
-    behaviour: Behaviour,
-    hosts: Sequence[str] = ("*",),
-    held: int = MOST,
-    mcp: bool = False,
+    page: gr.Blocks, behaviour: Behaviour, hosts: Sequence[str] = ("*",), held: int = MOST
 ) -> dict[str, Any]:
     """Return the settings for launching a page that strangers can reach: nothing unneeded is open
     or kept.
 
-    Args:
-        held: Connections at once, of which a quarter is reserved for requests that are not streams.
-        mcp: Whether the endpoints are also tools of the Model Context Protocol.
+    held: Connections at once, of which a quarter is reserved for requests that are not streams.
     """
     site = Site(
         behaviour.uploads,
@@ -138,14 +131,13 @@ def launch_settings(
         "max_file_size": MOST_BYTES,
         "run_history": False,
         "footer_links": [],  # programs can open ?view=api directly
-        "show_error": (
-            False
-        ),  # the libraries' messages name folders; this page's own sentences are shown anyway
+        # The libraries' messages name folders; this page's own sentences are shown anyway.
+        "show_error": False,
         # Gradio would call its own address once and give up after three seconds, which a busy
         # machine takes.
         "_frontend": False,
         "enable_monitoring": False,  # it would show all visitors who asked what, and how often
-        "mcp_server": mcp,
+        "mcp_server": False,
         "state_session_capacity": SESSIONS,
         "app_kwargs": {
             "middleware": [Middleware(RouteFilter, site)],
