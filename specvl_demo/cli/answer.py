@@ -17,7 +17,7 @@ import msgspec
 
 from specvl_demo import pairs, records
 from specvl_demo.cli import progress
-from specvl_demo.cli.parse import InputError
+from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.media import Visual, load_media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
@@ -72,15 +72,9 @@ def batch(options: argparse.Namespace) -> int:
     pair = find_pair(options)
     (choice,) = pick([options.method], options.set, pair, options.temperature)
     try:
-        lines = [
-            line
-            for line in Path(options.batch).read_text(encoding="utf-8").split("\n")
-            if line.strip()
-        ]
+        lines = Path(options.batch).read_text(encoding="utf-8").split("\n")
     except OSError as fault:
-        raise InputError(
-            f"--batch {options.batch} cannot be read: {fault.strerror or fault}."
-        ) from None
+        raise cannot_be("read", f"--batch {options.batch}", fault) from None
     except ValueError:
         raise InputError(f"--batch {options.batch} is not UTF-8 text.") from None
     from specvl_demo.serving import session
@@ -92,7 +86,7 @@ def batch(options: argparse.Namespace) -> int:
 
     loaded = _load(options, pair, [choice])
     wrong = 0
-    for number, line in enumerate(lines):
+    for number, line in enumerate(filter(str.strip, lines)):
         answer: dict[str, object] = {"id": None}
         try:
             question = _question(line, answer)
@@ -216,12 +210,12 @@ def load(
     """
     from specvl_demo.serving import loader
 
-    given = {
-        "dtype": dtype or options.dtype,
-        "quantised": options.quantised,
-        "exact": options.exact,
-    }
-    settings = availability.Options.of_environment(options.allow_pickle, **given)
+    settings = availability.Options.of_environment(
+        options.allow_pickle,
+        dtype=dtype or options.dtype,
+        quantised=options.quantised,
+        exact=options.exact,
+    )
     return loader.load(pair, roles, progress.tell, settings)
 
 
@@ -236,10 +230,7 @@ def _load(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice])
 
 
 def _request(
-    options: argparse.Namespace,
-    loaded: Loaded,
-    prompt: str,
-    media: Sequence[Visual],
+    options: argparse.Namespace, loaded: Loaded, prompt: str, media: Sequence[Visual]
 ) -> Request:
     from specvl_demo.core.sampling import Sampling
     from specvl_demo.serving import session
@@ -259,7 +250,7 @@ def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> It
                 saved.write(records.dumps(record) + "\n")
                 saved.flush()
             except OSError as fault:
-                raise _unwritable(saved.name, fault) from None
+                raise cannot_be("written", f"--trace {saved.name}", fault) from None
         if not quiet and isinstance(record, Round):
             sys.stdout.write(tables.plain("".join(token.text for token in record.tokens)))
             sys.stdout.flush()
@@ -277,20 +268,13 @@ def _opened(path: str | None) -> Iterator[TextIO | None]:
     try:
         file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below, without a second error
     except (OSError, ValueError) as fault:
-        raise _unwritable(path, fault) from None
+        raise cannot_be("written", f"--trace {path}", fault) from None
     try:
         yield file
     finally:
-        with suppress(
-            OSError
-        ):  # every record was flushed, or its error reported, when it was written
+        # Every record was flushed, or its error reported, when it was written.
+        with suppress(OSError):
             file.close()
-
-
-def _unwritable(path: str, fault: Exception) -> InputError:
-    return InputError(
-        f"--trace {path} cannot be written: {getattr(fault, 'strerror', None) or fault}."
-    )
 
 
 def _say_numbers(lanes: list[LaneRecords]) -> None:
@@ -299,8 +283,7 @@ def _say_numbers(lanes: list[LaneRecords]) -> None:
             sys.stdout.write(f"{lane.begin.title}: {tables.plain(lane.text)}\n\n")
     sys.stdout.write(tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS) + "\n")
     for lane in lanes[1:]:
-        sentence = remarks.remark(lane, lanes)
-        if sentence:
+        if sentence := remarks.remark(lane, lanes):
             sys.stdout.write(f"{lane.begin.title}: {sentence}\n")
     if sure := confidence.sentence(lanes):
         sys.stdout.write(f"{sure}\n")

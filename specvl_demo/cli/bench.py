@@ -14,7 +14,7 @@ from typing import Any
 
 from specvl_demo.cli import progress
 from specvl_demo.cli.answer import find_pair, load, pick, print_json
-from specvl_demo.cli.parse import InputError
+from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.methods.base import METHODS, Choice
 from specvl_demo.pairs import PairSpec
 from specvl_demo.serving import choosing
@@ -33,11 +33,9 @@ def run(options: argparse.Namespace) -> int:
 
     recorded = guard.settings_of(before) if before is not None else {}
     name = options.action or (before or {}).get("suite") or options.suite
+    settings = _bench_options(options, pair, chosen, name, recorded)
     try:
-        report = {
-            "suite": name,
-            **suites.find(name).run(_bench_options(options, pair, chosen, name, recorded)),
-        }
+        report = {"suite": name, **suites.find(name).run(settings)}
     finally:
         progress.done()
     if before is None:
@@ -68,7 +66,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
         if options.report:
             Path(options.report).write_text(page.markdown(), encoding="utf-8")
     except OSError as fault:
-        raise InputError(f"{fault.filename} cannot be written: {fault.strerror}.") from None
+        raise cannot_be("written", fault.filename, fault) from None
     if options.json:
         print_json(report)
     elif not (options.write or options.plots or options.report):
@@ -111,14 +109,12 @@ def _bench_options(
             " answers."
         )
     suite = find(name)
-
+    length = options.max_new_tokens or recorded.get("max_new_tokens") or suite.max_new_tokens
     return BenchOptions(
         pair=pair,
         choices=chosen,
         repeats=options.repeats or (REPEATS if recorded else suite.repeats),
-        max_new_tokens=options.max_new_tokens
-        or recorded.get("max_new_tokens")
-        or suite.max_new_tokens,
+        max_new_tokens=length,
         prompts=options.prompts or suite.prompts,
         load=partial(load, options, pair),
         tell=progress.tell,
@@ -138,7 +134,7 @@ def _recorded(option: str, path: str) -> dict[str, Any]:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as fault:
-        raise InputError(f"{option} {path} cannot be read: {fault.strerror or fault}.") from None
+        raise cannot_be("read", f"{option} {path}", fault) from None
     except ValueError:
         raise InputError(f"{option} {path} is not a JSON document.") from None
     if not isinstance(found, dict) or not {"suite", "machine", "settings", "rows"} <= set(found):

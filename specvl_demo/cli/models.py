@@ -38,11 +38,9 @@ def run(options: argparse.Namespace) -> int:
     shown = [
         row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]
     ]
-    sys.stdout.write(f"{document['machine']}\n\n")
-    columns = ("id", "runs here", "why")
-    sys.stdout.write(tables.render(shown, columns) + "\n\n")
-    columns = ("name", "lossless", "summary")
-    sys.stdout.write(tables.render(document["methods"], columns) + "\n")
+    found = tables.render(shown, ("id", "runs here", "why"))
+    methods = tables.render(document["methods"], ("name", "lossless", "summary"))
+    sys.stdout.write(f"{document['machine']}\n\n{found}\n\n{methods}\n")
     return 0
 
 
@@ -52,8 +50,7 @@ def check(options: argparse.Namespace) -> int:
         raise InputError("--target and --drafter are checked against each other; name both.")
     found = custom.check(options.target, options.drafter)
     if options.json:
-        findings = [one._asdict() for one in found.findings]
-        print_json({**found._asdict(), "findings": findings})
+        print_json(found.plain())
     else:
         marks = {True: "yes  ", False: "no   ", None: "     "}
         for ok, text in found.findings:

