@@ -96,3 +96,13 @@ TOP_P = Option(
 )
 SEED = Option("seed", "Seed", 0, 0, 2**31 - 1, "The same seed gives the same answer again.")
 OF_ANSWERS = (NEW_TOKENS, TEMPERATURE, TOP_P, SEED)
+DETAIL = Option(
+    "picture_detail",
+    "The picture detail",
+    1.25,
+    0.05,
+    25.0,
+    "Maximum size of a picture as shown to the model, in millions of pixels.",
+)
+QUESTIONS = Option("questions", "Questions", 20, 1, 100, "Maximum number of questions.")
+REPEATS = Option("repeats", "Repeats", 3, 1, 10, "How often each question is answered.")

@@ -24,7 +24,7 @@ from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
-from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
+from specvl_demo.options import DETAIL, NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs.machine import Load
 from specvl_demo.records import Begin, LaneRecords, Question, Record, Round, gather
 from specvl_demo.report import figure, tables
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from specvl_demo.serving.loader import Loaded
 
 WARM_TOKENS = 6
-PICTURE_PIXELS, LEAST_PIXELS = 1_250_000, 50_000
 
 DESCRIBE = {
     "image": "Describe the picture.",
@@ -73,10 +72,11 @@ def picture_pixels() -> int:
     Raises:
         ValueError: With a sentence if that is not a number of pixels.
     """
-    named = os.environ.get("SPECVL_PICTURE_PIXELS") or str(PICTURE_PIXELS)
-    if not named.isdecimal() or int(named) < LEAST_PIXELS:
+    standard, least = (round(number * 1e6) for number in (DETAIL.default, DETAIL.low))
+    named = os.environ.get("SPECVL_PICTURE_PIXELS") or str(standard)
+    if not named.isdecimal() or int(named) < least:
         raise ValueError(
-            f"SPECVL_PICTURE_PIXELS must be a number of at least {LEAST_PIXELS}, not {named!r}."
+            f"SPECVL_PICTURE_PIXELS must be a number of at least {least}, not {named!r}."
         )
     return int(named)
 

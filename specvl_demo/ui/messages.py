@@ -5,7 +5,7 @@ from __future__ import annotations
 NO_BENCH = "This bench is no longer on the server: it was replaced, or is older than two hours."
 NO_QUESTIONS = "There is no question in these lines."
 NO_PICTURE = "A question names {name}, which was not added."
-BENCH_BOUND = "The {what} of a bench must be whole numbers or few: from 1, at most {most}."
+BENCH_BOUND = "A bench can have a list of at most {most} {what}."
 BENCH_TOO_LARGE = (
     "This bench would need {n} answers (questions × repeats × temperatures × ways of decoding);"
     " one visitor may request at most {most}."
@@ -133,7 +133,6 @@ TOO_MANY_TURNS = (
     "A conversation can have at most {most} earlier questions, got {n}. Begin a new conversation,"
     " or continue from an earlier question."
 )
-NOT_A_DETAIL = "The picture detail must be a number from {low} to {high}, got {value!r}."
 NOT_ONE_OF = "{what} must be one of {known}, got {value!r}."
 ONLY_THIS_PAIR = (
     "This Space lends its GPU only to the pair {pair!r}; other pairs need their own Space."

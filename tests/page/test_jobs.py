@@ -109,13 +109,14 @@ def test_a_bench_is_a_bounded_number_of_jobs_in_turned_order() -> None:
     assert [name for name, _ in step.job.lanes] == ["chain", "ngram", "ngram", "ar"]
     assert step.job.alone and (step.job.seed, step.job.temperature) == (1, 0)
     for wrong, sentence in (
-        ({"questions": 101}, "at most 100"),
-        ({"repeats": True}, "at most 10"),
+        ({"questions": 101}, "between 1 and 100, not 101"),
+        ({"repeats": True}, "between 1 and 10, not True"),
         ({"questions": 60, "repeats": 10}, "would need 4"),
         ({"vary": {"longest": list(range(1, 10))}}, "at most 9"),
         ({"vary": {"depth": [3]}}, "has a parameter depth"),
         ({"vary": {"longest": 3}}, "^Vary must be"),
-        ({"temperatures": [[]]}, "at most 4"),
+        ({"temperatures": [[]]}, "Temperature must be 0, or a number"),
+        ({"temperatures": [0, 1, 2, 3, 4]}, "at most 4"),
         ({"lines": "{}"}, "line 1: a question is needed"),
         ({"lines": '{"question": "?", "image": "/etc/passwd"}'}, "was not added"),
     ):

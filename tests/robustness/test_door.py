@@ -392,7 +392,7 @@ def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> No
         ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
         ({"dtype": 0}, "dtype must be one of .* got 0"),
         ({"quantised": ["4bit"]}, "packing of weights must be one of none, .* got 'a list'"),
-        ({"picture_detail": 0}, "picture detail must be a number from 0.05 to 25"),
+        ({"picture_detail": 0}, "picture detail must be a number between 0.05 and 25"),
     ],
 )
 def test_nothing_of_a_wrong_kind_is_dropped_in_silence(
@@ -458,7 +458,7 @@ def test_uploads_are_refused_before_they_are_read_when_there_is_no_room(
     def status(size: int | None, room: int = 10_000, free: int = SPARE_BYTES + 10_000) -> int:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, free))
         kept = Uploads(tmp_path, room)
-        kept.keep("visit", {"media": [{"path": str(older)}]})
+        kept.keep("visit", [str(older)])
         return asyncio.run(uploading(tmp_path, size, kept, path))
 
     older = lies(tmp_path, "older", 6000)
@@ -477,7 +477,7 @@ def test_the_oldest_file_that_is_not_used_makes_room(tmp_path: Path) -> None:
     used, oldest, newer = (
         lies(tmp_path, name, 3000, age) for name, age in (("a", 90), ("b", 60), ("c", 30))
     )
-    kept.keep("visit", {"media": [{"path": str(used)}]})
+    kept.keep("visit", [str(used)])
     assert kept.expect("me", 3000) is None
     assert used.exists() and not oldest.exists() and newer.exists()
     assert kept.expect("you", 5000) == messages.DISK_FULL  # the 3,000 that come count
@@ -495,7 +495,7 @@ def test_each_client_has_a_share(tmp_path: Path) -> None:
     kept.come("me", 0, map(str, mine))
     assert kept.expect("me", 3000) is None
     assert [path.exists() for path in (others, *mine)] == [True, False, True]
-    kept.keep("visit", {"media": [{"path": str(mine[1])}]})
+    kept.keep("visit", [str(mine[1])])
     assert "8" not in (said := kept.expect("me", 3000)) and "one visitor may keep" in said
     assert kept.expect("you", 5000) is None
 

@@ -311,7 +311,7 @@ def test_a_visit_that_ends_leaves_what_another_client_has_just_sent(tmp_path: Pa
         path.parent.mkdir(parents=True)
         path.write_bytes(b"x")
     visits.come("visitor", 1, [str(both), str(own)])
-    visits.keep("visit", {"media": [{"path": str(both)}, {"path": str(own)}]})
+    visits.keep("visit", [str(both), str(own)])
     visits.come("program", 1, [str(both)])
     visits.leave("visit")
     assert both.exists() and not own.exists()
@@ -326,17 +326,12 @@ def test_a_visits_files_go_when_it_ends(tmp_path: Path) -> None:
         path.write_bytes(b"x")
     visits = Uploads(uploads)
 
-    def asked(*names: str, history: object = ()) -> dict:
-        return {"media": [{"path": str(files[name])} for name in names], "history": history}
+    def keep(visit: str, *names: str) -> None:
+        visits.keep(visit, [str(files[name]) for name in names])
 
-    visits.keep("me", asked("mine", "shared", history=[asked("earlier"), "rubbish", {"media": 3}]))
-    visits.keep(
-        "me",
-        {"media": [{"path": str(tmp_path / "example.png")}, {"path": "a\0"}, {"path": 3}, None]},
-    )
-    visits.keep("you", asked("shared", "others"))
-    for rubbish in (None, 3, "x", {"media": "x"}, {"media": [{"path": str(uploads)}]}):
-        visits.keep("me", rubbish)
+    keep("me", "mine", "shared", "earlier")
+    visits.keep("me", [str(tmp_path / "example.png"), "a\0", str(uploads)])
+    keep("you", "shared", "others")
     visits.leave("me")
     assert not files["mine"].parent.exists() and not files["earlier"].exists()
     assert (

@@ -67,7 +67,6 @@ def build(behaviour: Behaviour) -> gr.Blocks:
             behaviour.queue.forget(request.session_hash)
 
     async def run(event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
-        behaviour.uploads.keep(request.session_hash, event._data)
         try:
             host = request.client.host if request.client else None
             caller = Caller(request.session_hash, host, (request.session_hash,))

@@ -19,6 +19,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
 from specvl_demo.options import (
+    DETAIL,
     MAX_NEW_TOKENS_SERVED,
     NEW_TOKENS,
     OF_ANSWERS,
@@ -39,7 +40,6 @@ from specvl_demo.ui.serve.jobs import (
     MOST_SHOWN,
     MOST_TEXT,
     MOST_TURNS,
-    PICTURE_DETAIL,
 )
 
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
@@ -88,7 +88,7 @@ def describe(first_pair: str) -> dict[str, Any]:
             "tokens": MAX_NEW_TOKENS_SERVED,
             "picture_types": PICTURE_TYPES,
             "clip_types": CLIP_TYPES,
-            "picture_detail": [*PICTURE_DETAIL, session.picture_pixels() / 1e6],
+            "picture_detail": [DETAIL.low, DETAIL.high, session.picture_pixels() / 1e6],
         },
     }
 

@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
-from specvl_demo.options import MAX_NEW_TOKENS_SERVED, OF_ANSWERS
+from specvl_demo.options import DETAIL, MAX_NEW_TOKENS_SERVED, OF_ANSWERS, QUESTIONS, REPEATS
 from specvl_demo.records import LaneRecords
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
@@ -53,11 +53,7 @@ TAKEN = {
         "",
         "Packing of the target's weights: none, 8bit or 4bit; empty for what fits this machine.",
     ),
-    "picture_detail": (
-        float | None,
-        None,
-        "Maximum size of a picture as shown to the model, in millions of pixels.",
-    ),
+    DETAIL.name: (float | None, None, DETAIL.help),
     "answer_prefix": (
         str,
         "",
@@ -76,8 +72,7 @@ MANY = {
         " for the pair's own.",
     ),
     "files": (list[File] | None, None, "The uploaded pictures and clips that the lines name."),
-    "questions": (int, 20, "Maximum number of questions."),
-    "repeats": (int, 3, "How often each question is answered."),
+    **{one.name: (int, one.default, one.help) for one in (QUESTIONS, REPEATS)},
     "temperatures": (list[float] | None, None, "Temperatures; empty for 0."),
     "vary": (
         dict[str, Any] | None,

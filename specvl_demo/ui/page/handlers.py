@@ -97,6 +97,7 @@ class Behaviour:
         if job is None:  # another tab has finished the bench
             yield Run().pack([{"k": "done"}])
             return
+        self.uploads.keep(caller.visit, job.files)
         async with aclosing(self.queue.events(job)) as running:
             async for run, events in running:
                 if self._unheard(caller):
@@ -197,7 +198,7 @@ class Behaviour:
         bench = self.benches.start(payload, self.catalog["pairs"], self.folders, caller.client)
         for jobs in bench.jobs:  # its files stay as long as the bench, also after the visit
             for job in jobs:
-                self.uploads.keep(bench.id, {"media": [{"path": path} for path in job.media]})
+                self.uploads.keep(bench.id, job.files)
         return bench
 
     def known(self, _: Any, __: Caller) -> dict[str, Any]:

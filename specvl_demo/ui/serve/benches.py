@@ -25,6 +25,7 @@ from specvl_demo.bench import data
 from specvl_demo.bench.data import DataRow
 from specvl_demo.bench.provenance import BUSY_SHARE
 from specvl_demo.methods import base
+from specvl_demo.options import QUESTIONS, REPEATS, TEMPERATURE
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import LaneRecords, Record, gather
@@ -38,7 +39,7 @@ from specvl_demo.ui.serve.run import Event
 if TYPE_CHECKING:
     from specvl_demo.bench.pages import Page
 
-MOST_QUESTIONS, MOST_REPEATS, MOST_TEMPERATURES, MOST_WAYS = 100, 10, 4, 9
+MOST_TEMPERATURES, MOST_WAYS = 4, 9
 MOST_ANSWERS = 1000
 """Answers of one bench: questions × repeats × temperatures × ways of decoding."""
 MOST_KEPT = 8
@@ -106,11 +107,8 @@ class Bench:
                 label = f"{row['method']}, T={temperature:g}" if several else row["method"]
                 found.append({**row, "method": label, "name": row["method"], "T": temperature})
         others = mean(self.loads) if self.loads else 0.0
-        machine: dict[str, Any] = {
-            "busy": others > BUSY_SHARE,
-            "others_share_before": 0.0,
-            "others_share_meanwhile": others,
-        }
+        busy = {"busy": others > BUSY_SHARE, "others_share_before": 0.0}
+        machine: dict[str, Any] = {**busy, "others_share_meanwhile": others}
         if self.measured:
             begin = next(iter(self.measured.values())).lanes["ar"][0].begin
             machine |= {"device": begin.device, "dtype": begin.dtype, "versions": begin.versions}
@@ -181,12 +179,8 @@ class Bench:
                 for name, lanes in one.lanes.items():
                     for question, lane in zip(self.questions, lanes):
                         where = f"traces/{question.name}/{name} T={temperature:g} {repeat + 1}"
-                        lines: list[Record] = [
-                            lane.begin,
-                            *lane.rounds,
-                            *([lane.end] if lane.end else []),
-                        ]
-                        text = "".join(f"{records.dumps(line)}\n" for line in lines)
+                        lines: list[Record | None] = [lane.begin, *lane.rounds, lane.end]
+                        text = "".join(f"{records.dumps(line)}\n" for line in lines if line)
                         archive.writestr(f"{_file_name(where)}.jsonl", text)
         return packed.getvalue()
 
@@ -278,15 +272,13 @@ def read(
     """
     if not isinstance(payload, Mapping):
         raise ValueError(messages.NOTHING_ASKED)
-    most = _between(payload, "questions", 20, MOST_QUESTIONS)
-    repeats = _between(payload, "repeats", 3, MOST_REPEATS)
-    temperatures = payload.get("temperatures") or [0.0]
-    numbers = isinstance(temperatures, list) and all(
-        isinstance(one, int | float) for one in temperatures
+    most, repeats = (
+        option.check(payload.get(option.name, option.default)) for option in (QUESTIONS, REPEATS)
     )
-    if not numbers or len(temperatures) > MOST_TEMPERATURES:
+    temperatures = payload.get("temperatures") or [0.0]
+    if not isinstance(temperatures, list) or len(temperatures) > MOST_TEMPERATURES:
         raise ValueError(messages.BENCH_BOUND.format(what="temperatures", most=MOST_TEMPERATURES))
-    temperatures = list(dict.fromkeys(temperatures))
+    temperatures = list(dict.fromkeys(map(TEMPERATURE.check, temperatures)))
     vary, given = payload.get("vary") or {}, payload.get("files") or []
     if not isinstance(vary, Mapping) or not all(isinstance(one, list) for one in vary.values()):
         wanted, kind = "a parameter with a list of values", "anything else"
@@ -357,9 +349,8 @@ def _own(pair: str) -> Iterator[DataRow]:
     path = EXAMPLES / find(pair).questions
     by_kind: dict[str, list[DataRow]] = {}
     with path.open(encoding="utf-8") as file:
-        for one in data.each(
-            file, path.name, data.question, lambda row: row["split"] == "evaluate"
-        ):
+        held_out = data.each(file, path.name, data.question, lambda row: row["split"] == "evaluate")
+        for one in held_out:
             shown = tuple({"path": f"{EXAMPLES.name}/{name}", "name": name} for name in one.shown)
             by_kind.setdefault(one.kind, []).append(replace(one, shown=shown))
     for number in range(max(map(len, by_kind.values()), default=0)):
@@ -374,13 +365,6 @@ def _shown(one: Any, files: Mapping[Any, Any]) -> Mapping[str, Any]:
     if found is None:
         raise ValueError(messages.NO_PICTURE.format(name=str(one)[:100]))
     return found
-
-
-def _between(payload: Mapping[str, Any], key: str, default: int, most: int) -> int:
-    value = payload.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ValueError(messages.BENCH_BOUND.format(what=key, most=most))
-    return value
 
 
 def _file_name(name: str) -> str:

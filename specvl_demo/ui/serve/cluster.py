@@ -49,10 +49,7 @@ class Parcel:
 
     @classmethod
     def of(cls, job: Job) -> Parcel:
-        paths = {
-            path for shown in (job.media, *(turn.media for turn in job.history)) for path in shown
-        }
-        return cls(job, {path: Path(path).read_bytes() for path in paths})
+        return cls(job, {path: Path(path).read_bytes() for path in job.files})
 
     def unpack(self, folder: Path) -> Job:
         """Write the files into a folder, and return the job with their new paths."""

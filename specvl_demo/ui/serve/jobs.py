@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.options import (
+    DETAIL,
     MAX_NEW_TOKENS_SERVED,
     NEW_TOKENS,
     SEED,
@@ -33,8 +34,6 @@ MOST_SHOWN = 16
 MOST_TEXT = 20_000
 MOST_TURNS = 16
 MOST_NAME = 120
-PICTURE_DETAIL = (0.05, 25.0)
-"""Millions of pixels: the smallest and the largest limit that pictures may be scaled down to."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,11 @@ class Job:
     """Whose conversation it belongs to; None to keep nothing for another question."""
     client: str | None = field(default=None, compare=False)
     """The address it came from: clients take turns in the line."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the paths of all its media, those of the history first."""
+        return (*(path for turn in self.history for path in turn.media), *self.media)
 
 
 def read_job(
@@ -125,7 +129,7 @@ def read_job(
         seed=_given(data, SEED),
         dtype=_one_of(data, "dtype", get_args(Dtype), "The dtype"),
         quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
-        picture_detail=_detail(data.get("picture_detail")),
+        picture_detail=None if data.get("picture_detail") is None else _given(data, DETAIL),
         prefix=_prefix(data.get("prefix")),
     )
 
@@ -149,19 +153,17 @@ def _settings(values: Any, pair: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     """Return parameters by method and name; the method table has their bounds."""
     if values is None:
         return {}
-    if not isinstance(values, Mapping) or not all(
-        isinstance(one, Mapping | None) for one in values.values()
-    ):
-        raise _wrong(
-            "Settings", "an object that maps each method to its parameters by name", values
-        )
+    wanted = "an object that maps each method to its parameters by name"
+    if not isinstance(values, Mapping):
+        raise _wrong("Settings", wanted, values)
     for method, given in values.items():
+        if not isinstance(given, Mapping | None):
+            raise _wrong("Settings", wanted, values)
         _method(method, pair)
         for name, value in (given or {}).items():
             if not isinstance(value, bool | int | float | str):
-                raise _wrong(
-                    f"The setting {_brief(name)!r}", "a number, text, true or false", value
-                )
+                what = f"The setting {_brief(name)!r}"
+                raise _wrong(what, "a number, text, true or false", value)
     return {method: dict(given or {}) for method, given in values.items()}
 
 
@@ -200,13 +202,11 @@ def uploaded(item: Mapping[str, Any], folders: Sequence[Path]) -> str:
 def _list(value: Any, kind: type, what: str, wanted: str) -> list[Any]:
     """Return a list of one kind; empty if nothing is given."""
     given = [] if value is None else value
-    wrong = (
-        [item for item in given if not isinstance(item, kind)]
-        if isinstance(given, list)
-        else [given]
-    )
-    if wrong:
-        raise _wrong(what, wanted, wrong[0])
+    if not isinstance(given, list):
+        raise _wrong(what, wanted, given)
+    for item in given:
+        if not isinstance(item, kind):
+            raise _wrong(what, wanted, item)
     return given
 
 
@@ -272,21 +272,11 @@ def _one_of(data: Mapping[str, Any], key: str, known: Sequence[str], what: str) 
     value = data.get(key)
     if value in (None, ""):
         return None
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(
-            messages.NOT_ONE_OF.format(what=what, known=", ".join(known), value=_brief(value))
-        )
+    if value not in known:
+        told = {"what": what, "known": ", ".join(known), "value": _brief(value)}
+        raise ValueError(messages.NOT_ONE_OF.format(**told))
     return value
 
 
 def _given(data: Mapping[str, Any], option: Option[Number], high: float | None = None) -> Number:
     return option.check(data.get(option.name, option.default), high)
-
-
-def _detail(value: Any) -> float | None:
-    low, high = PICTURE_DETAIL
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise ValueError(messages.NOT_A_DETAIL.format(low=low, high=high, value=_brief(value)))
-    return value

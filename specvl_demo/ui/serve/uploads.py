@@ -11,10 +11,10 @@ import shutil
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from specvl_demo.ui import messages
 
@@ -56,12 +56,8 @@ def located(raw: str, folders: Sequence[Path]) -> Path | None:
         path = next((one.parent for one in folders if one.name == first), Path()) / raw
         path = path.resolve()
         return path if any(path.is_relative_to(folder.resolve()) for folder in folders) else None
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-    ):  # a zero byte, an incomplete character, a cycle of links
-        return None
+    except (OSError, ValueError, RuntimeError):
+        return None  # a zero byte, an incomplete character, a cycle of links
 
 
 def sweep(folder: Path) -> list[File]:
@@ -164,7 +160,7 @@ class Uploads:
             raise ValueError(reason(fault)) from None
         finally:
             self.come(client, len(content), [str(path)])
-        self._hold(visit, {path})
+        self.keep(visit, [str(path)])
         return path
 
     def of_client(self, raw: str, client: str) -> bool:
@@ -172,12 +168,16 @@ class Uploads:
         with self._lock:
             return client in self._clients.get(located(raw, [self.folder]) or Path(), ())
 
-    def keep(self, visit: str | None, payload: Any) -> None:
-        """Record the files of a question, as a page sent it."""
-        self._hold(
-            visit,
-            {path for raw in _paths(payload) if (path := located(raw, [self.folder])) is not None},
-        )
+    def keep(self, visit: str | None, paths: Iterable[str]) -> None:
+        """Record the files that a visit uses; those of other folders are ignored."""
+        files = {found for path in paths if (found := located(path, [self.folder])) is not None}
+        files.discard(self.folder)
+        if visit is None or not files:
+            return
+        with self._lock:
+            self._visits.setdefault(visit, set()).update(files)
+            while len(self._visits) > MOST_VISITS:
+                self._visits.popitem(last=False)
 
     def leave(self, visit: str | None) -> None:
         """End a visit: remove its files that no other visit has used and no other client has sent,
@@ -196,15 +196,6 @@ class Uploads:
         with self._lock:
             coming = (path for path in self.folder.glob("*") if path.is_file())
             _remove({*self._clients, *coming}.union(*self._visits.values()))
-
-    def _hold(self, visit: str | None, files: set[Path]) -> None:
-        files.discard(self.folder)
-        if visit is None or not files:
-            return
-        with self._lock:
-            self._visits.setdefault(visit, set()).update(files)
-            while len(self._visits) > MOST_VISITS:
-                self._visits.popitem(last=False)
 
     def _make_room(self, lacking: int, files: Sequence[File]) -> bool:
         """Remove the oldest of these files that no visit holds until so many bytes are free.
@@ -227,15 +218,3 @@ def _remove(files: Collection[Path]) -> None:
         with suppress(OSError):  # removed already, or its folder is not empty
             path.unlink(missing_ok=True)
             path.parent.rmdir()
-
-
-def _paths(payload: Any) -> Iterator[str]:
-    """Yield everything in a question that may name a file."""
-    if not isinstance(payload, Mapping):
-        return
-    turns = payload.get("history")
-    for holder in (payload, *(turns if isinstance(turns, list) else [])):
-        media = holder.get("media") if isinstance(holder, Mapping) else None
-        for item in media if isinstance(media, list) else []:
-            if isinstance(item, Mapping) and isinstance(item.get("path"), str):
-                yield item["path"]
