@@ -111,13 +111,9 @@ def read_body(
         if len(paths) > MOST_PATHS:
             n = f"more than {MOST_PATHS}"
             raise RefusedRequest(400, messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=n))
-        inner = (
-            value for item in level for value in (item.values() if isinstance(item, dict) else item)
-        )
-        level = [value for value in inner if isinstance(value, dict | list)]
-        if not level:
-            break
-    else:
+        values = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [value for some in values for value in some if isinstance(value, dict | list)]
+    if level:
         raise RefusedRequest(400, messages.TOO_DEEP.format(most=MOST_DEPTH))
     if any(located(path, folders) is None for path in paths):
         raise RefusedRequest(400, messages.NOT_UPLOADED)

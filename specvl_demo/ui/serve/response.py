@@ -64,11 +64,9 @@ class Response:
         if self._replaced:
             return
         if message["type"] == "http.response.start":
-            if self._excess:
-                await self._replace(413, self._excess)
-                return
-            if sentence := self._sentences.get(message["status"]):
-                await self._replace(message["status"], sentence)
+            status = 413 if self._excess else message["status"]
+            if sentence := self._excess or self._sentences.get(status):
+                await self._replace(status, sentence)
                 return
             self._started = True
             self.status = message["status"]
@@ -82,23 +80,20 @@ class Response:
         self._started = True
         self.status = status
         body = orjson.dumps({"detail": sentence})
-        kind = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": [*kind, *HEADERS]}
-        )
+        length = (b"content-length", str(len(body)).encode())
+        headers = [(b"content-type", b"application/json"), length, *HEADERS]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
     async def fail(self) -> None:
         """Report that the app has raised, if nothing was sent yet; otherwise end the response."""
-        if not self._started:
-            await self._replace(
-                *((413, self._excess) if self._excess else (500, messages.BY_STATUS[500]))
-            )
-        elif not self._replaced:
-            await self._send({"type": "http.response.body", "body": b""})
+        if self._started:
+            if not self._replaced:
+                await self._send({"type": "http.response.body", "body": b""})
+        elif self._excess:
+            await self._replace(413, self._excess)
+        else:
+            await self._replace(500, messages.BY_STATUS[500])
 
     def limited(self, receive: Receive, most: int, sentence: str) -> Receive:
         """Receive the body of a form, cut off as soon as it exceeds the limit, or when the client

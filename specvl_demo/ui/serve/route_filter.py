@@ -42,8 +42,6 @@ CHAT_BYTES = 16 * 2**20
 """The same, with pictures in it as data URLs."""
 JSON_BYTES = 2 * 2**20
 """A conversation of seventeen turns of 20,000 characters each way, in most alphabets."""
-IN_THREAD_BYTES = 64 * 2**10
-"""Size from which a body is checked in a thread, so that other requests do not wait for it."""
 MOST_STREAMS = 128
 """Streams of one client at once: a visitor has two or three, and behind an untrusted proxy all
 visitors are one client.
@@ -55,11 +53,15 @@ FREE_GUESSES, LONGEST_WAIT_S = 5, 60.0
 MOST_CLIENTS = 4096
 """How many clients' wrong passwords are remembered, the newest."""
 
+FORM = r"""/ | /(static|svelte|assets)/.* | /theme\.css | /favicon\.ico | /robots\.txt
+    | /manifest\.json | /pwa_icon | /gradio_api/(startup-events | theme\.css)"""
+"""The form that asks for a login, what it is drawn with, the health check."""
+PUBLIC = re.compile(rf"(?x) /login/? | {FORM}")
+"""Open without a login."""
 READ = re.compile(
-    r"""(?x) / | /(config|info|login_check|logout)/? | /(static|svelte|assets)/.* | /theme\.css
-    | /favicon\.ico | /robots\.txt | /manifest\.json | /pwa_icon | /v1/models
-    | /gradio_api/( (config|info|user|token|app_id|login_check)/? | openapi\.json | startup-events
-      | theme\.css | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
+    rf"""(?x) {FORM} | /(config|info|login_check|logout)/? | /v1/models
+    | /gradio_api/( (config|info|user|token|app_id|login_check)/? | openapi\.json
+      | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
       | call/(v2/)?(generate|race|bench)/\w+ )"""
 )
 CHAT = re.compile(r"/v1/(models|chat/completions)")
@@ -73,11 +75,6 @@ CALL = re.compile(r"/gradio_api/call/(v2/)?(\w+)/?")
 LISTENING = re.compile(r"/gradio_api/call/(?:v2/)?\w+/(\w+)")
 STREAM = re.compile(r"/gradio_api/(heartbeat/|queue/data|upload_progress|call/(v2/)?\w+/\w).*")
 FILE = re.compile(r"/gradio_api/file=(\w+)/(.*)")
-PUBLIC = re.compile(
-    r"""(?x) / | /login/? | /(static|svelte|assets)/.* | /theme\.css | /favicon\.ico | /robots\.txt
-    | /manifest\.json | /pwa_icon | /gradio_api/(startup-events | theme\.css)"""
-)
-"""Without a login: the form that asks for one, what it is drawn with, the health check."""
 FORWARDED = (b"x-forwarded-host", b"x-gradio-server")
 """Headers in which a proxy names the requested host."""
 
@@ -215,11 +212,9 @@ class RouteFilter:
         body = await _read(receive, _declared(scope) or 0, most)
         called = CALL.fullmatch(path)
         names = self._site.arguments.get(called[2]) if called else None
-        arguments = (body, self._site.folders, names, bool(called and called[1]))
-        if len(body) < IN_THREAD_BYTES:
-            data = read_body(*arguments)
-        else:
-            data = await asyncio.to_thread(read_body, *arguments)
+        by_name = bool(called and called[1])
+        # In a thread, so that other requests do not wait for a large one.
+        data = await asyncio.to_thread(read_body, body, self._site.folders, names, by_name)
         if path.endswith("queue/join"):
             _one_of(data.get("fn_index"), self._site.events)
         elif "component_server" in path:
@@ -305,17 +300,15 @@ async def _read(receive: Receive, declared: int, most: int) -> bytes:
     `most` bytes.
     """
     body, more = bytearray(), True
-    while more:
-        if max(declared, len(body)) > most:
-            raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=most))
+    while max(declared, len(body)) <= most:
+        if not more:
+            return bytes(body)
         message = await receive()
         if message["type"] == "http.disconnect":
             raise RefusedRequest(400, messages.NOT_JSON)
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    if len(body) > most:
-        raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=most))
-    return bytes(body)
+    raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=most))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -333,7 +326,6 @@ def _listened(scope: Scope, path: str) -> str | None:
     if found := LISTENING.fullmatch(path):
         return found[1]
     if path == "/gradio_api/queue/data":
-        return parse_qs(scope.get("query_string", b"").decode("latin-1")).get(
-            "session_hash", [None]
-        )[0]
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        return query.get("session_hash", [None])[0]
     return None
