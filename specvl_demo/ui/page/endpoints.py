@@ -7,7 +7,8 @@ machine, and finally the answer.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from inspect import Parameter, Signature
 from typing import Any
@@ -16,10 +17,10 @@ import gradio as gr
 from gradio.context import LocalContext
 
 from specvl_demo.options import DETAIL, MAX_NEW_TOKENS_SERVED, OF_ANSWERS, QUESTIONS, REPEATS
-from specvl_demo.records import LaneRecords
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import Behaviour, Caller
+from specvl_demo.ui.serve.queue import BEAT_S
 
 File = dict[str, Any]
 Answer = dict[str, Any]
@@ -62,8 +63,6 @@ TAKEN = {
     ),
 }
 """The arguments of the endpoints: type, default and description."""
-WHICH = {"generate": "method", "race": "methods"}
-"""Each endpoint's argument for methods."""
 MANY = {
     "lines": (
         str,
@@ -82,14 +81,12 @@ MANY = {
 }
 """Further arguments of `bench`."""
 ASKED_OF_ALL = ("methods", "pair", "max_new_tokens", "top_p", "system", "settings")
-TAKEN |= MANY
 ARGUMENTS: dict[str, tuple[str, ...]] = {
-    **{
-        name: ("prompt", which, *[one for one in list(TAKEN)[3:] if one not in MANY])
-        for name, which in WHICH.items()
-    },
+    "generate": tuple(one for one in TAKEN if one != "methods"),
+    "race": tuple(one for one in TAKEN if one != "method"),
     "bench": (*ASKED_OF_ALL, *MANY),
 }
+TAKEN |= MANY
 GIVEN = {
     "text": ("string", "the answer"),
     "token_ids": ("array", "its tokens"),
@@ -132,11 +129,8 @@ def publish(behaviour: Behaviour) -> None:
 def _described(name: str) -> dict[str, Any]:
     """Return the result of an endpoint as a JSON schema."""
     if name == "bench":
-        properties = {
-            "machine": {"type": "object"},
-            "settings": {"type": "object"},
-            "rows": {"type": "array", "items": {"type": "object"}},
-        }
+        some: dict[str, Any] = {"type": "object"}
+        properties = {"machine": some, "settings": some, "rows": {"type": "array", "items": some}}
         about = "machine, settings, rows, as `bench --json` prints them"
         return {"type": "object", "properties": properties, "description": about}
     fields = [field for field in GIVEN if name == "race" or field not in tables.RACE_FIELDS]
@@ -145,15 +139,11 @@ def _described(name: str) -> dict[str, Any]:
     }
     given["token_ids"]["items"] = {"type": "integer"}
     lane = {"type": "object", "properties": given}
-    given_fields = "; ".join(f"{field}: {GIVEN[field][1]}" for field in fields)
+    told = "; ".join(f"{field}: {GIVEN[field][1]}" for field in fields)
     if name == "generate":
-        return lane | {"description": given_fields}
-    lanes = {"type": "array", "items": lane}
-    return {
-        "type": "object",
-        "properties": {"lanes": lanes},
-        "description": f"lanes, each with {given_fields}",
-    }
+        return lane | {"description": told}
+    lanes = {"lanes": {"type": "array", "items": lane}}
+    return {"type": "object", "properties": lanes, "description": f"lanes, each with {told}"}
 
 
 def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
@@ -167,24 +157,28 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
         listens = (request.session_hash, LocalContext.event_id.get(None))
         caller = Caller(client=request.client.host, listens=listens)
         payload = _payload(name, dict(zip(taken, values, strict=True)))
+        running: AsyncGenerator[Any, None] = (
+            behaviour.report(payload, caller)
+            if name == "bench"
+            else behaviour.answer(payload, name == "race", caller)
+        )
+        last = 0.0
         try:
-            if name == "bench":
-                async with aclosing(behaviour.report(payload, caller)) as reporting:
-                    async for report in reporting:
-                        yield report
-                return
-            async with aclosing(behaviour.answer(payload, name == "race", caller)) as answering:
-                async for lanes in answering:
-                    yield None if lanes is None else _answer(name, lanes)
+            async with aclosing(running):
+                async for found in running:
+                    if found is not None:
+                        yield _answer(name, found)
+                    elif time.monotonic() - last > BEAT_S:
+                        last = time.monotonic()
+                        yield None
         except ValueError as fault:
             raise gr.Error(str(fault), print_exception=False) from None
 
-    kind = Parameter.POSITIONAL_OR_KEYWORD
+    arguments = {**taken, "request": (gr.Request, None)}
     parameters = [
-        Parameter(name, kind, default=start, annotation=type_)
-        for name, (type_, start) in taken.items()
+        Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, default=start, annotation=type_)
+        for one, (type_, start) in arguments.items()
     ]
-    parameters.append(Parameter("request", kind, default=None, annotation=gr.Request))
     gives = AsyncIterator[Answer | None]
     signature = Signature(parameters, return_annotation=gives)
     endpoint.__signature__ = signature  # type: ignore[attr-defined]  # as functools.wraps sets it
@@ -218,5 +212,7 @@ def _payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _answer(name: str, lanes: Sequence[LaneRecords]) -> Answer:
-    return tables.lane_row(lanes[0]) if name == "generate" else {"lanes": tables.lane_rows(lanes)}
+def _answer(name: str, found: Any) -> Answer:
+    if name == "bench":
+        return found
+    return tables.lane_row(found[0]) if name == "generate" else {"lanes": tables.lane_rows(found)}

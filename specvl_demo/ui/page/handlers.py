@@ -10,9 +10,10 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Bench, Benches
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
-from specvl_demo.ui.serve.queue import BEAT_S, Queue
+from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.run import Event, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
 
@@ -54,6 +55,30 @@ class Caller:
     listens: tuple[str | None, ...] = ()
     heard: float = field(default_factory=time.monotonic)
     """When the page or program was last seen connected (monotonic seconds)."""
+
+
+def told(method: Callable[[Behaviour, Any, Caller], dict[str, Any]]) -> Callable[..., Any]:
+    """Make a method return {'problem': sentence} where it raises a ValueError."""
+
+    @wraps(method)
+    def call(self: Behaviour, payload: Any, caller: Caller) -> dict[str, Any]:
+        try:
+            return method(self, payload, caller)
+        except ValueError as fault:
+            return {"problem": str(fault)}
+
+    return call
+
+
+@contextmanager
+def one_at_a_time(lock: threading.Lock, busy: str) -> Iterator[None]:
+    """Hold a lock; ValueError with this sentence if it is held already."""
+    if not lock.acquire(blocking=False):
+        raise ValueError(busy)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @dataclass
@@ -107,19 +132,16 @@ class Behaviour:
     async def answer(
         self, payload: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[LaneRecords] | None, None]:
-        """Yield None every BEAT_S, finally the lanes of a whole race, for a program.
+        """Yield None at least every BEAT_S, finally the lanes of a whole race, for a program.
 
         Raises:
             ValueError: With the sentence that a page would show.
         """
         records: list[Record] = []
-        last_beat = 0.0
         async with aclosing(self.records(payload, baseline, caller)) as running:
             async for some in running:
                 records += some
-                if time.monotonic() - last_beat > BEAT_S:
-                    last_beat = time.monotonic()
-                    yield None
+                yield None
         yield validate_trace(records)
 
     async def records(
@@ -146,53 +168,41 @@ class Behaviour:
     async def report(
         self, payload: Any, caller: Caller
     ) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield None every BEAT_S, finally the report of a whole bench, for a program; see
+        """Yield None at least every BEAT_S, finally the report of a whole bench, for a program; see
         `answer`.
         """
         bench = self._bench(payload, caller)
-        last_beat = 0.0
         try:
             while step := bench.step():
                 async with aclosing(self._events(self._of(caller, step.job), caller)) as running:
                     async for events in running:
                         step.hear(events)
-                        if time.monotonic() - last_beat > BEAT_S:
-                            last_beat = time.monotonic()
-                            yield None
+                        yield None
                 if bench.done == step.number:
                     raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
             yield bench.report()
         finally:
             self.benches.drop(bench.id)
 
+    @told
     def bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
-        """Start a bench of many questions, whose steps `run` computes.
-
-        Returns {bench} and its size, or {'problem': sentence} if it is refused.
+        """Start a bench of many questions, whose steps `run` computes; return {bench} and its
+        size.
         """
-        try:
-            bench = self._bench(payload, caller)
-        except ValueError as fault:
-            return {"problem": str(fault)}
+        bench = self._bench(payload, caller)
         return {"bench": bench.id, **bench.size()}
 
+    @told
     def benched(self, name: Any, _: Caller) -> dict[str, Any]:
         """Return the progress of a bench, and its report."""
-        try:
-            return self.benches.find(name).state()
-        except ValueError as fault:
-            return {"problem": str(fault)}
+        return self.benches.find(name).state()
 
+    @told
     def packed(self, name: Any, caller: Caller) -> dict[str, Any]:
         """Return the tables and traces of a bench as one archive, which is removed with the
         visit.
         """
-        try:
-            content = self.benches.find(name).files()
-            made = self.uploads.put(caller.client or "", caller.visit, "bench.zip", content)
-        except ValueError as fault:
-            return {"problem": str(fault)}
-        return {"url": catalog.file(made)["url"]}
+        return self._made(caller, "bench.zip", self.benches.find(name).files())
 
     def _bench(self, payload: Any, caller: Caller) -> Bench:
         bench = self.benches.start(payload, self.catalog["pairs"], self.folders, caller.client)
@@ -224,20 +234,16 @@ class Behaviour:
             self._load = Load()
         return others
 
+    @told
     def panel(self, payload: Any, _: Caller) -> dict[str, Any]:
-        """Return what can be set on a method with the requested parts; {'problem': sentence} if it
-        is unknown.
-        """
+        """Return what can be set on a method with the requested parts."""
         payload = payload if isinstance(payload, Mapping) else {}
         settings = payload.get("settings")
-        try:
-            return catalog.panel(
-                str(payload.get("pair")),
-                str(payload.get("method")),
-                settings if isinstance(settings, Mapping) else {},
-            )
-        except ValueError as fault:
-            return {"problem": str(fault)}
+        return catalog.panel(
+            str(payload.get("pair")),
+            str(payload.get("method")),
+            settings if isinstance(settings, Mapping) else {},
+        )
 
     def costs(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Return what the rounds of a lane cost and when they pay off; see `report.costs.explain`.
@@ -251,17 +257,16 @@ class Behaviour:
                 costs.Spent(*map(int, row[:3]), *map(float, row[3:]))
                 for row in zip(*columns, strict=True)
             ]
-            deep = any(not 0 <= one.depth <= MOST_DEPTH for one in rounds)
             method = base.find(str(payload["method"]))
-            cost = method.learn.draft_cost if method.learn else None
-            found = (
-                None if deep else costs.explain(rounds, float(payload["step_s"]), cost and cost[0])
-            )
+            cost, paper = (method.learn and method.learn.draft_cost) or (None, None)
+            found = None
+            if all(0 <= one.depth <= MOST_DEPTH for one in rounds):
+                found = costs.explain(rounds, float(payload["step_s"]), cost)
         except (KeyError, TypeError, ValueError, OverflowError):
             return {}
         if found is None:
             return {}
-        found["paper"] = cost and cost[1]
+        found["paper"] = paper
         with suppress(ValueError):  # a trace's pair may be unknown here
             pair = pairs.find(str(payload.get("pair")))
             role = choosing.choose(pair, method.name).drafter.role
@@ -270,25 +275,20 @@ class Behaviour:
             found["gigabytes"] = one.params * size / 1e9 if one and size else None
         return found
 
+    @told
     def fit(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Check whether a drafter of the hub fits a target of the hub; see `serving.custom.check`.
 
-        asked: {target, drafter}. Returns {'problem': sentence} if they are not names, or if another
-        check is running.
+        asked: {target, drafter}.
         """
         payload = payload if isinstance(payload, Mapping) else {}
         target, drafter = (str(payload.get(key)) for key in ("target", "drafter"))
         if any(not HUB_NAME.fullmatch(one) or Path(one).exists() for one in (target, drafter)):
-            return {"problem": messages.NO_HUB_NAME}
-        if not self._checking.acquire(blocking=False):
-            return {"problem": messages.CHECKING}
-        try:
+            raise ValueError(messages.NO_HUB_NAME)
+        with one_at_a_time(self._checking, messages.CHECKING):
             from specvl_demo.serving import custom  # noqa: PLC0415 - imports torch
 
-            found = custom.check(target, drafter, anonymous=True)
-        finally:
-            self._checking.release()
-        return {**found._asdict(), "findings": [one._asdict() for one in found.findings]}
+            return custom.check(target, drafter, anonymous=True).plain()
 
     def _unheard(self, caller: Caller) -> bool:
         """Whether the caller has been disconnected for so long that its run should end."""
@@ -297,21 +297,16 @@ class Behaviour:
             caller.heard = now
         return now - caller.heard > UNHEARD_S
 
+    @told
     def share(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that opens in any browser and is removed with the
         visit.
 
         asked: Its path, for an HTML file with charts; or {path, as: 'compact' | 'figure'}, for one
-        without, or for an SVG figure. Returns {'problem': sentence} if it is not a trace.
+        without, or for an SVG figure.
         """
-        if not self._sharing.acquire(blocking=False):  # one takes about 30 MB of memory
-            return {"problem": messages.SHARING}
-        try:
+        with one_at_a_time(self._sharing, messages.SHARING):  # one takes about 30 MB of memory
             return self._shared(payload, caller)
-        except ValueError as fault:
-            return {"problem": str(fault)}
-        finally:
-            self._sharing.release()
 
     def _shared(self, payload: Any, caller: Caller) -> dict[str, Any]:
         form = "page"
@@ -325,14 +320,16 @@ class Behaviour:
         lanes, problems = trace.inspect(path)
         if problems:
             raise ValueError(str(problems[0]))
-        name = "race.svg" if form == "figure" else "race.html"
         if form == "figure":
-            content = figure.svg(lanes)
-        else:
-            from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
+            return self._made(caller, "race.svg", figure.svg(lanes).encode())
+        from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
 
-            content = html.page(lanes, compact=form == "compact")
-        made = self.uploads.put(caller.client or "", caller.visit, name, content.encode())
+        content = html.page(lanes, compact=form == "compact")
+        return self._made(caller, "race.html", content.encode())
+
+    def _made(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
+        """Write a file for a visitor, and return its address."""
+        made = self.uploads.put(caller.client or "", caller.visit, name, content)
         return {"url": catalog.file(made)["url"]}
 
     def _job(self, payload: Any, caller: Caller, baseline: bool = True) -> Job:
