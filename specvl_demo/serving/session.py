@@ -312,18 +312,14 @@ class Pair:
         pair = self._loaded.pair
         max_new_tokens = NEW_TOKENS.check(max_new_tokens)
         sampling = Sampling(temperature, top_p=top_p, seed=seed)
-        for name, value, kind, what in (
-            ("question", question, str, "text"),
-            ("settings", settings or {}, Mapping, "a dictionary of parameters by method"),
-        ):
-            if not isinstance(value, kind):
-                raise ValueError(
-                    f"{name} must be {what}, not an object of type {type(value).__name__}."
-                )
+        settings = settings or {}
+        _check("question must be text", question, isinstance(question, str))
+        by_method = "settings must be a dictionary of parameters by method"
+        _check(by_method, settings, isinstance(settings, Mapping))
         images = _listed("images", images, (str, os.PathLike), "paths of picture files")
         videos = _listed("videos", videos, (str, os.PathLike), "paths of clip files")
-        methods = _listed("methods", methods, (str,), "names of methods")
-        for name, own in (settings or {}).items():
+        methods = _listed("methods", methods, str, "names of methods")
+        for name, own in settings.items():
             if name not in methods:
                 raise ValueError(
                     f"settings names {name!r}, which is not among methods: {', '.join(methods)}."
@@ -333,40 +329,31 @@ class Pair:
                     f'settings[{name!r}] must be a dictionary such as {{"gamma": 4}}, not {own!r}.'
                 )
         if not isinstance(prefix, str):
-            prefix = _listed("prefix", prefix, (int,), "token ids, or one text")
+            prefix = _listed("prefix", prefix, int, "token ids, or one text")
         if not methods:
             raise ValueError("methods must name at least one method.")
         if not question.strip() and not images and not videos:
             raise ValueError("There is nothing to answer: give a question, images or videos.")
-        chosen = [
-            choosing.choose(pair, name, (settings or {}).get(name), temperature) for name in methods
-        ]
+        chosen = [choosing.choose(pair, name, settings.get(name), temperature) for name in methods]
         pictures, clips = load_media(images, videos, pair.n_frames)
         turns = [turn(question, [*pictures, *clips])]
-        asked = request(
-            self._loaded,
-            turns,
-            max_new_tokens,
-            sampling,
-            prefix=prefix,
-        )
+        asked = request(self._loaded, turns, max_new_tokens, sampling, prefix=prefix)
         return Race(race(self._loaded, asked, chosen, notes=Question(question)), self._lock)
 
 
-def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> list[Any]:
-    """Return the items of an argument of `Pair.race`; ValueError with a sentence if it is not a
-    list of these types.
-    """
-    if isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable):
-        raise ValueError(
-            f"{name} must be a list of {what}, not an object of type {type(given).__name__}."
-        )
+def _check(wanted: str, given: Any, well: bool) -> None:
+    """Raise ValueError with a sentence if an argument of `Pair.race` is not of its type."""
+    if not well:
+        raise ValueError(f"{wanted}, not an object of type {type(given).__name__}.")
+
+
+def _listed(name: str, given: Any, kind: type | tuple[type, ...], what: str) -> list[Any]:
+    """Return the items of an argument of `Pair.race`, all of these types."""
+    text = isinstance(given, (str, bytes, os.PathLike))
+    _check(f"{name} must be a list of {what}", given, isinstance(given, Iterable) and not text)
     items = list(given)
     for item in items:
-        if not isinstance(item, kinds):
-            raise ValueError(
-                f"{name} must contain {what}, not an object of type {type(item).__name__}."
-            )
+        _check(f"{name} must contain {what}", item, isinstance(item, kind))
     return items
 
 

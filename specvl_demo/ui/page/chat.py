@@ -31,8 +31,15 @@ from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.endpoints import TAKEN
 from specvl_demo.ui.page.handlers import Behaviour, Caller
 
-OWN = {"model", "messages", "stream", "stream_options", "temperature", "top_p", "seed"}
-LENGTH = ("max_completion_tokens", "max_tokens")
+OWN = {"model", "messages", "stream", "stream_options"}
+SAMPLING = {
+    "max_completion_tokens": "max_new_tokens",
+    "max_tokens": "max_new_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "seed": "seed",
+}
+"""Fields that are options of the page, by their names there; the first one given counts."""
 IDLE = {"user", "metadata", "safety_identifier", "prompt_cache_key", "store"}
 """Fields that change nothing in an answer."""
 NEUTRAL = {"n": 1, "response_format": {"type": "text"}, "tool_choice": "none", "top_logprobs": 0}
@@ -70,15 +77,11 @@ class Chat:
 
     async def models(self, _: Request) -> Response:
         """Return every pair that runs here, and every method that it supports."""
-        pairs = [pair for pair in self._behaviour.catalog["pairs"] if pair["available"]]
-        ids = [
-            name
-            for pair in pairs
-            for name in (
-                pair["id"],
-                *(f"{pair['id']}/{one}" for one, good in pair["methods"].items() if good is True),
-            )
-        ]
+        ids = []
+        for pair in self._behaviour.catalog["pairs"]:
+            if pair["available"]:
+                served = [one for one, good in pair["methods"].items() if good is True]
+                ids += [pair["id"], *(f"{pair['id']}/{one}" for one in served)]
         data = [{"id": one, "object": "model", "created": 0, "owned_by": "specvl"} for one in ids]
         return JSONResponse({"object": "list", "data": data})
 
@@ -95,9 +98,8 @@ class Chat:
             self._behaviour.uploads.leave(key)
             return _refused(refusal)
         if question.stream:
-            return StreamingResponse(
-                _chunks(question, first, records), media_type="text/event-stream"
-            )
+            chunks = _chunks(question, first, records)
+            return StreamingResponse(chunks, media_type="text/event-stream")
         heard = list(first)
         try:
             async with aclosing(records):
@@ -110,7 +112,7 @@ class Chat:
 
     def _read(self, body: Mapping[str, Any], caller: Caller) -> ChatRequest:
         """Read a request and write its files; raises Refusal if it needs something unsupported."""
-        known = {*OWN, *LENGTH, *IDLE}
+        known = {*OWN, *SAMPLING, *IDLE}
         for name, value in body.items():
             if name not in known and value and NEUTRAL.get(name) != value:
                 raise Refusal(400, messages.NOT_SERVED.format(name=name[:100]), name)
@@ -118,54 +120,44 @@ class Chat:
         if not isinstance(model, str):
             raise Refusal(400, messages.NO_MODEL, "model")
         pair, _, method = model.partition("/")
-        question: dict[str, Any] = {
-            name: body[name]
-            for name in ("temperature", "top_p", "seed")
-            if body.get(name) is not None
-        }
-        length = next((body[name] for name in LENGTH if body.get(name) is not None), None)
+        question: dict[str, Any] = {"pair": pair, "methods": [method or TAKEN["method"][1]]}
+        for name, asked in SAMPLING.items():
+            if body.get(name) is not None:
+                question.setdefault(asked, body[name])
         options = body.get("stream_options")
         return ChatRequest(
             model=model,
             stream=body.get("stream") is True,
             with_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
-            question=question
-            | {"pair": pair, "methods": [method or TAKEN["method"][1]]}
-            | ({} if length is None else {"max_new_tokens": length})
-            | self._conversation(body.get("messages"), caller),
+            question=question | self._conversation(body.get("messages"), caller),
             caller=caller,
         )
 
     def _conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
         """Return system prompt, earlier turns and the question, in the page's form."""
+        wrong = Refusal(400, messages.NO_MESSAGES, "messages")
         if not isinstance(conversation, list) or not all(
             isinstance(one, Mapping) for one in conversation
         ):
-            raise Refusal(400, messages.NO_MESSAGES, "messages")
-        system = [one for one in conversation if one.get("role") in ("system", "developer")]
-        turns = conversation[len(system) :]
-        roles = [one.get("role") for one in turns]
-        if (
-            conversation[: len(system)] != system
-            or roles != (["user", "assistant"] * len(roles))[: len(roles)]
-            or len(roles) % 2 == 0
-        ):
-            raise Refusal(400, messages.NO_MESSAGES, "messages")
-        read = [self._content(one.get("content"), caller) for one in turns]
-        if any(files for _, files in read[1::2]):
-            raise Refusal(400, messages.NO_MESSAGES, "messages")
+            raise wrong
+        roles = [one.get("role") for one in conversation]
+        n = next((n for n, role in enumerate(roles) if role not in ("system", "developer")), 0)
+        turns = len(roles) - n
+        if turns % 2 == 0 or roles[n:] != ["user", *["assistant", "user"] * (turns // 2)]:
+            raise wrong
+        read = [self._content(one.get("content"), caller) for one in conversation]
+        system, asked, answers = read[:n], read[n::2], read[n + 1 :: 2]
+        if any(files for _, files in (*system, *answers)):
+            raise wrong
         history = [
             {"question": text, "media": files, "answer": answer}
-            for (text, files), (answer, _) in zip(read[:-1:2], read[1::2], strict=True)
+            for (text, files), (answer, _) in zip(asked, answers)
         ]
-        words = [self._content(one.get("content"), caller) for one in system]
-        if any(files for _, files in words):
-            raise Refusal(400, messages.NO_MESSAGES, "messages")
         return {
-            "system": "\n".join(text for text, _ in words),
+            "system": "\n".join(text for text, _ in system),
             "history": history,
-            "question": read[-1][0],
-            "media": read[-1][1],
+            "question": asked[-1][0],
+            "media": asked[-1][1],
         }
 
     def _content(self, content: Any, caller: Caller) -> tuple[str, list[dict[str, Any]]]:
@@ -213,9 +205,8 @@ class Chat:
         (key,) = caller.listens
         listeners[key] += 1
         try:
-            async with aclosing(
-                self._behaviour.records(question.question, False, caller)
-            ) as running:
+            running = self._behaviour.records(question.question, False, caller)
+            async with aclosing(running):
                 async for some in running:
                     yield some
                     if await request.is_disconnected():
@@ -264,18 +255,10 @@ async def _chunks(
 def _completion(question: ChatRequest, lane: LaneRecords) -> dict[str, Any]:
     """Return a whole answer; `specvl` has the other fields of `generate --json`."""
     row = tables.lane_row(lane)
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": row.pop("text"), "refusal": None},
-        "logprobs": None,
-        "finish_reason": _finish(lane),
-    }
-    return {
-        **_head(question, "chat.completion"),
-        "choices": [choice],
-        "usage": _usage(lane),
-        "specvl": row,
-    }
+    message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(lane)}
+    head = _head(question, "chat.completion")
+    return {**head, "choices": [choice], "usage": _usage(lane), "specvl": row}
 
 
 def _head(question: ChatRequest, kind: str) -> dict[str, Any]:
