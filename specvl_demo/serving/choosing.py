@@ -25,9 +25,7 @@ def default_pair() -> PairSpec:
     """
     photo = pairs.find("photo")
     ready = there(photo.target) and base_weights.why_not(photo.target.folder) is None
-    # Without a drafter there is nothing to race.
-    ready = ready and bool(roles_here(photo))
-    return photo if ready else pairs.find("pocket")
+    return photo if ready and roles_here(photo) else pairs.find("pocket")
 
 
 def roles_here(pair: PairSpec) -> dict[Role, Checkpoint]:
@@ -164,13 +162,12 @@ def remarks(pair: PairSpec) -> list[str]:
 
     Weights are not read; `Loaded.remarks` has more.
     """
-
     target = availability.config(pair.target)
-    heads = (one for role, one in pair.drafters.items() if role != "small")
-    configs = [(one, availability.config(one)) for one in heads]
     if target is None:
         return []
     text = target.get("text_config", target)
-    return [
-        reason for one, own in configs if own for reason in compare(flattened(own), text, one.title)
-    ]
+    found: list[str] = []
+    for role, one in pair.drafters.items():
+        if role != "small" and (own := availability.config(one)):
+            found += compare(flattened(own), text, one.title)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -50,7 +51,6 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
     Raises:
         ValueError: With a sentence if they do not fit.
     """
-
     alone = offline()
     first = compatibility.read(target, alone)
     one = _checkpoint(first)
@@ -69,8 +69,7 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
             )
         else:
             second = compatibility.read(drafter, alone, text=True)
-            reason = compatibility.misfit(first, second)
-            if reason:
+            if reason := compatibility.misfit(first, second):
                 raise ValueError(reason)
             own = second.family in compatibility.ASSISTANTS
             drafters["assistant" if own else "small"] = _checkpoint(second)
@@ -90,9 +89,8 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
     try:
         alone = offline()
         first = compatibility.read(target, alone, anonymous=anonymous)
-        findings.append(
-            FitReason(True, f"{target} is a {first.title}{_size(first)}, which is supported.")
-        )
+        supported = f"{target} is a {first.title}{_size(first)}, which is supported."
+        findings.append(FitReason(True, supported))
         try:
             second = compatibility.read(drafter, alone, text=True, anonymous=anonymous)
         except compatibility.NotLookedUp:
@@ -105,16 +103,14 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
             role, reasons = _model_fits(first, second)
             one = _checkpoint(second)
         findings += reasons
-        pair = PairSpec(
-            CUSTOM, f"{target} with {drafter}", first.title, _checkpoint(first), {role: one}
-        )
+        title = f"{target} with {drafter}"
+        pair = PairSpec(CUSTOM, title, first.title, _checkpoint(first), {role: one})
         chosen = [choosing.choose(pair, name) for name in choosing.served(pair)]
         methods = [one.method.name for one in chosen if one.drafter.role == role]
         findings.append(FitReason(None, availability.available(pair, detect()).reason))
     except compatibility.NotLookedUp as reason:
-        return DrafterCheck(
-            target, drafter, None, [*findings, FitReason(None, str(reason))], methods
-        )
+        findings.append(FitReason(None, str(reason)))
+        return DrafterCheck(target, drafter, None, findings, methods)
     except ValueError as reason:
         findings.append(FitReason(False, str(reason)))
     fits = all(one.ok is not False for one in findings)
@@ -161,13 +157,12 @@ def _head_fits(
     width, vocab = text["hidden_size"], text["vocab_size"]
     checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
     shaped = f"All {len(tensors)} tensors have the names and shapes it needs for width {width}."
+    unknown = "Names and shapes cannot tell which target of this width it was trained on."
     reasons = [
         FitReason(True, f"{drafter} is {form.title}, by its tensors."),
         FitReason(True, shaped),
         *(FitReason(None, remark) for remark in files.compare(settings, text, folder.name)),
-        FitReason(
-            None, "Names and shapes cannot tell which target of this width it was trained on."
-        ),
+        FitReason(None, unknown),
     ]
     return cast("Role", form.role), reasons
 
@@ -178,7 +173,6 @@ def _size(card: compatibility.Card) -> str:
 
 def _head_in(folder: Path) -> Role | None:
     """Return the role of the trained head in a local folder; None if it has something else."""
-
     if not folder.is_dir() or compatibility.is_vlm(folder):
         return None
     return cast("Role | None", checkpoints.role_in(folder))
@@ -206,19 +200,11 @@ def _checkpoint(card: compatibility.Card) -> Checkpoint:
     # Without a count, stored weights are assumed to be in half precision.
     params = card.params or card.bytes / 2
     name = str(folder.resolve()) if local else card.id
+    one = Checkpoint(name, params, card.licence, local)
     found = sizes.read(card.folder, card.family in compatibility.FAMILIES) if card.folder else None
     if found is None:
-        return Checkpoint(name, params, card.licence, local)
+        return one
     # Weights stored in 32 bits may not fit into the 16 of the fused decoder's layout.
     fused_bytes = found.fused * (2 if found.halves else 4)
-    return Checkpoint(
-        name,
-        params,
-        card.licence,
-        local,
-        kv=found.kv,
-        tower=found.tower,
-        fused_bytes=fused_bytes,
-        looks=found.looks,
-        reads=found.reads,
-    )
+    held = {key: getattr(found, key) for key in ("kv", "tower", "looks", "reads")}
+    return replace(one, fused_bytes=fused_bytes, **held)

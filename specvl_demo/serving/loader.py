@@ -60,9 +60,8 @@ class Loaded:
         self._tried.append(True)
         target = self.models.target
         for one in (target.vlm, *self.models.drafters.values()):
-            if (try_steps := getattr(one, "calibrate", None)) and (
-                reason := try_steps()
-            ) is not None:
+            calibrate = getattr(one, "calibrate", lambda: None)
+            if (reason := calibrate()) is not None:
                 tell(f"{one.name}: {reason}")
         if target.exact and target.least_rows is None:
             tell(
@@ -75,11 +74,8 @@ class Loaded:
         """Return what a user should know of the trained heads before relying on them, in
         sentences.
         """
-        return [
-            remark
-            for one in self.models.drafters.values()
-            for remark in getattr(one, "remarks", ())
-        ]
+        drafters = self.models.drafters.values()
+        return [remark for one in drafters for remark in getattr(one, "remarks", ())]
 
 
 def load(
@@ -155,6 +151,8 @@ def _load(
     ranges = rotated.ranges_in(pair.target.folder) if in_8_bits else None
     vlm = VLM(model, name, prompter.special_ids, backend, ranges=ranges)
     target = VLMTarget(vlm, exact)
+    # Other models are small: they stay whole, on the device of the target's first layers.
+    whole = replace(plan, split={}, quantised="none")
     drafters: dict[str, Any] = {}
     for role in roles:
         one = here[role]
@@ -164,11 +162,8 @@ def _load(
             kind = VLM if shared_drafter.sees(folder(one)) else LanguageModel
             drafters[role] = kind(small, one.title, prompter.special_ids, shares=target.vlm)
         elif role == "small":
-            # Drafters are small: they stay whole, on the device of the target's first layers.
             sees = compatibility.is_vlm(folder(one))
-            small = loading.model(
-                folder(one), replace(plan, split={}, quantised="none"), one.id, sees
-            )
+            small = loading.model(folder(one), whole, one.id, sees)
             if not sees:
                 _same_words(weights, pair.target.id, folder(one), one.id)
                 drafters[role] = LanguageModel(small, one.title, prompter.special_ids)
@@ -178,9 +173,7 @@ def _load(
                 again = PromptBuilder(loading.processor(folder(one), one.id), small).again
             drafters[role] = VLM(small, one.title, prompter.special_ids, again=again)
         elif role == "assistant":
-            own = loading.model(
-                folder(one), replace(plan, split={}, quantised="none"), one.id, sees=False
-            )
+            own = loading.model(folder(one), whole, one.id, sees=False)
             drafters[role] = Assistant(own, model, one.title)
         else:
             # Heads open .bin files only as plain weights, in which nothing can run.
@@ -189,7 +182,7 @@ def _load(
             drafters[role] = checkpoints.open_head(files, target.decoder, kinds, text)
     # If a device is lent per call, nothing may be loaded later, so drafters caption themselves.
     own_captions = pair.shipped or machine.per_call
-    captioner = None if own_captions else _captioner(plan, prompter, tell, machine.offline)
+    captioner = None if own_captions else _captioner(whole, prompter, tell, machine.offline)
     commonest = _commonest(pair.target, target)
     models = Models(target, drafters, prompter.words(), captioner, commonest)
     loaded = Loaded(pair, models, prompter, prompter.token_texts(), place, versions())
@@ -202,8 +195,7 @@ def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) ->
     """Raise ValueError with a sentence if a language model's ids differ from its target's."""
     first = replace(compatibility.read(str(target), offline=True), id=target_id)
     second = replace(compatibility.read(str(drafter), offline=True, text=True), id=drafter_id)
-    reason = compatibility.misfit(first, second)
-    if reason:
+    if reason := compatibility.misfit(first, second):
         raise ValueError(reason)
 
 
@@ -234,8 +226,7 @@ def _captioner(
     def make(length: int) -> Any:
         if not held:
             folder = loading.fetch(florence.ID, tell, offline=offline)
-            whole = replace(plan, split={}, quantised="none")
-            model = loading.model(folder, whole, florence.ID)
+            model = loading.model(folder, plan, florence.ID)
             held.extend((model, loading.processor(folder, florence.ID)))
         model, processor = held
         return florence.FlorenceCaptions(model, processor, prompter.ids, length)

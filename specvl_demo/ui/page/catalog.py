@@ -126,14 +126,11 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
         params, problem = [], str(fault)
     start = base.choose(name, None, preset).settings
     paper = _paper(method, parts)
+    open_slots = [slot for slot in SLOTS if len(base.alternatives(name, slot)) > 1]
     return {
         "presets": [[one, titles.get(one, one.replace("-", " "))] for one in named],
         "standard": standard,
-        "parts": [
-            _slot(slot, start[slot], name)
-            for slot in SLOTS
-            if len(base.alternatives(name, slot)) > 1
-        ],
+        "parts": [_slot(slot, start[slot], name) for slot in open_slots],
         "params": [_param(param, paper.get(param.name)) for param in params],
         "problem": problem,
     }
@@ -149,13 +146,12 @@ def examples() -> dict[str, Any]:
     found = json.loads(index.read_text(encoding="utf-8"))
     machine = detect()
     here = {pair.id for pair in PAIRS if availability.available(pair, machine).ok}
-    there = [
-        one
-        for one in found["examples"]
-        if one["pair"] in here
-        and all((EXAMPLES / name).is_file() for name in (*one["media"], one["trace"]))
-    ]
-    return {**found, "examples": [_example(one) for one in there]}
+
+    def whole(one: Mapping[str, Any]) -> bool:
+        return all((EXAMPLES / name).is_file() for name in (*one["media"], one["trace"]))
+
+    there = [_example(one) for one in found["examples"] if one["pair"] in here and whole(one)]
+    return {**found, "examples": there}
 
 
 def example_files() -> list[Path]:
@@ -167,12 +163,8 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
     for item in shown:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
-    return {
-        **one,
-        "media": shown,
-        "trace": file(EXAMPLES / one["trace"])["url"],
-        "thumbs": pictures,
-    }
+    trace = file(EXAMPLES / one["trace"])["url"]
+    return {**one, "media": shown, "trace": trace, "thumbs": pictures}
 
 
 def file(path: Path) -> dict[str, Any]:
@@ -205,9 +197,7 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "loading": _loading(pair, machine),
         "knows": pair.knows,
         "words": _words(pair) if pair.knows == "scenes" else None,
-        "methods": {
-            method.name: _served(pair, method, machine) for method in base.METHODS.values()
-        },
+        "methods": {name: _served(pair, name, machine) for name in base.METHODS},
     }
 
 
@@ -218,9 +208,10 @@ def _gains(pair: PairSpec, machine: Machine) -> tuple[str, dict[str, Ceiling]]:
     device = ""
     found: dict[str, Ceiling] = {}
     for name in choosing.served(pair) if machine.gpus else ():
+        if name == "ar" or not base.find(name).lossless:
+            continue
         runs = choosing.availability_of(pair, name, machine)
-        at_most = None if runs.device == "cpu" else choosing.ceiling(pair, name, machine, runs)
-        if at_most is not None and name != "ar" and base.find(name).lossless:
+        if runs.device != "cpu" and (at_most := choosing.ceiling(pair, name, machine, runs)):
             device, found[name] = at_most
     return device, dict(sorted(found.items(), key=lambda one: -one[1].speedup))
 
@@ -263,17 +254,15 @@ def _words(pair: PairSpec) -> list[str]:
     letters only.
     """
     vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_text(encoding="utf-8"))
-    starts = (
-        re.fullmatch("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)", token)
-        for token in vocabulary["model"]["vocab"]
-    )
+    word = re.compile("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)")
+    starts = map(word.fullmatch, vocabulary["model"]["vocab"])
     return sorted({(found[1] or found[2]).lower() for found in starts if found})
 
 
-def _served(pair: PairSpec, method: Method, machine: Machine) -> bool | str:
+def _served(pair: PairSpec, name: str, machine: Machine) -> bool | str:
     """Return True, or the sentence why the method does not run on the pair here."""
     try:
-        verdict = choosing.availability_of(pair, method.name, machine)
+        verdict = choosing.availability_of(pair, name, machine)
     except ValueError as fault:
         return str(fault)
     return verdict.ok or verdict.reason

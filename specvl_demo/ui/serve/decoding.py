@@ -66,9 +66,7 @@ def events(
     loading.
     """
     pair = pairs.find(job.pair)
-    choices = [
-        choosing.choose(pair, name, settings, job.temperature) for name, settings in job.lanes
-    ]
+    choices = [choosing.choose(pair, *lane, job.temperature) for lane in job.lanes]
     roles = choosing.roles_of(choices)
     options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
     if not engine.has(pair, roles, options):
@@ -87,9 +85,8 @@ def events(
     earlier = zip(job.history, before, strict=True)
     turns = [session.turn(one.question, items, one.answer, most) for one, items in earlier]
     turns.append(session.turn(job.question, now, most_pixels=most))
-    notes = Question(
-        job.question, _small([item for items in (*before, now) for item in items], job.names)
-    )
+    shown = [item for items in (*before, now) for item in items]
+    notes = Question(job.question, _small(shown, job.names))
     request = session.request(
         loaded,
         turns,
@@ -163,9 +160,8 @@ def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Thumbnai
     out = []
     for at, item in enumerate(shown):
         frames = item.frames if isinstance(item, media.VideoFrames) else [item]
-        out.append(
-            Thumbnail(names[at] if at < len(names) else "", [_address(frame) for frame in frames])
-        )
+        name = names[at] if at < len(names) else ""
+        out.append(Thumbnail(name, [_address(frame) for frame in frames]))
     return out
 
 
@@ -181,7 +177,7 @@ def _read(job: Job, n_frames: int) -> list[list[media.Visual]]:
     """Read what every earlier turn showed, and what this one shows, under one time limit."""
     shares = [*(turn.media for turn in job.history), job.media]
     limits = media.Limits(max_items=MOST_SHOWN)
-    found = iter(media.load_any([path for share in shares for path in share], n_frames, limits))
+    found = iter(media.load_any(job.files, n_frames, limits))
     return [[next(found) for _ in share] for share in shares]
 
 
@@ -296,9 +292,8 @@ class Engine:
         if self._loaded is None or not self.has(pair, roles, options):
             machine, kept = detect(), self._roles if self._is(pair, options) else []
             every = list(dict.fromkeys([*kept, *roles]))
-            both, chosen = (
-                availability.available(pair, machine, options, some) for some in (every, roles)
-            )
+            both = availability.available(pair, machine, options, every)
+            chosen = availability.available(pair, machine, options, roles)
             if not chosen.ok:
                 raise ValueError(f"{pair.id} does not run here: {chosen.reason}")
             self._loaded = self._prefix_cache = None  # their memory is needed

@@ -157,12 +157,8 @@ class ZeroGpuWorker:
     ) -> None:
         self._pair, self._each_s, self._roles = pair, each_s, roles
         self._running: dict[str, threading.Event] = {}
-
-        def duration(job: Job) -> int:
-            return estimate(job, each_s)
-
         # A plain generator function, since coroutines are not lent a GPU.
-        self._lent = lend(duration=duration)(compute)
+        self._lent = lend(duration=lambda job: estimate(job, each_s))(compute)
 
     def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         """Compute in a lent call; its events come back through `put`, from another thread."""
@@ -171,13 +167,11 @@ class ZeroGpuWorker:
                 put(event)
             return
         self._running[run] = threading.Event()
-        wanted = job.max_new_tokens
+        cut, wanted = None, job.max_new_tokens
         if anonymous():
             job = within(job, self._each_s, MOST_ANONYMOUS_S)
-        sentence = messages.ONLY_SO_MANY.format(
-            n=job.max_new_tokens, asked=wanted, seconds=MOST_ANONYMOUS_S
-        )
-        cut = sentence if job.max_new_tokens < wanted else None
+        if (n := job.max_new_tokens) < wanted:
+            cut = messages.ONLY_SO_MANY.format(n=n, asked=wanted, seconds=MOST_ANONYMOUS_S)
         # The call is charged to the visitor of this request, which the thread must know.
         context = contextvars.copy_context()
         threading.Thread(
