@@ -68,8 +68,8 @@ export class Ask extends EventTarget {
       },
     });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
-    this.untyped = h('p', { class: 'vl-help vl-untyped', role: 'status' });
-    this.goesOn = h('span', {});
+    this.untyped = h('p.vl-help.vl-untyped', { role: 'status' });
+    this.goesOn = h('span');
     this.keepOn = h('input', {
       type: 'checkbox',
       id: 'vl-keep-on',
@@ -78,8 +78,8 @@ export class Ask extends EventTarget {
     this.keeping = h('label', { for: 'vl-keep-on' }, this.keepOn, W.chat.keepOn);
     this.fresh = button(W.chat.clear, () => this.dispatchEvent(new Event('fresh')));
     this.turnNote = h(
-      'div',
-      { class: 'vl-help vl-turn', role: 'status' },
+      'div.vl-help.vl-turn',
+      { role: 'status' },
       this.goesOn,
       this.fresh,
       this.keeping,
@@ -96,17 +96,15 @@ export class Ask extends EventTarget {
     this.elsewhere =
       elsewhere.length > 0 &&
       h(
-        'details',
-        { class: 'vl-elsewhere' },
-        h('summary', {}, icon('chevron'), h('span', { text: W.ask.elsewhere(elsewhere.length) })),
+        'details.vl-elsewhere',
+        h('summary', icon('chevron'), h('span', W.ask.elsewhere(elsewhere.length))),
         h(
           'ul',
-          {},
-          elsewhere.map((p) => h('li', {}, h('b', { text: p.title }), ` ${p.reason}`)),
+          elsewhere.map((p) => h('li', h('b', p.title), ` ${p.reason}`)),
         ),
       );
-    this.pairNote = h('p', { class: 'vl-help' });
-    this.scopeNote = h('p', { class: 'vl-scope', role: 'status' });
+    this.pairNote = h('p.vl-help');
+    this.scopeNote = h('p.vl-scope', { role: 'status' });
     this.switch = button('', () => this.change(this.fitting.id), 'vl-small vl-switch', {
       hidden: true,
     });
@@ -120,15 +118,15 @@ export class Ask extends EventTarget {
     );
     this.methods = roving(
       h(
-        'div',
-        { class: 'vl-methods', role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
+        'div.vl-methods',
+        { role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
         this.papers,
         this.chips,
         this.others,
       ),
     );
-    this.methodNote = h('p', { class: 'vl-help vl-method-note', role: 'status' });
-    this.settings = h('div', { class: 'vl-settings' });
+    this.methodNote = h('p.vl-help.vl-method-note', { role: 'status' });
+    this.settings = h('div.vl-settings');
     this.tryLive = h('input', { type: 'checkbox', id: 'vl-live', role: 'switch' });
     this.sampling = new Panel(W.ask.sampling, () => this.resetSampling());
     this.loading = new LoadingPanel(catalog, () => this.changed());
@@ -142,48 +140,31 @@ export class Ask extends EventTarget {
         },
       },
     });
-    this.changes = h('span', { class: 'vl-changed' });
+    this.changes = h('span.vl-changed');
     this.showSampling();
     this.go = h(
       'button',
       { type: 'submit', class: 'vl-primary', id: 'vl-run' },
       icon('play'),
-      h('span', { text: W.ask.run }),
+      h('span', W.ask.run),
     );
     this.halt = h(
-      'button',
-      {
-        type: 'button',
-        class: 'vl-secondary',
-        id: 'vl-stop',
-        disabled: true,
-        on: { click: () => this.dispatchEvent(new Event('stop')) },
-      },
+      'button.vl-secondary',
+      { id: 'vl-stop', disabled: true, on: { click: () => this.dispatchEvent(new Event('stop')) } },
       icon('stop'),
       W.ask.stop,
     );
     this.more = h(
-      'button',
-      {
-        type: 'button',
-        class: 'vl-secondary vl-more',
-        'aria-expanded': 'false',
-        'aria-label': W.ask.more,
-        on: { click: () => this.unfold() },
-      },
+      'button.vl-secondary.vl-more',
+      { 'aria-expanded': 'false', 'aria-label': W.ask.more, on: { click: () => this.unfold() } },
       icon('edit'),
-      h('span', { text: W.ask.moreShort }),
+      h('span', W.ask.moreShort),
     );
-    this.waiting = h('progress', {
-      class: 'vl-waiting',
-      hidden: true,
-      'aria-label': W.ask.waiting,
-    });
-    this.status = h('p', { class: 'vl-status', id: 'vl-status' }); // the stage says the same aloud
+    this.waiting = h('progress.vl-waiting', { hidden: true, 'aria-label': W.ask.waiting });
+    this.status = h('p.vl-status', { id: 'vl-status' }); // the stage says the same aloud
     this.node = h(
-      'form',
+      'form.vl-ask',
       {
-        class: 'vl-ask',
         'aria-label': W.ask.title,
         on: {
           submit: (e) => {
@@ -193,29 +174,20 @@ export class Ask extends EventTarget {
         },
       },
       h(
-        'div',
-        { class: 'vl-ask-scroll' },
+        'div.vl-ask-scroll',
         catalog.examples.length > 0 && section(W.ask.examples, this.tiles.node),
         h(
-          'div',
-          { class: 'vl-ask-rest' },
+          'div.vl-ask-rest',
           this.well.node,
           h(
-            'div',
-            { class: 'vl-field' },
-            h(
-              'div',
-              { class: 'vl-line' },
-              this.questionLabel,
-              h('span', { class: 'vl-help vl-keys', text: W.ask.keys }),
-            ),
+            'div.vl-field',
+            h('div.vl-line', this.questionLabel, h('span.vl-help.vl-keys', W.ask.keys)),
             this.question,
             this.untyped,
             this.turnNote,
           ),
           h(
-            'div',
-            { class: 'vl-field' },
+            'div.vl-field',
             h('label', { for: 'vl-pair', text: W.ask.pair }),
             this.pair,
             this.pairNote,
@@ -223,10 +195,8 @@ export class Ask extends EventTarget {
             this.switch,
           ),
           h(
-            'div',
-            { class: 'vl-field' },
-            h('span', {
-              class: 'vl-label',
+            'div.vl-field',
+            h('span.vl-label', {
               id: 'vl-methods-title',
               text: W.ask.methods(catalog.limits.lanes),
             }),
@@ -234,12 +204,12 @@ export class Ask extends EventTarget {
             this.methodNote,
           ),
           (this.parameters = h(
-            'details',
-            { class: 'vl-parameters', on: { toggle: () => this.uncover() } },
-            h('summary', {}, icon('chevron'), h('span', { text: W.ask.parameters }), this.changes),
+            'details.vl-parameters',
+            { on: { toggle: () => this.uncover() } },
+            h('summary', icon('chevron'), h('span', W.ask.parameters), this.changes),
             h(
-              'label',
-              { class: 'vl-live', for: 'vl-live', title: W.ask.tryLiveHelp },
+              'label.vl-live',
+              { for: 'vl-live', title: W.ask.tryLiveHelp },
               this.tryLive,
               W.ask.tryLive,
             ),
@@ -252,11 +222,10 @@ export class Ask extends EventTarget {
         ),
       ),
       h(
-        'div',
-        { class: 'vl-ask-foot' },
+        'div.vl-ask-foot',
         this.waiting,
         this.status,
-        h('div', { class: 'vl-buttons' }, this.more, this.go, this.halt),
+        h('div.vl-buttons', this.more, this.go, this.halt),
       ),
     );
   }
@@ -332,9 +301,13 @@ export class Ask extends EventTarget {
   /** Make room for the next question of the conversation. */
   nextQuestion() {
     Object.assign(this.request, { question: '', media: [] });
-    this.show();
-    this.changed();
+    this.update();
     this.question.focus();
+  }
+
+  /** The chosen pair, as the catalog describes it. */
+  get pairFacts() {
+    return this.catalog.pairs.find((p) => p.id === this.request.pair);
   }
 
   chip(method) {
@@ -354,21 +327,16 @@ export class Ask extends EventTarget {
         on: { focusin: tell, pointerenter: tell },
       },
       box,
-      h('i', { class: 'vl-swatch' }),
-      h('span', { text: method.title }),
+      h('i.vl-swatch'),
+      h('span', method.title),
       !method.lossless &&
-        h('span', {
-          class: 'vl-mark',
-          title: W.lane.lossyHelp,
-          'aria-label': W.lane.lossy,
-          text: '≈',
-        }),
+        h('span.vl-mark', { title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' }),
     );
   }
 
   /** Why a method cannot be chosen now; null if it can. */
   refusal(method) {
-    const served = this.catalog.pairs.find((p) => p.id === this.request.pair).methods[method.name];
+    const served = this.pairFacts.methods[method.name];
     if (typeof served === 'string') return served;
     if (method.name === 'ar')
       return this.request.methods.length ? null : W.ask.loneLane(method.title);
@@ -386,13 +354,12 @@ export class Ask extends EventTarget {
     else if (name === 'ar') request.baseline = on;
     else request.methods = [...request.methods.filter((m) => m !== name), ...(on ? [name] : [])];
     if (!request.methods.length) request.baseline = true;
-    this.show();
-    this.changed();
+    this.update();
   }
 
   /** The methods of the catalog's papers that the pair supports. */
   get paperMethods() {
-    const { methods } = this.catalog.pairs.find((p) => p.id === this.request.pair);
+    const { methods } = this.pairFacts;
     return this.catalog.papers.filter((name) => methods[name] === true);
   }
 
@@ -400,14 +367,13 @@ export class Ask extends EventTarget {
   racePapers() {
     if (this.running) return;
     Object.assign(this.request, { baseline: true, methods: this.paperMethods });
-    this.show();
-    this.changed();
+    this.update();
     this.run();
   }
 
   /** Methods that the pair lacks, and those for experts, are folded away unless they are chosen. */
   showChips(all = this.others.ariaExpanded === 'true') {
-    const served = this.catalog.pairs.find((p) => p.id === this.request.pair).methods;
+    const served = this.pairFacts.methods;
     const folded = this.catalog.methods.map(
       (m) => (m.expert || served[m.name] !== true) && !this.request.methods.includes(m.name),
     );
@@ -430,8 +396,7 @@ export class Ask extends EventTarget {
   fill(example, methods = example.methods) {
     this.well.forgive();
     Object.assign(this.request, this.of(example, methods), { history: this.request.history });
-    this.show();
-    this.changed();
+    this.update();
   }
 
   /** The request of an example. */
@@ -475,6 +440,11 @@ export class Ask extends EventTarget {
       .filter((m) => names.has(m) && m !== 'ar')
       .slice(0, this.catalog.limits.lanes);
     if (!this.catalog.pairs.some((p) => p.id === this.request.pair)) this.request.pair = known.pair;
+    this.update();
+  }
+
+  /** Bring every control in line with the request, and tell that it has changed. */
+  update() {
     this.show();
     this.changed();
   }
@@ -485,7 +455,7 @@ export class Ask extends EventTarget {
     this.well.show(request.media);
     if (this.question.value !== request.question) this.question.value = request.question;
     this.pair.value = request.pair;
-    const pair = catalog.pairs.find((p) => p.id === request.pair);
+    const pair = this.pairFacts;
     put(this.pairNote, pair.available ? pair.help : pair.reason);
     this.mark();
     this.showChips();
@@ -555,8 +525,7 @@ export class Ask extends EventTarget {
       this.choose(own); // the other pair's example means nothing to this one
       return;
     }
-    this.show();
-    this.changed();
+    this.update();
   }
 
   showSampling() {
@@ -575,8 +544,7 @@ export class Ask extends EventTarget {
   resetSampling() {
     this.request.sampling = {};
     this.request.system = '';
-    this.show();
-    this.changed();
+    this.update();
   }
 
   /** One panel of parameters for every chosen method; panels that stay keep their state. */
@@ -665,37 +633,25 @@ export class Ask extends EventTarget {
   /** Check what the page can check, then request the race; `over` replaces values of the form. */
   run(over = {}) {
     if (this.running) return;
-    if (!this.request.question.trim() && !this.request.media.length) {
-      this.say(W.ask.empty, true);
-      this.question.focus();
-      return;
-    }
-    if (this.well.busy) {
-      this.say(W.ask.uploading, true);
+    const empty = !this.request.question.trim() && !this.request.media.length;
+    if (empty || this.well.busy) {
+      this.say(empty ? W.ask.empty : W.ask.uploading, true);
+      if (empty) this.question.focus();
       return;
     }
     this.turnOver();
-    const [refused] = this.request.media.length ? [] : this.well.refused;
-    if (refused) {
-      this.say(W.media.refusedRun(refused.name), true);
-      return;
-    }
-    const full = this.full();
-    if (full) {
-      this.say(full, true);
-      return;
-    }
-    const unfit = this.loading.refusal;
-    if (unfit) {
-      this.say(unfit, true);
-      return;
-    }
     const { sampling, loading, methods: all, ...rest } = structuredClone(this.request);
     const left = this.unsampled;
     const methods = all.filter((name) => !left.some((method) => method.name === name));
     const without = left.map(({ title }) => title);
-    if (left.length && !methods.length) {
-      this.say(W.ask.greedy(without), true);
+    const [refused] = rest.media.length ? [] : this.well.refused;
+    const wrong =
+      (refused && W.media.refusedRun(refused.name)) ??
+      this.full() ??
+      this.loading.refusal ??
+      (left.length && !methods.length ? W.ask.greedy(without) : null);
+    if (wrong) {
+      this.say(wrong, true);
       return;
     }
     this.unfold(false);
@@ -728,5 +684,5 @@ export class Ask extends EventTarget {
 const paths = (media) => media.map((m) => m.path).join();
 
 function section(title, body) {
-  return h('div', { class: 'vl-field' }, h('span', { class: 'vl-label', text: title }), body);
+  return h('div.vl-field', h('span.vl-label', title), body);
 }

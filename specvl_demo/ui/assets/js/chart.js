@@ -54,14 +54,14 @@ export class Chart {
    *  {note} or null}: names of the axes, and what is drawn, or why nothing is. */
   constructor(spec, race, painter, url) {
     Object.assign(this, { spec, race, painter, url });
-    this.legend = h('ul', { class: 'vl-legend' });
-    this.plot = h('div', { class: 'vl-plot', role: 'img', 'aria-label': spec.title });
+    this.legend = h('ul.vl-legend');
+    this.plot = h('div.vl-plot', { role: 'img', 'aria-label': spec.title });
     this.node = h(
-      'section',
-      { class: 'vl-card vl-chart', data: { chart: spec.id } },
-      h('header', {}, explained('h2', spec.title, spec.help)),
+      'section.vl-card.vl-chart',
+      { data: { chart: spec.id } },
+      h('header', explained('h2', spec.title, spec.help)),
       this.legend,
-      (this.note = h('p', { class: 'vl-help vl-chart-note' })),
+      (this.note = h('p.vl-help.vl-chart-note')),
       this.plot,
     );
     this.revision = 0;

@@ -31,16 +31,16 @@ export class CompareView {
   build() {
     const { catalog } = this;
     this.methods = h(
-      'div',
-      { class: 'vl-methods', role: 'group', 'aria-label': COMPARE.methods },
+      'div.vl-methods',
+      { role: 'group', 'aria-label': COMPARE.methods },
       catalog.methods
         .filter((m) => m.name !== 'ar' && m.name !== 'custom')
         .map((m) =>
           h(
-            'label',
-            { class: 'vl-method', title: m.help },
+            'label.vl-method',
+            { title: m.help },
             h('input', { type: 'checkbox', value: m.name }),
-            h('span', { text: m.title }),
+            h('span', m.title),
           ),
         ),
     );
@@ -62,7 +62,7 @@ export class CompareView {
       id: 'vl-c-folder',
       on: { change: () => this.add([...this.folder.files]) },
     });
-    this.listed = h('span', { class: 'vl-help' });
+    this.listed = h('span.vl-help');
     this.clear = button(COMPARE.clear, () => this.without(), 'vl-small', { hidden: true });
     this.question = h('input', {
       type: 'text',
@@ -79,17 +79,16 @@ export class CompareView {
       vary: h('input', { type: 'text', id: 'vl-c-vary', placeholder: 'gamma = 3, 5, 8' }),
     };
     const row = (input, text, ...more) =>
-      h('div', { class: 'vl-c-line' }, h('label', { for: input.id, text }), input, more);
+      h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
     this.drop = h(
-      'div',
-      { class: 'vl-c-drop' },
+      'div.vl-c-drop',
       row(this.picker, COMPARE.files),
       row(this.folder, COMPARE.folder),
-      h('div', { class: 'vl-c-line' }, this.listed, this.clear),
+      h('div.vl-c-line', this.listed, this.clear),
       row(this.question, COMPARE.question),
     );
     const act = (id, kind, sign, text, click, more = {}) =>
-      h('button', { type: 'button', class: kind, id, ...more, on: { click } }, icon(sign), text);
+      h('button', { class: kind, id, ...more, on: { click } }, icon(sign), text);
     this.go = act('vl-c-run', 'vl-primary', 'play', COMPARE.run, () => this.run());
     this.halt = act('vl-c-stop', 'vl-secondary', 'stop', W.ask.stop, () => this.stop(), {
       disabled: true,
@@ -103,7 +102,7 @@ export class CompareView {
       hidden: true,
       'aria-label': COMPARE.progress,
     });
-    this.said = h('p', { class: 'vl-help', role: 'status' });
+    this.said = h('p.vl-help', { role: 'status' });
     this.charts = [speeds, depths, kinds, temperatures].map((spec) => {
       const chart = new Chart(spec(this), new Race(), this.painter, this.api.url('plotly'));
       const save = (format) =>
@@ -113,37 +112,32 @@ export class CompareView {
       chart.node.querySelector('header').append(save('png'), save('svg'));
       return chart;
     });
-    this.tables = h('div', { class: 'vl-stack' });
-    this.notes = h('div', { class: 'vl-help' });
+    this.tables = h('div.vl-stack');
+    this.notes = h('div.vl-help');
     this.export = h(
-      'div',
-      { class: 'vl-buttons' },
+      'div.vl-buttons',
       act('vl-c-save', 'vl-secondary', 'save', COMPARE.save, () => this.save()),
     );
     this.node = h(
-      'div',
-      { class: 'vl-compare' },
+      'div.vl-compare',
       h(
-        'section',
-        { class: 'vl-card vl-c-form' },
-        h('div', {}, h('h2', { text: COMPARE.methods }), this.methods),
+        'section.vl-card.vl-c-form',
+        h('div', h('h2', COMPARE.methods), this.methods),
         h(
           'div',
-          {},
-          h('h2', { text: COMPARE.inputs }),
+          h('h2', COMPARE.inputs),
           row(this.source, COMPARE.source),
           this.drop,
           Object.entries(this.fields).map(([name, input]) => row(input, COMPARE.fields[name])),
-          h('div', { class: 'vl-buttons' }, this.go, this.halt, this.goOn),
+          h('div.vl-buttons', this.go, this.halt, this.goOn),
           this.progress,
           this.said,
         ),
       ),
-      (this.origin = h('div', { class: 'vl-help' })),
+      (this.origin = h('div.vl-help')),
       (this.first = h('div')),
       h(
-        'div',
-        { class: 'vl-c-charts' },
+        'div.vl-c-charts',
         this.charts.map(({ node }) => node),
       ),
       this.tables,
@@ -433,20 +427,17 @@ const value = (text) => (text !== '' && Number.isFinite(Number(text)) ? Number(t
 
 const table = ({ heading, columns, rows }) =>
   h(
-    'section',
-    { class: 'vl-card vl-c-table', tabindex: '0', 'aria-label': heading },
-    h('h2', { text: heading }),
+    'section.vl-card.vl-c-table',
+    { tabindex: '0', 'aria-label': heading },
+    h('h2', heading),
     h(
       'table',
-      {},
       headRow(columns),
       h(
         'tbody',
-        {},
         rows.map(([first, ...cells]) =>
           h(
             'tr',
-            {},
             h('th', { scope: 'row', text: first }),
             cells.map((text) => h('td', { text })),
           ),

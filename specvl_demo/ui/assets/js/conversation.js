@@ -11,16 +11,11 @@ export class Conversation {
   constructor(onedit, onchange, onclear) {
     Object.assign(this, { onedit, onchange });
     this.turns = [];
-    this.list = h('ol', { class: 'vl-turns' });
+    this.list = h('ol.vl-turns');
     this.node = h(
-      'section',
-      { class: 'vl-conversation', hidden: true, 'aria-label': W.chat.title },
-      h(
-        'header',
-        {},
-        h('span', { class: 'vl-label', text: W.chat.title }),
-        button(W.chat.clear, onclear),
-      ),
+      'section.vl-conversation',
+      { hidden: true, 'aria-label': W.chat.title },
+      h('header', h('span.vl-label', W.chat.title), button(W.chat.clear, onclear)),
       this.list,
     );
   }
@@ -33,18 +28,14 @@ export class Conversation {
       ...turns.map((turn, i) =>
         h(
           'li',
-          {},
           turn.media.map((m) =>
-            m.kind === 'image'
-              ? h('img', { src: m.url, alt: m.name })
-              : h('span', { class: 'vl-badge', text: m.name }),
+            m.kind === 'image' ? h('img', { src: m.url, alt: m.name }) : h('span.vl-badge', m.name),
           ),
           h(
             'p',
-            {},
-            h('b', { text: turn.question || W.chat.nothing }),
-            h('span', { text: turn.answer }),
-            turn.from && h('small', { class: 'vl-help', text: W.chat.from(turn.from) }),
+            h('b', turn.question || W.chat.nothing),
+            h('span', turn.answer),
+            turn.from && h('small.vl-help', W.chat.from(turn.from)),
           ),
           tool('edit', W.chat.edit(i + 1, i + 1 < turns.length), () => this.edit(i, false)),
           tool('reset', W.chat.retry(i + 1, i + 1 < turns.length), () => this.edit(i, true)),

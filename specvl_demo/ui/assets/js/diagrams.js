@@ -24,6 +24,15 @@ const link = ([x0, y0], [x1, y1], kind) =>
 const say = (x, y, text, kind = '', anchor = 'middle') =>
   svg('text', { x, y, class: kind, 'text-anchor': anchor, text });
 
+const box = (kind, x, y, width, height, rx = 3) =>
+  svg('rect', { x, y, width, height, rx, class: kind });
+
+/** A bar that stands on a floor. */
+const bar = (kind, x, floor, width, height) => box(kind, x, floor - height, width, height, null);
+
+/** What is drawn n times. */
+const each = (n, draw) => Array.from({ length: n }, (_, i) => draw(i));
+
 /** A drafted tree: parents, which nodes were kept, where it is drawn. */
 function drawTree(parent, kept, x0, x1, y0, y1) {
   const depth = [];
@@ -82,7 +91,7 @@ export const DIAGRAMS = {
       say(10, 44, '… a small blue circle at the top …', '', 'start'),
       say(10, 96, '… a small blue', '', 'start'),
       say(116, 96, 'circle at the', 'draft', 'start'),
-      svg('path', { class: 'edge draft', d: 'M150 80C170 60 176 60 150 52' }),
+      svg('path.edge.draft', { d: 'M150 80C170 60 176 60 150 52' }),
     ),
   adaptive: () =>
     canvas(
@@ -93,8 +102,8 @@ export const DIAGRAMS = {
         [3, 2, 88],
       ].flatMap(([drafted, kept, y], i) => [
         ...drawTree(
-          Array.from({ length: drafted + 1 }, (_, j) => j - 1),
-          Array.from({ length: kept }, (_, j) => j + 1),
+          each(drafted + 1, (j) => j - 1),
+          each(kept, (j) => j + 1),
           70,
           70 + 30 * drafted,
           y,
@@ -121,20 +130,8 @@ export const DIAGRAMS = {
         ['red', 0.3, 0.6],
         ['star', 0.8, 0.4],
       ].flatMap(([word, drafted, target], i) => [
-        svg('rect', {
-          x: 40 + 150 * i,
-          y: 100 - 80 * drafted,
-          width: 24,
-          height: 80 * drafted,
-          class: 'bar one',
-        }),
-        svg('rect', {
-          x: 70 + 150 * i,
-          y: 100 - 80 * target,
-          width: 24,
-          height: 80 * target,
-          class: 'bar two',
-        }),
+        bar('bar one', 40 + 150 * i, 100, 24, 80 * drafted),
+        bar('bar two', 70 + 150 * i, 100, 24, 80 * target),
         say(67 + 150 * i, 118, word),
         say(132 + 150 * i, 60, target >= drafted ? 'always' : '1 of 2'),
       ]),
@@ -142,7 +139,7 @@ export const DIAGRAMS = {
   block: () =>
     canvas(
       'Judged together: a later token can save an earlier one',
-      svg('rect', { x: 66, y: 40, width: 200, height: 52, rx: 8, class: 'ghost' }),
+      box('ghost', 66, 40, 200, 52, 8),
       ...drawTree([-1, 0, 1, 2, 3], [1, 2, 3, 4], 30, 240, 66, 66),
       say(166, 116, 'one judgement for the whole draft'),
     ),
@@ -157,22 +154,16 @@ export const DIAGRAMS = {
   msd: () =>
     canvas(
       'Words and patches are drafted from the same target states',
-      ...[0, 1, 2].map((i) =>
-        svg('rect', { x: 16 + 28 * i, y: 20, width: 22, height: 20, rx: 3, class: 'ghost' }),
-      ),
-      ...[0, 1, 2].map((i) =>
-        svg('rect', { x: 110 + 28 * i, y: 20, width: 22, height: 20, rx: 3, class: 'word' }),
-      ),
+      ...each(3, (i) => box('ghost', 16 + 28 * i, 20, 22, 20)),
+      ...each(3, (i) => box('word', 110 + 28 * i, 20, 22, 20)),
       ...drawTree([-1, 0, 0, 1, 1, 2, 4], [1, 4, 6], 40, 296, 62, 118),
       say(250, 34, 'patches, words'),
     ),
   mtp: () =>
     canvas(
       'One more layer on top of the target’s drafts the tokens after the next',
-      ...[0, 1, 2, 3].map((i) =>
-        svg('rect', { x: 16, y: 108 - 20 * i, width: 90, height: 15, rx: 3, class: 'word' }),
-      ),
-      svg('rect', { x: 16, y: 20, width: 90, height: 15, rx: 3, class: 'ghost' }),
+      ...each(4, (i) => box('word', 16, 108 - 20 * i, 90, 15)),
+      box('ghost', 16, 20, 90, 15),
       say(61, 32, 'one more'),
       ...drawTree([-1, 0, 1, 2], [1, 2], 150, 300, 27, 27),
     ),
@@ -189,7 +180,7 @@ export const DIAGRAMS = {
     canvas(
       'The target’s own second thoughts become drafts',
       ...['a', 'red', 'star'].flatMap((text, i) => [
-        svg('rect', { x: 10, y: 20 + 34 * i, width: 52, height: 24, rx: 4, class: 'word' }),
+        box('word', 10, 20 + 34 * i, 52, 24, 4),
         say(36, 37 + 34 * i, text),
       ]),
       ...drawTree([-1, 0, 0, 0, 1, 1, 2], [1, 4], 110, 300, 20, 112),
@@ -234,28 +225,13 @@ export const DIAGRAMS = {
       0.55,
       'gate',
     ),
-  eagle2: () =>
-    canvas(
-      'The likeliest paths are grown first',
-      ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116),
-    ),
-  eagle3: () =>
-    canvas(
-      'Three layers feed one; the likeliest paths are grown first',
-      ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116),
-    ),
+  eagle2: () => best('The likeliest paths are grown first'),
+  eagle3: () => best('Three layers feed one; the likeliest paths are grown first'),
   dflash: () =>
     canvas(
       'One forward turns every mask into a token',
       ...[0, 1, 2, 3, 4].flatMap((i) => [
-        svg('rect', {
-          x: 40 + 50 * i,
-          y: 88,
-          width: 40,
-          height: 22,
-          rx: 3,
-          class: i ? 'ghost' : 'word',
-        }),
+        box(i ? 'ghost' : 'word', 40 + 50 * i, 88, 40, 22),
         ...(i
           ? [link([60 + 50 * i, 86], [60 + 50 * i, 46], 'draft'), dot(60 + 50 * i, 40, 'draft')]
           : []),
@@ -266,9 +242,7 @@ export const DIAGRAMS = {
   native: () =>
     canvas(
       'Every draft looks at the target’s own memory',
-      ...[0, 1, 2, 3, 4, 5].map((i) =>
-        svg('rect', { x: 16 + 28 * i, y: 22, width: 22, height: 20, rx: 3, class: 'word' }),
-      ),
+      ...each(6, (i) => box('word', 16 + 28 * i, 22, 22, 20)),
       ...[0, 1, 2].flatMap((i) => [
         link([100, 44], [196 + 44 * i, 88], 'draft'),
         dot(196 + 44 * i, 94, 'draft'),
@@ -279,34 +253,21 @@ export const DIAGRAMS = {
   hivis: () =>
     canvas(
       'The drafter sees the words and the target’s states, never the patches',
-      ...[0, 1, 2, 3, 4].map((i) =>
-        svg('rect', { x: 16 + 26 * i, y: 22, width: 20, height: 20, rx: 3, class: 'ghost' }),
-      ),
-      ...[0, 1, 2, 3, 4].map((i) =>
-        svg('rect', { x: 160 + 30 * i, y: 22, width: 24, height: 20, rx: 3, class: 'word' }),
-      ),
-      ...[0, 1, 2, 3, 4].map((i) => link([172 + 30 * i, 44], [172 + 30 * i, 88], 'draft')),
-      ...[0, 1, 2, 3, 4].map((i) => dot(172 + 30 * i, 94, 'draft')),
+      ...each(5, (i) => box('ghost', 16 + 26 * i, 22, 20, 20)),
+      ...each(5, (i) => box('word', 160 + 30 * i, 22, 24, 20)),
+      ...each(5, (i) => link([172 + 30 * i, 44], [172 + 30 * i, 88], 'draft')),
+      ...each(5, (i) => dot(172 + 30 * i, 94, 'draft')),
       say(80, 64, 'hidden patches'),
       say(234, 120, 'words + target states'),
     ),
   dream: () =>
     canvas(
       'Three blocks, the middle one looks at the target’s features',
-      ...[0, 1, 2].map((i) =>
-        svg('rect', {
-          x: 24 + 86 * i,
-          y: 74,
-          width: 64,
-          height: 34,
-          rx: 6,
-          class: i === 1 ? 'word strong' : 'word',
-        }),
-      ),
+      ...each(3, (i) => box(i === 1 ? 'word strong' : 'word', 24 + 86 * i, 74, 64, 34, 6)),
       link([88, 91], [110, 91], 'draft'),
       link([174, 91], [196, 91], 'draft'),
       link([142, 44], [142, 74], 'target'),
-      svg('rect', { x: 70, y: 16, width: 144, height: 28, rx: 6, class: 'ghost' }),
+      box('ghost', 70, 16, 144, 28, 6),
       say(142, 34, 'target features'),
       say(142, 95, 'cross'),
       say(56, 95, 'block'),
@@ -316,51 +277,37 @@ export const DIAGRAMS = {
     canvas(
       'Four menus',
       ...['drafter', 'views', 'tree', 'verifier'].flatMap((text, i) => [
-        svg('rect', { x: 10 + 76 * i, y: 46, width: 68, height: 36, rx: 6, class: 'word' }),
+        box('word', 10 + 76 * i, 46, 68, 36, 6),
         say(44 + 76 * i, 68, text),
       ]),
     ),
 };
 
+function best(label) {
+  const parents = [-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2];
+  return canvas(label, ...drawTree(parents, [1, 4, 6, 8], 24, 296, 16, 116));
+}
+
 function patches(label, kept) {
-  const cells = [];
-  for (let y = 0; y < 6; y += 1)
-    for (let x = 0; x < 6; x += 1)
-      cells.push(
-        svg('rect', {
-          x: 102 + 20 * x,
-          y: 6 + 20 * y,
-          width: 18,
-          height: 18,
-          rx: 3,
-          class: kept(x, y) ? 'word strong' : 'ghost',
-        }),
-      );
+  const cells = each(36, (i) => {
+    const [x, y] = [i % 6, Math.floor(i / 6)];
+    return box(kept(x, y) ? 'word strong' : 'ghost', 102 + 20 * x, 6 + 20 * y, 18, 18);
+  });
   return canvas(label, ...cells);
 }
 
 function bars(rows, weights) {
   const out = rows.flatMap(([name, values, y], r) => [
     say(8, y + 22, name, '', 'start'),
-    ...values.map((v, i) =>
-      svg('rect', {
-        x: 80 + 30 * i,
-        y: y + 40 - 40 * v,
-        width: 22,
-        height: 40 * v,
-        class: r ? 'bar two' : 'bar one',
-      }),
-    ),
+    ...values.map((v, i) => bar(r ? 'bar two' : 'bar one', 80 + 30 * i, y + 40, 22, 40 * v)),
     say(186, y + 26, `× ${weights[r]}`, '', 'start'),
   ]);
-  const mixed = [0, 1, 2].map((i) =>
+  const mixed = each(3, (i) =>
     rows.reduce((sum, [, values], r) => sum + weights[r] * values[i], 0),
   );
   return [
     ...out,
-    ...mixed.map((v, i) =>
-      svg('rect', { x: 236 + 26 * i, y: 96 - 70 * v, width: 20, height: 70 * v, class: 'bar' }),
-    ),
+    ...mixed.map((v, i) => bar('bar', 236 + 26 * i, 96, 20, 70 * v)),
     say(272, 116, 'mixture'),
   ];
 }

@@ -5,19 +5,26 @@ import { ENDS, laid } from './text.js';
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** An element. props: `class`, `text`, `on` {event: fn}, `data` {name: value}, `style` {property:
- *  value}; true/false switch boolean attributes, undefined and null omit one, everything else is
- *  set as an attribute. */
-export function h(tag, props = {}, ...children) {
-  return fill(document.createElement(tag), props, children);
+/** An element: its tag with its classes (`'p.vl-help'`), properties if it has any, children.
+ *  props: `class`, `text`, `on` {event: fn}, `data` {name: value}, `style` {property: value};
+ *  true/false switch boolean attributes, undefined and null omit one, everything else is set as an
+ *  attribute. A button submits nothing unless its type says so. */
+export function h(tag, ...parts) {
+  return fill((name) => document.createElement(name), tag, parts);
 }
 
 /** The same in SVG. */
-export function svg(tag, props = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), props, children);
+export function svg(tag, ...parts) {
+  return fill((name) => document.createElementNS(SVG, name), tag, parts);
 }
 
-function fill(node, props, children) {
+function fill(create, tag, parts) {
+  const [kind, ...classes] = tag.split('.');
+  const node = create(kind);
+  if (classes.length) node.setAttribute('class', classes.join(' '));
+  if (kind === 'button') node.type = 'button';
+  const given = Object.getPrototypeOf(parts[0] ?? '') === Object.prototype;
+  const [props, ...children] = given ? parts : [{}, ...parts];
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === 'class') node.setAttribute('class', value);
@@ -36,17 +43,17 @@ function fill(node, props, children) {
 
 /** A button labelled with its action; more: further props. */
 export const button = (text, fn, kind = 'vl-small', more = {}) =>
-  h('button', { type: 'button', class: kind, text, on: { click: fn }, ...more });
+  h('button', { class: kind, text, on: { click: fn }, ...more });
 
 /** A button with a drawing, which says what it does where one points at it. */
 export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {
   const more = { 'aria-label': text, title: text };
-  return h('button', { type: 'button', class: kind, ...more, on: { click: fn } }, icon(sign, size));
+  return h('button', { class: kind, ...more, on: { click: fn } }, icon(sign, size));
 }
 
 /** The head of a table. */
 export const headRow = (names) =>
-  h('thead', {}, h('tr', {}, ...names.map((text) => h('th', { scope: 'col', text }))));
+  h('thead', h('tr', ...names.map((text) => h('th', { scope: 'col', text }))));
 
 /** Write text only if it differs, to avoid needless layouts. */
 export function put(node, text) {
@@ -150,7 +157,7 @@ export function roving(box, selector = 'button, input') {
 
 /** A switch between the few values of a choice, as buttons that a keyboard walks. */
 export function segmented(label, choices, value, onpick) {
-  const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': label });
+  const box = h('div.vl-segmented', { role: 'group', 'aria-label': label });
   const show = (picked) => {
     for (const b of box.children)
       b.setAttribute('aria-pressed', String(b.dataset.value === String(picked)));
@@ -158,7 +165,6 @@ export function segmented(label, choices, value, onpick) {
   for (const [key, text] of choices) {
     box.append(
       h('button', {
-        type: 'button',
         data: { value: key },
         text,
         on: {

@@ -8,13 +8,13 @@ let card = null;
 
 /** The card, in the page's own frame so that it takes its colours. */
 function place(button, title, text) {
-  card ??= h('div', { class: 'vl-explain', popover: 'auto', role: 'note', id: 'vl-explain' });
+  card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
   if (!card.isConnected) button.closest('.vl').append(card);
   const same = card.matches(':popover-open') && card.owner === button;
   card.hidePopover();
   if (same) return;
   card.owner = button;
-  card.replaceChildren(h('b', { text: title }), h('p', { text }));
+  card.replaceChildren(h('b', title), h('p', { text }));
   card.showPopover();
   const { left, top, bottom } = button.getBoundingClientRect();
   const { width, height } = card.getBoundingClientRect();
@@ -34,5 +34,5 @@ export function term(title, text, classes = '') {
 
 /** A heading, or another element, around a term. */
 export function explained(tag, title, text) {
-  return h(tag, {}, term(title, text));
+  return h(tag, term(title, text));
 }

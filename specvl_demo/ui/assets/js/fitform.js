@@ -8,13 +8,12 @@ import { W } from './words.js';
 export function fitForm(ask) {
   const input = (name) =>
     h('input', { type: 'text', id: `vl-fit-${name}`, placeholder: 'OWNER/NAME' });
-  const row = (box, text) =>
-    h('div', { class: 'vl-field' }, h('label', { for: box.id, text }), box);
+  const row = (box, text) => h('div.vl-field', h('label', { for: box.id, text }), box);
   const [target, drafter] = [input('target'), input('drafter')];
-  const said = h('div', { class: 'vl-fit-said', role: 'status' });
+  const said = h('div.vl-fit-said', { role: 'status' });
   const look = async () => {
     go.disabled = true;
-    said.replaceChildren(h('p', { class: 'vl-help', text: W.fit.looking }));
+    said.replaceChildren(h('p.vl-help', W.fit.looking));
     const asked = { target: target.value.trim(), drafter: drafter.value.trim() };
     const found = await ask(asked).catch(() => ({ problem: W.fit.unreachable }));
     go.disabled = false;
@@ -22,33 +21,28 @@ export function fitForm(ask) {
   };
   const go = button(W.fit.check, look, 'vl-secondary');
   return h(
-    'details',
-    { class: 'vl-elsewhere vl-fit' },
-    h('summary', {}, icon('chevron'), h('span', { text: W.fit.title })),
-    h('p', { class: 'vl-help', text: W.fit.help }),
+    'details.vl-elsewhere.vl-fit',
+    h('summary', icon('chevron'), h('span', W.fit.title)),
+    h('p.vl-help', W.fit.help),
     row(target, W.fit.target),
     row(drafter, W.fit.drafter),
-    h('div', { class: 'vl-buttons' }, go),
+    h('div.vl-buttons', go),
     said,
   );
 }
 
 function verdict({ problem, fits, findings, methods }) {
-  if (problem) return [h('p', { class: 'wrong', text: problem })];
+  if (problem) return [h('p.wrong', problem)];
   return [
-    h('p', {}, h('b', { text: fits ? W.fit.yes(methods) : W.fit[fits === null ? 'open' : 'no'] })),
+    h('p', h('b', fits ? W.fit.yes(methods) : W.fit[fits === null ? 'open' : 'no'])),
     h(
       'ul',
-      {},
       findings.map(({ ok, text }) =>
         h(
           'li',
           { class: ok === null ? 'note' : ok ? 'good' : 'bad' },
           icon(ok === null ? 'next' : ok ? 'check' : 'close', 14),
-          h('span', {
-            class: 'vl-hidden',
-            text: ok === null ? '' : W.fit.marks[ok ? 'yes' : 'no'],
-          }),
+          h('span.vl-hidden', ok === null ? '' : W.fit.marks[ok ? 'yes' : 'no']),
           h('span', { text }),
         ),
       ),

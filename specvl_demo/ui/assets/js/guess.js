@@ -46,7 +46,7 @@ export class Guess {
     this.examples = catalog.examples.filter((e) => e.trace && !e.fails);
     const place = (tag, name, more = {}) => h(tag, { class: `vl-guess-${name}`, ...more });
     this.pictures = place('div', 'pictures');
-    this.question = h('p', { class: 'vl-guess-question' });
+    this.question = h('p.vl-guess-question');
     this.text = place('p', 'text', { 'aria-live': 'polite' });
     this.options = place('div', 'options', { role: 'group', 'aria-label': W.guess.pick });
     this.result = place('p', 'result', { role: 'status' });
@@ -61,18 +61,13 @@ export class Guess {
     this.watch = button(W.guess.watch, show, 'vl-secondary');
     const pick = (e) => this.options.children[Number(e.key) - 1]?.click();
     this.node = h(
-      'dialog',
-      { class: 'vl-guessing', 'aria-label': W.guess.title, on: { keydown: pick } },
-      h('h2', { text: W.guess.title }),
-      h(
-        'p',
-        { class: 'vl-help' },
-        W.guess.help,
-        h('span', { class: 'vl-keys', text: W.guess.keys }),
-      ),
+      'dialog.vl-guessing',
+      { 'aria-label': W.guess.title, on: { keydown: pick } },
+      h('h2', W.guess.title),
+      h('p.vl-help', W.guess.help, h('span.vl-keys', W.guess.keys)),
       this.pictures,
-      h('div', {}, this.question, this.text, this.options, this.result, this.score),
-      h('div', { class: 'vl-buttons' }, this.next, this.other, this.watch, close),
+      h('div', this.question, this.text, this.options, this.result, this.score),
+      h('div.vl-buttons', this.next, this.other, this.watch, close),
     );
     this.entered = backClosesDialog(this.node);
   }
@@ -122,12 +117,12 @@ export class Guess {
     this.turn = turn;
     const now = this.turns[turn];
     const written = this.lane.tokens.slice(0, now?.at).map(({ text }) => text);
-    const gap = h('span', { class: 'vl-gap', role: 'img', 'aria-label': W.guess.pick });
+    const gap = h('span.vl-gap', { role: 'img', 'aria-label': W.guess.pick });
     this.text.replaceChildren(written.join('').trimEnd(), now ? gap : '');
     this.text.scrollTop = this.text.scrollHeight;
     const options = [...(now?.probs.keys() ?? [])].map((word, i) => {
       const node = button('', () => this.pick(word), 'vl-secondary');
-      node.append(h('kbd', { text: i + 1 }), h('span', { text: word }), h('small'));
+      node.append(h('kbd', i + 1), h('span', word), h('small'));
       return node;
     });
     this.options.replaceChildren(...options);

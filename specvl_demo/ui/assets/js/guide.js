@@ -12,11 +12,11 @@ export class Guide {
     Object.assign(this, { race, player, parts });
     this.at = -1;
     this.text = h('p', { 'aria-live': 'polite' });
-    this.count = h('span', { class: 'vl-help' });
+    this.count = h('span.vl-help');
     this.next = button('', () => this.go(this.at + 1), 'vl-secondary');
     this.node = h(
-      'section',
-      { class: 'vl-card vl-guide', hidden: true, 'aria-label': W.guide.title },
+      'section.vl-card.vl-guide',
+      { hidden: true, 'aria-label': W.guide.title },
       this.count,
       this.text,
       this.next,

@@ -63,21 +63,17 @@ export function headline(race, waiting) {
   const green = kept.some((text) => marked(text) !== ENDS);
   return [
     ...(green
-      ? [
-          h('span', { class: 'tk draft', text: W.headline.green }),
-          of,
-          W.headline.guessed(guesser(lane)),
-        ]
+      ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(guesser(lane))]
       : [W.headline[kept.length ? 'ended' : 'none'](guesser(lane)), of]),
     ...(t.relaxed
       ? [
           '; ',
-          h('span', { class: 'tk relaxed', text: W.headline.relaxed(t.relaxed, t.tokens) }),
+          h('span.tk.relaxed', W.headline.relaxed(t.relaxed, t.tokens)),
           W.headline.through(t.relaxed),
         ]
       : []),
     W.headline.answer(!differs, lane.given.text),
-    timed.kind === 'sound' ? h('b', { text: time }) : time,
+    timed.kind === 'sound' ? h('b', time) : time,
     ...(rivals.length && timed.kind === 'sound' ? [W.headline.fastest(rivals.length + 1)] : []),
     differs && race.meta.price
       ? W.headline.known(race.meta.price)

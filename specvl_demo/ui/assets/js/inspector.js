@@ -16,14 +16,13 @@ const MOST_ROWS = 8;
 export class Inspector {
   constructor(race, painter) {
     this.race = race;
-    this.head = h('div', { class: 'vl-inspect-head', 'aria-live': 'polite' });
-    this.body = h('div', { class: 'vl-inspector-body' });
+    this.head = h('div.vl-inspect-head', { 'aria-live': 'polite' });
+    this.body = h('div.vl-inspector-body');
     this.node = h(
-      'section',
-      { class: 'vl-card vl-inspector', 'aria-label': W.inspect.title },
+      'section.vl-card.vl-inspector',
+      { 'aria-label': W.inspect.title },
       h(
         'header',
-        {},
         explained('h2', W.inspect.title, W.inspect.help),
         this.head,
         iconButton(
@@ -83,13 +82,13 @@ export class Inspector {
     if (going) {
       this.body.replaceChildren(
         ...(open ? this.opening(going) : this.round(lane, going)),
-        h('p', { class: 'vl-hint', text: W.inspect.hint }),
+        h('p.vl-hint', W.inspect.hint),
       );
       return;
     }
     if (!s || !lane) {
       this.head.replaceChildren();
-      this.body.replaceChildren(h('p', { class: 'vl-hint', text: W.inspect.hint }));
+      this.body.replaceChildren(h('p.vl-hint', W.inspect.hint));
       return;
     }
     if (s.token === undefined) {
@@ -105,30 +104,30 @@ export class Inspector {
   /** A round in progress: its result is not shown yet. */
   opening(round) {
     this.head.replaceChildren(
-      h('b', { text: W.inspect.round(round.index) }),
-      h('span', { text: W.inspect.roundGoing(round.tree.tokens.length - 1) }),
+      h('b', W.inspect.round(round.index)),
+      h('span', W.inspect.roundGoing(round.tree.tokens.length - 1)),
     );
     return [];
   }
 
   /** A whole round: its tokens, its seconds, its notes. */
   round(lane, round) {
-    if (!round) return [h('p', { class: 'vl-hint', text: W.inspect.hint })];
+    if (!round) return [h('p.vl-hint', W.inspect.hint)];
     const first = lane.at(round.index).tokens;
     this.head.replaceChildren(
-      h('b', { text: W.inspect.round(round.index) }),
-      h('span', {
-        text: W.inspect.roundFacts(
+      h('b', W.inspect.round(round.index)),
+      h(
+        'span',
+        W.inspect.roundFacts(
           round.tree.tokens.length - 1,
           round.path.length - 1,
           fmt.seconds(round.clock_s),
         ),
-      }),
+      ),
     );
     return [
       h(
-        'p',
-        { class: 'vl-chips' },
+        'p.vl-chips',
         round.tokens.map((t, i) => {
           const text = lane.said(first + i);
           return this.opener(
@@ -147,9 +146,7 @@ export class Inspector {
   token(lane, round, token, index) {
     const n = lane.at(Infinity).tokens;
     const move = (step) =>
-      h('button', {
-        type: 'button',
-        class: 'vl-small',
+      h('button.vl-small', {
         'aria-label': step < 0 ? W.inspect.previous : W.inspect.next,
         disabled: index + step < 0 || index + step >= n,
         text: step < 0 ? '‹' : '›',
@@ -161,18 +158,16 @@ export class Inspector {
     const text = lane.said(index);
     this.head.replaceChildren(
       text === ENDS ? endMark(origin) : tokenChip(text, origin),
-      h('span', { text: W.inspect.place(index, round.index, token.at + 1) }),
+      h('span', W.inspect.place(index, round.index, token.at + 1)),
       move(-1),
       move(1),
     );
     return [
       h(
-        'div',
-        { class: 'vl-inspect-grid' },
+        'div.vl-inspect-grid',
         h(
-          'div',
-          { class: 'vl-inspect-words' },
-          h('p', { class: 'vl-why', text: this.why(lane, round, token, index) }),
+          'div.vl-inspect-words',
+          h('p.vl-why', this.why(lane, round, token, index)),
           this.parts(lane, token, index),
           this.chance(round, token),
           this.candidates(lane, round, token, index),
@@ -189,7 +184,7 @@ export class Inspector {
     const current = token === now ? 'true' : null;
     const click = () => this.race.select({ lane: lane.name, token, picked: true });
     const more = { 'aria-label': label, 'aria-current': current, on: { click } };
-    return h('button', { type: 'button', class: 'vl-plainbutton', ...more }, chip);
+    return h('button.vl-plainbutton', { ...more }, chip);
   }
 
   /** The tokens that form one character together with this one; null if it forms one by itself. */
@@ -198,12 +193,8 @@ export class Inspector {
     if (!piece || piece.stop - piece.start < 2) return null;
     const plain = lane.begin.method === 'ar';
     return h(
-      'p',
-      { class: 'vl-chips' },
-      h('span', {
-        class: 'vl-hint',
-        text: W.inspect.parts(shown(piece.text), piece.stop - piece.start),
-      }),
+      'p.vl-chips',
+      h('span.vl-hint', W.inspect.parts(shown(piece.text), piece.stop - piece.start)),
       lane.tokens
         .slice(piece.start, piece.stop)
         .map((part, i) =>
@@ -248,29 +239,23 @@ export class Inspector {
     const bar = (name, x) =>
       x !== null &&
       h(
-        'div',
-        { class: 'vl-draw' },
-        h('span', { text: name }),
-        h(
-          'i',
-          {},
-          h('b', { style: { width: `${(100 * Math.min(1, Math.max(0, x))).toFixed(1)}%` } }),
-        ),
-        h('span', { text: fmt.prob(x) }),
+        'div.vl-draw',
+        h('span', name),
+        h('i', h('b', { style: { width: `${(100 * Math.min(1, Math.max(0, x))).toFixed(1)}%` } })),
+        h('span', fmt.prob(x)),
       );
     const [gap, overlap] = [at('gap'), at('overlap')];
     return h(
-      'div',
-      { class: 'vl-draws' },
+      'div.vl-draws',
       bar(W.views.target, p),
       bar(W.inspect.drafter, at('q')),
-      h('p', {
-        class: 'vl-help',
-        text: W.inspect.draws(
+      h(
+        'p.vl-help',
+        W.inspect.draws(
           gap === null ? null : fmt.number(gap),
           overlap === null ? null : fmt.percent(overlap),
         ),
-      }),
+      ),
     );
   }
 
@@ -284,7 +269,7 @@ export class Inspector {
     const drafted = views.length ? [] : siblings(round, token.at);
     if (drafted.length) views.push([W.inspect.drafter, drafted]);
     if (!target.length && !views.some(([, list]) => list.length))
-      return h('p', { class: 'vl-hint', text: W.inspect.light });
+      return h('p.vl-hint', W.inspect.light);
     const rows = new Map();
     for (const [column, list] of [['target', target], ...views]) {
       for (const c of list) {
@@ -300,13 +285,11 @@ export class Inspector {
       .slice(0, MOST_ROWS)
       .sort((a, b) => own(b) - own(a) || most(b) - most(a));
     return h(
-      'table',
-      { class: 'vl-candidates' },
-      h('caption', { class: 'vl-hidden', text: W.inspect.candidates }),
+      'table.vl-candidates',
+      h('caption.vl-hidden', W.inspect.candidates),
       headRow([W.inspect.candidate, ...columns.map((c) => W.views[c] ?? c)]),
       h(
         'tbody',
-        {},
         sorted.map((row) =>
           h(
             'tr',
@@ -322,15 +305,13 @@ export class Inspector {
   /** A candidate's text. If the question can be asked again, the candidate can replace the token
    *  that was written. */
   candidate(lane, { id, text }, token, index) {
-    const code = h('code', { text: shown(text) });
+    const code = h('code', shown(text));
     const { asked, gone } = this.race.meta;
     const over = this.race.list.every((one) => one.end);
     if (!asked || gone || !over || id === token.id || marked(text) !== text) return code;
     return h(
-      'button',
+      'button.vl-plainbutton.vl-take',
       {
-        type: 'button',
-        class: 'vl-plainbutton vl-take',
         'aria-label': W.branch.take(shown(text)),
         title: W.branch.take(shown(text)),
         on: { click: () => this.race.emit('branch', { lane, index, id, text }) },
@@ -350,12 +331,10 @@ export class Inspector {
 
   times(round) {
     return h(
-      'p',
-      { class: 'vl-times' },
+      'p.vl-times',
       ['draft_s', 'verify_s', 'commit_s', 'other_s'].map((phase) =>
         h(
           'span',
-          {},
           h('i', { class: `phase ${phase.slice(0, -2)}` }),
           `${W.phases[phase]} ${fmt.seconds(round[phase])}`,
         ),
@@ -374,12 +353,8 @@ export class Inspector {
       .filter(([, value]) => value !== undefined);
     if (!rows.length) return null;
     return h(
-      'dl',
-      { class: 'vl-notes' },
-      rows.flatMap(([key, value]) => [
-        h('dt', { text: W.notes[key] }),
-        h('dd', { text: brief(value) }),
-      ]),
+      'dl.vl-notes',
+      rows.flatMap(([key, value]) => [h('dt', W.notes[key]), h('dd', brief(value))]),
     );
   }
 }
@@ -419,8 +394,7 @@ function brief(value) {
 function cell(p) {
   return h(
     'td',
-    {},
     p !== undefined && h('i', { style: { width: `${(100 * p).toFixed(1)}%` } }),
-    h('span', { text: p === undefined ? '·' : fmt.prob(p) }),
+    h('span', p === undefined ? '·' : fmt.prob(p)),
   );
 }

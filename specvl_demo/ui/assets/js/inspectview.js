@@ -20,15 +20,13 @@ export class InspectView {
     this.rounds = new RoundTable(race, painter);
     this.charts = [];
     this.lanes = laneSwitch(race);
-    this.grid = h('div', { class: 'vl-charts' });
+    this.grid = h('div.vl-charts');
     this.node = h(
-      'div',
-      { class: 'vl-inspect' },
+      'div.vl-inspect',
       this.lanes,
       h(
-        'div',
-        { class: 'vl-inspect-main' },
-        h('div', { class: 'vl-stack' }, this.tree.node, this.rounds.node),
+        'div.vl-inspect-main',
+        h('div.vl-stack', this.tree.node, this.rounds.node),
         this.inspector.node,
       ),
       this.grid,
@@ -68,13 +66,12 @@ class RoundTable {
     this.race = race;
     this.body = h('tbody');
     this.node = h(
-      'section',
-      { class: 'vl-card vl-rounds' },
-      h('header', {}, h('h2', { text: W.inspect.rounds })),
+      'section.vl-card.vl-rounds',
+      h('header', h('h2', W.inspect.rounds)),
       h(
-        'div',
-        { class: 'vl-rounds-scroll', tabindex: '0', 'aria-label': W.inspect.rounds },
-        h('table', {}, headRow(W.inspect.columns), this.body),
+        'div.vl-rounds-scroll',
+        { tabindex: '0', 'aria-label': W.inspect.rounds },
+        h('table', headRow(W.inspect.columns), this.body),
       ),
     );
     painter.register(this.node, () => this.draw());
@@ -100,25 +97,22 @@ class RoundTable {
   row(lane, round) {
     const plain = lane.begin.method === 'ar';
     const first = lane.at(round.index).tokens;
-    const ms = (phase) => h('td', { class: 'number', text: fmt.number(1000 * round[phase], 1) });
+    const ms = (phase) => h('td.number', fmt.number(1000 * round[phase], 1));
     return h(
       'tr',
       { on: { click: () => this.race.select({ lane: lane.name, round: round.index }) } },
       h(
         'th',
         { scope: 'row' },
-        h('button', {
-          type: 'button',
-          class: 'vl-plainbutton',
+        h('button.vl-plainbutton', {
           text: String(round.index + 1),
           'aria-label': W.inspect.round(round.index),
         }),
       ),
-      h('td', { class: 'number', text: String(round.tree.tokens.length - 1) }),
-      h('td', { class: 'number', text: String(round.path.length - 1) }),
+      h('td.number', String(round.tree.tokens.length - 1)),
+      h('td.number', String(round.path.length - 1)),
       h(
-        'td',
-        { class: 'text' },
+        'td.text',
         round.tokens.map((t, i) => tokenChip(lane.said(first + i), plain ? 'ar' : t.origin)),
       ),
       ms('draft_s'),

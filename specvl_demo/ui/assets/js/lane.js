@@ -45,9 +45,9 @@ export class LaneView {
   }
 
   build() {
-    this.given = h('span', { class: 'vl-given', title: W.branch.given });
-    this.text = h('span', { class: 'vl-said' });
-    this.guess = h('span', { class: 'vl-guess', 'aria-hidden': 'true' });
+    this.given = h('span.vl-given', { title: W.branch.given });
+    this.text = h('span.vl-said');
+    this.guess = h('span.vl-guess', { 'aria-hidden': 'true' });
     // The newest words stay in view by layout alone: the box scrolls from its bottom.
     this.box = h(
       'div',
@@ -64,31 +64,28 @@ export class LaneView {
           pointerleave: () => this.hover(null),
         },
       },
-      (this.full = h('div', { class: 'vl-full', 'aria-hidden': 'true' })),
-      h('div', { class: 'vl-words' }, this.given, this.text, this.guess),
+      (this.full = h('div.vl-full', { 'aria-hidden': 'true' })),
+      h('div.vl-words', this.given, this.text, this.guess),
     );
-    this.note = h('span', { class: 'vl-lane-note' });
+    this.note = h('span.vl-lane-note');
     const copies = W.lane.copy(this.lane.title);
     this.copy = iconButton('copy', copies, () => this.copyText(), 'vl-tool', 14);
     this.copy.hidden = true;
     this.node = h(
-      'section',
-      { class: 'vl-lane', data: { lane: this.lane.number } },
+      'section.vl-lane',
+      { data: { lane: this.lane.number } },
       h(
         'header',
-        {},
         h(
-          'button',
+          'button.vl-lane-name',
           {
-            type: 'button',
-            class: 'vl-lane-name',
             'aria-label': W.lane.focus(this.lane.title),
             on: { click: () => this.race.setFocus(this.lane.name) },
           },
-          h('i', { class: 'vl-swatch' }),
-          (this.title = h('span', { text: this.lane.title })),
+          h('i.vl-swatch'),
+          (this.title = h('span', this.lane.title)),
         ),
-        (this.promise = h('span', { class: 'vl-promise' })),
+        (this.promise = h('span.vl-promise')),
         this.note,
         this.copy,
       ),
@@ -131,7 +128,7 @@ export class LaneView {
     if (this.guessed !== round) {
       this.guessed = round;
       this.guess.replaceChildren(
-        ...judged(round).map(({ text, kind }) => h('span', { class: 'tk', data: { kind }, text })),
+        ...judged(round).map(({ text, kind }) => h('span.tk', { data: { kind }, text })),
       );
     }
     const all = [...this.guess.children];
@@ -205,8 +202,7 @@ export class LaneView {
         const round = this.lane.rounds[token.round];
         const nodes = rejected(round);
         if (!round.tree.texts || !nodes.length) return [];
-        return h('del', {
-          class: 'tk rejected',
+        return h('del.tk.rejected', {
           title: W.lane.rejectedHelp,
           text: nodes.map((n) => laid(marked(round.tree.texts[n]))).join(''),
         });

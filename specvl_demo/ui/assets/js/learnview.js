@@ -13,11 +13,10 @@ export class LearnView {
     Object.assign(this, { catalog, tryOut });
     const known = catalog.methods.filter((m) => m.learn);
     this.node = h(
-      'div',
-      { class: 'vl-learn' },
+      'div.vl-learn',
       h(
-        'nav',
-        { class: 'vl-learn-nav', 'aria-label': W.learn.nav },
+        'nav.vl-learn-nav',
+        { 'aria-label': W.learn.nav },
         known.map((m) =>
           h('a', {
             href: `#lesson-${m.name}`,
@@ -32,16 +31,13 @@ export class LearnView {
         ),
       ),
       h(
-        'div',
-        { class: 'vl-lessons' },
+        'div.vl-lessons',
         h(
-          'article',
-          { class: 'vl-card vl-play' },
-          h('h2', { text: W.learn.play }),
+          'article.vl-card.vl-play',
+          h('h2', W.learn.play),
           h(
             'ul',
-            {},
-            ways.map((way, i) => h('li', {}, way, W.learn.ways[i])),
+            ways.map((way, i) => h('li', way, W.learn.ways[i])),
           ),
         ),
         this.colours(),
@@ -53,26 +49,18 @@ export class LearnView {
   /** First of all: how to read the text. */
   colours() {
     return h(
-      'article',
-      { class: 'vl-card vl-lesson' },
+      'article.vl-card.vl-lesson',
       h(
         'div',
-        {},
-        h('h2', { text: W.learn.first }),
-        h('p', { text: W.learn.firstText }),
+        h('h2', W.learn.first),
+        h('p', W.learn.firstText),
         h(
-          'ul',
-          { class: 'vl-learn-legend' },
+          'ul.vl-learn-legend',
           ['draft', 'relaxed', 'target', 'rejected'].map((o) =>
-            h(
-              'li',
-              {},
-              h('span', { class: `tk ${o}`, text: W.legend[o] }),
-              ` ${W.learn.origins[o]}`,
-            ),
+            h('li', h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`),
           ),
         ),
-        h('p', { class: 'vl-symbols', text: W.learn.symbols }),
+        h('p.vl-symbols', W.learn.symbols),
       ),
     );
   }
@@ -80,14 +68,12 @@ export class LearnView {
   lesson(method) {
     const { does, formula: rule, shines, struggles, look, url } = method.learn;
     return h(
-      'article',
-      { class: 'vl-card vl-lesson', id: `lesson-${method.name}` },
+      'article.vl-card.vl-lesson',
+      { id: `lesson-${method.name}` },
       h(
         'div',
-        {},
         h(
           'h2',
-          {},
           method.title,
           ' ',
           h('span', {
@@ -95,30 +81,24 @@ export class LearnView {
             text: method.lossless ? W.learn.lossless : W.lane.lossy,
           }),
         ),
-        h('p', { text: does }),
+        h('p', does),
         rule &&
           h(
-            'div',
-            {
-              class: 'vl-formula',
-              tabindex: '0',
-              role: 'group',
-              'aria-label': W.learn.formula(method.title),
-            },
+            'div.vl-formula',
+            { tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) },
             formula(...rule),
           ),
-        shines && h('p', {}, h('b', { text: `${W.learn.shines} ` }), shines),
-        struggles && h('p', {}, h('b', { text: `${W.learn.struggles} ` }), struggles),
-        look && [h('h3', { text: W.learn.look }), h('p', { text: look })],
-        method.drafts && h('p', {}, h('b', { text: `${W.learn.drafts} ` }), method.drafts),
-        method.verdict && h('p', {}, h('b', { text: `${W.learn.verdict} ` }), method.verdict),
+        shines && h('p', h('b', `${W.learn.shines} `), shines),
+        struggles && h('p', h('b', `${W.learn.struggles} `), struggles),
+        look && [h('h3', W.learn.look), h('p', look)],
+        method.drafts && h('p', h('b', `${W.learn.drafts} `), method.drafts),
+        method.verdict && h('p', h('b', `${W.learn.verdict} `), method.verdict),
         tries(this.catalog.lessons.methods[method.name], this.catalog.examples, (id) =>
           this.tryOut(id, method.name),
         ),
         url &&
           h(
-            'p',
-            { class: 'vl-help' },
+            'p.vl-help',
             h('a', {
               href: url,
               target: '_blank',

@@ -10,8 +10,8 @@ const WAYS = ['dtype', 'quantised'];
 export class LoadingPanel {
   constructor(catalog, onchange) {
     Object.assign(this, { catalog, onchange });
-    this.note = h('p', { class: 'vl-help vl-refusal', role: 'status' });
-    this.ran = h('p', { class: 'vl-help' });
+    this.note = h('p.vl-help.vl-refusal', { role: 'status' });
+    this.ran = h('p.vl-help');
     this.panel = new Panel(W.loading.title, () => this.reset());
     this.node = this.panel.node;
   }

@@ -96,7 +96,6 @@ class Page {
   build() {
     this.tabs = Object.entries(W.tabs).map(([name, text]) =>
       h('button', {
-        type: 'button',
         role: 'tab',
         id: `vl-tab-${name}`,
         data: { view: name },
@@ -108,8 +107,7 @@ class Page {
     this.panels = Object.fromEntries(
       Object.keys(W.tabs).map((name) => [
         name,
-        h('div', {
-          class: 'vl-panel',
+        h('div.vl-panel', {
           role: 'tabpanel',
           id: `vl-view-${name}`,
           'aria-labelledby': `vl-tab-${name}`,
@@ -128,28 +126,20 @@ class Page {
       this.inspect.repaint();
       this.compare.repaint();
     });
-    this.body = h(
-      'div',
-      { class: 'vl-body' },
-      this.ask.node,
-      h('div', { class: 'vl-main' }, Object.values(this.panels)),
-    );
+    this.body = h('div.vl-body', this.ask.node, h('div.vl-main', Object.values(this.panels)));
     this.root.replaceChildren(
       h(
-        'div',
-        { class: 'vl' },
+        'div.vl',
         h(
-          'header',
-          { class: 'vl-top' },
+          'header.vl-top',
           h(
-            'div',
-            { class: 'vl-brand' },
+            'div.vl-brand',
             h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }),
-            h('h1', { text: W.name }),
-            h('p', {}, W.tagline, h('span', { text: W.watched })),
+            h('h1', W.name),
+            h('p', W.tagline, h('span', W.watched)),
           ),
-          h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs),
-          h('span', { class: 'vl-machine', text: this.catalog.machine }),
+          h('div.vl-tabs', { role: 'tablist', 'aria-label': W.name }, this.tabs),
+          h('span.vl-machine', this.catalog.machine),
           theme,
         ),
         this.body,

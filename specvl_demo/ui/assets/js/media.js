@@ -29,19 +29,19 @@ export class MediaWell {
         },
       },
     });
-    this.strip = roving(h('ul', { class: 'vl-thumbs', 'aria-label': W.media.list }));
-    this.outside = h('ul', { class: 'vl-refused' });
-    this.note = h('p', { class: 'vl-help vl-media-note', role: 'status' });
-    this.hint = h('p', { class: 'vl-drop-hint', text: W.media.hint });
+    this.strip = roving(h('ul.vl-thumbs', { 'aria-label': W.media.list }));
+    this.outside = h('ul.vl-refused');
+    this.note = h('p.vl-help.vl-media-note', { role: 'status' });
+    this.hint = h('p.vl-drop-hint', W.media.hint);
     this.node = h(
-      'div',
-      { class: 'vl-well', role: 'group', 'aria-label': W.media.title },
+      'div.vl-well',
+      { role: 'group', 'aria-label': W.media.title },
       this.strip,
       this.hint,
       roving(
         h(
-          'div',
-          { class: 'vl-tools', role: 'toolbar', 'aria-label': W.media.choose },
+          'div.vl-tools',
+          { role: 'toolbar', 'aria-label': W.media.choose },
           this.tool('image', W.media.upload, () => this.input.click()),
           this.tool('camera', W.media.camera, () => this.shoot()),
         ),
@@ -54,12 +54,7 @@ export class MediaWell {
   }
 
   tool(name, text, fn) {
-    return h(
-      'button',
-      { type: 'button', class: 'vl-tool', on: { click: fn } },
-      icon(name),
-      h('span', { text }),
-    );
+    return h('button.vl-tool', { on: { click: fn } }, icon(name), h('span', { text }));
   }
 
   listen() {
@@ -137,14 +132,11 @@ export class MediaWell {
     this.outside.replaceChildren(
       ...this.refused.map((one) =>
         h(
-          'li',
-          { class: 'wrong' },
-          h('span', { text: one.why }),
+          'li.wrong',
+          h('span', one.why),
           h(
-            'button',
+            'button.vl-reset',
             {
-              type: 'button',
-              class: 'vl-reset',
               'aria-label': W.media.remove(one.name),
               on: {
                 click: () => {
@@ -201,7 +193,6 @@ export class MediaWell {
       ...media.map((item, i) =>
         h(
           'li',
-          {},
           item.kind === 'video'
             ? h('video', {
                 src: item.url,
@@ -217,12 +208,10 @@ export class MediaWell {
               })
             : h('img', { src: item.url, alt: item.name, on: { error: () => this.broken(item) } }),
           item.kind === 'video' &&
-            h('span', { class: 'vl-clipmark', 'aria-hidden': 'true', text: W.media.clip }),
+            h('span.vl-clipmark', { 'aria-hidden': 'true', text: W.media.clip }),
           h(
-            'button',
+            'button.vl-remove',
             {
-              type: 'button',
-              class: 'vl-remove',
               'aria-label': W.media.remove(item.name),
               on: { click: () => this.change(this.media.filter((_, j) => j !== i)) },
             },
@@ -254,12 +243,11 @@ export class MediaWell {
     const video = h('video', { autoplay: true, playsinline: true, muted: true });
     video.srcObject = stream;
     const dialog = h(
-      'dialog',
-      { class: 'vl-dialog', 'aria-label': W.media.camera },
+      'dialog.vl-dialog',
+      { 'aria-label': W.media.camera },
       video,
       h(
-        'div',
-        { class: 'vl-buttons' },
+        'div.vl-buttons',
         button(W.media.take, () => this.take(video, dialog), 'vl-primary'),
         button(W.media.cancel, () => dialog.close(), 'vl-secondary'),
       ),

@@ -19,15 +19,14 @@ export class MethodPanel {
     this.tries =
       shown &&
       h(
-        'details',
-        { class: 'vl-tries' },
-        h('summary', {}, icon('chevron'), h('span', { text: W.ask.tries(method.title) })),
+        'details.vl-tries',
+        h('summary', icon('chevron'), h('span', W.ask.tries(method.title))),
         shown,
       );
-    this.node = h('div', { class: 'vl-method-panel' }, this.panel.node, this.tries);
-    this.problem = h('p', { class: 'vl-help wrong', role: 'status' });
+    this.node = h('div.vl-method-panel', this.panel.node, this.tries);
+    this.problem = h('p.vl-help.wrong', { role: 'status' });
     this.expertCount = h('span');
-    this.expert = h('details', {}, h('summary', {}, icon('chevron'), this.expertCount));
+    this.expert = h('details', h('summary', icon('chevron'), this.expertCount));
     this.load();
   }
 
@@ -118,15 +117,12 @@ export function tries(found, examples, tryOut) {
     const example = examples.find((e) => e.id === found?.[key]?.example);
     return example
       ? [
-          h('dt', { text: W.learn.measured[key] }),
+          h('dt', W.learn.measured[key]),
           h(
             'dd',
-            {},
             h(
-              'button',
+              'button.vl-small',
               {
-                type: 'button',
-                class: 'vl-small',
                 'aria-label': W.learn.tryOut(example.title),
                 on: { click: () => tryOut(example.id) },
               },
@@ -138,5 +134,5 @@ export function tries(found, examples, tryOut) {
         ]
       : [];
   });
-  return rows.length ? h('dl', { class: 'vl-measured' }, rows) : null;
+  return rows.length ? h('dl.vl-measured', rows) : null;
 }

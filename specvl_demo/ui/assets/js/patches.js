@@ -25,7 +25,7 @@ export function heatmap(lane, list, heat) {
     ...(heat ? [['heat', W.patches.heat]] : []),
     ...views.map((v) => [v.view, W.patches.seen(W.views[v.view] ?? v.view)]),
   ];
-  const strip = h('div', { class: 'vl-patches' });
+  const strip = h('div.vl-patches');
   const note = h('figcaption');
   const show = (mode) => {
     strip.replaceChildren(
@@ -43,13 +43,7 @@ export function heatmap(lane, list, heat) {
   };
   const first = modes[0]?.[0];
   show(first);
-  return h(
-    'figure',
-    { class: 'vl-sight' },
-    modes.length > 1 && picker(modes, first, show),
-    strip,
-    note,
-  );
+  return h('figure.vl-sight', modes.length > 1 && picker(modes, first, show), strip, note);
 }
 
 /** Opacity of every patch of a span, row by row, and the kind of cover; null if nothing is painted.
@@ -86,8 +80,7 @@ function decoded(heat) {
 function picture(url, span, name, painted) {
   const clip = span.kind === 'video';
   const box = h(
-    'div',
-    { class: 'vl-picture' },
+    'div.vl-picture',
     h('img', {
       src: url,
       alt: clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt),

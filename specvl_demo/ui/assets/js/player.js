@@ -30,7 +30,7 @@ export class Player {
       'aria-label': W.player.slider,
       on: { input: () => this.scrub(Number(this.slider.value) / 1000) },
     });
-    this.time = h('output', { class: 'vl-time' });
+    this.time = h('output.vl-time');
     this.rates = segmented(
       W.player.rate,
       [
@@ -44,8 +44,8 @@ export class Player {
       },
     );
     this.node = h(
-      'div',
-      { class: 'vl-player', hidden: true, role: 'group', 'aria-label': W.player.title },
+      'div.vl-player',
+      { hidden: true, role: 'group', 'aria-label': W.player.title },
       this.back,
       this.button,
       this.next,

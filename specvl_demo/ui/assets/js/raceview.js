@@ -88,17 +88,16 @@ export class RaceView {
   }
 
   build() {
-    this.badge = h('span', { class: 'vl-badge' });
-    this.question = h('p', { class: 'vl-question' });
-    this.thumbs = h('span', { class: 'vl-question-media' });
+    this.badge = h('span.vl-badge');
+    this.question = h('p.vl-question');
+    this.thumbs = h('span.vl-question-media');
     this.tools = h(
-      'div',
-      { class: 'vl-race-tools' },
+      'div.vl-race-tools',
       iconButton('link', W.run.link, () => this.on.link()),
       this.shareMenu(),
       iconButton('save', W.run.save, () => this.on.save()),
     );
-    this.texts = h('div', { class: 'vl-lanes' });
+    this.texts = h('div.vl-lanes');
     // Long answers scroll in step.
     this.texts.addEventListener(
       'scroll',
@@ -110,13 +109,13 @@ export class RaceView {
       },
       true,
     );
-    this.said = h('p', { class: 'vl-verdict', role: 'status' });
+    this.said = h('p.vl-verdict', { role: 'status' });
     this.slower = h('span');
     this.reasons = h('ul');
     this.slow = h(
-      'details',
-      { class: 'vl-slow', hidden: true },
-      h('summary', {}, icon('chevron'), this.slower),
+      'details.vl-slow',
+      { hidden: true },
+      h('summary', icon('chevron'), this.slower),
       this.reasons,
     );
     const { follow, ...others } = (this.offers = {
@@ -136,68 +135,45 @@ export class RaceView {
       on: { change: () => this.node.classList.toggle('rejects', box.checked) },
     });
     this.legend = h(
-      'div',
-      { class: 'vl-textlegend', role: 'note', 'aria-label': W.legend.title },
+      'div.vl-textlegend',
+      { role: 'note', 'aria-label': W.legend.title },
       ['draft', 'relaxed', 'target', 'other', 'rejected'].map((o) =>
         term(W.legend[o], W.learn.origins[o] ?? W.legend.otherHelp, `tk ${o}`),
       ),
       h('label', { for: 'vl-rejected' }, box, W.legend.showRejected),
     );
-    this.grid = h('div', { class: 'vl-charts' });
-    this.sentence = h('p', { class: 'vl-headline' });
-    this.notice = h('p', { class: 'vl-notice', role: 'status' });
+    this.grid = h('div.vl-charts');
+    this.sentence = h('p.vl-headline');
+    this.notice = h('p.vl-notice', { role: 'status' });
     const pair = h(
-      'div',
-      { class: 'vl-pair' },
-      h('div', { class: 'vl-stack' }, this.tree.node, this.grid),
+      'div.vl-pair',
+      h('div.vl-stack', this.tree.node, this.grid),
       this.inspector.node,
     );
-    const numbers = h('div', { class: 'vl-card' }, this.track.node);
+    const numbers = h('div.vl-card', this.track.node);
     this.guide = new Guide(this.race, this.player, [this.texts, pair, numbers]);
-    this.scope = h('p', { class: 'vl-scope' });
-    this.busy = h('p', { class: 'vl-busy', role: 'status' });
-    this.sure = h('p', { class: 'vl-sure', role: 'status' });
+    this.scope = h('p.vl-scope');
+    this.busy = h('p.vl-busy', { role: 'status' });
+    this.sure = h('p.vl-sure', { role: 'status' });
     this.stage = h(
-      'div',
-      { class: 'vl-stage' },
+      'div.vl-stage',
       this.busy,
       numbers,
       this.scope,
       this.texts,
       this.sure,
-      h('div', { class: 'vl-under' }, this.legend, this.said, follow, this.slow),
+      h('div.vl-under', this.legend, this.said, follow, this.slow),
       pair,
     );
     this.node = h(
-      'div',
-      { class: 'vl-race idle' },
+      'div.vl-race.idle',
       this.notice,
+      h('div.vl-start', h('h2', W.start.title), (this.starting = h('p', W.start.text))),
+      h('div.vl-race-head', this.badge, this.thumbs, this.question, this.player.node, this.tools),
       h(
-        'div',
-        { class: 'vl-start' },
-        h('h2', { text: W.start.title }),
-        (this.starting = h('p', { text: W.start.text })),
-      ),
-      h(
-        'div',
-        { class: 'vl-race-head' },
-        this.badge,
-        this.thumbs,
-        this.question,
-        this.player.node,
-        this.tools,
-      ),
-      h(
-        'div',
-        { class: 'vl-says' },
+        'div.vl-says',
         this.sentence,
-        h(
-          'div',
-          { class: 'vl-offers' },
-          Object.values(others),
-          this.guide.open,
-          h('span', { class: 'vl-ways' }, this.ways),
-        ),
+        h('div.vl-offers', Object.values(others), this.guide.open, h('span.vl-ways', this.ways)),
       ),
       this.guide.node,
       this.stage,
@@ -255,8 +231,8 @@ export class RaceView {
     const opener = iconButton('page', W.run.share, () => open(list.hidden));
     opener.setAttribute('aria-expanded', 'false');
     const list = h(
-      'div',
-      { class: 'vl-card vl-menu', hidden: true },
+      'div.vl-card.vl-menu',
+      { hidden: true },
       Object.entries(W.run.shareAs).map(([as, text]) =>
         button(text, () => {
           open(false);
@@ -266,9 +242,8 @@ export class RaceView {
       ),
     );
     return h(
-      'span',
+      'span.vl-menu-box',
       {
-        class: 'vl-menu-box',
         on: {
           keydown: (e) => e.key === 'Escape' && open(false),
           focusout: (e) => e.currentTarget.contains(e.relatedTarget) || open(false),
@@ -342,22 +317,20 @@ export class RaceView {
     const { lane, before, chosen, taken, after } = branch;
     return [
       h(
-        'section',
-        { class: 'vl-lane vl-original done', 'aria-label': W.branch.title(lane) },
+        'section.vl-lane.vl-original.done',
+        { 'aria-label': W.branch.title(lane) },
         h(
           'header',
-          {},
-          h('b', { text: W.branch.title(lane) }),
+          h('b', W.branch.title(lane)),
           button(W.branch.back, () => this.on.back()),
         ),
         h(
-          'div',
-          { class: 'vl-text', tabindex: '0' },
+          'div.vl-text',
+          { tabindex: '0' },
           h(
-            'div',
-            { class: 'vl-words' },
+            'div.vl-words',
             laid(before, MOST_TEXT),
-            h('b', { class: 'vl-fork', title: W.branch.fork(shown(taken)), text: laid(chosen) }),
+            h('b.vl-fork', { title: W.branch.fork(shown(taken)), text: laid(chosen) }),
             laid(after, MOST_TEXT),
           ),
         ),

@@ -28,20 +28,18 @@ export class ReplayView {
         },
       },
     });
-    this.said = h('p', { class: 'vl-help', role: 'status' });
-    this.mine = h('ul', { class: 'vl-runs' });
+    this.said = h('p.vl-help', { role: 'status' });
+    this.mine = h('ul.vl-runs');
     this.clear = button(W.trace.forget, () => this.forget());
     const recorded = catalog.examples.filter((e) => e.trace);
     this.node = h(
-      'div',
-      { class: 'vl-replay' },
+      'div.vl-replay',
       h(
-        'section',
-        { class: 'vl-card vl-drop' },
-        h('p', { text: W.trace.drop }),
+        'section.vl-card.vl-drop',
+        h('p', W.trace.drop),
         h(
-          'button',
-          { type: 'button', class: 'vl-secondary', on: { click: () => this.input.click() } },
+          'button.vl-secondary',
+          { on: { click: () => this.input.click() } },
           icon('open'),
           W.trace.open,
         ),
@@ -50,17 +48,15 @@ export class ReplayView {
       ),
       h(
         'section',
-        {},
-        h('h2', { text: W.trace.recorded }),
+        h('h2', W.trace.recorded),
         recorded.length
           ? h(
-              'ul',
-              { class: 'vl-runs' },
+              'ul.vl-runs',
               recorded.map((e) => this.line(e.title, e.why, () => choose(e), thumbnails(e)[0])),
             )
-          : h('p', { class: 'vl-hint', text: W.trace.none }),
+          : h('p.vl-hint', W.trace.none),
       ),
-      h('section', {}, h('h2', { text: W.trace.yours }), this.mine, this.clear),
+      h('section', h('h2', W.trace.yours), this.mine, this.clear),
     );
     this.list();
   }
@@ -68,12 +64,11 @@ export class ReplayView {
   line(title, note, fn, thumb, extra = null) {
     return h(
       'li',
-      {},
       h(
-        'button',
-        { type: 'button', class: 'vl-run', on: { click: fn } },
-        thumb ?? h('i', { class: 'vl-noimage' }, icon('play')),
-        h('span', {}, h('b', { text: title }), h('small', { text: note })),
+        'button.vl-run',
+        { on: { click: fn } },
+        thumb ?? h('i.vl-noimage', icon('play')),
+        h('span', h('b', title), h('small', note)),
       ),
       extra,
     );
@@ -120,8 +115,7 @@ export class ReplayView {
       ),
     );
     this.clear.hidden = !this.runs.length;
-    if (!this.runs.length)
-      this.mine.replaceChildren(h('li', { class: 'vl-hint', text: W.trace.noneYet }));
+    if (!this.runs.length) this.mine.replaceChildren(h('li.vl-hint', W.trace.noneYet));
   }
 
   /** A trace from the visitor's disk; what is wrong with it is said with its line. */

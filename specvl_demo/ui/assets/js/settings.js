@@ -12,8 +12,7 @@ export class Fields {
     Object.assign(this, { params, values, onchange });
     this.fields = new Map();
     this.node = h(
-      'div',
-      { class: 'vl-fields' },
+      'div.vl-fields',
       params.map((param) => this.build(param)),
     );
     this.show();
@@ -72,13 +71,12 @@ export class Fields {
 /** A foldable panel whose heading counts the changes. */
 export class Panel {
   constructor(title, onreset) {
-    this.count = h('span', { class: 'vl-changed' });
-    this.body = h('div', { class: 'vl-settings-body' });
+    this.count = h('span.vl-changed');
+    this.body = h('div.vl-settings-body');
     this.all = button(W.settings.resetAll, onreset);
     this.node = h(
       'details',
-      {},
-      h('summary', {}, icon('chevron'), h('span', { text: title }), this.count),
+      h('summary', icon('chevron'), h('span', title), this.count),
       this.body,
     );
   }
@@ -156,9 +154,9 @@ function several(param, id, onset) {
     title,
   ]);
   const group = h(
-    'div',
-    { class: 'vl-several', role: 'group', id, 'aria-label': param.title },
-    boxes.map(([box, title]) => h('label', {}, box, title)),
+    'div.vl-several',
+    { role: 'group', id, 'aria-label': param.title },
+    boxes.map(([box, title]) => h('label', box, title)),
   );
   group.show = (value) => {
     const on = new Set(String(value).split(param.joined));
@@ -177,12 +175,11 @@ function within(param, text) {
 
 /** A label, a control, a line of help. */
 export function field(id, title, input, help, extra = null) {
-  const hint = help ? h('p', { class: 'vl-help', id: `${id}-help`, text: help }) : null;
+  const hint = help ? h('p.vl-help', { id: `${id}-help`, text: help }) : null;
   if (hint) input.setAttribute('aria-describedby', hint.id);
   return h(
-    'div',
-    { class: 'vl-field vl-param' },
-    h('div', { class: 'vl-param-line' }, h('label', { for: id, text: title }), extra, input),
+    'div.vl-field.vl-param',
+    h('div.vl-param-line', h('label', { for: id, text: title }), extra, input),
     hint,
   );
 }

@@ -32,23 +32,23 @@ export class Story {
   /** finish(): shows the race on the page to its end, before it is told. */
   constructor(race, finish) {
     Object.assign(this, { race, finish });
-    this.pictures = h('div', { class: 'vl-story-pictures' });
+    this.pictures = h('div.vl-story-pictures');
     this.question = h('p');
-    this.text = h('p', { class: 'vl-story-text', tabindex: '0', 'aria-label': W.story.text });
-    this.caption = h('p', { class: 'vl-story-caption', 'aria-live': 'polite' });
-    this.count = h('span', { class: 'vl-help' });
+    this.text = h('p.vl-story-text', { tabindex: '0', 'aria-label': W.story.text });
+    this.caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
+    this.count = h('span.vl-help');
     this.back = button(W.story.back, () => this.go(this.at - 1), 'vl-secondary');
     this.next = button(W.story.next, () => this.go(this.at + 1), 'vl-secondary');
     const close = button(W.close, () => this.node.close(), 'vl-secondary');
-    const keys = h('span', { class: 'vl-help vl-keys', text: W.story.keys });
-    const head = h('div', { class: 'vl-story-head' }, this.pictures, this.question);
+    const keys = h('span.vl-help.vl-keys', W.story.keys);
+    const head = h('div.vl-story-head', this.pictures, this.question);
     const stage = { class: 'vl-story-stage', on: { click: () => this.go(this.at + 1) } };
     this.node = h(
-      'dialog',
-      { class: 'vl-story', 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },
+      'dialog.vl-story',
+      { 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },
       h('div', stage, head, this.text),
       this.caption,
-      h('div', { class: 'vl-story-tools' }, this.back, this.count, this.next, keys, close),
+      h('div.vl-story-tools', this.back, this.count, this.next, keys, close),
     );
     this.entered = backClosesDialog(this.node);
     this.node.addEventListener('close', () => document.exitFullscreen?.().catch(() => null));

@@ -9,10 +9,8 @@ export function themeButton(onchange) {
   const kept = localStorage.getItem(KEY);
   if (kept) document.body.classList.toggle('dark', kept === 'dark');
   return h(
-    'button',
+    'button.vl-tool',
     {
-      type: 'button',
-      class: 'vl-tool',
       'aria-label': W.theme,
       title: W.theme,
       on: {

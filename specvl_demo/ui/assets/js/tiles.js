@@ -30,14 +30,12 @@ export class Tiles {
     const right = examples.filter((example) => !example.fails);
     const wrong = examples.filter((example) => example.fails);
     this.node = h(
-      'div',
-      { class: 'vl-trays' },
+      'div.vl-trays',
       right.length > 0 && this.tray(W.ask.examples, right),
       wrong.length > 0 &&
         h(
-          'details',
-          { class: 'vl-fails' },
-          h('summary', {}, icon('chevron'), h('span', { text: W.ask.fails })),
+          'details.vl-fails',
+          h('summary', icon('chevron'), h('span', W.ask.fails)),
           this.tray(W.ask.fails, wrong),
         ),
     );
@@ -52,17 +50,15 @@ export class Tiles {
 
   tile(example) {
     return h(
-      'button',
+      'button.vl-tile',
       {
-        type: 'button',
-        class: 'vl-tile',
         'aria-label': example.title,
         data: { example: example.id },
         on: { click: () => this.onpick(example) },
       },
-      h('span', { class: 'vl-tile-media' }, thumbnails(example).slice(0, 2)),
-      h('span', { class: 'vl-tile-title', text: example.title }),
-      example.fails && h('span', { class: 'vl-tile-fails', text: example.fails }),
+      h('span.vl-tile-media', thumbnails(example).slice(0, 2)),
+      h('span.vl-tile-title', example.title),
+      example.fails && h('span.vl-tile-fails', example.fails),
     );
   }
 }

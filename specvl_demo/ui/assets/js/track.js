@@ -10,7 +10,7 @@ const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
 
 /** Buttons that choose the lane in focus; filled anew by its `fill`. */
 export function laneSwitch(race, fits = () => true) {
-  const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': W.track.lane });
+  const box = h('div.vl-segmented', { role: 'group', 'aria-label': W.track.lane });
   box.fill = () =>
     box.replaceChildren(
       ...race.list.filter(fits).map((lane) => {
@@ -29,15 +29,12 @@ export class Track {
     this.draw = this.draw.bind(this);
     this.body = h('tbody');
     this.node = h(
-      'table',
-      { class: 'vl-track' },
-      h('caption', { class: 'vl-hidden', text: W.track.caption }),
+      'table.vl-track',
+      h('caption.vl-hidden', W.track.caption),
       h(
         'thead',
-        {},
         h(
           'tr',
-          {},
           h('th', { scope: 'col' }, term(W.track.lane, W.track.laneHelp)),
           h('th', { scope: 'col', class: 'bar' }, term(W.track.progress, W.track.progressHelp)),
           ...COLUMNS.map((c) =>
@@ -59,11 +56,10 @@ export class Track {
     const fill = h('i');
     const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
     const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
-    cells.where.append(h('span', { class: 'vl-shares' }, ...shares));
+    cells.where.append(h('span.vl-shares', ...shares));
     const bar = h(
-      'div',
+      'div.vl-bar',
       {
-        class: 'vl-bar',
         role: 'progressbar',
         'aria-label': W.track.tokensOf(lane.title),
         'aria-valuemin': 0,
@@ -71,8 +67,8 @@ export class Track {
       },
       fill,
     );
-    const count = h('span', { class: 'vl-count' });
-    const name = h('span', { text: lane.title });
+    const count = h('span.vl-count');
+    const name = h('span', lane.title);
     const row = h(
       'tr',
       { data: { lane: lane.number } },
@@ -80,18 +76,16 @@ export class Track {
         'th',
         { scope: 'row' },
         h(
-          'button',
+          'button.vl-lane-name',
           {
-            type: 'button',
-            class: 'vl-lane-name',
             'aria-label': W.lane.focus(lane.title),
             on: { click: () => this.race.setFocus(lane.name) },
           },
-          h('i', { class: 'vl-swatch' }),
+          h('i.vl-swatch'),
           name,
         ),
       ),
-      h('td', { class: 'bar' }, h('div', { class: 'vl-barline' }, bar, count)),
+      h('td.bar', h('div.vl-barline', bar, count)),
       ...Object.values(cells),
     );
     this.body.append(row);
@@ -120,7 +114,7 @@ export class Track {
         fmt.times(why ? null : lane === race.baseline ? t.speed && 1 : race.speedup(lane)),
       );
       const total = !why && lane !== race.baseline && race.finished && race.total(lane);
-      if (total) cells.speedup.append(h('small', { text: W.track.total(total.toFixed(2)) }));
+      if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
       cells.speedup.title = why ? W.track.unknown(W.run.timing[why.kind](why)) : '';
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));

@@ -19,7 +19,7 @@ export class TreeView {
   constructor(race, painter) {
     this.race = race;
     this.painter = painter;
-    this.facts = h('span', { class: 'vl-facts' });
+    this.facts = h('span.vl-facts');
     this.slider = h('input', {
       type: 'range',
       min: 0,
@@ -32,28 +32,15 @@ export class TreeView {
       'aria-pressed': 'true',
       title: W.tree.followHelp,
     });
-    this.svg = svg('svg', {
-      class: 'vl-tree',
+    this.svg = svg('svg.vl-tree', {
       role: 'img',
       'aria-label': W.tree.title,
       on: { click: (e) => this.pick(e.target.closest('[data-at]')) },
     });
-    this.box = h(
-      'div',
-      { class: 'vl-tree-box', role: 'group', 'aria-label': W.tree.title },
-      this.svg,
-    );
+    this.box = h('div.vl-tree-box', { role: 'group', 'aria-label': W.tree.title }, this.svg);
     this.node = h(
-      'section',
-      { class: 'vl-card vl-tree-card' },
-      h(
-        'header',
-        {},
-        explained('h2', W.tree.title, W.tree.help),
-        this.facts,
-        this.slider,
-        this.live,
-      ),
+      'section.vl-card.vl-tree-card',
+      h('header', explained('h2', W.tree.title, W.tree.help), this.facts, this.slider, this.live),
       this.box,
     );
     this.draw = this.draw.bind(this);
@@ -210,9 +197,8 @@ export class TreeView {
       };
       part.nodes.push(
         svg(
-          'path',
+          'path.node',
           {
-            class: 'node',
             'data-at': round.tokens.length - 1,
             d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z`,
           },
@@ -227,7 +213,7 @@ export class TreeView {
       labels.append(part.nodes[2]);
       this.parts.push(part);
     }
-    this.sweep = svg('line', { class: 'sweep', y1: 4, y2: tall - 4 });
+    this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
     this.px = px;
     this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
     this.svg.style.width = `${wide}px`;
@@ -353,8 +339,7 @@ const short = (text) => shown(text.length > 14 ? `${text.slice(0, 13)}…` : tex
 
 /** Beside a leaf, above a node that has children. */
 function label(x, y, text, inner) {
-  return svg('text', {
-    class: 'word',
+  return svg('text.word', {
     x: (x + (inner ? 3 : 8)).toFixed(1),
     y: (y + (inner ? -7 : 3.5)).toFixed(1),
     text: short(text),
@@ -364,10 +349,5 @@ function label(x, y, text, inner) {
 /** The drafter's probability: behind a leaf's text, below a node that has children. */
 function chance(x, y, p, text, inner) {
   const at = inner ? [x - 8, y + 16] : [x + 14 + CHAR * short(text).length, y + 3.5];
-  return svg('text', {
-    class: 'chance',
-    x: at[0].toFixed(1),
-    y: at[1].toFixed(1),
-    text: fmt.prob(p),
-  });
+  return svg('text.chance', { x: at[0].toFixed(1), y: at[1].toFixed(1), text: fmt.prob(p) });
 }

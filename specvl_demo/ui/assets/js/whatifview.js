@@ -25,39 +25,35 @@ export class WhatIfView {
     this.draw = this.draw.bind(this);
     this.tick = this.tick.bind(this);
     this.lanes = laneSwitch(race, (lane) => lane !== race.baseline);
-    this.sliders = h('div', { class: 'vl-card vl-sliders' });
+    this.sliders = h('div.vl-card.vl-sliders');
     this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
     this.again = button(WHATIF.play, () => this.play(), 'vl-secondary');
     this.reset = button(WHATIF.reset, () => this.load());
-    this.says = h('p', { class: 'vl-headline', 'aria-live': 'polite' });
-    this.formula = h('p', { class: 'vl-whatif-formula' });
-    this.curve = svg('svg', { class: 'vl-curve', viewBox: '0 0 640 200', role: 'img' });
-    this.rounds = h('div', { class: 'vl-rounds-strip', role: 'img' });
+    this.says = h('p.vl-headline', { 'aria-live': 'polite' });
+    this.formula = h('p.vl-whatif-formula');
+    this.curve = svg('svg.vl-curve', { viewBox: '0 0 640 200', role: 'img' });
+    this.rounds = h('div.vl-rounds-strip', { role: 'img' });
     this.body = h(
-      'div',
-      { class: 'vl-whatif-body' },
+      'div.vl-whatif-body',
       this.sliders,
       h(
-        'div',
-        { class: 'vl-stack' },
+        'div.vl-stack',
         h(
-          'section',
-          { class: 'vl-card vl-whatif-race' },
+          'section.vl-card.vl-whatif-race',
           this.says,
           this.bars.map(({ node }) => node),
-          h('div', { class: 'vl-buttons' }, this.again),
+          h('div.vl-buttons', this.again),
           this.rounds,
         ),
-        h('section', { class: 'vl-card vl-whatif-race' }, this.formula, this.curve),
-        (this.why = h('section', { class: 'vl-card vl-whatif-race', hidden: true })),
+        h('section.vl-card.vl-whatif-race', this.formula, this.curve),
+        (this.why = h('section.vl-card.vl-whatif-race', { hidden: true })),
       ),
     );
-    this.none = h('p', { class: 'vl-hint' });
+    this.none = h('p.vl-hint');
     this.node = h(
-      'div',
-      { class: 'vl-whatif' },
-      h('h2', { text: WHATIF.title }),
-      h('p', { class: 'vl-help', text: WHATIF.help }),
+      'div.vl-whatif',
+      h('h2', WHATIF.title),
+      h('p.vl-help', WHATIF.help),
       this.lanes,
       this.none,
       this.body,
@@ -75,7 +71,7 @@ export class WhatIfView {
       fill,
       label,
       value,
-      node: h('div', { class: 'vl-whatif-bar' }, label, h('div', { class: 'vl-bar' }, fill), value),
+      node: h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value),
     };
   }
 
@@ -114,7 +110,7 @@ export class WhatIfView {
       requests: String,
     };
     return Object.entries(range).map(([key, [min, max, step]]) => {
-      const out = h('output', { text: write[key](this.values[key]) });
+      const out = h('output', write[key](this.values[key]));
       const input = h('input', {
         type: 'range',
         id: `vl-w-${key}`,
@@ -134,13 +130,12 @@ export class WhatIfView {
       input.value = this.values[key];
       const [title, help] = WHATIF.sliders[key];
       return h(
-        'div',
-        { class: 'vl-slider' },
+        'div.vl-slider',
         h('label', { for: input.id, class: 'vl-hidden', text: title }),
         term(title, help),
         out,
         input,
-        h('small', { class: 'vl-help', text: WHATIF.was(write[key](this.known[key])) }),
+        h('small.vl-help', WHATIF.was(write[key](this.known[key]))),
       );
     });
   }
@@ -223,8 +218,8 @@ export class WhatIfView {
       .catch(() => null);
     if (!found?.curve || this.race.focused !== lane || doubt(this.race, lane)) return;
     this.why.replaceChildren(
-      h('h2', { text: WHATIF.why(lane.title) }),
-      ...WHATIF.costs(found, fmt.percent).map((text) => h('p', { class: 'vl-help', text })),
+      h('h2', WHATIF.why(lane.title)),
+      ...WHATIF.costs(found, fmt.percent).map((text) => h('p.vl-help', { text })),
       acceptanceCurve(found),
     );
     this.why.hidden = false;
@@ -237,8 +232,8 @@ export class WhatIfView {
         h(
           'span',
           { style: { 'flex-grow': String(kept + 1) } },
-          kept > 0 && h('i', { class: 'draft', style: { 'flex-grow': String(kept) } }),
-          h('i', { class: 'target', style: { 'flex-grow': '1' } }),
+          kept > 0 && h('i.draft', { style: { 'flex-grow': String(kept) } }),
+          h('i.target', { style: { 'flex-grow': '1' } }),
         ),
       ),
     );
@@ -270,8 +265,8 @@ export class WhatIfView {
 function acceptanceCurve({ curve, break_even: even, acceptance, speedup }) {
   const say = WHATIF.acceptanceSay(fmt.percent(even), fmt.percent(acceptance));
   return svg(
-    'svg',
-    { class: 'vl-curve', viewBox: '0 0 640 200', role: 'img', 'aria-label': say },
+    'svg.vl-curve',
+    { viewBox: '0 0 640 200', role: 'img', 'aria-label': say },
     plot(
       curve,
       [0, 1],
@@ -298,7 +293,7 @@ function plot(points, [low, high], marks, axis, best, now) {
   title.setAttribute('transform', 'rotate(-90)');
   const line = points.map(([at, s], i) => `${i ? 'L' : 'M'}${x(at).toFixed(1)} ${y(s).toFixed(1)}`);
   return [
-    svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }),
+    svg('line.one', { x1: left, x2: right, y1: y(1), y2: y(1) }),
     ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
     title,
     svg('path', { d: line.join('') }),
