@@ -126,9 +126,8 @@ def _question(line: str, answer: dict[str, object]) -> BatchLine:
             answer["id"] = data["id"]
         question = msgspec.convert(data, BatchLine)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
-        raise ValueError(
-            f'A line must be {{"id", "prompt", "images", "video"}} in JSON: {fault}'
-        ) from None
+        wanted = '{"id", "prompt", "images", "video"}'
+        raise ValueError(f"A line must be {wanted} in JSON: {fault}") from None
     if not question.prompt.strip() and not question.images and not question.video:
         raise ValueError("There is nothing to answer: give a prompt, images or a video.")
     return question
@@ -149,9 +148,8 @@ def pick(
         for key, value in settings:
             owner, dot, inner = key.rpartition(".")
             if dot and owner not in names:
-                raise InputError(
-                    f"--set {key}: {owner} does not run here; running: {', '.join(names)}."
-                )
+                running = ", ".join(names)
+                raise InputError(f"--set {key}: {owner} does not run here; running: {running}.")
             if owner == name or (not dot and (len(names) == 1 or inner in known)):
                 mine[inner] = value
                 used.add(key)

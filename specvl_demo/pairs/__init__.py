@@ -152,9 +152,7 @@ PAIRS: tuple[PairSpec, ...] = _listed()
 
 def find(pair_id: str) -> PairSpec:
     """Return the pair of this id; ValueError with the known ids if there is none."""
-    for pair in PAIRS:
-        if pair.id == pair_id:
-            return pair
-    raise ValueError(
-        f"There is no pair {pair_id!r}; known: {', '.join(pair.id for pair in PAIRS)}."
-    )
+    known = {pair.id: pair for pair in PAIRS}
+    if pair_id not in known:
+        raise ValueError(f"There is no pair {pair_id!r}; known: {', '.join(known)}.")
+    return known[pair_id]

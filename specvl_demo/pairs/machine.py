@@ -55,11 +55,9 @@ class Machine:
 
     @property
     def title(self) -> str:
-        gpus = ", ".join(f"{gpu.name} ({gb(gpu.memory_bytes)})" for gpu in self.gpus)
         cores = f"{self.n_cpus} CPU core" + ("s" if self.n_cpus != 1 else "")
-        return f"{cores} ({self.cpu}), {gb(self.memory_bytes)} memory" + (
-            f", {gpus}" if gpus else ""
-        )
+        gpus = [f"{gpu.name} ({gb(gpu.memory_bytes)})" for gpu in self.gpus]
+        return ", ".join([f"{cores} ({self.cpu})", f"{gb(self.memory_bytes)} memory", *gpus])
 
 
 def detect() -> Machine:

@@ -203,10 +203,9 @@ def exact_cost(pair: PairSpec, place: Availability) -> float:
     if place.device == "cpu":
         return 0.0
     each = DTYPE_BYTES[place.dtype]
+    packed = QUANTISED_BYTES.get(place.quantised, each)
     cached = pair.target.kv * pair.n_tokens
-    read = (pair.target.active or pair.target.params - pair.target.tower) * QUANTISED_BYTES.get(
-        place.quantised, each
-    )
+    read = (pair.target.active or pair.target.params - pair.target.tower) * packed
     return cached * 2 * DTYPE_BYTES["float32"] / (read + cached * each)
 
 
@@ -250,9 +249,8 @@ def _not_here(pair: PairSpec, wanted: Collection[Checkpoint], machine: Machine) 
         return reason
     fetch = [one for one in wanted if not one.local and not cached(one)]
     if fetch and machine.offline:
-        return (
-            f"Not in the local cache, and HF_HUB_OFFLINE forbids fetching its {gb(_stored(fetch))}."
-        )
+        size = gb(_stored(fetch))
+        return f"Not in the local cache, and HF_HUB_OFFLINE forbids fetching its {size}."
     return None
 
 

@@ -105,9 +105,8 @@ def device_of(name: str) -> Device:
         # A laptop's card of the same name is smaller.
         if f" {device.name} " in f" {' '.join(words)} " and "Laptop" not in words:
             return device
-    raise ValueError(
-        f"There is no data sheet of {name!r}; known: {', '.join(d.name for d in DEVICES)}, cpu."
-    )
+    known = ", ".join(device.name for device in DEVICES)
+    raise ValueError(f"There is no data sheet of {name!r}; known: {known}, cpu.")
 
 
 SHAPES: dict[str, Callable[[Mapping[str, Any]], Shape]] = {

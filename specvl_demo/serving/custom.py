@@ -64,9 +64,8 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
             drafters["eagle3"] = _checkpoint(head)
         elif role is not None:
             folder = Path(drafter).resolve()
-            drafters[role] = Checkpoint(
-                str(folder), compatibility.stored(folder) / 2, "see its folder", True
-            )
+            params = compatibility.stored(folder) / 2
+            drafters[role] = Checkpoint(str(folder), params, "see its folder", True)
         else:
             second = compatibility.read(drafter, alone, text=True)
             if reason := compatibility.misfit(first, second):
@@ -147,9 +146,8 @@ def _head_fits(
             files.read(folder, outline=True) if folder.is_dir() else files.outline_on_hub(drafter)
         )
     except (HfHubHTTPError, OSError) as fault:
-        raise compatibility.NotLookedUp(
-            f"{drafter} could not be looked up: {type(fault).__name__}"
-        ) from None
+        why = f"{drafter} could not be looked up: {type(fault).__name__}"
+        raise compatibility.NotLookedUp(why) from None
     if first.folder is None:
         raise ValueError(f"The configuration of {first.id} could not be read.")
     text = sizes.text_config(first.folder)

@@ -60,9 +60,8 @@ def turn(
     if not question.strip() and media:
         clips = any(isinstance(m, VideoFrames) for m in media)
         question = DESCRIBE["video" if clips else "images" if len(media) > 1 else "image"]
-    return Turn(
-        replace_surrogates(question), shown, None if answer is None else replace_surrogates(answer)
-    )
+    said = None if answer is None else replace_surrogates(answer)
+    return Turn(replace_surrogates(question), shown, said)
 
 
 def picture_pixels() -> int:
@@ -109,12 +108,11 @@ def request(
     Raises:
         ValueError: With a sentence if the prompt does not fit the target.
     """
+    system = replace_surrogates(system)
     begun = loaded.prompter.ids(replace_surrogates(prefix)) if isinstance(prefix, str) else prefix
     return Request(
         id=secrets.token_hex(6),
-        prompt=loaded.prompter.prompt(
-            turns, replace_surrogates(system), max_new_tokens, cache, begun
-        ),
+        prompt=loaded.prompter.prompt(turns, system, max_new_tokens, cache, begun),
         target=loaded.models.target,
         token_texts=loaded.token_texts,
         sampling=sampling or Sampling(),
@@ -142,10 +140,8 @@ def lanes(
     for choice in choices:
         same = sum(name.split("#")[0] == choice.method.name for name in names)
         names.append(f"{choice.method.name}#{same + 1}" if same else choice.method.name)
-    return [
-        Lane(name, assemble(choice, loaded.models), shared)
-        for name, choice in zip(names, choices, strict=True)
-    ]
+    parts = [assemble(choice, loaded.models) for choice in choices]
+    return [Lane(name, one, shared) for name, one in zip(names, parts, strict=True)]
 
 
 def warm(
@@ -364,6 +360,5 @@ def load(pair: str, dtype: str | None = None) -> Pair:
     known = availability.DTYPE_BYTES
     if dtype not in (None, *known):
         raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(known)}.")
-    return Pair(
-        loader.load(pairs.find(pair), options=availability.Options.of_environment(dtype=dtype))
-    )
+    options = availability.Options.of_environment(dtype=dtype)
+    return Pair(loader.load(pairs.find(pair), options=options))

@@ -19,9 +19,8 @@ from specvl_demo import places
 
 OWN = places.PACKAGE / "ui" / "assets"
 SCRIPTS = sorted((OWN / "js").glob("*.js"))
-STYLES = [
-    OWN / "css" / f"{name}.css" for name in ("theme", "frame", "ask", "race", "views", "play")
-]
+SHEETS = ("theme", "frame", "ask", "race", "views", "play")
+STYLES = [OWN / "css" / f"{name}.css" for name in SHEETS]
 FILES = {
     "main": OWN / "js" / "main.js",
     "plotly": places.ASSETS / "ui" / "plotly-basic.min.js",

@@ -237,9 +237,8 @@ async def _chunks(
             some: Sequence[Record] | None = first
             while some is not None:
                 heard += some
-                text = "".join(
-                    token.text for one in some if isinstance(one, Round) for token in one.tokens
-                )
+                rounds = [one for one in some if isinstance(one, Round)]
+                text = "".join(token.text for one in rounds for token in one.tokens)
                 yield chunk({"content": text}) if text else b": waiting\n\n"
                 some = await anext(records, None)
         except Refusal as refusal:

@@ -33,11 +33,6 @@ def check_versions() -> list[str]:
     Raises:
         ValueError: With a sentence if one is missing.
     """
-    if sys.flags.optimize > 1:
-        raise ValueError(
-            "python -OO removes docstrings that transformers builds its models from: run without"
-            " -OO."
-        )
     from packaging.requirements import Requirement  # noqa: PLC0415 - installed with the packages checked here
 
     outside = []
@@ -87,8 +82,7 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
         found.append((user, password))
     if file and not found:
         raise ValueError(
-            "The file of logins has no account, so the page would be open to all; add one or"
-            " start without logins."
+            "The file of logins has no account: the page would be open to all. Add one, or omit it."
         )
     return found
 

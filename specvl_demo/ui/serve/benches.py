@@ -317,9 +317,8 @@ def read(
     total = len(questions) * repeats * len(temperatures) * len(names)
     if total > MOST_ANSWERS:
         raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MOST_ANSWERS))
-    return Bench(
-        secrets.token_urlsafe(12), client, pair, questions, names, temperatures, repeats, jobs
-    )
+    name = secrets.token_urlsafe(12)
+    return Bench(name, client, pair, questions, names, temperatures, repeats, jobs)
 
 
 def _ways(

@@ -220,9 +220,8 @@ class RayWorkers:
             self._ray.init(address=self._address, log_to_driver=False, **own)
         # Two calls at once in an actor: the job and Stop. Restarted without limit, but a lost run
         # is not computed twice: its visitor sees an error.
-        actor = self._ray.remote(
-            num_cpus=1, num_gpus=self._gpus, max_restarts=-1, max_concurrency=2
-        )(self._engine)
+        limits = {"num_cpus": 1, "num_gpus": self._gpus, "max_restarts": -1, "max_concurrency": 2}
+        actor = self._ray.remote(**limits)(self._engine)
         made = [actor.remote(self._first_pair) for _ in range(self.capacity)]
         with self._lock:
             if self._closed:

@@ -54,9 +54,8 @@ def _line(fault: Exception) -> str:
 
 
 def _short_of_memory(fault: RuntimeError) -> bool:
-    return isinstance(fault, torch.OutOfMemoryError) or any(
-        sign in str(fault).lower() for sign in SHORT_OF_MEMORY
-    )
+    said = str(fault).lower()
+    return isinstance(fault, torch.OutOfMemoryError) or any(one in said for one in SHORT_OF_MEMORY)
 
 
 def events(
@@ -148,11 +147,11 @@ def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, lis
     computed once.
     """
     known = {ids: similarity_map(shared, ids) for ids in {tuple(ids) for ids in answers.values()}}
-    text = {
-        ids: [base64.b64encode(bytes(row)).decode() for row in rows.tolist()]
-        for ids, rows in known.items()
-    }
-    return {lane: text[tuple(ids)] for lane, ids in answers.items()}
+
+    def text(rows: torch.Tensor) -> list[str]:
+        return [base64.b64encode(bytes(row)).decode() for row in rows.tolist()]
+
+    return {lane: text(known[tuple(ids)]) for lane, ids in answers.items()}
 
 
 def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Thumbnail]:

@@ -71,9 +71,8 @@ class Run:
                 cancelled = self.stopped and self.fault is None
                 stop: Stop = "cancelled" if cancelled else "error"
                 for lane, totals in self._open.items():
-                    self._waiting.append(
-                        {"k": "end", "record": End(lane, stop, totals, None, self.fault)}
-                    )
+                    end = End(lane, stop, totals, None, self.fault)
+                    self._waiting.append({"k": "end", "record": end})
             self._waiting.append(event)
 
     def _see(self, record: Begin | Round | End | None) -> None:
