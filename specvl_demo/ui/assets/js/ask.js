@@ -56,10 +56,7 @@ export class Ask extends EventTarget {
       rows: '2',
       placeholder: W.ask.questionHint,
       on: {
-        input: () => {
-          this.request.question = this.question.value;
-          this.changed();
-        },
+        input: () => this.write('question'),
         keydown: (e) => {
           if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return;
           e.preventDefault();
@@ -133,12 +130,7 @@ export class Ask extends EventTarget {
     this.system = h('textarea', {
       id: 'vl-system',
       rows: '2',
-      on: {
-        input: () => {
-          this.request.system = this.system.value;
-          this.changed();
-        },
-      },
+      on: { input: () => this.write('system') },
     });
     this.changes = h('span.vl-changed');
     this.showSampling();
@@ -228,6 +220,12 @@ export class Ask extends EventTarget {
         h('div.vl-buttons', this.more, this.go, this.halt),
       ),
     );
+  }
+
+  /** Take over what was typed. */
+  write(key) {
+    this.request[key] = this[key].value;
+    this.changed();
   }
 
   /** On a small screen the form is folded away under its own button. */

@@ -20,6 +20,15 @@ const flat = (x, y, more) => ({
   ...more,
 });
 
+/** One of the areas of a stack. */
+const stacked = (x, y, name, color) =>
+  flat(x, y, {
+    name,
+    stackgroup: 'one',
+    line: { shape: 'hv', width: 0.5, color },
+    fillcolor: color,
+  });
+
 /** Rounds of a lane that are shown, thinned if there are more than a chart can show. */
 function shownRounds(race, lane) {
   const n = race.shown(lane);
@@ -68,14 +77,7 @@ export const perRound = {
       .filter(({ origin, y }) => origin !== 'relaxed' || y.some((v) => v));
     const t = race.now(lane);
     return {
-      traces: series.map(({ origin, name, y }) =>
-        flat(x, y, {
-          name,
-          stackgroup: 'one',
-          line: { shape: 'hv', width: 0.5, color: c[origin] },
-          fillcolor: c[origin],
-        }),
-      ),
+      traces: series.map(({ origin, name, y }) => stacked(x, y, name, c[origin])),
       legend: series.map(({ origin, name }) => ({ name, colour: c[origin], fill: true })),
       ...roundAxis(race, lane),
       ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
@@ -197,14 +199,7 @@ export const phases = {
     const names = Object.keys(c.phases);
     const top = lane.rounds.map((r) => names.reduce((sum, n) => sum + r[n], 0) * 1000);
     return {
-      traces: names.map((n) =>
-        flat(x, spent(n), {
-          name: W.phases[n],
-          stackgroup: 'one',
-          line: { shape: 'hv', width: 0.5, color: c.phases[n] },
-          fillcolor: c.phases[n],
-        }),
-      ),
+      traces: names.map((n) => stacked(x, spent(n), W.phases[n], c.phases[n])),
       legend: names.map((n) => ({ name: W.phases[n], colour: c.phases[n], fill: true })),
       ...roundAxis(race, lane),
       ymax: Math.max(1, 1.08 * Math.max(...top)),

@@ -8,6 +8,7 @@ import { chosen } from './ask.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
 import { COMPARE } from './comparewords.js';
+import { store, stored } from './keep.js';
 import { Race } from './race.js';
 import * as trace from './trace.js';
 import { W } from './words.js';
@@ -325,12 +326,7 @@ export class CompareView {
 
   /** The bench that this tab was running or showing before it was loaded again. */
   async resume() {
-    let kept = null;
-    try {
-      kept = JSON.parse(sessionStorage.getItem(KEPT));
-    } catch {
-      return;
-    }
+    const kept = stored(KEPT, 'sessionStorage');
     if (!kept) return;
     this.bench = kept.bench;
     this.restore(kept.form);
@@ -352,15 +348,9 @@ export class CompareView {
     this.halt.disabled = !on;
     this.progress.hidden = !on;
     if (on) this.goOn.hidden = true;
-    try {
-      if (this.bench)
-        sessionStorage.setItem(
-          KEPT,
-          JSON.stringify({ bench: this.bench, running: on, form: this.form }),
-        );
-    } catch {
-      /* a reload then begins anew */
-    }
+    // Where nothing can be stored, a reload begins anew.
+    if (this.bench)
+      store(KEPT, { bench: this.bench, running: on, form: this.form }, 'sessionStorage');
   }
 
   say(text, wrong = false) {

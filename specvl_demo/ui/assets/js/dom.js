@@ -51,6 +51,23 @@ export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {
   return h('button', { class: kind, ...more, on: { click: fn } }, icon(sign, size));
 }
 
+/** A choice of files without a face of its own, opened by its `click`; onfiles gets the list. */
+export function filePicker(label, onfiles, more) {
+  const input = h('input.vl-hidden', {
+    type: 'file',
+    tabindex: '-1',
+    'aria-label': label,
+    on: {
+      change: () => {
+        onfiles([...input.files]);
+        input.value = '';
+      },
+    },
+    ...more,
+  });
+  return input;
+}
+
 /** The head of a table. */
 export const headRow = (names) =>
   h('thead', h('tr', ...names.map((text) => h('th', { scope: 'col', text }))));

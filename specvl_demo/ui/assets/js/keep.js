@@ -35,19 +35,19 @@ async function ask(store, mode, fn, fallback = null) {
   }
 }
 
-/** The value stored under a key; null if there is none. */
-export function stored(key) {
+/** The value stored under a key; null if there is none. area: 'sessionStorage' for this tab's. */
+export function stored(key, area = 'localStorage') {
   try {
-    return JSON.parse(localStorage.getItem(key));
+    return JSON.parse(window[area].getItem(key));
   } catch {
     return null;
   }
 }
 
 /** Store a value under a key; false if the browser's storage is full or forbidden. */
-export function store(key, value) {
+export function store(key, value, area = 'localStorage') {
   try {
-    localStorage.setItem(key, JSON.stringify(value));
+    window[area].setItem(key, JSON.stringify(value));
     return true;
   } catch {
     return false;
@@ -56,21 +56,11 @@ export function store(key, value) {
 
 /** The form as this tab left it, else as the last tab did, with the race that was shown with it;
  *  null if none is stored. */
-export function form() {
-  try {
-    return JSON.parse(sessionStorage.getItem(FORM)) ?? stored(FORM);
-  } catch {
-    return stored(FORM);
-  }
-}
+export const form = () => stored(FORM, 'sessionStorage') ?? stored(FORM);
 
 /** Keep it for a reload of this tab, and for a later visit. */
 export function keepForm(state) {
-  try {
-    sessionStorage.setItem(FORM, JSON.stringify(state));
-  } catch {
-    /* the later visit's copy may still find room */
-  }
+  store(FORM, state, 'sessionStorage');
   return store(FORM, state);
 }
 

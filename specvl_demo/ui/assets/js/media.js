@@ -1,7 +1,7 @@
 /* Pictures and clips of a question: upload, drop, paste, camera; thumbnails that can be removed.
    Checks count, kind and size before anything is sent; the server checks again. */
 
-import { button, h, icon, fmt, roving } from './dom.js';
+import { button, filePicker, h, icon, fmt, roving } from './dom.js';
 import { keepFile } from './keep.js';
 import { W } from './words.js';
 
@@ -14,21 +14,8 @@ export class MediaWell {
     this.busy = 0;
     this.coming = 0; // files of a choice that are not looked at yet
     const accept = [...this.limits.picture_types, ...this.limits.clip_types].join(',');
-    this.input = h('input', {
-      type: 'file',
-      id: 'vl-files',
-      multiple: true,
-      accept,
-      class: 'vl-hidden',
-      tabindex: '-1',
-      'aria-label': W.media.choose,
-      on: {
-        change: () => {
-          this.add([...this.input.files]);
-          this.input.value = '';
-        },
-      },
-    });
+    const more = { id: 'vl-files', multiple: true, accept };
+    this.input = filePicker(W.media.choose, (files) => this.add(files), more);
     this.strip = roving(h('ul.vl-thumbs', { 'aria-label': W.media.list }));
     this.outside = h('ul.vl-refused');
     this.note = h('p.vl-help.vl-media-note', { role: 'status' });

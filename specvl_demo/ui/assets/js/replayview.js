@@ -1,7 +1,7 @@
 /* Races that were recorded: traces dropped or chosen, the shipped ones, and the runs of this visit. Works without any
    model and without the server: a trace is read in the browser. */
 
-import { button, h, put, icon, iconButton } from './dom.js';
+import { button, filePicker, h, put, icon, iconButton } from './dom.js';
 import * as kept from './keep.js';
 import { thumbnails } from './tiles.js';
 import * as trace from './trace.js';
@@ -14,20 +14,8 @@ export class ReplayView {
   constructor(catalog, show, choose) {
     Object.assign(this, { catalog, show });
     this.runs = [];
-    this.input = h('input', {
-      type: 'file',
-      accept: '.jsonl,.json',
-      class: 'vl-hidden',
-      tabindex: '-1',
-      id: 'vl-trace',
-      'aria-label': W.trace.open,
-      on: {
-        change: () => {
-          this.open(this.input.files[0]);
-          this.input.value = '';
-        },
-      },
-    });
+    const more = { id: 'vl-trace', accept: '.jsonl,.json' };
+    this.input = filePicker(W.trace.open, ([file]) => this.open(file), more);
     this.said = h('p.vl-help', { role: 'status' });
     this.mine = h('ul.vl-runs');
     this.clear = button(W.trace.forget, () => this.forget());
