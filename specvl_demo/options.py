@@ -1,4 +1,4 @@
-"""The options of an answer: default, bounds and help of each; and the ways to load weights.
+"""The options of an answer and of a bench: default, bounds and help of each; ways to load weights.
 
 The command line, the endpoints, the page's form and the Python interface read them here, and only
 `Option.check` checks a number. Knows none of these. Imports nothing heavy.
