@@ -105,8 +105,7 @@ def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     if ar is not None and lane is not ar and totals.tau is not None:
         facts.append(f"τ {totals.tau:.2f}")
         speedup = compare(lane, ar).speedup_decode
-        sound = min(totals.n_tokens, len(ar.token_ids)) >= remarks.MIN_TOKENS
-        if speedup is not None and sound and remarks.disturbance(lane, ar) is None:
+        if speedup is not None and remarks.untimed(lane, lanes) is None:
             facts.append(f"{speedup:.2f}×")
     return " · ".join(facts)
 

@@ -1,7 +1,7 @@
 """Remarks on a lane compared with the AR lane: whether the answers agree, whether the times are
-valid.
+valid, why it is slower.
 
-`ui/assets/js/verdict.js` decides the same for the page; a test compares the two.
+`comparison` has them as plain data for the page, which decides none of them by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ the median.
 """
 TIE_NATS = 0.05
 """Log-probabilities closer than this may change places by rounding."""
+CUT = "this race was not run to its end"
+"""Why a race of which a lane was stopped has no speedups."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,28 @@ class Agreement:
         return f"differs from token {self.at + 1} on{words}"
 
 
+@dataclass(frozen=True)
+class Doubt:
+    """Why the times of a lane are not reported.
+
+    Attributes:
+        sentence: The reason, without capital letter and full stop.
+        tokens: How many tokens both lanes have, if these are too few.
+        load: What other programs used, if that is too much.
+    """
+
+    kind: Literal["short", "disturbed"]
+    sentence: str
+    tokens: int | None = None
+    load: float | None = None
+
+
 def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Compare two answers to one question, as far as both go."""
     ours, theirs = lane.token_ids, ar.token_ids
     common = min(len(ours), len(theirs))
     at = next((i for i in range(common) if ours[i] != theirs[i]), None)
-    whole = all(one.end is not None and one.end.stop in ("eos", "length") for one in (lane, ar))
+    whole = _whole(lane) and _whole(ar)
     if at is None:
         return Agreement("same" if whole and len(ours) == len(theirs) else "so_far", common)
     gap = _gap(ar, at, ours[at])
@@ -91,11 +109,9 @@ def disturbance(lane: LaneRecords, ar: LaneRecords) -> str | None:
     doubt = compare(lane, ar).doubt()
     if doubt is not None:
         return doubt
-    load = max(
-        (one.end.load for one in (lane, ar) if one.end and one.end.load is not None), default=0.0
-    )
+    load = _load(lane, ar)
     if load > MAX_LOAD:
-        return f"other programs kept {100 * load:.0f} % of this machine busy"
+        return f"other programs kept {100 * load:.0f} % of the machine busy"
     steps = sorted(r.seconds for r in ar.rounds)
     n = len(steps)
     if n >= MIN_TOKENS and steps[3 * n // 4] - steps[n // 4] > MAX_JITTER * steps[n // 2]:
@@ -106,23 +122,79 @@ def disturbance(lane: LaneRecords, ar: LaneRecords) -> str | None:
     return None
 
 
+def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
+    """Return why the times of two lanes are not reported; None if they are."""
+    tokens = min(len(lane.token_ids), len(ar.token_ids))
+    if tokens < MIN_TOKENS:
+        few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
+        return Doubt("short", f"{few} too few to time; {MIN_TOKENS} are needed", tokens=tokens)
+    why, load = disturbance(lane, ar), _load(lane, ar)
+    if why is None:
+        return None
+    sentence = f"timing disturbed, not meaningful ({why})"
+    return Doubt("disturbed", sentence, load=load if load > MAX_LOAD else None)
+
+
+def untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
+    """Return why no speedup of a lane of a race with AR is reported; None if one is."""
+    doubt = timing(lane, _ar(lanes) or lane)
+    return _cut(lanes) or (doubt.sentence if doubt else None)
+
+
 def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     """Return the remark on a lane of a race: its answer, then its time. None for AR, or
     without AR.
     """
-    ar = next((one for one in lanes if one.begin.method == "ar"), None)
+    ar = _ar(lanes)
     if ar is None or lane is ar or not lane.rounds:
         return None
     text = agreement(lane, ar).sentence()
-    n = min(len(lane.token_ids), len(ar.token_ids))
-    disturbed = disturbance(lane, ar)
-    if n < MIN_TOKENS:
-        time: str | None = f"too short to time: {n} tokens, {MIN_TOKENS} are needed"
-    elif disturbed:
-        time = f"timing disturbed: not meaningful ({disturbed})"
-    else:
-        time = compare(lane, ar).why_slow()
+    time = untimed(lane, lanes) or compare(lane, ar).why_slow()
     return f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
+
+
+def comparison(lanes: Sequence[LaneRecords]) -> dict[str, Any]:
+    """Return how the lanes of a race compare with its AR lane, as plain data.
+
+    The result has:
+
+        cut: why there are no speedups, None if every lane was run to its end
+        lanes: by name, with None for what AR, or a race without AR, does not have:
+            agreement: an `Agreement`
+            doubt: a `Doubt`
+            slow: why it is slower than AR
+            speedup_total: the speedup including vision and prefill
+    """
+    ar = _ar(lanes)
+    return {"cut": _cut(lanes), "lanes": {one.begin.lane: _compared(one, ar) for one in lanes}}
+
+
+def _compared(lane: LaneRecords, ar: LaneRecords | None) -> dict[str, Any]:
+    doubt = None if lane is ar else timing(lane, ar or lane)
+    found: dict[str, Any] = dict.fromkeys(("agreement", "slow", "speedup_total"))
+    if ar is not None and lane is not ar:
+        times = compare(lane, ar)
+        found["agreement"] = asdict(agreement(lane, ar))
+        found |= {"slow": times.why_slow(), "speedup_total": times.speedup_total}
+    return found | {"doubt": asdict(doubt) if doubt else None}
+
+
+def _ar(lanes: Sequence[LaneRecords]) -> LaneRecords | None:
+    return next((one for one in lanes if one.begin.method == "ar"), None)
+
+
+def _whole(lane: LaneRecords) -> bool:
+    """Whether a lane wrote its answer to its end."""
+    return lane.end is not None and lane.end.stop in ("eos", "length")
+
+
+def _cut(lanes: Sequence[LaneRecords]) -> str | None:
+    return None if all(map(_whole, lanes)) else CUT
+
+
+def _load(lane: LaneRecords, ar: LaneRecords) -> float:
+    loads = [one.end.load for one in (lane, ar) if one.end and one.end.load is not None]
+    return max(loads, default=0.0)
 
 
 def _gap(ar: LaneRecords, at: int, other: int) -> float | None:

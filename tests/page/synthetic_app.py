@@ -17,6 +17,7 @@ from PIL import Image, ImageDraw
 from synthetic import race_records
 
 from specvl_demo import records
+from specvl_demo.report.remarks import comparison
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
@@ -139,7 +140,8 @@ def example(
     folder: Path, picture: Path, name: str, question: str, lanes: tuple[str, ...], seed: int
 ) -> dict:
     trace = folder / f"{name}.trace.jsonl"
-    records.write(trace, race_records(("ar", *lanes), 80, seed))
+    made = list(race_records(("ar", *lanes), 80, seed))
+    records.write(trace, made)
     shown = {
         "path": str(picture),
         "url": f"gradio_api/file={picture}",
@@ -156,6 +158,7 @@ def example(
         "question": question,
         "methods": list(lanes),
         "trace": f"gradio_api/file={trace}",
+        "compared": comparison(records.gather(made)),
         "machine": "a test machine",
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import random
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from specvl_demo import records
 from specvl_demo.cli import answer
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import (
@@ -22,6 +24,7 @@ from specvl_demo.records import (
     End,
     LaneRecords,
     Prefix,
+    Record,
     Round,
     Token,
     Tree,
@@ -264,10 +267,10 @@ def timed(
     [
         ({}, None),
         ({"lane_s": 0.3}, "; slower than AR: verifying 2 nodes costs 3.0 AR steps here"),
-        ({"n": 12, "lane_s": 0.3}, "too short to time: 12 tokens, 20 are needed"),
+        ({"n": 12, "lane_s": 0.3}, "; 12 tokens are too few to time; 20 are needed."),
         (
             {"lane_s": 0.3, "load": 0.5},
-            "timing disturbed: not meaningful (other programs kept 50 %",
+            "timing disturbed, not meaningful (other programs kept 50 %",
         ),
         ({"lane_s": 0.3, "load": 0.1}, "slower than AR"),
         ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
@@ -283,43 +286,13 @@ def test_no_reason_is_given_that_the_measurement_does_not_carry(
     assert ("slower" in said) == bool(part and "slower" in part)
 
 
-BESIDE = """
-const [{ Lane }, verdict] = [await load('fold.js'), await load('verdict.js')];
-const { acceptedByDepth, costs, whySlow } = await load('fold.js');
-const fold = ([begin, rounds, end]) => {
-  const lane = new Lane(begin);
-  for (const round of rounds) lane.add(round);
-  if (end) lane.close(end);
-  return lane;
-};
-return data.map((pair) => {
-  const [lane, base] = pair.map(fold);
-  const cost = costs(lane, base);
-  const { kind } = verdict.timing(lane, base);
-  const depths = acceptedByDepth(lane.rounds);
-  return [verdict.agreement(lane, base), kind, whySlow(cost), cost?.speedup ?? null, depths];
-});
-"""
-REASONS = {"rest": "not a model", "draft": "drafting", "verify": "verifying", "kept": "too few"}
-
-
-@needs_node
-def test_the_page_decides_the_same(tmp_path: Path) -> None:
-    """Agreement with words and gap, whether times may be read, why a lane is slow: 60 races, in
-    both.
-    """
-    races = [
-        timed(),
-        timed(lane_s=0.3),
-        timed(n=12),
-        timed(load=0.5),
-        timed(jitter=1.0),
-        timed(lane_s=0.01),
-    ]
-    races += [(cut(chain_lane(), 1), ar_lane()), (chain_lane(), ar_lane("abcxefz"))]
+def races() -> list[tuple[LaneRecords, LaneRecords]]:
+    """A lane and AR that agree, differ in all ways, are short, disturbed, or were stopped."""
     lane = chain_lane()
     alone = LaneRecords(replace(lane.begin, exactness=LAW), lane.rounds, lane.end)
-    races.append((alone, ar_lane("abcxefz")))
+    found = [timed(), timed(lane_s=0.3), timed(n=12), timed(load=0.5), timed(jitter=1.0)]
+    found += [timed(lane_s=0.01), (cut(lane, 1), ar_lane()), (lane, ar_lane("abcxefz"))]
+    found.append((alone, ar_lane("abcxefz")))
     for seed in range(52):
         rng = random.Random(seed)
         words = rng.choices(
@@ -328,27 +301,112 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
         other = [w for w in words if rng.random() < 0.9]
         rng.random() < 0.5 and other.insert(rng.randrange(len(other)), "very ")
         heat = float(seed % 2)
-        races.append(
-            (
-                spoken("chain", other, 1 + seed % 3, rng, heat),
-                spoken("ar", words, 0, rng, heat),
-            )
-        )
-    found = run(tmp_path, BESIDE, [[msgspec.to_builtins(lane) for lane in race] for race in races])
+        spoke = spoken("chain", other, 1 + seed % 3, rng, heat)
+        found.append((spoke, spoken("ar", words, 0, rng, heat)))
+    return found
+
+
+def test_the_page_is_told_what_the_remarks_say() -> None:
+    """Agreement with words and gap, why times are not reported, why a lane is slow: 61 races."""
     kinds = set()
-    for (lane, ar), (agreement, timing, slow, speedup, depths) in zip(races, found, strict=True):
-        ours = remarks.agreement(lane, ar)
-        kinds |= {ours.kind, timing}
-        assert agreement == pytest.approx(vars(ours))
-        short = min(len(lane.token_ids), len(ar.token_ids)) < remarks.MIN_TOKENS
-        assert timing == (
-            "short" if short else "disturbed" if remarks.disturbance(lane, ar) else "sound"
-        )
-        reason = metrics.compare(lane, ar).why_slow()
-        assert (reason is None) == (slow is None) and (slow is None or REASONS[slow] in reason)
-        assert speedup == pytest.approx(metrics.compare(lane, ar).speedup_decode)
-        assert depths == pytest.approx(metrics.accepted_by_depth(lane.rounds))
-    assert kinds >= {"same", "so_far", "differs", "tie", "law", "short", "disturbed", "sound"}
+    for lane, ar in races():
+        found = json.loads(msgspec.json.encode(remarks.comparison([ar, lane])))
+        told = found["lanes"][lane.begin.lane]
+        said = remarks.remark(lane, [ar, lane])
+        assert found["lanes"]["ar"] == dict.fromkeys(told)
+        assert told["agreement"] == vars(remarks.agreement(lane, ar))
+        assert told["speedup_total"] == metrics.compare(lane, ar).speedup_total
+        assert told["slow"] == metrics.compare(lane, ar).why_slow()
+        stopped = any(one.end.stop not in ("eos", "length") for one in (lane, ar))
+        assert found["cut"] == (remarks.CUT if stopped else None)
+        doubt = told["doubt"]
+        why = found["cut"] or (doubt and doubt["sentence"]) or told["slow"]
+        assert said.endswith(f"; {why}.") if why else ";" not in said.split(" words")[-1]
+        kinds |= {told["agreement"]["kind"], doubt and doubt["kind"], "cut" if stopped else "whole"}
+        if doubt and doubt["kind"] == "short":
+            assert doubt["tokens"] == min(len(lane.token_ids), len(ar.token_ids)) < 20
+        if doubt and "other programs" in doubt["sentence"]:
+            assert doubt["load"] == 0.5
+    assert kinds >= {"same", "so_far", "differs", "tie", "law", "short", "disturbed", None}
+    assert kinds >= {"cut", "whole"}
+
+
+def test_without_the_plain_lane_only_the_times_are_judged() -> None:
+    lane, _ = timed(load=0.5)
+    (told,) = remarks.comparison([lane])["lanes"].values()
+    assert told["agreement"] is None and told["slow"] is None and told["speedup_total"] is None
+    assert told["doubt"]["kind"] == "disturbed"
+
+
+BRIEF = """
+const { brief, parse, write } = await load('trace.js');
+return data.map((text) => [brief(parse(text)), write(parse(text))]);
+"""
+
+
+@needs_node
+def test_what_the_page_sends_of_a_trace_is_enough_to_compare_its_lanes(tmp_path: Path) -> None:
+    """No pictures, no question, no prompt; and the comparison is that of the whole trace."""
+    texts = [
+        "".join(records.dumps(one) + "\n" for lane in race for one in flat(lane))
+        for race in races()
+    ]
+    texts += [path.read_text() for path in EXAMPLES.glob("*.trace.jsonl")]
+    for text, (brief, whole) in zip(texts, run(tmp_path, BRIEF, texts), strict=True):
+        lanes, problems = trace.inspect_text(brief)
+        assert not problems and not lanes[0].begin.notes.media and not lanes[0].begin.prompt
+        assert remarks.comparison(lanes) == remarks.comparison(trace.inspect_text(text)[0])
+        assert remarks.comparison(lanes) == remarks.comparison(trace.inspect_text(whole)[0])
+        assert len(brief) < len(whole)
+
+
+def flat(lane: LaneRecords) -> list[Record]:
+    return [lane.begin, *lane.rounds, *([lane.end] if lane.end else [])]
+
+
+FOLDED = """
+const { Lane, acceptedByDepth, pace } = await load('fold.js');
+const { doubt, doubts } = await load('verdict.js');
+const fold = ([begin, rounds, end]) => {
+  const lane = new Lane(begin);
+  for (const round of rounds) lane.add(round);
+  if (end) lane.close(end);
+  return lane;
+};
+return data.map(([records, compared]) => {
+  const list = records.map(fold);
+  const race = { list, baseline: list[0], load: 0, rules: { load: 0.25 }, meta: { compared } };
+  const [base, lane] = list;
+  const after = lane.rounds.map((_, k) => pace(lane, base, k + 1)?.speedup ?? null);
+  const told = [doubt(race, base), doubt(race, lane), doubts(race).length];
+  return [after, acceptedByDepth(lane.rounds), ...told];
+});
+"""
+
+
+@needs_node
+def test_the_page_folds_rounds_and_repeats_what_it_was_told(tmp_path: Path) -> None:
+    """Speedups while lanes run, shares kept by depth; a doubt only as the server sent it."""
+    lane, ar = timed()
+    short, its = timed(n=12)
+    given = [
+        ([ar, lane], remarks.comparison([ar, lane])),
+        ([its, short], remarks.comparison([its, short])),
+        ([ar, cut(lane, 3)], remarks.comparison([ar, cut(lane, 3)])),
+        ([ar, lane], None),
+        ([ar, LaneRecords(lane.begin, lane.rounds)], None),
+    ]
+    data = [[[msgspec.to_builtins(one) for one in lanes], told] for lanes, told in given]
+    found = run(tmp_path, FOLDED, data)
+    for after, depths, of_ar, _, _ in found:
+        assert after == pytest.approx([1.0] * len(after)) and of_ar is None
+        assert depths == metrics.accepted_by_depth(lane.rounds)
+    sound, few, stopped, unknown, running = (doubt for _, _, _, doubt, _ in found)
+    assert sound is None and running is None
+    assert few == remarks.comparison([its, short])["lanes"]["chain"]["doubt"]
+    assert stopped == {"kind": "cut", "sentence": remarks.CUT}
+    assert unknown["kind"] == "unknown"
+    assert [found[i][4] for i in range(5)] == [0, 1, 1, 1, 0]
 
 
 def spoken(

@@ -43,6 +43,7 @@ SERVED = (
     "benched",
     "packed",
     "costs",
+    "compared",
     "fit",
 )
 """The methods of the behaviour that the page's scripts may call."""

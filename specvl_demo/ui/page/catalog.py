@@ -30,7 +30,8 @@ from specvl_demo.options import (
 from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
-from specvl_demo.report import confidence
+from specvl_demo.records import LAW
+from specvl_demo.report import confidence, remarks, trace
 from specvl_demo.report.papers import verdict
 from specvl_demo.serving import availability, choosing, session
 from specvl_demo.serving.ceilings import ACCEPTANCE, Ceiling
@@ -74,6 +75,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "methods": [_method(method) for method in base.METHODS.values()],
         "papers": PAPERS,
         "sure": confidence.SENTENCES,
+        "rules": {"law": LAW, "tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": session.DESCRIBE,
         "examples": shown["examples"],
         "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
@@ -163,8 +165,16 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
     for item in shown:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
-    trace = file(EXAMPLES / one["trace"])["url"]
-    return {**one, "media": shown, "trace": trace, "thumbs": pictures}
+    path = EXAMPLES / one["trace"]
+    compared = _compared(path)
+    told = {"media": shown, "trace": file(path)["url"], "compared": compared, "thumbs": pictures}
+    return {**one, **told}
+
+
+@cache
+def _compared(path: Path) -> dict[str, Any]:
+    lanes, _ = trace.inspect(path)
+    return remarks.comparison(lanes)
 
 
 def file(path: Path) -> dict[str, Any]:

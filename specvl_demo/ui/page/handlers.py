@@ -21,7 +21,7 @@ from specvl_demo import pairs
 from specvl_demo.methods import base
 from specvl_demo.pairs.machine import Load
 from specvl_demo.records import LaneRecords, Record, validate_trace
-from specvl_demo.report import costs, figure, trace
+from specvl_demo.report import costs, figure, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.serving.availability import DTYPE_BYTES
 from specvl_demo.ui import messages
@@ -36,6 +36,8 @@ MOST_SHARED_BYTES = 8 * 2**20
 MOST_ROUNDS, MOST_DEPTH = 4096, 64
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """OWNER/NAME: what a visitor may have looked up; no folder of this machine."""
+COMPARING_S = 5.0
+"""How long a comparison waits for others: one of long answers may take seconds."""
 UNHEARD_S = 10.0
 """How long a run continues after its page or program has disconnected."""
 
@@ -102,6 +104,7 @@ class Behaviour:
     benches: Benches = field(init=False)
     _sharing: threading.Lock = field(default_factory=threading.Lock)
     _checking: threading.Lock = field(default_factory=threading.Lock)
+    _comparing: threading.Lock = field(default_factory=threading.Lock)
     _load: Load = field(default_factory=Load)
 
     def __post_init__(self) -> None:
@@ -274,6 +277,19 @@ class Behaviour:
             size = DTYPE_BYTES.get(str(payload.get("dtype")))
             found["gigabytes"] = one.params * size / 1e9 if one and size else None
         return found
+
+    def compared(self, written: Any, _: Caller) -> dict[str, Any] | None:
+        """Return the comparison of the lanes of a trace, which is given as text and not kept.
+
+        None if it is not a trace, or if too many are being compared.
+        """
+        if not isinstance(written, str) or not self._comparing.acquire(timeout=COMPARING_S):
+            return None
+        try:
+            lanes, problems = trace.inspect_text(written)
+            return None if problems else remarks.comparison(lanes)
+        finally:
+            self._comparing.release()
 
     @told
     def fit(self, payload: Any, _: Caller) -> dict[str, Any]:

@@ -18,10 +18,14 @@ from typing import Any
 
 import msgspec
 
-from specvl_demo.records import Begin, End, Round, Stop, Totals
+from specvl_demo.records import Begin, End, LaneRecords, Round, Stop, fold
+from specvl_demo.report.remarks import comparison
 
 Event = dict[str, Any]
-"""{'k': kind, ...}: run · queue · status · begin · round · load · end · error · done."""
+"""{'k': kind, ...}: run · queue · status · begin · round · load · end · error · done.
+
+The end of a race's last lane also has 'compared', the `comparison` of its lanes.
+"""
 FIRST_LANE_S = 5.0
 """Seconds per lane until one was measured."""
 OVERDUE = 0.25
@@ -54,7 +58,7 @@ class Run:
         self.told_to_end = False
         self.killed = False
         self.fault: str | None = None
-        self._open: dict[str, Totals] = {}
+        self._lanes: dict[str, LaneRecords] = {}
         self._waiting: list[Event] = []
         self._lock = threading.Lock()
 
@@ -63,26 +67,32 @@ class Run:
         with self._lock:
             if self.done:
                 return
-            self._see(event.get("record"))
             if event["k"] == "error":
                 self.fault = event["text"]
             if event["k"] == "done":
                 self.done = True
                 cancelled = self.stopped and self.fault is None
                 stop: Stop = "cancelled" if cancelled else "error"
-                for lane, totals in self._open.items():
-                    end = End(lane, stop, totals, None, self.fault)
-                    self._waiting.append({"k": "end", "record": end})
-            self._waiting.append(event)
+                for name, lane in self._lanes.items():
+                    if lane.end is None:
+                        end = End(name, stop, fold(lane.rounds), None, self.fault)
+                        self._add({"k": "end", "record": end})
+                self._lanes = {}
+            self._add(event)
 
-    def _see(self, record: Begin | Round | End | None) -> None:
-        """Keep track of the open lanes and their totals so far."""
+    def _add(self, event: Event) -> None:
+        """Take an event, with the comparison of the lanes if it ends the last of them."""
+        record = event.get("record")
         if isinstance(record, Begin):
-            self._open[record.lane] = Totals()
+            self._lanes[record.lane] = LaneRecords(record, [])
         elif isinstance(record, Round):
-            self._open[record.lane] = self._open[record.lane].plus(record)
+            self._lanes[record.lane].rounds.append(record)
         elif isinstance(record, End):
-            self._open.pop(record.lane, None)
+            self._lanes[record.lane] = self._lanes[record.lane]._replace(end=record)
+            over = [one for one in self._lanes.values() if one.end is not None]
+            if len(over) == self.lanes:
+                event = {**event, "compared": comparison(over)}
+        self._waiting.append(event)
 
     def drain(self) -> list[Event]:
         """Return all events since the last call."""

@@ -2,7 +2,7 @@
    data from the method table), read by `declared`, which knows no method. */
 
 import { step } from './chart.js';
-import { acceptedByDepth, costs } from './fold.js';
+import { acceptedByDepth, pace } from './fold.js';
 import { fmt } from './dom.js';
 import { doubts } from './verdict.js';
 import { W } from './words.js';
@@ -100,13 +100,13 @@ export const speedup = {
     const base = race.baseline;
     if (!base || !base.rounds.length) return null;
     const lines = [];
-    const reasons = doubts(race).map(([why, lanes]) => [W.run.timing[why.kind](why), lanes]);
+    const reasons = doubts(race).map(([why, lanes]) => [why.sentence, lanes]);
     const without = reasons.flatMap(([, lanes]) => lanes);
     for (const lane of race.list.filter((l) => l !== base && !without.includes(l))) {
       // A ratio of two or three steps says nothing yet and would stretch the axis.
       const points = shownRounds(race, lane)
-        .map((r) => [r.clock_s, costs(lane, base, r.index + 1)])
-        .filter(([clock, cost]) => cost && base.roundsBy(clock) >= SETTLED);
+        .map((r) => [r.clock_s, pace(lane, base, r.index + 1)])
+        .filter(([clock, so]) => so && base.roundsBy(clock) >= SETTLED);
       if (!points.length) continue;
       const x = points.map(([clock]) => clock);
       const look = {
@@ -114,12 +114,12 @@ export const speedup = {
         dash: DASHES[(lane.number - 1) % DASHES.length],
         width: 2,
       };
-      lines.push({ name: lane.title, x, y: points.map(([, cost]) => cost.speedup), ...look });
+      lines.push({ name: lane.title, x, y: points.map(([, so]) => so.speedup), ...look });
       if (lane.name === race.focus) {
         lines.push({
           name: W.charts.limit,
           x,
-          y: points.map(([, cost]) => cost.limit),
+          y: points.map(([, so]) => so.limit),
           colour: c.muted,
           dash: 'dot',
           width: 1,

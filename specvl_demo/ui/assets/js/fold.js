@@ -5,7 +5,7 @@ import { ENDS, laid } from './text.js';
 
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 
-const ZERO = {
+export const ZERO = {
   tokens: 0,
   rounds: 0,
   accepted: 0,
@@ -17,6 +17,22 @@ const ZERO = {
   other_s: 0,
   clock: 0,
 };
+
+/** Totals after one more round. */
+export function plus(totals, round) {
+  const count = (origin) => round.tokens.filter((token) => token.origin === origin).length;
+  const sums = {
+    ...totals,
+    tokens: totals.tokens + round.tokens.length,
+    rounds: totals.rounds + 1,
+    accepted: totals.accepted + round.tokens.length - count('target'),
+    relaxed: totals.relaxed + count('relaxed'),
+    drafted: totals.drafted + round.tree.tokens.length - 1,
+    clock: round.clock_s,
+  };
+  for (const phase of PHASES) sums[phase] += round[phase];
+  return sums;
+}
 
 /** If the tokens of one character have different origins, the piece gets the one that could change
  *  the answer most, as in `report.metrics`. */
@@ -37,21 +53,13 @@ export class Lane {
   }
 
   add(round) {
-    const t = { ...this.totals[this.totals.length - 1] };
     round.tokens.forEach((token, at) => {
       this.tokens.push({ ...token, round: round.index, at });
       this.waiting += 1;
       if (token.text) this.join(token.text);
-      if (token.origin !== 'target') t.accepted += 1;
-      if (token.origin === 'relaxed') t.relaxed += 1;
     });
-    t.tokens += round.tokens.length;
-    t.rounds += 1;
-    t.drafted += round.tree.tokens.length - 1;
-    for (const phase of PHASES) t[phase] += round[phase];
-    t.clock = round.clock_s;
     this.rounds.push(round);
-    this.totals.push(t);
+    this.totals.push(plus(this.totals.at(-1), round));
     this.whole.push(this.pieces.length);
   }
 
@@ -59,6 +67,11 @@ export class Lane {
   said(index) {
     const ends = this.end?.stop === 'eos' && index === this.tokens.length - 1;
     return this.tokens[index].text || (ends ? ENDS : '');
+  }
+
+  /** Whether the lane wrote its answer to its end. */
+  get complete() {
+    return ['eos', 'length'].includes(this.end?.stop);
   }
 
   close(end) {
@@ -195,41 +208,14 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** What a round of a lane costs in AR steps, by phase, after k rounds of the lane, beside as much of the AR lane as its
- *  clock had seen by then; of whole lanes without k. Null while unknown.
- *  limit: the speedup if nothing but the two models took time. */
-export function costs(lane, base, k = Infinity) {
+/** {speedup, limit} of a lane after k rounds, beside as much of the AR lane as its clock had seen by then; null while
+ *  unknown. limit: the speedup if nothing but the two models took time. */
+export function pace(lane, base, k) {
   const t = lane.at(k);
-  const b = base.at(k === Infinity ? k : Math.max(1, base.roundsBy(t.clock)));
+  const b = base.at(Math.max(1, base.roundsBy(t.clock)));
   if (!t.rounds || !b.rounds || !b.clock) return null;
   const step = b.clock / b.rounds;
-  const rho = Object.fromEntries(PHASES.map((p) => [p, t[p] / t.rounds / step]));
-  return {
-    ...rho,
-    tau: t.tau,
-    speedup: t.speed / b.speed,
-    limit: t.tau / (rho.draft_s + rho.verify_s),
-    nodes: 1 + t.drafted / t.rounds,
-  };
-}
-
-/** Plain steps below which a cost is not named as a reason: it would show as 0.0. */
-const TOO_LITTLE = 0.05;
-
-/** Why a lane is slower than the plain model, as in `report.metrics`: 'rest', 'draft', 'verify',
- *  'kept'; null if it is not slower. */
-export function whySlow(c) {
-  if (!c || !(c.speedup < 1)) return null;
-  const rest = c.commit_s + c.other_s;
-  if (c.tau >= c.draft_s + c.verify_s && rest >= TOO_LITTLE) return 'rest';
-  const cheapVerifyPays = c.tau >= c.draft_s + 1 + rest;
-  if (
-    c.draft_s >= TOO_LITTLE &&
-    c.tau >= c.verify_s + rest &&
-    (c.draft_s >= c.verify_s - 1 || !cheapVerifyPays)
-  )
-    return 'draft';
-  return cheapVerifyPays && c.verify_s >= 1 + TOO_LITTLE ? 'verify' : 'kept';
+  return { speedup: t.speed / b.speed, limit: (t.tokens * step) / (t.draft_s + t.verify_s) };
 }
 
 /** The value at a dotted path of a round, such as `notes.weights.text`; undefined if there is none.

@@ -4,7 +4,7 @@
 import { align } from './align.js';
 import { h, marked } from './dom.js';
 import { ENDS } from './text.js';
-import { doubt, timing } from './verdict.js';
+import { doubt } from './verdict.js';
 import { W } from './words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
@@ -38,8 +38,8 @@ export function headline(race, waiting) {
     return [W.headline.going(lane.title, ...so)];
   }
   const t = race.now(lane);
-  if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error'))
-    return [W.headline.cut];
+  const doubted = doubt(race, lane);
+  if (doubted?.kind === 'cut') return [W.headline.cut];
   const rivals = race.list.filter((one) => one !== base && one !== lane);
   const title = lane.title;
   const of = rivals.length ? W.headline.of(title) : '';
@@ -50,12 +50,11 @@ export function headline(race, waiting) {
     .map((one) => one.title);
   const alike = rivals.map((one) => one.title).filter((name) => !apart.includes(name));
   const x = race.speedup(lane);
-  const timed = timing(lane, base);
   const time =
-    timed.kind === 'short'
-      ? W.headline.short(timed.tokens)
-      : timed.kind === 'disturbed'
-        ? W.headline.disturbed
+    doubted?.kind === 'short'
+      ? W.headline.short(doubted.tokens)
+      : doubted
+        ? W.headline[doubted.kind]
         : x >= 1
           ? W.headline.sooner(x.toFixed(2))
           : W.headline.later((1 / x).toFixed(2));
@@ -73,8 +72,8 @@ export function headline(race, waiting) {
         ]
       : []),
     W.headline.answer(!differs, lane.given.text),
-    timed.kind === 'sound' ? h('b', time) : time,
-    ...(rivals.length && timed.kind === 'sound' ? [W.headline.fastest(rivals.length + 1)] : []),
+    doubted ? time : h('b', time),
+    ...(rivals.length && !doubted ? [W.headline.fastest(rivals.length + 1)] : []),
     differs && race.meta.price
       ? W.headline.known(race.meta.price)
       : quoted

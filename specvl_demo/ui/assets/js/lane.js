@@ -7,14 +7,13 @@ import { h, icon, marked, put, shown, iconButton } from './dom.js';
 import { term } from './explain.js';
 import { rejected } from './fold.js';
 import { MOST_TEXT, laid } from './text.js';
-import { LAW } from './verdict.js';
 import { W } from './words.js';
 
 /** A lane's guarantee relative to the autoregressive one. Single precision has no badge: there,
  *  rounding changed no token. */
-function guarantee({ lossless, exactness, dtype }) {
+function guarantee({ lossless, exactness, dtype }, { law }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
-  if (exactness === LAW) return term(W.lane.law, W.lane.lawHelp, 'vl-badge');
+  if (exactness === law) return term(W.lane.law, W.lane.lawHelp, 'vl-badge');
   if (exactness === 'exact') return term(W.lane.exact, W.lane.exactHelp(dtype), 'vl-badge');
   return exactness && dtype !== 'float32'
     ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge')
@@ -96,7 +95,7 @@ export class LaneView {
 
   /** Facts that only the lane's first record has. */
   begun() {
-    const badge = this.plain ? null : guarantee(this.lane.begin);
+    const badge = this.plain ? null : guarantee(this.lane.begin, this.race.rules);
     this.promise.replaceChildren(...(badge ? [badge] : []));
     put(this.given, laid(this.lane.given.text, MOST_TEXT));
     this.mark();

@@ -18,7 +18,7 @@ import { Runner } from './runner.js';
 import { Story } from './story.js';
 import { themeButton } from './theme.js';
 import * as trace from './trace.js';
-import { MAX_LOAD, doubt } from './verdict.js';
+import { doubt } from './verdict.js';
 import { Visit } from './visit.js';
 import { WhatIfView } from './whatifview.js';
 import { W } from './words.js';
@@ -44,7 +44,7 @@ class Page {
     Object.assign(this, { root, api, catalog });
     this.ready = false;
     this.painter = new Painter();
-    this.race = new Race();
+    this.race = new Race(catalog.rules);
     this.ask = new Ask(catalog, {
       upload: api.upload,
       panel: (d) => api.server.panel(d),
@@ -275,10 +275,11 @@ class Page {
         this.ask.say(text);
         this.view.await(text);
       },
-      record: (record) => {
+      record: (record, compared) => {
         if (!begun) this.ask.say('');
         if (record.kind === 'begin') this.ask.loading.echo(record);
         begun = true;
+        if (compared) this.race.compare(compared);
         this.race.take(record);
       },
       heat: (found) => this.heat(found),
@@ -325,7 +326,7 @@ class Page {
     for (let calm = 0; calm < 2;) {
       const others = await this.api.server.busy().catch(() => null);
       if (this.race.meta !== meta || this.ask.running || this.ask.next !== 'same') return;
-      calm = others !== null && others <= MAX_LOAD ? calm + 1 : 0;
+      calm = others !== null && others <= this.race.rules.load ? calm + 1 : 0;
       if (calm < 2) this.ask.say(W.run.waits(others));
       await new Promise((done) => setTimeout(done, CALM_MS));
     }
@@ -371,7 +372,7 @@ class Page {
         follows && 'follow',
         own && 'slowly',
         own && !race.baseline && 'verify',
-        own && race.list.some((lane) => doubt(race, lane)?.why === 'load') && 'calm',
+        own && race.list.some((lane) => doubt(race, lane)?.load) && 'calm',
       ].filter(Boolean),
     );
   }
@@ -479,6 +480,7 @@ class Page {
       scope: example.fails ?? '',
       question: example.question,
       machine: example.machine,
+      compared: example.compared,
       form: this.ask.key(this.ask.of(example)),
       asked: this.ask.of(example),
     };
@@ -508,6 +510,7 @@ class Page {
     this.ask.last = null;
     this.race.clear(meta);
     for (const record of records) this.race.take(record);
+    if (!meta.compared) this.compareLanes(records);
     this.offerFollow();
     this.open('race');
     this.ask.say(meta.gone ? W.run.gone(meta.gone) : '', Boolean(meta.gone));
@@ -515,6 +518,14 @@ class Page {
     if (meta.file) this.view.tell(W.run.fromFile(meta.file));
     if (play && !STILL.matches) this.view.player.replay(loop);
     else this.view.point();
+  }
+
+  /** A race of a file, or of an earlier version of the page, has not been compared: the server does. */
+  async compareLanes(records) {
+    const { race, api } = this;
+    const { meta } = race;
+    const found = await api.server.compared(trace.brief(records)).catch(() => null);
+    if (found && race.meta === meta) race.compare(found);
   }
 
   /** Put records on the page, and their request, if it is known, into the form. */

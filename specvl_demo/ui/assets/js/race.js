@@ -1,11 +1,10 @@
 /* The race that the page shows: its lanes, how far each is shown, what is selected. Views listen
    and draw. Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head',
-   'select', 'focus', 'load', 'branch' {lane, index, id, text}: continue from another token than
+   'select', 'focus', 'load', 'compared', 'branch' {lane, index, id, text}: continue from another token than
    lane.tokens[index]. */
 
 import { Lane } from './fold.js';
 import { shown } from './trace.js';
-import { whole } from './verdict.js';
 
 /** A lane's description before it has begun. */
 const UNKNOWN = {
@@ -21,14 +20,16 @@ const UNKNOWN = {
 };
 
 export class Race extends EventTarget {
-  constructor() {
+  /** rules: {tokens, load} that limit what is timed. */
+  constructor(rules) {
     super();
+    this.rules = rules;
     this.clear();
   }
 
   clear(meta = {}) {
     this.lanes = new Map();
-    this.meta = meta; // {source: 'live' | 'ended' | 'recorded', question, machine, form, shown: [{name, frames: [url]}]}
+    this.meta = meta; // {source: 'live' | 'ended' | 'recorded', question, machine, form, shown: [{name, frames: [url]}], compared}
     this.load = 0; // share of the machine that other programs use while it runs
     this.head = null; // seconds on every lane's own clock that are shown; null: everything there is
     this.slow = false; // whether a replay is slow enough to show what happens within a round
@@ -105,6 +106,12 @@ export class Race extends EventTarget {
     }
   }
 
+  /** How the server found that the lanes of this race, which is over, compare with AR. */
+  compare(found) {
+    this.meta.compared = found;
+    this.emit('compared');
+  }
+
   /** Other programs use this share of the machine; null if unknown. */
   disturb(others) {
     this.load = others ?? 0;
@@ -160,14 +167,6 @@ export class Race extends EventTarget {
     return a && b ? a / b : null;
   }
 
-  /** The speedup with reading the question and the pictures on both sides, as `report.metrics` makes it; null without a
-   *  baseline. */
-  total(lane) {
-    if (!this.baseline) return null;
-    const speed = (one) => one.at(Infinity).tokens / (one.before + one.at(Infinity).clock);
-    return speed(lane) / speed(this.baseline);
-  }
-
   /** A lane is over when its last round is shown. */
   over(lane) {
     return lane.end !== null && this.shown(lane) === lane.rounds.length;
@@ -192,7 +191,7 @@ export class Race extends EventTarget {
    *  only one; null if none wrote anything. */
   get followed() {
     const base = this.baseline;
-    if (base && whole(base)) return base;
+    if (base?.complete) return base;
     const written = this.list.filter(
       (lane) => (lane.begin.lossless || this.list.length === 1) && lane.text.trim(),
     );

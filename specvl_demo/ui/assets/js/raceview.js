@@ -8,8 +8,8 @@ import { Guide } from './guide.js';
 import { headline, instructive } from './headline.js';
 import { byDepth, speedup } from './charts.js';
 import { declared } from './declared.js';
-import { costs, dig, whySlow } from './fold.js';
-import { MAX_LOAD, agreement, doubt, doubts } from './verdict.js';
+import { dig } from './fold.js';
+import { doubt, doubts } from './verdict.js';
 import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
 import { MOST_TEXT, laid } from './text.js';
@@ -45,8 +45,9 @@ export class RaceView {
     });
     race.on('lane', ({ lane }) => this.addLane(lane));
     race.on('lane begin', () => this.pictures());
-    race.on('lane begin round end head reset', () => painter.soon(this.say));
+    race.on('lane begin round end head compared reset', () => painter.soon(this.say));
     race.on('shown', () => this.point());
+    race.on('compared', () => this.redraw());
     race.on('round end', ({ lane }) => {
       this.lanes.get(lane.name)?.update();
       this.redraw();
@@ -69,7 +70,7 @@ export class RaceView {
       this.origin();
       if (lane === race.focused) this.methodCharts();
     }); // its first round may lack them
-    race.on('end head', () => this.verdict());
+    race.on('end head compared', () => this.verdict());
     race.on('reset end head', () => {
       const lane = race.list.find((one) => one.end?.confidence);
       const known = lane && race.over(lane) ? lane.end.confidence : null;
@@ -79,7 +80,7 @@ export class RaceView {
     });
     race.on('load end reset', () => {
       const running = race.list.some((lane) => !lane.end);
-      put(this.busy, running && race.load > MAX_LOAD ? W.run.busyNow(race.load) : '');
+      put(this.busy, running && race.load > race.rules.load ? W.run.busyNow(race.load) : '');
     });
   }
 
@@ -387,10 +388,12 @@ export class RaceView {
   verdict() {
     const { race } = this;
     const base = race.baseline;
-    const rivals = race.finished && base ? race.list.filter((lane) => lane !== base) : [];
+    const { compared } = race.meta;
+    const known = race.finished && base && compared;
+    const rivals = known ? race.list.filter((lane) => lane !== base) : [];
     const groups = new Map();
     for (const lane of rivals) {
-      const found = agreement(lane, base);
+      const found = compared.lanes[lane.name].agreement;
       if (found.kind === 'so_far' && !found.at) continue;
       const key = ['tie', 'differs'].includes(found.kind) ? lane : found.kind;
       groups.set(key, [found, ...(groups.get(key)?.slice(1) ?? []), lane]);
@@ -401,14 +404,12 @@ export class RaceView {
     );
     // What concerns all lanes stands in the sentence above the race.
     for (const [why, lanes] of rivals.length ? doubts(race) : [])
-      if (lanes.length < rivals.length)
-        lines.push(W.charts.noSpeedup(W.run.timing[why.kind](why), titles(lanes)));
+      if (lanes.length < rivals.length) lines.push(W.charts.noSpeedup(why.sentence, titles(lanes)));
     const slow = rivals
       .filter((lane) => doubt(race, lane) === null)
-      .map((lane) => [lane, costs(lane, base)])
-      .map(([lane, cost]) => [whySlow(cost), lane, cost])
-      .filter(([why]) => why)
-      .map(([why, lane, cost]) => W.run.slow[why](lane.title, cost));
+      .map((lane) => [lane.title, compared.lanes[lane.name].slow])
+      .filter(([, why]) => why)
+      .map((told) => W.run.slow(...told));
     const folded = slow.length > 1;
     put(this.said, [...lines, ...(folded ? [] : slow)].join(' · '));
     this.slow.hidden = !folded;

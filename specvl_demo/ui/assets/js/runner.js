@@ -45,7 +45,7 @@ export class Runner {
     });
   }
 
-  /** Run a request. on: {status(text), record(record), heat(lanes), load(others)}. Returns the
+  /** Run a request. on: {status(text), record(record, compared), heat(lanes), load(others)}. Returns the
    *  error sentence, or null. */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);
@@ -71,8 +71,9 @@ export class Runner {
     return Array.isArray(heard) ? sentence : W.run.away;
   }
 
-  record({ k, record }) {
-    this.on?.record({ kind: k, ...record });
+  /** compared: with the last lane's end, how the lanes compare. */
+  record({ k, record, compared }) {
+    this.on?.record({ kind: k, ...record }, compared);
   }
 
   /** End the run after the round it is in; one that has no name yet ends as soon as it has. */

@@ -2,7 +2,7 @@
    back from a race. A trace may come from a stranger: it is refused wherever `trace check` refuses it, and nothing of it
    is ever markup. `schema.js` is exported from records.py; what lies between fields and records is checked here. */
 
-import { PHASES } from './fold.js';
+import { PHASES, ZERO, plus } from './fold.js';
 import SCHEMA from './schema.js';
 import { W } from './words.js';
 
@@ -13,6 +13,12 @@ const MOST_LINES = 100_000;
 const MOST_LANES = 32;
 const MOST_PATCHES = 2 ** 20;
 const [FORMAT] = SCHEMA.$defs.Begin.properties.schema.enum;
+
+/** Names of the totals in a record, and in a fold. */
+const TOTALS = [
+  ...['tokens', 'rounds', 'accepted', 'relaxed', 'drafted'].map((name) => [`n_${name}`, name]),
+  ...PHASES.map((phase) => [phase, phase]),
+];
 
 const isObject = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
 const TYPES = {
@@ -74,14 +80,11 @@ export function parse(written) {
   });
   if (!lanes.size) throw new Error(W.trace.nothing);
   for (const [name, lane] of lanes) {
-    if (lane.totals.n_tokens > lane.begin.max_new_tokens)
-      throw new Error(W.trace.totals(name, 'n_tokens'));
-    if (lane.begin.lossless && lane.totals.n_relaxed)
-      throw new Error(W.trace.totals(name, 'n_relaxed'));
-    const told = lane.end?.totals;
-    for (const [key, sum] of Object.entries(told ? lane.totals : {})) {
-      if (!close(told[key] ?? 0, sum)) throw new Error(W.trace.totals(name, key));
-    }
+    const { begin, end, totals } = lane;
+    if (totals.tokens > begin.max_new_tokens) throw new Error(W.trace.totals(name, 'n_tokens'));
+    if (begin.lossless && totals.relaxed) throw new Error(W.trace.totals(name, 'n_relaxed'));
+    for (const [told, own] of end ? TOTALS : [])
+      if (!close(end.totals[told] ?? 0, totals[own])) throw new Error(W.trace.totals(name, told));
   }
   return records;
 }
@@ -101,13 +104,7 @@ function check(r, lanes) {
     if (!soundBegin(r)) return W.trace.incomplete;
     if (lanes.size >= MOST_LANES) return W.trace.lanes(MOST_LANES);
     Object.assign(r, { seen: r.seen ?? [], charts: r.charts ?? [], notes: r.notes ?? {} });
-    const zero = Object.fromEntries(
-      ['n_tokens', 'n_rounds', 'n_accepted', 'n_relaxed', 'n_drafted', ...PHASES].map((key) => [
-        key,
-        0,
-      ]),
-    );
-    lanes.set(r.lane, { begin: r, end: null, clock: 0, totals: zero });
+    lanes.set(r.lane, { begin: r, end: null, clock: 0, totals: ZERO });
     return null;
   }
   const lane = lanes.get(r.lane);
@@ -117,10 +114,10 @@ function check(r, lanes) {
     lane.end = r;
     return null;
   }
-  if (r.index !== lane.totals.n_rounds) return W.trace.order;
+  if (r.index !== lane.totals.rounds) return W.trace.order;
   if (!soundRound(r)) return W.trace.incomplete;
   r.notes ??= {};
-  add(lane.totals, r);
+  lane.totals = plus(lane.totals, r);
   lane.clock += PHASES.reduce((sum, phase) => sum + r[phase], 0);
   return close(lane.clock, r.clock_s) ? null : W.trace.clock;
 }
@@ -156,15 +153,6 @@ function soundRound(r) {
   );
 }
 
-function add(totals, r) {
-  totals.n_tokens += r.tokens.length;
-  totals.n_rounds += 1;
-  totals.n_accepted += r.path.length - 1;
-  totals.n_relaxed += r.tokens.filter((t) => t.origin === 'relaxed').length;
-  totals.n_drafted += r.tree.tokens.length - 1;
-  for (const phase of PHASES) totals[phase] += r[phase];
-}
-
 const close = (a, b) =>
   a === b || Math.abs(a - b) <= Math.max(1e-6 * Math.max(Math.abs(a), Math.abs(b)), 1e-9);
 
@@ -184,6 +172,21 @@ export function shown(begin) {
 /** Records as a trace, one JSON object a line. */
 export function write(records) {
   return `${records.map((record) => JSON.stringify(record)).join('\n')}\n`;
+}
+
+/** As much of a trace as the comparison of its lanes needs: no pictures, no question, no rival drafts, and the candidates
+ *  of AR alone. */
+export function brief(records) {
+  const plain = new Set(records.filter((r) => r.method === 'ar').map((r) => r.lane));
+  const rounds = ({ views, candidates, notes: { draws }, tree: { tokens, parent }, ...rest }) => ({
+    ...rest,
+    tree: { tokens, parent },
+    candidates: plain.has(rest.lane) ? candidates : null,
+    notes: draws ? { draws } : {},
+  });
+  const begins = ({ seen, charts, notes, ...rest }) => ({ ...rest, prompt: '', settings: {} });
+  const of = { begin: begins, round: rounds, end: (end) => end };
+  return write(records.map((record) => of[record.kind](record)));
 }
 
 /** All records of a race, lane after lane. */

@@ -3,7 +3,7 @@
 import { h, put, fmt, button } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from './fold.js';
-import { MIN_TOKENS, doubt, early, timing, whole } from './verdict.js';
+import { doubt, early } from './verdict.js';
 import { W } from './words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
@@ -49,7 +49,7 @@ export class Track {
       this.body.replaceChildren();
     });
     race.on('lane', ({ lane }) => this.add(lane));
-    race.on('lane begin round end head focus load', () => painter.soon(this.draw));
+    race.on('lane begin round end head focus load compared', () => painter.soon(this.draw));
   }
 
   add(lane) {
@@ -95,9 +95,10 @@ export class Track {
   draw() {
     const { race } = this;
     const order = race.order;
+    const { compared } = race.meta;
     const scale = Math.max(
       1,
-      ...race.list.map((l) => (whole(l) ? l.at(Infinity).tokens : l.begin.max_new_tokens)),
+      ...race.list.map((l) => (l.complete ? l.at(Infinity).tokens : l.begin.max_new_tokens)),
     );
     for (const lane of race.list) {
       const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
@@ -113,9 +114,9 @@ export class Track {
         cells.speedup,
         fmt.times(why ? null : lane === race.baseline ? t.speed && 1 : race.speedup(lane)),
       );
-      const total = !why && lane !== race.baseline && race.finished && race.total(lane);
+      const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
       if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
-      cells.speedup.title = why ? W.track.unknown(W.run.timing[why.kind](why)) : '';
+      cells.speedup.title = why ? W.track.unknown(why.sentence) : '';
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.clock || null));
@@ -125,11 +126,10 @@ export class Track {
         shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
       });
       // No place where the times say nothing, or not yet.
-      const base = race.baseline;
       row.classList.toggle('unsound', why !== null);
       const placed = race.finished
-        ? race.list.every((one) => one === base || timing(one, base ?? one).kind === 'sound')
-        : t.tokens >= MIN_TOKENS && race.list.every((one) => doubt(race, one) === null);
+        ? compared && race.list.every((one) => !compared.lanes[one.name].doubt)
+        : t.tokens >= race.rules.tokens && race.list.every((one) => doubt(race, one) === null);
       const place = placed ? order.indexOf(lane.name) : -1;
       put(cells.place, place < 0 ? '' : (W.track.places[place] ?? `${place + 1}.`));
     }

@@ -58,7 +58,7 @@ export class WhatIfView {
       this.none,
       this.body,
     );
-    race.on('reset begin lane end focus', () => painter.soon(() => this.load()));
+    race.on('reset begin lane end focus compared', () => painter.soon(() => this.load()));
     this.load();
   }
 
@@ -181,9 +181,7 @@ export class WhatIfView {
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
     put(
       this.says,
-      doubted
-        ? WHATIF.unsure(s, W.run.timing[doubted.kind](doubted), as)
-        : WHATIF[as ? 'same' : 'other'](s, r),
+      doubted ? WHATIF.unsure(s, doubted.sentence, as) : WHATIF[as ? 'same' : 'other'](s, r),
     );
     put(
       this.formula,

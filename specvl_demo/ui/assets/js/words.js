@@ -300,6 +300,7 @@ export const W = {
     later: (x) => `but decoding took ${x}× as long`,
     short: (n) => `too short to time (${count(n, 'token')})`,
     disturbed: 'no speedup given (other work disturbed the timing)',
+    unknown: 'no speedup given (the server has not compared the lanes)',
     of: (title) => ` of ${title}`,
     fastest: (n) => `, the fastest of ${n}`,
     alike: (titles, differs) =>
@@ -547,30 +548,11 @@ export const W = {
     left: 'The race that was running when the page was left was not kept.',
     gone: (names) =>
       `${names} could not be restored, and a follow-up needs it. Add it again and run.`,
-    slow: {
-      rest: (t, c) =>
-        `${t} is slower here: everything outside the models’ forward passes costs ${(c.commit_s + c.other_s).toFixed(1)} AR steps a round, and a round emits ${c.tau.toFixed(1)} tokens`,
-      draft: (t, c) =>
-        `${t} is slower here: drafting costs ${c.draft_s.toFixed(1)} AR steps a round, and a round emits ${c.tau.toFixed(1)} tokens`,
-      verify: (t, c) =>
-        `${t} is slower here: verifying ${c.nodes.toFixed(0)} nodes costs ${c.verify_s.toFixed(1)} AR steps, and a round emits ${c.tau.toFixed(1)} tokens`,
-      kept: (t, c) =>
-        `${t} is slower here: too few drafted tokens are accepted (${(c.tau - 1).toFixed(1)} a round)`,
-    },
-    timing: {
-      short: ({ tokens }) =>
-        `${count(tokens, 'token')} ${tokens === 1 ? 'is' : 'are'} too few to time; 20 are needed`,
-      early: ({ tokens }) => `${count(tokens, 'token')} so far; 20 are needed`,
-      cut: () => 'this race was not run to its end',
-      disturbed: ({ why, ...n }) =>
-        `timing disturbed, not meaningful (${{
-          above: () =>
-            `a speedup of ${n.speedup.toFixed(1)} is above τ ${n.tau.toFixed(1)}, which is impossible`,
-          load: () => `other programs kept ${(100 * n.load).toFixed(0)} % of the machine busy`,
-          jitter: () =>
-            `half of the AR steps lie outside ${(1e3 * n.low).toPrecision(3)} to ${(1e3 * n.high).toPrecision(3)} ms`,
-        }[why]()})`,
-    },
+    slow: (title, why) => `${title} is ${why}`,
+    early: (tokens, needed) => `${count(tokens, 'token')} so far; ${needed} are needed`,
+    loaded: (load) =>
+      `timing disturbed, not meaningful (other programs kept ${(100 * load).toFixed(0)} % of the machine busy)`,
+    uncompared: 'the server has not compared the lanes of this race',
     agreement: {
       same: (titles, _, begun) =>
         `${list(titles)}: same answer${begun ? ' from the given beginning on' : ''}, token for token`,
@@ -652,7 +634,7 @@ export const W = {
   trace: {
     untitled: 'A race',
     open: 'Open a trace',
-    drop: 'Drop a trace file here, or choose one. It is read in your browser and not sent anywhere.',
+    drop: 'Drop a trace file here, or choose one. It is read in your browser; its pictures and its question stay there. The server is sent its answers and times, to compare them, and keeps nothing.',
     tooLarge: 'This trace is larger than 64 MB.',
     notJson: (n) => `Line ${n} is not JSON. A trace has one JSON record per line.`,
     line: (n, why) => `Line ${n}: ${why}.`,
