@@ -91,6 +91,7 @@ def expect_opened(opened, name: str) -> None:
     expect(opened.locator(".vl-lane")).to_have_count(2)
     finish_replay(opened)
     expect(opened.locator(".vl-race .vl-headline")).to_contain_text("were guessed by a small model")
+    expect(opened.locator(".vl-verdict")).to_contain_text("same answer, token for token")
     spans = opened.evaluate("specvl.race.list[1].begin.spans.length")
     seen = opened.evaluate("specvl.race.list[1].begin.seen.length")
     opened.evaluate("specvl.race.select({lane: specvl.race.list[1].name, token: 5})")

@@ -7,6 +7,7 @@ Knows nothing of layout, nothing of models.
 from __future__ import annotations
 
 import re
+import secrets
 import threading
 import time
 from collections import Counter
@@ -278,18 +279,23 @@ class Behaviour:
             found["gigabytes"] = one.params * size / 1e9 if one and size else None
         return found
 
-    def compared(self, written: Any, _: Caller) -> dict[str, Any] | None:
-        """Return the comparison of the lanes of a trace, which is given as text and not kept.
+    @told
+    def compared(self, path: Any, caller: Caller) -> dict[str, Any]:
+        """Return the comparison of the lanes of an uploaded trace, whose file is then removed.
 
-        None if it is not a trace, or if too many are being compared.
+        Raises:
+            ValueError: If it is not a trace, or if too many are being compared.
         """
-        if not isinstance(written, str) or not self._comparing.acquire(timeout=COMPARING_S):
-            return None
+        if not self._comparing.acquire(timeout=COMPARING_S):
+            raise ValueError(messages.SHARING)
+        key = secrets.token_urlsafe(12)
         try:
-            lanes, problems = trace.inspect_text(written)
-            return None if problems else remarks.comparison(lanes)
+            file = self._own(path, caller)
+            self.uploads.keep(key, [path])
+            return remarks.comparison(_lanes(file))
         finally:
             self._comparing.release()
+            self.uploads.leave(key)
 
     @told
     def fit(self, payload: Any, _: Caller) -> dict[str, Any]:
@@ -328,14 +334,7 @@ class Behaviour:
         form = "page"
         if isinstance(payload, Mapping):
             payload, form = payload.get("path"), payload.get("as")
-        if not isinstance(payload, str) or not self.uploads.of_client(payload, caller.client or ""):
-            raise ValueError(messages.NO_FILE.format(name="The race"))
-        path = Path(uploaded({"path": payload, "name": "The race"}, self.folders))
-        if path.stat().st_size > MOST_SHARED_BYTES:
-            raise ValueError(messages.NOT_SHARED)
-        lanes, problems = trace.inspect(path)
-        if problems:
-            raise ValueError(str(problems[0]))
+        lanes = _lanes(self._own(payload, caller))
         if form == "figure":
             return self._made(caller, "race.svg", figure.svg(lanes).encode())
         from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
@@ -348,8 +347,24 @@ class Behaviour:
         made = self.uploads.put(caller.client or "", caller.visit, name, content)
         return {"url": catalog.file(made)["url"]}
 
+    def _own(self, path: Any, caller: Caller) -> Path:
+        """Return a trace that the caller has uploaded; ValueError if it is not there."""
+        if not isinstance(path, str) or not self.uploads.of_client(path, caller.client or ""):
+            raise ValueError(messages.NO_FILE.format(name="The race"))
+        return Path(uploaded({"path": path, "name": "The race"}, self.folders))
+
     def _job(self, payload: Any, caller: Caller, baseline: bool = True) -> Job:
         return self._of(caller, read_job(payload, self.catalog["pairs"], self.folders, baseline))
 
     def _of(self, caller: Caller, job: Job) -> Job:
         return replace(job, visit=caller.visit, client=caller.client)
+
+
+def _lanes(file: Path) -> list[LaneRecords]:
+    """Return the lanes of a trace of limited size; ValueError with a sentence if it is none."""
+    if file.stat().st_size > MOST_SHARED_BYTES:
+        raise ValueError(messages.NOT_SHARED)
+    lanes, problems = trace.inspect(file)
+    if problems:
+        raise ValueError(str(problems[0]))
+    return lanes

@@ -524,8 +524,9 @@ class Page {
   async compareLanes(records) {
     const { race, api } = this;
     const { meta } = race;
-    const found = await api.server.compared(trace.brief(records)).catch(() => null);
-    if (found && race.meta === meta) race.compare(found);
+    const sent = await this.send(trace.brief(records));
+    const found = sent && (await api.server.compared(sent.path).catch(() => null));
+    if (found?.lanes && race.meta === meta) race.compare(found);
   }
 
   /** Put records on the page, and their request, if it is known, into the form. */
@@ -544,6 +545,11 @@ class Page {
     this.bringOut(records, { ...meta, ...revived }, true);
   }
 
+  /** A trace as a file on the server; null if it could not be sent. */
+  send(written) {
+    return this.api.upload(new File([written], 'race.trace.jsonl')).catch(() => null);
+  }
+
   save() {
     trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race)));
   }
@@ -553,9 +559,7 @@ class Page {
   async share(as) {
     const { api } = this;
     this.ask.say(W.run.sharing);
-    const sent = await api
-      .upload(new File([trace.write(trace.recordsOf(this.race))], 'race.trace.jsonl'))
-      .catch(() => null);
+    const sent = await this.send(trace.write(trace.recordsOf(this.race)));
     const made = sent ? await api.server.share({ path: sent.path, as }).catch(() => null) : null;
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (!file?.ok) {

@@ -1,5 +1,5 @@
 /* Races that were recorded: traces dropped or chosen, the shipped ones, and the runs of this visit. Works without any
-   model and without the server: a trace is read in the browser. */
+   model: a trace is read in the browser. */
 
 import { button, filePicker, h, put, icon, iconButton } from './dom.js';
 import * as kept from './keep.js';
