@@ -61,7 +61,9 @@ def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding
             found.append(Finding(name, False, f"{name}: is no longer measured."))
         elif name in old["methods"]:
             same = _as_it_was(then.get("weights"), here.get("weights"))
-            same = same and _as_it_was(old["methods"][name], new["methods"].get(name))
+            now_set = new["methods"].get(name, {})
+            kept = {key: set_to for key, set_to in old["methods"][name].items() if key in now_set}
+            same = same and _as_it_was(kept, now_set)  # settings may have been removed since
             found.append(_row(row, rows[name], same, unclocked))
     return found
 

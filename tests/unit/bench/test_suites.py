@@ -295,6 +295,13 @@ def test_a_guard_compares_like_with_like() -> None:
         now["machine"] |= machine
         (finding,) = guard.compare(report(), now)
         assert finding.well and all(word in finding.sentence for word in words)
+    before, deeper = report(), report(tau=2.5)
+    before["settings"]["methods"]["chain"]["removed"] = 1
+    (finding,) = guard.compare(before, report(tau=2.5))
+    assert not finding.well  # a setting that is gone does not excuse a worse τ
+    deeper["settings"]["methods"]["chain"]["gamma"] = 6
+    (finding,) = guard.compare(before, deeper)
+    assert finding.well and "other weights or settings" in finding.sentence
     other = report()
     other["settings"]["cases"] = ["d"]
     with pytest.raises(ValueError, match="The two runs differ: cases"):
