@@ -1,7 +1,7 @@
 /* The race that the page shows: its lanes, how far each is shown, what is selected. Views listen
    and draw. Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head',
-   'select', 'focus', 'load', 'compared', 'branch' {lane, index, id, text}: continue from another token than
-   lane.tokens[index]. */
+   'select', 'focus', 'load', 'compared', 'branch' {lane, index, id, text}: continue from another
+   token than lane.tokens[index]. */
 
 import { Lane } from './fold.js';
 import { shown } from './trace.js';
@@ -20,7 +20,7 @@ const UNKNOWN = {
 };
 
 export class Race extends EventTarget {
-  /** rules: {tokens, load} that limit what is timed. */
+  /** rules: {tokens, load}, the limits of what is timed, and {law}, a guarantee, from the catalog. */
   constructor(rules) {
     super();
     this.rules = rules;
