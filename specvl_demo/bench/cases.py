@@ -8,7 +8,7 @@ settings chosen on them can be judged on the others.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
@@ -113,21 +113,28 @@ def _shipped(split: str) -> tuple[Case, ...]:
     return tuple(_case(line) for line in lines if line["split"] == split)
 
 
+def follow_up(
+    name: str,
+    question: str,
+    shown: Sequence[Visual],
+    before: Iterable[tuple[str, str]],
+    reference: str | None,
+    kind: str,
+) -> Case:
+    """Return the case of a question after others, with their answers; what is shown belongs to the
+    first of all.
+    """
+    turns = tuple(
+        Turn(asked, () if number else tuple(shown), answer)
+        for number, (asked, answer) in enumerate(before)
+    )
+    return Case(name, question, () if turns else tuple(shown), turns, reference, kind)
+
+
 def _case(line: dict[str, Any]) -> Case:
-    """Return the case of a line. In a conversation, what is shown belongs to the first turn."""
-    shown = tuple(_opened(line))
-    before = tuple(
-        Turn(turn["question"], () if i else shown, turn["answer"])
-        for i, turn in enumerate(line.get("before", ()))
-    )
-    return Case(
-        line["id"],
-        line["question"],
-        () if before else shown,
-        before,
-        line.get("answer"),
-        line["kind"],
-    )
+    before = [(turn["question"], turn["answer"]) for turn in line.get("before", ())]
+    shown = list(_opened(line))
+    return follow_up(line["id"], line["question"], shown, before, line.get("answer"), line["kind"])
 
 
 def _opened(line: dict[str, Any]) -> Iterator[Visual]:

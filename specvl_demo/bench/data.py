@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from specvl_demo.bench.cases import Case, Use
+from specvl_demo.bench.cases import Case, Use, follow_up
 from specvl_demo.media import load_any, to_rgb
 from specvl_demo.pairs.machine import offline
 
@@ -200,7 +200,7 @@ def _case(
     decoded = [_picture(shown) for shown in one.shown if not isinstance(shown, str)]
     files = [place(shown) for shown in one.shown if isinstance(shown, str)]
     opened = load_any(files, n_frames) if files else []
-    return Case(name, one.text, (*decoded, *opened), reference=one.reference, kind=one.kind)
+    return follow_up(name, one.text, (*decoded, *opened), one.before, one.reference, one.kind)
 
 
 def question(name: str, row: Mapping[str, Any], ask: str = "") -> DataRow:

@@ -89,14 +89,23 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
         {"prompt": "Compare.", "images": ["a.png", "a.png"]},
         {"question": "What happens?", "video": "c.mp4"},
         {"question": "Who are you?"},
+        {
+            "question": "And left?",
+            "image": "a.png",
+            "before": [{"question": "Where is it?", "answer": "right"}],
+        },
     ]
     file = tmp_path / "own.jsonl"
     file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
-    one, two, clip, text = data.find(file, 9)
+    one, two, clip, text, then = data.find(file, 9)
     assert (one.name, one.reference, len(one.shown)) == ("mine", "halves", 1)
     assert (two.name, len(two.shown), two.reference) == ("own-2", 2, None)
     assert isinstance(clip.shown[0], VideoFrames) and len(clip.shown[0].frames) > 1
     assert not text.shown
+    assert [(turn.question, len(turn.shown), turn.answer) for turn in then.turns] == [
+        ("Where is it?", 1, "right"),
+        ("And left?", 0, None),
+    ]
     assert len(data.find(file, 2)) == 2
 
 
