@@ -7,16 +7,17 @@ import subprocess
 import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
 
 from specvl_demo import places
 from specvl_demo.pairs import PairSpec, fingerprints
-from specvl_demo.pairs.machine import Load, detect
-from specvl_demo.serving import loader
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.pairs.machine import Load, detect, versions
+
+if TYPE_CHECKING:
+    from specvl_demo.serving.loader import Loaded
 
 BUSY_SHARE = 0.15
 """Share of the machine that other programs may use before ratios are omitted."""
@@ -48,7 +49,7 @@ def describe(loaded: Loaded | None = None) -> dict[str, Any]:
         "title": detect().title,
         "processor": processor(),
         "threads": torch.get_num_threads(),
-        "versions": {**loader.versions(), "python": platform.python_version()},
+        "versions": {**versions(), "python": platform.python_version()},
         "commit": commit(),
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from specvl_demo import __version__
+
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
 _PROCESSORS = Path("/proc/cpuinfo")
@@ -204,3 +206,9 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this package and of the libraries that compute."""
+    names = ("torch", "transformers")
+    return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}

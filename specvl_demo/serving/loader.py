@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-from specvl_demo import __version__
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.decoders import packed_linear, rotated
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.native import Assistant
 from specvl_demo.pairs import ROLES, Checkpoint, PairSpec, Role
-from specvl_demo.pairs.machine import Machine, detect
+from specvl_demo.pairs.machine import Machine, detect, versions
 from specvl_demo.serving import threads
 from specvl_demo.serving.availability import (
     MOST_EXACT_COST,
@@ -232,8 +230,3 @@ def _captioner(
         return florence.FlorenceCaptions(model, processor, prompter.ids, length)
 
     return make
-
-
-def versions() -> dict[str, str]:
-    names = ("torch", "transformers")
-    return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}

@@ -11,11 +11,11 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BatchFeature, PreTrainedModel
+from transformers.feature_extraction_utils import BatchFeature
 
 from specvl_demo.core.prefix_cache import continued
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
@@ -28,6 +28,9 @@ from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.vlm import shared_drafter
 from specvl_demo.vlm.layouts import runs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 _HARMLESS = {

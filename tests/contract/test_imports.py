@@ -227,6 +227,15 @@ def test_the_command_line_and_reports_start_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_the_process_of_the_page_does_not_import_what_loads_models() -> None:
+    """Its worker does; importing it twice would add two seconds to the start, and 100 MB."""
+    code = (
+        "import sys, specvl_demo.ui.launch; bad = {'transformers.modeling_utils',"
+        " 'specvl_demo.serving.loader'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def doubled() -> dict[str, int]:
     """Class names of the package that more than one class has."""
     names: Counter[str] = Counter()
