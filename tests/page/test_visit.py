@@ -318,7 +318,9 @@ def test_views_have_addresses_and_back_works(opened, url: str):
 
 
 def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
-    """A visitor may be quicker than the landing race; of two examples, the last one stands."""
+    """A visitor may be quicker than the landing race, in the form and with a tab; of two examples,
+    the last one stands.
+    """
     held = []
     page.route("**/*.trace.jsonl*", lambda route: held.append(route))
     page.goto(url)
@@ -326,9 +328,13 @@ def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
     expect(question).to_have_value("What is in the picture?")
     question.fill("Is it mine?")
     page.locator("[data-example=lossy]").wait_for()
+    page.get_by_role("tab", name="Learn").click()
     page.wait_for_timeout(300)
     held.pop().continue_()
     ready(page)
+    expect(page.get_by_role("tabpanel", name="Learn")).to_be_visible()
+    assert page.url.endswith("#learn")
+    page.get_by_role("tab", name="Race").click()
     expect(question).to_have_value("Is it mine?")
     expect(page.locator(".vl-stage")).to_have_class(re.compile("outdated"))
     for example in ("lossy", "scene"):

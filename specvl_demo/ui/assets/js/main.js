@@ -101,7 +101,7 @@ class Page {
         data: { view: name },
         'aria-controls': `vl-view-${name}`,
         text,
-        on: { click: () => this.open(name), keydown: (e) => this.tabKey(e) },
+        on: { click: () => this.pick(name), keydown: (e) => this.tabKey(e) },
       }),
     );
     this.panels = Object.fromEntries(
@@ -163,6 +163,12 @@ class Page {
     if (fresh && this.body.dataset.view !== name) scrollTo(0, 0);
     this.body.dataset.view = name; // on a phone the form belongs to the race alone
     if (name === 'compare') this.compare.open();
+  }
+
+  /** Show the view of a tab that a visitor chose. */
+  pick(name) {
+    this.picked = name;
+    this.open(name);
   }
 
   tabKey(event) {

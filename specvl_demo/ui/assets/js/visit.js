@@ -80,6 +80,8 @@ export class Visit {
     const { ask, catalog } = page;
     await page.replay.load();
     const view = link.view(Object.keys(W.tabs)) ?? 'race';
+    // A visitor may choose a tab before the race is there, which opens its own.
+    const settle = () => page.open(page.picked ?? view, Boolean(page.picked));
     const asked = link.read();
     const left = kept.form();
     const { first } = this;
@@ -99,7 +101,7 @@ export class Visit {
       );
     else if (asked && !page.race.list.length) page.view.tell(W.run.fromLink);
     if (asked) {
-      page.open(view, false);
+      settle();
       return;
     }
     if (left?.request) await this.resume(left);
@@ -107,7 +109,7 @@ export class Visit {
       if (!this.typed) ask.fill(first);
       await page.example(first, true);
     }
-    page.open(view, false);
+    settle();
   }
 
   /** Continue where the last visit ended: its form, and its race. */
