@@ -92,6 +92,7 @@ def serve(
         except OSError as fault:
             raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
         connections.guard(page.server, held)
+        sys.stdout.flush()  # Gradio has printed the address, which a container's log should show
         # What was imported stays. A collection that walks over it takes a quarter of a second,
         # in which no visitor is served.
         gc.collect()

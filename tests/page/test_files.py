@@ -34,7 +34,7 @@ def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
     assert kinds.count("begin") == 2 and kinds.count("end") == 2
     open_tab(opened, "Replay")
     opened.locator("#vl-trace").set_input_files(path)
-    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Recorded race")
+    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("From a file")
     finish_replay(opened)
     assert (
         opened.evaluate("specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])")

@@ -572,8 +572,11 @@ class Page {
       this.ask.say(made?.problem ?? (await this.runner.reason(W.run.notShared)), true);
       return;
     }
-    const [name, type] =
-      as === 'figure' ? ['race.svg', 'image/svg+xml'] : ['race.html', 'text/html'];
+    const [name, type] = {
+      page: ['race.html', 'text/html'],
+      compact: ['race-small.html', 'text/html'],
+      figure: ['race.svg', 'image/svg+xml'],
+    }[as];
     trace.download(name, await file.blob(), type);
     this.ask.say(W.run.shared(name));
   }

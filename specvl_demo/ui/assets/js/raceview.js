@@ -272,16 +272,18 @@ export class RaceView {
     put(this.starting, W.start.example(title));
   }
 
-  /** Where the race comes from: recorded, live, or live a moment ago. */
+  /** Where the race comes from: recorded, a file, live, or live a moment ago. */
   origin() {
-    const { source = '' } = this.race.meta;
+    const { source = '', file } = this.race.meta;
     const over = this.race.list.length > 0 && this.race.list.every((lane) => lane.end);
     this.badge.className = `vl-badge ${over ? '' : source}`;
     put(
       this.badge,
-      { recorded: W.run.recorded, live: over ? W.run.yours : W.run.live, ended: W.run.yours }[
-        source
-      ] ?? '',
+      {
+        recorded: file ? W.run.opened : W.run.recorded,
+        live: over ? W.run.yours : W.run.live,
+        ended: W.run.yours,
+      }[source] ?? '',
     );
   }
 

@@ -510,6 +510,7 @@ export const W = {
   },
   run: {
     recorded: 'Recorded race',
+    opened: 'From a file',
     live: 'Live',
     yours: 'Your race',
     recordedOn: (machine) => `Recorded on ${machine}`,
