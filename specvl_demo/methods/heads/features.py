@@ -8,6 +8,7 @@ before i and predicts feature i, hence token i + 1. Knows no tree policy and no 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -70,7 +71,7 @@ class HeadPrompt(NamedTuple):
     holes: int = 0
 
 
-class TrainedHead:
+class TrainedHead(ABC):
     """The weights of a head that reads a target's states. Shared by lanes, never changed.
 
     fixed: Whether its steps have fixed shapes, which is possible if the target's may.
@@ -95,9 +96,9 @@ class TrainedHead:
         """The device its weights are on now: a ZeroGPU Space moves them after loading."""
         return self.decoder.device
 
+    @abstractmethod
     def drafter(self) -> Drafter:
         """Return a drafter for one lane."""
-        raise NotImplementedError
 
     def with_settings(self: Weights, settings: Any, commonest: Sequence[int]) -> Weights:
         """Return the same head with these settings.
