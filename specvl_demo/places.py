@@ -1,10 +1,14 @@
 """Where the shipped weights, the page's files and the examples are: inside the package if installed
-from a wheel, next to it in a checkout. The only module that climbs folders.
+from a wheel, next to it in a checkout. Where files are kept that are made once. The only module
+that climbs folders.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import platformdirs
 
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent
@@ -18,3 +22,14 @@ def _place(name: str) -> Path:
 
 ASSETS = _place("assets")
 EXAMPLES = _place("examples")
+
+CACHE_VARIABLE = "SPECVL_CACHE"
+"""Names another folder than the platform's for files that are made once and kept."""
+
+
+def cache() -> Path:
+    """Return the folder for files that are made once: SPECVL_CACHE, else the platform's
+    user cache.
+    """
+    named = os.environ.get(CACHE_VARIABLE)
+    return Path(named) if named else platformdirs.user_cache_path("specvl-demo")

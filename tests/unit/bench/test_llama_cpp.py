@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specvl_demo import pairs
+from specvl_demo import pairs, places
 from specvl_demo.bench import cases, llama_cpp, measure
 from specvl_demo.bench.cases import Case
 from specvl_demo.methods.base import choose
@@ -40,7 +40,7 @@ class Llama:
 @pytest.fixture
 def binding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / Path(base_weights.SMOLLM2.member).name).write_bytes(b"4")
-    monkeypatch.setenv(base_weights.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(places.CACHE_VARIABLE, str(tmp_path))
     monkeypatch.setattr(base_weights, "checked_gguf", base_weights.gguf_file)
 
     class How(ctypes.Structure):

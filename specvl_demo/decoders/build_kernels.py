@@ -1,0 +1,56 @@
+"""Builds `kernels.c` with the system's C compiler, once for each version of it.
+
+Needs only the standard library, so that an image without a compiler can take the file from one that
+has it: `python build_kernels.py FOLDER`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("kernels.c")
+# GCC's partial redundancy elimination stores every sum of an inner loop in each of its rounds.
+FLAGS = ("-O2", "-fno-tree-pre", "-fPIC", "-shared", "-fopenmp")
+COMPILERS = ("cc", "gcc", "clang")
+TIMEOUT_S = 60
+
+
+def library(folder: Path) -> Path:
+    """Return the path of this version's library in a folder; it may not exist yet."""
+    version = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()
+    return folder / f"kernels-{version[:12]}.so"
+
+
+def build(folder: Path) -> Path:
+    """Return the library, which is built if the folder does not have it.
+
+    Raises:
+        OSError: If this is no system for it, there is no compiler, or the folder cannot be written.
+        subprocess.SubprocessError: If the compiler fails.
+    """
+    built = library(folder)
+    if built.is_file():
+        return built
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise OSError(f"kernels are for Linux on x86_64, not {sys.platform} {platform.machine()}")
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        raise OSError(f"no C compiler was found: {', '.join(COMPILERS)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as made:
+        out = Path(made, built.name)
+        command = [compiler, *FLAGS, "-o", str(out), str(SOURCE)]
+        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+        # In one step: two processes may build at the same time.
+        out.replace(built)
+    return built
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

@@ -1,0 +1,133 @@
+"""Our own products of few rows with a matrix (`kernels.c`), where a compiler built them and the
+processor runs them.
+
+They read a matrix once for all rows, as fast as memory gives it. Results have the bits of FBGEMM's
+products (`packed_linear`), which take over elsewhere. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import subprocess
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from specvl_demo import places
+from specvl_demo.decoders.build_kernels import build
+
+_GROUP = 32
+"""Outputs whose weights lie side by side."""
+_VECTOR = 16
+"""Inputs that are rounded at once."""
+_ROOT = 0
+_HALF, _8_BIT = 1, 2
+"""Bits of what the library supports here."""
+
+
+class _Struct(ctypes.Structure):
+    _fields_ = (
+        ("packed", ctypes.c_void_p),
+        ("start", ctypes.c_void_p),
+        ("step", ctypes.c_void_p),
+        ("k", ctypes.c_int64),
+        ("n", ctypes.c_int64),
+        ("unit", ctypes.c_float),
+    )
+
+
+_ARGUMENTS = (
+    ctypes.POINTER(_Struct),
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int,
+    ctypes.c_int,
+)
+
+
+@cache
+def _loaded() -> tuple[ctypes.CDLL | None, int]:
+    """Return the library and what it supports here; (None, 0) where it cannot be had."""
+    try:
+        path = build(places.cache())
+        if path.stat().st_uid not in (_ROOT, os.getuid()):
+            raise OSError(f"{path} belongs to another user")
+        library = ctypes.CDLL(str(path))
+    except (OSError, subprocess.SubprocessError) as fault:
+        logging.getLogger(__name__).debug("FBGEMM's products are used: %s", fault)
+        return None, 0
+    for function in (library.multiply_half, library.multiply_8bit):
+        function.argtypes = _ARGUMENTS
+    return library, int(library.supported())
+
+
+class Matrix:
+    """A packed matrix [n, k] on a CPU, for rows [rows, k] in float32."""
+
+    def __init__(
+        self,
+        product: Callable[..., int],
+        packed: Tensor,
+        size: tuple[int, int],
+        start: Tensor | None = None,
+        step: Tensor | None = None,
+        unit: float = 0.0,
+    ) -> None:
+        self.n, k = size
+        self._product = product
+        self._kept = packed, start, step
+        addresses = (None if one is None else one.data_ptr() for one in self._kept)
+        self._struct = ctypes.byref(_Struct(*addresses, k, self.n, unit))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ, [rows, n]."""
+        out = torch.empty(x.shape[0], self.n)
+        self.into(out, x, add=False)
+        return out
+
+    def into(self, out: Tensor, x: Tensor, add: bool) -> None:
+        """Write x Wᵀ into `out` [rows, n], whose rows may lie apart, or add it."""
+        x = x.contiguous()
+        if not self._product(
+            self._struct,
+            x.data_ptr(),
+            x.shape[0],
+            out.data_ptr(),
+            out.stride(0),
+            add,
+            torch.get_num_threads(),
+        ):
+            raise MemoryError("there is no memory for a copy of the rows of a product")
+
+
+def half(weight: Tensor) -> Matrix | None:
+    """Pack numbers [n, k] that half precision holds; None where FBGEMM takes over."""
+    library, supported = _loaded()
+    n, k = weight.shape
+    if library is None or not supported & _HALF or n % _GROUP:
+        return None
+    groups = weight.half().view(n // _GROUP, _GROUP, k).transpose(1, 2)
+    return Matrix(library.multiply_half, groups.contiguous(), (n, k))
+
+
+def eight_bits(weight: Tensor, steps: Tensor, unit: float | None) -> Matrix | None:
+    """Pack int8 numbers [n, k] with a step for each row [n]; None as for `half`.
+
+    unit: The number that one stands for in every input row; None for 1 / 127 of each row's largest
+        number.
+    """
+    library, supported = _loaded()
+    n, k = weight.shape
+    if library is None or not supported & _8_BIT or n % _GROUP or k % _VECTOR:
+        return None
+    groups = weight.view(n // _GROUP, _GROUP, k // 4, 4).transpose(1, 2).contiguous()
+    start = -128 * weight.sum(1, dtype=torch.int32)
+    # FBGEMM multiplies both steps in float32.
+    step = steps * torch.tensor(1 / 127 if unit is None else unit)
+    return Matrix(library.multiply_8bit, groups, (n, k), start, step, unit or 0.0)
