@@ -5,10 +5,17 @@
 #   docker run --rm -p 7860:7860 --read-only --tmpfs /tmp specvl-demo   the pocket pair needs no cache
 #   docker run --rm -p 7860:7860 --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \
 #     -v ./logins.txt:/run/logins.txt:ro -e SPECVL_LOGIN_FILE=/run/logins.txt specvl-demo   a line user:password each
-# Nothing is installed with apt: the wheel of opencv-python-headless brings its own libraries and
+# Nothing is installed with apt: the compiler is another image's, and the wheel of opencv-python-headless brings its own libraries and
 # needs nothing beyond libc, libstdc++ and zlib, which the slim image has.
 # BASE may name one image by its digest: python:3.11-slim@sha256:…
 ARG BASE=python:3.11-slim
+# An image with a C compiler.
+ARG BUILDER=python:3.11
+FROM $BUILDER AS kernels
+WORKDIR /kernels
+COPY specvl_demo/decoders/build_kernels.py specvl_demo/decoders/kernels.c ./
+RUN python build_kernels.py built || mkdir -p built
+
 FROM $BASE
 
 # cpu: the build without CUDA, a tenth of the size. cuda: the plain wheel, which brings CUDA; only the host's
@@ -47,6 +54,7 @@ RUN python install_torch.py "$(sed -n 's/^torch==//p' requirements.txt)" --index
  && rm install_torch.py
 
 COPY --chown=user . .
+COPY --chown=user --from=kernels /kernels/built/ /home/user/.cache/specvl-demo/
 
 # The language model under the photo pair, 93 MB, unpacked to 580; without it the drawn-scene pair is served.
 RUN python -m specvl_demo fetch photo || echo "The drawn-scene pair is served."

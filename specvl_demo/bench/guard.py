@@ -22,7 +22,7 @@ more.
 """
 CLOCKED = ("speedup_vs_ar", "speedup_vs_hf_generate", "efficiency")
 ASKED = "pair", "cases", "max_new_tokens"
-MACHINE = "device", "dtype", "quantised", "threads"
+MACHINE = "device", "dtype", "quantised", "threads", "kernels"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding
     for key in ASKED:
         if old[key] != new[key]:
             raise ValueError(f"The two runs differ: {key} was {old[key]!r}, is {new[key]!r}.")
-    # A record without it is of unquantised weights.
-    then, here = ({"quantised": "none"} | one["machine"] for one in (recorded, now))
+    # Older records lack what was not there yet.
+    then, here = (
+        {"quantised": "none", "kernels": False} | one["machine"] for one in (recorded, now)
+    )
     changed = [key for key in MACHINE if then.get(key) != here.get(key)]
     others = [f"{key} was {then.get(key)}, is {here.get(key)}" for key in changed]
     unclocked = "the machine is busy" if here.get("busy") else ", ".join(others)

@@ -133,6 +133,7 @@ def origin(machine: Mapping[str, Any]) -> str:
         machine.get("processor"),
         f"{threads} thread{'s' if threads > 1 else ''}" if threads else None,
         f"{_precision(machine)} on {machine.get('device')}" if machine.get("dtype") else None,
+        "own kernels" if machine.get("kernels") else None,
         ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),
         weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
         f"commit {machine['commit']}" if machine.get("commit") else None,

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specvl_demo.decoders import packed_linear
+from specvl_demo.decoders import kernels, packed_linear
 from specvl_demo.decoders.attention import attend, in_pairs, probabilities, rotations
 from specvl_demo.decoders.backend import ForwardInput
-from specvl_demo.decoders.exact import blocked_attention
+from specvl_demo.decoders.exact import Blocks, blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
 
@@ -169,19 +169,16 @@ class FusedDecoder:
         )
         turns, kept = self._turned(call.positions), call.kept
         mask = None if mask is None else mask.float()
-        values: tuple[Tensor, ...] = ()
-        parts: tuple[tuple[Tensor, ...], ...] = ()
-        if blocks is None:
-            slots, keys, values = call.cache.spans(size)
-        else:
-            columns = [at for at, _ in blocks.parts]
-            slots, keys, parts = call.cache.parted(size, blocks.mask.shape[-1], columns)
         x = self._entered(call.x.reshape(-1, width).float())
         grown = F.pad(x, (0, 1), value=self._root)
         x, unit = grown[:, :width], grown.new_empty(batch * size, width)
         h = grown.new_empty(batch * size, row)
         rotated = torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2))
         q, fresh = h.as_strided(*as_queries), h.as_strided(*as_cached)
+        if blocks is None:
+            slots, keys, values = call.cache.spans(size)
+        else:
+            slots, exactly = self._exact_attention(q, call.cache, blocks)
         for i, (norm, qkv, bias, out, after_norm, gate_up, down) in enumerate(self._layers):
             if i in kept.capture.layers:
                 kept.layers[i] = self._left(x).view(batch, size, width).to(self.dtype, copy=True)
@@ -190,7 +187,7 @@ class FusedDecoder:
             rotated.mul_(turns)
             slots[i].copy_(fresh)
             if blocks is not None:
-                a = blocked_attention(q, keys[i], parts[i], blocks)
+                a = exactly(i)
             else:
                 a = attend(q, keys[i], values[i], mask, causal)
                 if i in kept.capture.attention:
@@ -207,6 +204,19 @@ class FusedDecoder:
         if self.n_layers in kept.capture.layers:
             kept.layers[self.n_layers] = hidden
         return hidden
+
+    def _exact_attention(
+        self, queries: Tensor, cache: KVCache, blocks: Blocks
+    ) -> tuple[tuple[Tensor, ...], Callable[[int], Tensor]]:
+        """Return every layer's slot of the cache, and its attention [T, heads * width] to it.
+
+        queries: [1, heads, T, width], written before each layer's attention.
+        """
+        size, seen = queries.shape[2], blocks.mask.shape[-1]
+        columns = [at for at, _ in blocks.parts]
+        slots, keys, parts = cache.parted(size, seen, columns)
+        own = kernels.attention(queries[0].transpose(0, 1), cache.blocks[0], blocks.mask)
+        return slots, own or (lambda i: blocked_attention(queries, keys[i], parts[i], blocks))
 
     def _entered(self, x: Tensor) -> Tensor:
         """Map embeddings [rows, D] to what the layers add to."""

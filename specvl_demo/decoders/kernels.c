@@ -198,6 +198,153 @@ int multiply_half(const Matrix *w, const float *x, int64_t rows, float *out, int
   return 1;
 }
 
+/* Attention of a few rows over one sequence's cache of float32 keys and values.
+ *
+ * Every sum over keys adds them in the order of the cache, and a key that a row does not see adds
+ * zero. The keys of a node's path are cached in the order of the text, so its result has the bits of
+ * a plain step, whatever other nodes lie between them. */
+typedef struct {
+  /* Of a layer, a head, a row [width] of keys; values lie `to_values` behind. All in floats. */
+  const float *cache;
+  int64_t layer, head, row, to_values;
+  const float *queries; /* [rows, heads, width], rows apart by `query_row`. */
+  int64_t query_row;
+  const float *mask; /* Additive [rows, seen], rows apart by `mask_row`. */
+  int64_t mask_row;
+  float *out; /* [rows, heads, width] */
+  int64_t heads, groups, width, rows, seen;
+  float scale;
+} Attention;
+
+#define QUERIES 3 /* At a time: each has one sum per 16 numbers of its width. */
+
+/* e to the power of x <= 0, to about one unit in the last place; 0 below -87. */
+AVX512 static inline __m512 exponential(__m512 x) {
+  __mmask16 small = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87), _CMP_LT_OQ);
+  __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
+  x = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+  x = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), x);
+  __m512 y = _mm512_set1_ps(1.9875691500e-4f);
+  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(1.3981999507e-3f));
+  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(8.3334519073e-3f));
+  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(4.1665795894e-2f));
+  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(1.6666665459e-1f));
+  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(5.0000001201e-1f));
+  y = _mm512_add_ps(_mm512_fmadd_ps(y, _mm512_mul_ps(x, x), x), _mm512_set1_ps(1));
+  return _mm512_mask_mov_ps(_mm512_scalef_ps(y, n), small, _mm512_setzero_ps());
+}
+
+/* Turn scores [seen] into weights whose largest is 1; `scores` has room for whole vectors. */
+AVX512 static void weigh(float *scores, int64_t seen) {
+  __m512 low = _mm512_set1_ps(-3.4e38f), most = low;
+  int64_t whole = (seen + 15) / 16 * 16;
+  for (int64_t i = seen; i < whole; i++) scores[i] = -3.4e38f;
+  for (int64_t i = 0; i < whole; i += 16) most = _mm512_max_ps(most, _mm512_loadu_ps(scores + i));
+  most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+  for (int64_t i = 0; i < whole; i += 16)
+    _mm512_storeu_ps(scores + i, exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + i), most)));
+}
+
+/* The sums of four vectors, each added up in the same order. */
+AVX512 static inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
+  __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+  __m512 each = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
+  __m256 half = _mm256_add_ps(_mm512_castps512_ps256(each),
+                              _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(each), 1)));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+/* Queries first .. first + QUERIES of those that share a head of keys, of `vectors` times 16 numbers
+ * each; the last one again where there are fewer. scores: [QUERIES, at least seen]. */
+__attribute__((always_inline)) AVX512 static inline void attend_some(
+    const Attention *a, int64_t layer, int64_t head, int64_t first, int vectors, float *scores,
+    int64_t room) {
+  int64_t last = a->groups * a->rows - 1;
+  const float *keys = a->cache + layer * a->layer + head * a->head;
+  const float *values = keys + a->to_values;
+  const float *query[QUERIES], *mask[QUERIES];
+  float *out[QUERIES];
+  for (int q = 0; q < QUERIES; q++) {
+    int64_t at = fewer(first + q, last), row = at / a->groups;
+    int64_t column = (head * a->groups + at % a->groups) * a->width;
+    query[q] = a->queries + row * a->query_row + column;
+    mask[q] = a->mask + row * a->mask_row;
+    out[q] = a->out + row * a->heads * a->width + column;
+  }
+  for (int64_t s = 0; s < a->seen; s += 4) {
+    __mmask8 here = (1 << fewer(4, a->seen - s)) - 1;
+    const float *key[4];
+    for (int i = 0; i < 4; i++) key[i] = keys + fewer(s + i, a->seen - 1) * a->row;
+#pragma GCC unroll 8
+    for (int q = 0; q < QUERIES; q++) {
+      __m512 sum[4];
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; v++) {
+        __m512 part = _mm512_loadu_ps(query[q] + 16 * v);
+#pragma GCC unroll 8
+        for (int i = 0; i < 4; i++) {
+          __m512 numbers = _mm512_loadu_ps(key[i] + 16 * v);
+          sum[i] = v ? _mm512_fmadd_ps(part, numbers, sum[i]) : _mm512_mul_ps(part, numbers);
+        }
+      }
+      __m128 score = _mm_mul_ps(sum_each(sum[0], sum[1], sum[2], sum[3]), _mm_set1_ps(a->scale));
+      score = _mm_add_ps(score, _mm_maskz_loadu_ps(here, mask[q] + s));
+      _mm_storeu_ps(scores + q * room + s, score);
+    }
+  }
+  for (int q = 0; q < QUERIES; q++) weigh(scores + q * room, a->seen);
+  __m512 sums[QUERIES][8], total[QUERIES];
+#pragma GCC unroll 8
+  for (int q = 0; q < QUERIES; q++) {
+    total[q] = _mm512_setzero_ps();
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) sums[q][v] = _mm512_setzero_ps();
+  }
+  for (int64_t s = 0; s < a->seen; s++) {
+#pragma GCC unroll 8
+    for (int q = 0; q < QUERIES; q++) {
+      __m512 weight = _mm512_set1_ps(scores[q * room + s]);
+      total[q] = _mm512_add_ps(total[q], weight);
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; v++)
+        sums[q][v] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(values + s * a->row + 16 * v),
+                                     sums[q][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int q = 0; q < QUERIES; q++)
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++)
+      _mm512_storeu_ps(out[q] + 16 * v, _mm512_div_ps(sums[q][v], total[q]));
+}
+
+#define ATTEND(vectors)                                                                      \
+  AVX512 static void attend_##vectors(const Attention *a, int64_t layer, int64_t head,       \
+                                      int64_t first, float *scores, int64_t room) {          \
+    attend_some(a, layer, head, first, vectors, scores, room);                               \
+  }
+ATTEND(1) ATTEND(2) ATTEND(4) ATTEND(8)
+
+/* Write one layer's attention into `out`; 0 without memory. The width is 16, 32, 64 or 128. */
+int attend(const Attention *a, int64_t layer, int threads) {
+  int64_t parts = (a->groups * a->rows + QUERIES - 1) / QUERIES, kv_heads = a->heads / a->groups;
+  int64_t room = (a->seen + 15) / 16 * 16, tasks = kv_heads * parts;
+  float *scores = malloc(tasks * QUERIES * room * sizeof(float));
+  if (!scores) return 0;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t task = 0; task < tasks; task++) {
+    int64_t head = task / parts, first = task % parts * QUERIES;
+    float *own = scores + task * QUERIES * room;
+    if (a->width == 16) attend_1(a, layer, head, first, own, room);
+    if (a->width == 32) attend_2(a, layer, head, first, own, room);
+    if (a->width == 64) attend_4(a, layer, head, first, own, room);
+    if (a->width == 128) attend_8(a, layer, head, first, own, room);
+  }
+  free(scores);
+  return 1;
+}
+
 /* Whether this processor runs the products in half precision (1) and in 8 bits (2). */
 int supported(void) {
   __builtin_cpu_init();

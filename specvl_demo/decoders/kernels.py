@@ -1,8 +1,9 @@
-"""Our own products of few rows with a matrix (`kernels.c`), where a compiler built them and the
-processor runs them.
+"""Our own products of few rows with a matrix, and exact attention of a few rows (`kernels.c`),
+where a compiler built them and the processor runs them.
 
-They read a matrix once for all rows, as fast as memory gives it. Results have the bits of FBGEMM's
-products (`packed_linear`), which take over elsewhere. Knows nothing of models.
+Products read a matrix once for all rows, as fast as memory gives it, and have the bits of FBGEMM's
+(`packed_linear`), which take over elsewhere; `exact.blocked_attention` does for attention. Knows
+nothing of models.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _GROUP = 32
 _VECTOR = 16
 """Inputs that are rounded at once."""
 _ROOT = 0
+_OPENMP = "libgomp.so.1"
+_WIDTHS = (16, 32, 64, 128)
+"""Of a head."""
 _HALF, _8_BIT = 1, 2
 """Bits of what the library supports here."""
 
@@ -37,6 +41,27 @@ class _Struct(ctypes.Structure):
         ("k", ctypes.c_int64),
         ("n", ctypes.c_int64),
         ("unit", ctypes.c_float),
+    )
+
+
+class _AttentionStruct(ctypes.Structure):
+    _fields_ = (
+        ("cache", ctypes.c_void_p),
+        ("layer", ctypes.c_int64),
+        ("head", ctypes.c_int64),
+        ("row", ctypes.c_int64),
+        ("to_values", ctypes.c_int64),
+        ("queries", ctypes.c_void_p),
+        ("query_row", ctypes.c_int64),
+        ("mask", ctypes.c_void_p),
+        ("mask_row", ctypes.c_int64),
+        ("out", ctypes.c_void_p),
+        ("heads", ctypes.c_int64),
+        ("groups", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("rows", ctypes.c_int64),
+        ("seen", ctypes.c_int64),
+        ("scale", ctypes.c_float),
     )
 
 
@@ -58,13 +83,21 @@ def _loaded() -> tuple[ctypes.CDLL | None, int]:
         path = build(places.cache())
         if path.stat().st_uid not in (_ROOT, os.getuid()):
             raise OSError(f"{path} belongs to another user")
+        # Its threads must be torch's own: others would compete with them for the cores.
+        ctypes.CDLL(_OPENMP, mode=os.RTLD_NOLOAD)
         library = ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as fault:
         logging.getLogger(__name__).debug("FBGEMM's products are used: %s", fault)
         return None, 0
     for function in (library.multiply_half, library.multiply_8bit):
         function.argtypes = _ARGUMENTS
+    library.attend.argtypes = ctypes.POINTER(_AttentionStruct), ctypes.c_int64, ctypes.c_int
     return library, int(library.supported())
+
+
+def available() -> bool:
+    """Return whether anything is computed here, at least in half precision."""
+    return bool(_loaded()[1] & _HALF)
 
 
 class Matrix:
@@ -131,3 +164,49 @@ def eight_bits(weight: Tensor, steps: Tensor, unit: float | None) -> Matrix | No
     # FBGEMM multiplies both steps in float32.
     step = steps * torch.tensor(1 / 127 if unit is None else unit)
     return Matrix(library.multiply_8bit, groups, (n, k), start, step, unit or 0.0)
+
+
+def attention(queries: Tensor, cache: Tensor, mask: Tensor) -> Callable[[int], Tensor] | None:
+    """Return the attention of a layer, [T, heads * width], the same memory for each; None where
+    `exact.blocked_attention` takes over.
+
+    Each row has the bits of a plain step, however many rows there are and in whatever tree.
+
+    Args:
+        queries: [T, heads, width] float32, to be written before each layer; rows may lie apart.
+        cache: Keys and values of all layers, [layers, 2, 1, kv_heads, room, at least width]
+            float32; a layer's rows are written before its attention.
+        mask: Additive, [at least T, S] float32, for the first S rows of the cache.
+    """
+    library, supported = _loaded()
+    size, heads, width = queries.shape
+    if library is None or not supported & _HALF or width not in _WIDTHS:
+        return None
+    out = torch.empty(size, heads * width)
+    layer, to_values, _, head, row, _ = cache.stride()
+    struct = _AttentionStruct(
+        cache.data_ptr(),
+        layer,
+        head,
+        row,
+        to_values,
+        queries.data_ptr(),
+        queries.stride(0),
+        mask.data_ptr(),
+        mask.stride(0),
+        out.data_ptr(),
+        heads,
+        heads // cache.shape[3],
+        width,
+        size,
+        mask.shape[1],
+        width**-0.5,
+    )
+    own, threads = ctypes.byref(struct), torch.get_num_threads()
+
+    def attend(index: int) -> Tensor:
+        if not library.attend(own, index, threads):
+            raise MemoryError("there is no memory for the weights of an attention")
+        return out
+
+    return attend

@@ -245,7 +245,8 @@ def test_the_container_runs_as_a_user_and_says_how_it_is() -> None:
     assert "HEALTHCHECK" in DOCKERFILE and "/gradio_api/startup-events" in DOCKERFILE
     assert "--share" not in DOCKERFILE
     # Nothing is run as root after that but what makes the user.
-    before = DOCKERFILE[: DOCKERFILE.index("\nUSER user")]
+    served = DOCKERFILE[DOCKERFILE.index("\nFROM $BASE") :]
+    before = served[: served.index("\nUSER user")]
     assert [line for line in before.splitlines() if line.startswith("RUN")] == [
         "RUN useradd --create-home --uid 1000 user"
     ]

@@ -1,5 +1,5 @@
-"""Our own products have the bits of FBGEMM's, with any rows and threads; without a compiler or the
-processor, FBGEMM's are used.
+"""Our own products have the bits of FBGEMM's, with any rows and threads, and attention those of
+plain steps; without a compiler or the processor, others are used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from specvl_demo import places
-from specvl_demo.decoders import build_kernels, kernels, packed_linear
+from specvl_demo.core.tree import chain, shape_of
+from specvl_demo.decoders import build_kernels, exact, kernels, packed_linear
 from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
 from tests.unit.test_packed_linear import numbers
 
@@ -87,8 +88,49 @@ def test_a_row_has_the_same_bits_alone_and_on_another_stride() -> None:
     assert torch.equal(apart, whole)
 
 
+@half_here
+@pytest.mark.parametrize(("heads", "kv_heads", "width"), [(9, 3, 64), (4, 2, 16), (2, 2, 32)])
+@pytest.mark.parametrize("before", [5, 126, 150])
+@torch.inference_mode()
+def test_attention_is_the_blocked_one(heads: int, kv_heads: int, width: int, before: int) -> None:
+    """Over the whole cache of one of two layers, for chains and trees."""
+    for shape in (chain(0), chain(12), shape_of((-1, 0, 0, 1, 2, 4, 4, 6))):
+        cache = numbers(2, 2, 1, kv_heads, before + 40, width + 16)
+        cache[..., width:] = 1
+        queries = numbers(len(shape), heads, width, seed=1)
+        order = exact.blocks(shape, len(shape), before, before + 40, heads // kv_heads)
+        keys = cache[1, 0, 0, :, : order.mask.shape[1], :width].transpose(1, 2)
+        values = [cache[1, 1, 0, :, a:b, : width + 1] for (a, b), _ in order.parts]
+        told = exact.blocked_attention(queries.transpose(0, 1)[None], keys, values, order)
+        own = kernels.attention(queries, cache, order.mask)
+        assert own is not None and torch.allclose(own(1), told, atol=1e-5)
+
+
+@half_here
+@torch.inference_mode()
+def test_a_path_in_a_tree_attends_as_plain_steps_do() -> None:
+    """Bit for bit, though other nodes lie between its keys, and at any place in a vector."""
+    before, path, width = 30, [0, 2, 4, 6, 7], 32
+    shape = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))
+    tree = numbers(1, 2, 1, 2, 80, width + 16)
+    stepped, queries = tree.clone(), numbers(len(shape), 4, width, seed=1)
+    stepped[..., before : before + len(path), :] = tree[..., [before + at for at in path], :]
+    order = exact.blocks(shape, len(shape), before, 80, 2)
+    whole = kernels.attention(queries, tree, order.mask)
+    assert whole is not None
+    rows = whole(0)[path]
+    for depth, node in enumerate(path):
+        plain = exact.blocks(chain(0), 1, before + depth, 80, 2)
+        step = kernels.attention(queries[node : node + 1], stepped, plain.mask)
+        assert step is not None and torch.equal(step(0)[0], rows[depth])
+
+
 def test_other_sizes_are_left_to_fbgemm() -> None:
     assert kernels.half(torch.zeros(40, 16)) is None
+    assert (
+        kernels.attention(torch.zeros(1, 2, 24), torch.zeros(1, 2, 1, 2, 9, 24), torch.zeros(1, 5))
+        is None
+    )
     assert kernels.eight_bits(torch.zeros(32, 24, dtype=torch.int8), torch.ones(32), None) is None
 
 
