@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from specvl_demo.decoders import kernels, packed_linear
 from specvl_demo.decoders.attention import attend, in_pairs, probabilities, rotations
 from specvl_demo.decoders.backend import ForwardInput
-from specvl_demo.decoders.exact import Blocks, blocked_attention
+from specvl_demo.decoders.exact import MOST_NODES, blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
 
@@ -175,10 +175,7 @@ class FusedDecoder:
         h = grown.new_empty(batch * size, row)
         rotated = torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2))
         q, fresh = h.as_strided(*as_queries), h.as_strided(*as_cached)
-        if blocks is None:
-            slots, keys, values = call.cache.spans(size)
-        else:
-            slots, exactly = self._exact_attention(q, call.cache, blocks)
+        slots, keys, attention = self._attention(q, call, mask, causal)
         for i, (norm, qkv, bias, out, after_norm, gate_up, down) in enumerate(self._layers):
             if i in kept.capture.layers:
                 kept.layers[i] = self._left(x).view(batch, size, width).to(self.dtype, copy=True)
@@ -186,13 +183,10 @@ class FusedDecoder:
             qkv.into(h, unit if norm is None else unit.mul_(norm), bias)
             rotated.mul_(turns)
             slots[i].copy_(fresh)
-            if blocks is not None:
-                a = exactly(i)
-            else:
-                a = attend(q, keys[i], values[i], mask, causal)
-                if i in kept.capture.attention:
-                    rows = kept.capture.rows
-                    kept.attention[i] = probabilities(q, keys[i], mask, rows, head**-0.5)
+            a = attention(i)
+            if blocks is None and i in kept.capture.attention:
+                rows = kept.capture.rows
+                kept.attention[i] = probabilities(q, keys[i], mask, rows, head**-0.5)
             out.onto(x, a)
             torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
             normed = unit if after_norm is None else unit.mul_(after_norm)
@@ -205,18 +199,29 @@ class FusedDecoder:
             kept.layers[self.n_layers] = hidden
         return hidden
 
-    def _exact_attention(
-        self, queries: Tensor, cache: KVCache, blocks: Blocks
-    ) -> tuple[tuple[Tensor, ...], Callable[[int], Tensor]]:
-        """Return every layer's slot of the cache, and its attention [T, heads * width] to it.
+    def _attention(
+        self, queries: Tensor, call: ForwardInput, mask: Tensor | None, causal: bool
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Callable[[int], Tensor]]:
+        """Return every layer's slot of the cache, its keys, and its attention [T, heads * width].
 
-        queries: [1, heads, T, width], written before each layer's attention.
+        queries: [B, heads, T, width], written before each layer's attention.
         """
-        size, seen = queries.shape[2], blocks.mask.shape[-1]
-        columns = [at for at, _ in blocks.parts]
-        slots, keys, parts = cache.parted(size, seen, columns)
-        own = kernels.attention(queries[0].transpose(0, 1), cache.blocks[0], blocks.mask)
-        return slots, own or (lambda i: blocked_attention(queries, keys[i], parts[i], blocks))
+        batch, _, size, _ = queries.shape
+        cache, blocks = call.cache, call.blocks
+        if blocks is not None:
+            seen, mask = blocks.mask.shape[-1], blocks.mask
+            slots, keys, parts = cache.parted(size, seen, [at for at, _ in blocks.parts])
+        else:
+            seen = cache.length + size
+            slots, keys, values = cache.spans(size)
+        if batch == 1 and not causal and size <= MOST_NODES:
+            rows = mask if mask is None or mask.ndim == 2 else mask[0, 0]
+            own = kernels.attention(queries[0].transpose(0, 1), cache.blocks[0], seen, rows)
+            if own is not None:
+                return slots, keys, own
+        if blocks is not None:
+            return slots, keys, lambda i: blocked_attention(queries, keys[i], parts[i], blocks)
+        return slots, keys, lambda i: attend(queries, keys[i], values[i], mask, causal)
 
     def _entered(self, x: Tensor) -> Tensor:
         """Map embeddings [rows, D] to what the layers add to."""

@@ -209,7 +209,7 @@ typedef struct {
   int64_t layer, head, row, to_values;
   const float *queries; /* [rows, heads, width], rows apart by `query_row`. */
   int64_t query_row;
-  const float *mask; /* Additive [rows, seen], rows apart by `mask_row`. */
+  const float *mask; /* Additive [rows, seen], rows apart by `mask_row`; or none. */
   int64_t mask_row;
   float *out; /* [rows, heads, width] */
   int64_t heads, groups, width, rows, seen;
@@ -269,7 +269,7 @@ __attribute__((always_inline)) AVX512 static inline void attend_some(
     int64_t at = fewer(first + q, last), row = at / a->groups;
     int64_t column = (head * a->groups + at % a->groups) * a->width;
     query[q] = a->queries + row * a->query_row + column;
-    mask[q] = a->mask + row * a->mask_row;
+    mask[q] = a->mask ? a->mask + row * a->mask_row : NULL;
     out[q] = a->out + row * a->heads * a->width + column;
   }
   for (int64_t s = 0; s < a->seen; s += 4) {
@@ -289,7 +289,7 @@ __attribute__((always_inline)) AVX512 static inline void attend_some(
         }
       }
       __m128 score = _mm_mul_ps(sum_each(sum[0], sum[1], sum[2], sum[3]), _mm_set1_ps(a->scale));
-      score = _mm_add_ps(score, _mm_maskz_loadu_ps(here, mask[q] + s));
+      if (mask[q]) score = _mm_add_ps(score, _mm_maskz_loadu_ps(here, mask[q] + s));
       _mm_storeu_ps(scores + q * room + s, score);
     }
   }

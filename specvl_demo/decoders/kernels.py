@@ -21,6 +21,8 @@ from torch import Tensor
 from specvl_demo import places
 from specvl_demo.decoders.build_kernels import build
 
+VARIABLE = "SPECVL_KERNELS"
+"""`off` takes the library's products and attention, for comparison."""
 _GROUP = 32
 """Outputs whose weights lie side by side."""
 _VECTOR = 16
@@ -80,6 +82,8 @@ _ARGUMENTS = (
 def _loaded() -> tuple[ctypes.CDLL | None, int]:
     """Return the library and what it supports here; (None, 0) where it cannot be had."""
     try:
+        if os.environ.get(VARIABLE) == "off":
+            raise OSError(f"{VARIABLE} is off")
         path = build(places.cache())
         if path.stat().st_uid not in (_ROOT, os.getuid()):
             raise OSError(f"{path} belongs to another user")
@@ -166,9 +170,11 @@ def eight_bits(weight: Tensor, steps: Tensor, unit: float | None) -> Matrix | No
     return Matrix(library.multiply_8bit, groups, (n, k), start, step, unit or 0.0)
 
 
-def attention(queries: Tensor, cache: Tensor, mask: Tensor) -> Callable[[int], Tensor] | None:
+def attention(
+    queries: Tensor, cache: Tensor, seen: int, mask: Tensor | None
+) -> Callable[[int], Tensor] | None:
     """Return the attention of a layer, [T, heads * width], the same memory for each; None where
-    `exact.blocked_attention` takes over.
+    others take over.
 
     Each row has the bits of a plain step, however many rows there are and in whatever tree.
 
@@ -176,7 +182,8 @@ def attention(queries: Tensor, cache: Tensor, mask: Tensor) -> Callable[[int], T
         queries: [T, heads, width] float32, to be written before each layer; rows may lie apart.
         cache: Keys and values of all layers, [layers, 2, 1, kv_heads, room, at least width]
             float32; a layer's rows are written before its attention.
-        mask: Additive, [at least T, S] float32, for the first S rows of the cache.
+        seen: Rows of the cache that are attended to, the first ones.
+        mask: Additive, [at least T, seen] float32; None if every row sees all of them.
     """
     library, supported = _loaded()
     size, heads, width = queries.shape
@@ -192,19 +199,20 @@ def attention(queries: Tensor, cache: Tensor, mask: Tensor) -> Callable[[int], T
         to_values,
         queries.data_ptr(),
         queries.stride(0),
-        mask.data_ptr(),
-        mask.stride(0),
+        None if mask is None else mask.data_ptr(),
+        0 if mask is None else mask.stride(0),
         out.data_ptr(),
         heads,
         heads // cache.shape[3],
         width,
         size,
-        mask.shape[1],
+        seen,
         width**-0.5,
     )
-    own, threads = ctypes.byref(struct), torch.get_num_threads()
+    own, threads, kept = ctypes.byref(struct), torch.get_num_threads(), (queries, cache, mask)
 
     def attend(index: int) -> Tensor:
+        assert kept, "the library reads their memory"
         if not library.attend(own, index, threads):
             raise MemoryError("there is no memory for the weights of an attention")
         return out

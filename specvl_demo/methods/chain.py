@@ -61,11 +61,9 @@ class Chain(Policy):
             log_probs = drafter.extend(tokens[-1], (i - 1,))
             if log_probs is None:
                 break
-            if draws is None:
-                logp, token = log_probs.max(-1)
-            else:
-                token = draws.draft(log_probs, i)
-                logp = log_probs.gather(-1, token[:, None])[:, 0]
+            # Not `max`, which takes several times as long on a CPU.
+            token = log_probs.argmax(-1) if draws is None else draws.draft(log_probs, i)
+            logp = log_probs.gather(-1, token[:, None])[:, 0]
             tokens.append(token)
             logps.append(logp)
             if self.floor is not None:

@@ -102,7 +102,7 @@ def test_attention_is_the_blocked_one(heads: int, kv_heads: int, width: int, bef
         keys = cache[1, 0, 0, :, : order.mask.shape[1], :width].transpose(1, 2)
         values = [cache[1, 1, 0, :, a:b, : width + 1] for (a, b), _ in order.parts]
         told = exact.blocked_attention(queries.transpose(0, 1)[None], keys, values, order)
-        own = kernels.attention(queries, cache, order.mask)
+        own = kernels.attention(queries, cache, order.mask.shape[1], order.mask)
         assert own is not None and torch.allclose(own(1), told, atol=1e-5)
 
 
@@ -116,21 +116,17 @@ def test_a_path_in_a_tree_attends_as_plain_steps_do() -> None:
     stepped, queries = tree.clone(), numbers(len(shape), 4, width, seed=1)
     stepped[..., before : before + len(path), :] = tree[..., [before + at for at in path], :]
     order = exact.blocks(shape, len(shape), before, 80, 2)
-    whole = kernels.attention(queries, tree, order.mask)
+    whole = kernels.attention(queries, tree, order.mask.shape[1], order.mask)
     assert whole is not None
     rows = whole(0)[path]
     for depth, node in enumerate(path):
-        plain = exact.blocks(chain(0), 1, before + depth, 80, 2)
-        step = kernels.attention(queries[node : node + 1], stepped, plain.mask)
+        step = kernels.attention(queries[node : node + 1], stepped, before + depth + 1, None)
         assert step is not None and torch.equal(step(0)[0], rows[depth])
 
 
 def test_other_sizes_are_left_to_fbgemm() -> None:
     assert kernels.half(torch.zeros(40, 16)) is None
-    assert (
-        kernels.attention(torch.zeros(1, 2, 24), torch.zeros(1, 2, 1, 2, 9, 24), torch.zeros(1, 5))
-        is None
-    )
+    assert kernels.attention(torch.zeros(1, 2, 24), torch.zeros(1, 2, 1, 2, 9, 24), 5, None) is None
     assert kernels.eight_bits(torch.zeros(32, 24, dtype=torch.int8), torch.ones(32), None) is None
 
 
@@ -154,7 +150,7 @@ def test_it_is_built_once_and_leaves_nothing_else(
     assert kernels.half(torch.zeros(32, 16)) is not None
 
 
-@pytest.mark.parametrize("fault", ["no compiler", "it fails", "no folder", "another system"])
+@pytest.mark.parametrize("fault", ["no compiler", "it fails", "no folder", "another system", "off"])
 def test_without_it_products_are_fbgemms(
     fault: str, afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,9 +160,12 @@ def test_without_it_products_are_fbgemms(
         monkeypatch.setattr(build_kernels, "FLAGS", ("--no-such-flag",))
     elif fault == "no folder":
         afresh.write_text("a file")
+    elif fault == "off":
+        monkeypatch.setenv(kernels.VARIABLE, "off")
     else:
         monkeypatch.setattr(build_kernels.sys, "platform", "darwin")
     assert kernels.half(torch.zeros(32, 16)) is None
+    assert not kernels.available()
     weight, x = numbers(6400, 48).half().float(), numbers(3, 48, seed=1)
     assert torch.allclose(PackedLinear(weight)(x), x @ weight.t(), atol=1e-4)
 
