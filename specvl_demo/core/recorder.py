@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specvl_demo.core import highest
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
@@ -149,8 +150,8 @@ class Recorder:
 
 def _likeliest(logp: Tensor, k: int) -> list[Tensor]:
     """Return ids and probabilities of the k likeliest tokens of log-probabilities [n, V]."""
-    top = logp.topk(min(k, logp.shape[-1]), dim=-1)
-    return [top.indices, top.values.exp()]
+    values, ids = highest.topk(logp, min(k, logp.shape[-1]))
+    return [ids, values.exp()]
 
 
 def _read(tensors: Sequence[Tensor]) -> list[list[float]]:

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo import options
+from specvl_demo.core import highest
 from specvl_demo.core.tree import DraftTree
 
 COUPLED = 0.85
@@ -107,7 +108,7 @@ class Sampler:
         Nodes of one depth share their noise; a walk meets only one of them, chosen by the noise of
         earlier positions, so the answer's law is exact.
         """
-        return self.scores(logits, tree.shape.depth).argmax(-1)
+        return highest.argmax(self.scores(logits, tree.shape.depth))
 
     def scores(self, logits: Tensor, depth: Sequence[int]) -> Tensor:
         """Return numbers [k, V] whose highest is chosen, for logits at nodes of these depths."""
@@ -116,8 +117,8 @@ class Sampler:
 
     def close(self, scores: Tensor) -> list[bool]:
         """Whether rounding may decide between the highest two of `scores` [k, V], for each row."""
-        highest = scores.topk(2).values
-        lead = (highest[:, 0] - highest[:, 1]) * (self.sampling.temperature or 1.0)
+        best, _ = highest.topk(scores, 2)
+        lead = (best[:, 0] - best[:, 1]) * (self.sampling.temperature or 1.0)
         return (lead < CLOSE_NATS).tolist()
 
     def draft(self, logp: Tensor, depth: int) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specvl_demo.core import highest
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, TreeShape
 from specvl_demo.core.types import Scores, Start, Verdict, Verifier
@@ -46,7 +47,7 @@ class Strict(Verifier):
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept the longest path of tokens that the target chose, then emit its next choice."""
         numbers = sampler.scores(scores.logits, tree.shape.depth)
-        chosen_there = numbers.argmax(-1)
+        chosen_there = highest.argmax(numbers)
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
         path = walk(tree.shape, tokens, chosen)
         settled = 0
