@@ -187,9 +187,12 @@ def _decoders(options: BenchOptions, graphs: bool) -> tuple[Loaded | None, dict[
     pair, backend, loaded = options.pair, "static" if graphs else "auto", None
     if pair.local:
         loaded = options.load(list(choosing.roles_here(pair)), None)
-        models = {pair.target.title: loaded.models.target.vlm.model}
+        vlms = {pair.target.title: loaded.models.target.vlm}
         if small := loaded.models.drafters.get("small"):
-            models[small.name] = small.model
+            vlms[small.name] = small
+        if not graphs:
+            return loaded, {name: vlm.decoder for name, vlm in vlms.items()}
+        models = {name: vlm.model for name, vlm in vlms.items()}
     elif pair.id in random_models.PAIRS:
         names, machine = random_models.PAIRS[pair.id], detect()
         dtype = options.dtype or ("bfloat16" if machine.gpus else "float32")
