@@ -35,7 +35,9 @@ _HALF, _8_BIT = 1, 2
 """Bits of what the library supports here."""
 
 
-class _Struct(ctypes.Structure):
+class _MatrixStruct(ctypes.Structure):
+    """`Matrix` of kernels.c."""
+
     _fields_ = (
         ("packed", ctypes.c_void_p),
         ("start", ctypes.c_void_p),
@@ -47,6 +49,8 @@ class _Struct(ctypes.Structure):
 
 
 class _AttentionStruct(ctypes.Structure):
+    """`Attention` of kernels.c."""
+
     _fields_ = (
         ("cache", ctypes.c_void_p),
         ("layer", ctypes.c_int64),
@@ -67,8 +71,8 @@ class _AttentionStruct(ctypes.Structure):
     )
 
 
-_ARGUMENTS = (
-    ctypes.POINTER(_Struct),
+_PRODUCT = (
+    ctypes.POINTER(_MatrixStruct),
     ctypes.c_void_p,
     ctypes.c_int64,
     ctypes.c_void_p,
@@ -94,7 +98,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, int]:
         logging.getLogger(__name__).debug("FBGEMM's products are used: %s", fault)
         return None, 0
     for function in (library.multiply_half, library.multiply_8bit):
-        function.argtypes = _ARGUMENTS
+        function.argtypes = _PRODUCT
     library.attend.argtypes = ctypes.POINTER(_AttentionStruct), ctypes.c_int64, ctypes.c_int
     return library, int(library.supported())
 
@@ -120,7 +124,7 @@ class Matrix:
         self._product = product
         self._kept = packed, start, step
         addresses = (None if one is None else one.data_ptr() for one in self._kept)
-        self._struct = ctypes.byref(_Struct(*addresses, k, self.n, unit))
+        self._struct = ctypes.byref(_MatrixStruct(*addresses, k, self.n, unit))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ, [rows, n]."""
@@ -209,10 +213,10 @@ def attention(
         seen,
         width**-0.5,
     )
-    own, threads, kept = ctypes.byref(struct), torch.get_num_threads(), (queries, cache, mask)
+    own, threads = ctypes.byref(struct), torch.get_num_threads()
 
-    def attend(index: int) -> Tensor:
-        assert kept, "the library reads their memory"
+    # The library reads the memory of the tensors that `kept` keeps alive.
+    def attend(index: int, kept: object = (queries, cache, mask)) -> Tensor:
         if not library.attend(own, index, threads):
             raise MemoryError("there is no memory for the weights of an attention")
         return out
