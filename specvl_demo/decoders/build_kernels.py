@@ -27,15 +27,20 @@ def library(folder: Path) -> Path:
     return folder / f"kernels-{version[:12]}.so"
 
 
+def mark(built: Path) -> Path:
+    """Return the path of the file with a library's hash."""
+    return built.with_suffix(".sha256")
+
+
 def build(folder: Path) -> Path:
-    """Return the library, which is built if the folder does not have it.
+    """Return the library, which is built if the folder does not have it whole.
 
     Raises:
         OSError: If this is no system for it, there is no compiler, or the folder cannot be written.
         subprocess.SubprocessError: If the compiler fails.
     """
     built = library(folder)
-    if built.is_file():
+    if _is_whole(built):
         return built
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise OSError(f"kernels are for Linux on x86_64, not {sys.platform} {platform.machine()}")
@@ -47,9 +52,21 @@ def build(folder: Path) -> Path:
         out = Path(made, built.name)
         command = [compiler, *FLAGS, "-o", str(out), str(SOURCE)]
         subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
-        # In one step: two processes may build at the same time.
+        hashed = Path(made, "hash")
+        hashed.write_text(_hash(out))
+        # Each in one step: two processes may build at the same time.
         out.replace(built)
+        hashed.replace(mark(built))
     return built
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _is_whole(built: Path) -> bool:
+    """Return whether the library is as it was built: loading a part of one ends the process."""
+    return built.is_file() and mark(built).is_file() and mark(built).read_text() == _hash(built)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-/* Products of one to a few rows with a matrix, on processors with AVX-512. `kernels.py` builds this
- * file and calls it.
+/* Products of one to a few rows with a matrix, and attention of a few rows, on processors with
+ * AVX-512. `build_kernels.py` builds this file, and `kernels.py` calls it.
  *
  * A matrix is packed in groups of 32 outputs: whatever a group reads lies in one stream, and is
- * fetched AHEAD bytes before it is used. Without that, arithmetic waits for memory, and memory for
- * arithmetic, so that every row costs time although one reading of the matrix serves all of them.
+ * fetched AHEAD bytes before it is used. Otherwise memory is idle while sums are computed, and every
+ * row costs time although the matrix is read only once for all of them.
  *
  * Each sum belongs to one row and adds its terms in the order of the inputs. A row's bits therefore
  * depend neither on the rows beside it nor on the number of threads.

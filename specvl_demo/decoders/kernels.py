@@ -13,13 +13,14 @@ import logging
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
 import torch
 from torch import Tensor
 
 from specvl_demo import places
-from specvl_demo.decoders.build_kernels import build
+from specvl_demo.decoders.build_kernels import SOURCE, build
 
 VARIABLE = "SPECVL_KERNELS"
 """`off` takes the library's products and attention, for comparison."""
@@ -85,22 +86,29 @@ _PRODUCT = (
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, int]:
     """Return the library and what it supports here; (None, 0) where it cannot be had."""
+    if os.environ.get(VARIABLE, "").upper() in ("OFF", "0", "NO", "FALSE"):
+        return None, 0
+    log = logging.getLogger(__name__)
     try:
-        if os.environ.get(VARIABLE) == "off":
-            raise OSError(f"{VARIABLE} is off")
         path = build(places.cache())
         if path.stat().st_uid not in (_ROOT, os.getuid()):
             raise OSError(f"{path} belongs to another user")
         # Its threads must be torch's own: others would compete with them for the cores.
         ctypes.CDLL(_OPENMP, mode=os.RTLD_NOLOAD)
-        library = ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as fault:
-        logging.getLogger(__name__).debug("FBGEMM's products are used: %s", fault)
+        log.info("%s is not used: %s", SOURCE.name, fault)
         return None, 0
-    for function in (library.multiply_half, library.multiply_8bit):
-        function.argtypes = _PRODUCT
-    library.attend.argtypes = ctypes.POINTER(_AttentionStruct), ctypes.c_int64, ctypes.c_int
-    return library, int(library.supported())
+    try:
+        library = ctypes.CDLL(str(path))
+        for function in (library.multiply_half, library.multiply_8bit):
+            function.argtypes = _PRODUCT
+        library.attend.argtypes = ctypes.POINTER(_AttentionStruct), ctypes.c_int64, ctypes.c_int
+        return library, int(library.supported())
+    except (OSError, AttributeError) as fault:
+        log.warning("%s was built wrongly, so small models run slower: %s", SOURCE.name, fault)
+        with suppress(OSError):
+            path.unlink()
+        return None, 0
 
 
 def available() -> bool:

@@ -144,7 +144,8 @@ def test_it_is_built_once_and_leaves_nothing_else(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kernels.half(torch.zeros(32, 16)) is not None
-    assert [file.name for file in afresh.iterdir()] == [build_kernels.library(afresh).name]
+    built = build_kernels.library(afresh)
+    assert set(afresh.iterdir()) == {built, build_kernels.mark(built)}
     kernels._loaded.cache_clear()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("was built again"))
     assert kernels.half(torch.zeros(32, 16)) is not None
@@ -168,6 +169,33 @@ def test_without_it_products_are_fbgemms(
     assert not kernels.available()
     weight, x = numbers(6400, 48).half().float(), numbers(3, 48, seed=1)
     assert torch.allclose(PackedLinear(weight)(x), x @ weight.t(), atol=1e-4)
+
+
+@half_here
+@pytest.mark.parametrize("left", [0, 16, 35_000])
+def test_a_part_of_a_library_is_built_again(afresh: Path, left: int) -> None:
+    """Loading it would end the process."""
+    built = build_kernels.build(afresh)
+    built.write_bytes(built.read_bytes()[:left])
+    assert kernels.half(torch.zeros(32, 16)) is not None
+
+
+@half_here
+def test_what_a_broken_compiler_built_is_told_and_built_again(
+    afresh: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    empty = tmp_path / "empty.c"
+    empty.write_text("")
+    with monkeypatch.context() as broken:
+        broken.setattr(build_kernels, "library", lambda folder: folder / "kernels.so")
+        broken.setattr(build_kernels, "SOURCE", empty)
+        assert kernels.half(torch.zeros(32, 16)) is None
+        assert "slower" in caplog.text and not (afresh / "kernels.so").exists()
+    kernels._loaded.cache_clear()
+    assert kernels.half(torch.zeros(32, 16)) is not None
 
 
 @half_here

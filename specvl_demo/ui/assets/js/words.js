@@ -493,7 +493,7 @@ export const W = {
     unknown: (name, types) =>
       `${name} was not added: it is neither a picture nor a clip that can be read (${types}).`,
     broken: (name) =>
-      `${name} was not added: it cannot be displayed, so it is not a picture, or it is damaged.`,
+      `${name} was not added: your browser cannot show it as a picture. It may be damaged.`,
     refusedRun: (name) =>
       `${name} could not be used. Remove it to run without it, or add another file.`,
     large: (name, size, most) => `${name} was not added: it has ${size}, and the limit is ${most}.`,
