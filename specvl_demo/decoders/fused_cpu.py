@@ -89,6 +89,11 @@ _READ = ("qkv", "out", "gate_up", "down")
 """The matrices of a layer."""
 
 
+def _rows(mask: Tensor) -> Tensor:
+    """Return the mask of the first sequence, [T or 1, S]."""
+    return mask if mask.ndim == 2 else mask[0, 0]
+
+
 class FusedDecoder:
     """A `backend.Backend` of matrices laid out for one to a few rows (`PackedLinear`).
 
@@ -208,14 +213,15 @@ class FusedDecoder:
         """
         batch, _, size, _ = queries.shape
         cache, blocks = call.cache, call.blocks
+        rows: Tensor | None
         if blocks is not None:
-            seen, mask = blocks.mask.shape[-1], blocks.mask
+            seen, rows = blocks.mask.shape[-1], blocks.mask
             slots, keys, parts = cache.parted(size, seen, [at for at, _ in blocks.parts])
         else:
             seen = cache.length + size
+            rows = None if mask is None else _rows(mask).expand(size, seen)
             slots, keys, values = cache.spans(size)
         if batch == 1 and not causal and size <= MOST_NODES:
-            rows = mask if mask is None or mask.ndim == 2 else mask[0, 0]
             own = kernels.attention(queries[0].transpose(0, 1), cache.blocks[0], seen, rows)
             if own is not None:
                 return slots, keys, own

@@ -124,6 +124,16 @@ def test_a_path_in_a_tree_attends_as_plain_steps_do() -> None:
         assert step is not None and torch.equal(step(0)[0], rows[depth])
 
 
+@half_here
+@torch.inference_mode()
+def test_a_mask_of_one_row_holds_for_all_rows() -> None:
+    """As of padding before a prompt."""
+    queries, cache, mask = numbers(3, 2, 16), numbers(1, 2, 1, 2, 20, 16), numbers(1, 20, seed=1)
+    one = kernels.attention(queries, cache, 20, mask.expand(3, 20))
+    each = kernels.attention(queries, cache, 20, mask.repeat(3, 1))
+    assert one is not None and each is not None and torch.equal(one(0), each(0))
+
+
 def test_other_sizes_are_left_to_fbgemm() -> None:
     assert kernels.half(torch.zeros(40, 16)) is None
     assert kernels.attention(torch.zeros(1, 2, 24), torch.zeros(1, 2, 1, 2, 9, 24), 5, None) is None
