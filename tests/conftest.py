@@ -99,6 +99,12 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads keep their weights' precision, as they do on processors without integer products."""
+    monkeypatch.setattr("specvl_demo.decoders.kernels.integers", lambda weight, bits: None)
+
+
 def tiny_llava(
     layers: int = 3, seed: int = 0, kv_heads: int = 4, decoder: str = "qwen2", vocab: int = VOCAB
 ) -> torch.nn.Module:

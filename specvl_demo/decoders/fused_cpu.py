@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from specvl_demo.decoders import kernels, packed_linear
 from specvl_demo.decoders.attention import attend, in_pairs, probabilities, rotations
 from specvl_demo.decoders.backend import ForwardInput
-from specvl_demo.decoders.exact import MOST_NODES, blocked_attention
+from specvl_demo.decoders.exact import blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
-from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
+from specvl_demo.decoders.packed_linear import Bits, PackedLinear, PackedLinear8Bit
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -89,26 +89,22 @@ _READ = ("qkv", "out", "gate_up", "down")
 """The matrices of a layer."""
 
 
-def _rows(mask: Tensor) -> Tensor:
-    """Return the mask of the first sequence, [T or 1, S]."""
-    return mask if mask.ndim == 2 else mask[0, 0]
-
-
 class FusedDecoder:
     """A `backend.Backend` of matrices laid out for one to a few rows (`PackedLinear`).
 
-    RMSNorm is x / hypot(|x|, sqrt(D eps)) times a weight that holds sqrt(D); sqrt(D eps) is carried
-    as one more number of x, so that its norm is the whole denominator. Rotary pairs lie side by
-    side (rows of q and k are permuted alike, which their product cannot see), so a rotation is one
-    complex product. Layers write to and read from one buffer per forward, through views made once.
-    In bfloat16 only the weights are stored so; everything computed, and the cache, is float32.
+    RMSNorm is x / hypot(|x|, sqrt(D eps)) times a weight that holds sqrt(D). Rotary pairs lie side
+    by side (rows of q and k are permuted alike, which their product cannot see), so a rotation is
+    one complex product. All layers are one call of our own kernels where there are any. In bfloat16
+    only the weights are stored so; everything computed, and the cache, is float32.
     """
 
     window: int | None = None
     near_blocks = False
     axes = 1
 
-    def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
+    def __init__(self, decoder: PreTrainedModel, head: nn.Linear, rounded: bool = False) -> None:
+        """rounded: Whether weights may be rounded to 8 bits, as is allowed for a drafter."""
+        self._bits: Bits = 8 if rounded else 32
         reason = why_not(decoder)
         if reason:
             raise ValueError(f"this decoder cannot run lean: {reason}")
@@ -123,16 +119,19 @@ class FusedDecoder:
         self.groups: int | None = self._heads // self._kv_heads
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
         with torch.inference_mode():
-            self._root: float = (self.width * config.rms_norm_eps) ** 0.5
+            self._root = torch.tensor((self.width * config.rms_norm_eps) ** 0.5)
             self._layers = [self._fold(i, layer) for i, layer in enumerate(decoder.layers)]
             self._table = decoder.embed_tokens.weight.detach()
             self._output = head.weight.detach()
             self._head = self._folded_head(self._output.float())
+            self._own = self._stacked()
             layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
             read = [self._head, *layers]
             self.n_weights = sum(part.numel for part in read)
             self.n_bytes = sum(part.n_bytes for part in read)
-            self.n_cached = 2 * self.n_layers * self._kv_heads * (self._head_width + _BESIDE)
+            beside = _BESIDE if self._own is None else 0
+            self._layout = Layout(self.device, self._kv_heads, self._head_width, beside)
+            self.n_cached = 2 * self.n_layers * self._kv_heads * (self._head_width + beside)
             self._norm = decoder.norm.weight.float() * self.width**0.5
             n_positions = min(config.max_position_embeddings, _LONGEST)
             # [positions, 1, width / 2], for all heads.
@@ -145,23 +144,53 @@ class FusedDecoder:
         return self._head(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], self.vocab)
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        kept = PackedLinear(self._output[rows].float())
+        kept = PackedLinear(self._output[rows].float(), bits=8)  # only drafters have such heads
         return lambda hidden: kept(hidden.reshape(-1, self.width)).view(
             *hidden.shape[:-1], len(rows)
         )
 
     def new_cache(self, batch: int, room: int) -> KVCache:
-        layer = Layout(self.device, self._kv_heads, self._head_width, beside=_BESIDE)
-        return KVCache([layer] * self.n_layers, batch, room, torch.float32)
+        return KVCache([self._layout] * self.n_layers, batch, room, torch.float32)
 
     def forward(self, call: ForwardInput) -> Tensor:
         if call.deepstack is not None:
             raise ValueError("a lean decoder takes no DeepStack rows; use the Hugging Face backend")
         batch, size, width = call.x.shape
-        mask, blocks = call.mask, call.blocks
-        causal = mask is None and blocks is None and size > 1
-        if causal and call.cache.length:
+        if call.mask is None and call.blocks is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
+        x = self._entered(call.x.reshape(-1, width).float())
+        # Attention probabilities are computed for prompts, not for exact steps.
+        if self._own is None or (call.blocks is None and call.kept.capture.attention):
+            self._by_torch(x, call)
+        else:
+            self._by_kernels(self._own, x, call)
+        call.cache.advance(size)
+        hidden = self._left(self._unit(x)).mul(self._norm).view(batch, size, width).to(self.dtype)
+        if self.n_layers in call.kept.capture.layers:
+            call.kept.layers[self.n_layers] = hidden
+        return hidden
+
+    def _by_kernels(self, own: kernels.Layers, x: Tensor, call: ForwardInput) -> None:
+        """Run all layers on x [B * T, D] in place, with as few calls as captures allow."""
+        size, cache = call.x.shape[1], call.cache
+        cache.require(size)
+        turns = torch.view_as_real(self._turns[call.positions]).flatten(2)
+        turns = turns.expand(call.x.shape[0], -1, -1).reshape(-1, self._head_width)
+        mask = call.mask
+        if call.blocks is not None:
+            mask = call.blocks.mask[:size, : cache.length + size]
+        mask = None if mask is None else mask.float()
+        keys, values = cache.blocks[0].unbind(1)
+        stops = sorted({0, *(i for i in call.kept.capture.layers if i < self.n_layers)})
+        for first, end in zip(stops, (*stops[1:], self.n_layers), strict=True):
+            if first in call.kept.capture.layers:
+                call.kept.layers[first] = self._left(x).view(call.x.shape).to(self.dtype, copy=True)
+            own.run(x, turns, keys, values, cache.length, mask, (first, end))
+
+    def _by_torch(self, x: Tensor, call: ForwardInput) -> None:
+        """The same by torch's operations, in one buffer per forward, through views made once."""
+        batch, size, width = call.x.shape
+        mask, blocks, kept = call.mask, call.blocks, call.kept
         heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
         all_heads, row = heads + 2 * kv_heads, (heads + 2 * kv_heads) * head
         # Views into the joint projection [B, T, all heads, width]: queries [B, heads, T, width],
@@ -172,19 +201,16 @@ class FusedDecoder:
             (kv_heads * head, size * row, head, row, 1),
             heads * head,
         )
-        turns, kept = self._turned(call.positions), call.kept
+        turns = self._turned(call.positions)
         mask = None if mask is None else mask.float()
-        x = self._entered(call.x.reshape(-1, width).float())
-        grown = F.pad(x, (0, 1), value=self._root)
-        x, unit = grown[:, :width], grown.new_empty(batch * size, width)
-        h = grown.new_empty(batch * size, row)
+        h = x.new_empty(batch * size, row)
         rotated = torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2))
         q, fresh = h.as_strided(*as_queries), h.as_strided(*as_cached)
-        slots, keys, attention = self._attention(q, call, mask, causal)
+        slots, keys, attention = self._attention(q, call, mask)
         for i, (norm, qkv, bias, out, after_norm, gate_up, down) in enumerate(self._layers):
             if i in kept.capture.layers:
                 kept.layers[i] = self._left(x).view(batch, size, width).to(self.dtype, copy=True)
-            torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
+            unit = self._unit(x)
             qkv.into(h, unit if norm is None else unit.mul_(norm), bias)
             rotated.mul_(turns)
             slots[i].copy_(fresh)
@@ -193,45 +219,33 @@ class FusedDecoder:
                 rows = kept.capture.rows
                 kept.attention[i] = probabilities(q, keys[i], mask, rows, head**-0.5)
             out.onto(x, a)
-            torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
-            normed = unit if after_norm is None else unit.mul_(after_norm)
-            gate, up = gate_up(normed).chunk(2, -1)
+            unit = self._unit(x)
+            gate, up = gate_up(unit if after_norm is None else unit.mul_(after_norm)).chunk(2, -1)
             down.onto(x, F.silu(gate).mul_(up))
-        call.cache.advance(size)
-        torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
-        hidden = self._left(unit).mul(self._norm).view(batch, size, width).to(self.dtype)
-        if self.n_layers in kept.capture.layers:
-            kept.layers[self.n_layers] = hidden
-        return hidden
+
+    def _unit(self, x: Tensor) -> Tensor:
+        """Return x / hypot(|x|, sqrt(D eps)): a norm's rows before its weight."""
+        return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._root)
 
     def _attention(
-        self, queries: Tensor, call: ForwardInput, mask: Tensor | None, causal: bool
+        self, queries: Tensor, call: ForwardInput, mask: Tensor | None
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Callable[[int], Tensor]]:
         """Return every layer's slot of the cache, its keys, and its attention [T, heads * width].
 
         queries: [B, heads, T, width], written before each layer's attention.
         """
-        batch, _, size, _ = queries.shape
-        cache, blocks = call.cache, call.blocks
-        rows: Tensor | None
+        size, cache, blocks = queries.shape[2], call.cache, call.blocks
         if blocks is not None:
-            seen, rows = blocks.mask.shape[-1], blocks.mask
+            seen = blocks.mask.shape[-1]
             slots, keys, parts = cache.parted(size, seen, [at for at, _ in blocks.parts])
-        else:
-            seen = cache.length + size
-            rows = None if mask is None else _rows(mask).expand(size, seen)
-            slots, keys, values = cache.spans(size)
-        if batch == 1 and not causal and size <= MOST_NODES:
-            own = kernels.attention(queries[0].transpose(0, 1), cache.blocks[0], seen, rows)
-            if own is not None:
-                return slots, keys, own
-        if blocks is not None:
             return slots, keys, lambda i: blocked_attention(queries, keys[i], parts[i], blocks)
+        slots, keys, values = cache.spans(size)
+        causal = mask is None and size > 1
         return slots, keys, lambda i: attend(queries, keys[i], values[i], mask, causal)
 
     def _entered(self, x: Tensor) -> Tensor:
-        """Map embeddings [rows, D] to what the layers add to."""
-        return x
+        """Map embeddings [rows, D] to what the layers add to, in memory of their own."""
+        return x.clone(memory_format=torch.contiguous_format)
 
     def _left(self, x: Tensor) -> Tensor:
         """Map what the layers add to, [rows, D], back to the space of the embeddings."""
@@ -250,16 +264,34 @@ class FusedDecoder:
         qkv, bias = self._joint(attn)
         return Layer(
             norm=layer.input_layernorm.weight.float() * scale,
-            qkv=PackedLinear(qkv),
+            qkv=PackedLinear(qkv, self._bits),
             bias=bias,
-            out=PackedLinear(attn.o_proj.weight.float()),
+            out=PackedLinear(attn.o_proj.weight.float(), self._bits),
             after_norm=layer.post_attention_layernorm.weight.float() * scale,
-            gate_up=PackedLinear(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float()),
-            down=PackedLinear(mlp.down_proj.weight.float()),
+            gate_up=PackedLinear(
+                torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float(), self._bits
+            ),
+            down=PackedLinear(mlp.down_proj.weight.float(), self._bits),
         )
 
+    def _stacked(self) -> kernels.Layers | None:
+        parts = [
+            kernels.LayerParts(
+                layer.qkv.own,
+                layer.out.own,
+                layer.gate_up.own,
+                layer.down.own,
+                layer.bias,
+                layer.norm,
+                layer.after_norm,
+            )
+            for layer in self._layers
+        ]
+        root = float(self._root)
+        return kernels.layers(parts, self._heads, self._kv_heads, self._head_width, root)
+
     def _folded_head(self, weight: Tensor) -> Matrix:
-        return PackedLinear(weight)
+        return PackedLinear(weight, self._bits)
 
     def _joint(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:
         """Return the projection to queries, keys and values [all heads * width, D] and its bias,

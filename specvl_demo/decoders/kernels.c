@@ -1,14 +1,15 @@
-/* Products of one to a few rows with a matrix, and attention of a few rows, on processors with
+/* A Llama-type decoder's layers, products of rows with a matrix, and attention, on processors with
  * AVX-512. `build_kernels.py` builds this file, and `kernels.py` calls it.
  *
  * A matrix is packed in groups of 32 outputs: whatever a group reads lies in one stream, and is
  * fetched AHEAD bytes before it is used. Otherwise memory is idle while sums are computed, and every
  * row costs time although the matrix is read only once for all of them.
  *
- * Each sum belongs to one row and adds its terms in the order of the inputs. A row's bits therefore
- * depend neither on the rows beside it nor on the number of threads.
+ * Each sum belongs to one row and adds its terms in a fixed order. A row's bits therefore depend
+ * neither on the rows beside it nor on the number of threads.
  */
 #include <immintrin.h>
+#include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -17,16 +18,23 @@
 #define MOST_ROWS 14 /* Two sums each, of 32 registers. */
 #define AHEAD 8192
 
-/* A packed matrix [n, k]. In half precision: [n / 32, k, 32] float16. In 8 bits: [n / 32, k / 4, 32,
- * 4] int8, `start` [n] with what 128 in every input adds to a sum, negated, `step` [n] with the number
- * that a sum of one stands for, and `unit`, the number that one stands for in a row. Without one (0),
- * rows are divided by their largest number first, and multiplied again in the end. */
+enum { SINGLE, HALF, EIGHT_BITS, SIXTEEN_BITS, EIGHT_BY_SIXTEEN };
+
+/* A packed matrix [n, k]. Floats: [n / 32, k, 32] float32 or float16, summed in float32, and `unit`,
+ * the number that one stands for.
+ *
+ * Integers: `step` [n] with the number that one stands for, and `start` [n] with what sums begin with.
+ * In 8 bits [n / 32, k / 4, 32, 4] int8, rows are uint8 with 128 for zero, and `unit` is the number
+ * that one stands for in them; without one (0), a 127th of each row's largest number. In 16 bits
+ * [n / 32, k / 2, 32, 2] int16, or 8 bits by 16 with the same as int8, rows are int16, and `unit` times
+ * a row's length is the least number that one stands for in it, with which no sum overflows. */
 typedef struct {
   const void *packed;
   const int32_t *start;
   const float *step;
   int64_t k, n;
   float unit;
+  int32_t kind;
 } Matrix;
 
 /* Sums must be variables for the compiler to keep them in registers, so the loop over a number of
@@ -49,79 +57,120 @@ typedef struct {
 
 #define FETCH(p) _mm_prefetch((const char *)(p) + AHEAD, _MM_HINT_T0)
 
-/* One group with rows [k / 4, rows, 4] uint8, as they are interleaved, of these scales. */
-typedef void Tile8(const Matrix *w, int64_t group, const uint8_t *x, const float *scale, float *out,
-                   int64_t stride, int add);
+/* One group with rows of integers, as they are interleaved: [k / 4, rows, 4] uint8 or [k / 2, rows, 2]
+ * int16, of these scales. */
+typedef void TileInt(const Matrix *w, int64_t group, const int32_t *x, const float *scale, float *out,
+                     int64_t stride, int add);
 
-#define BEGIN_8(r) __m512i a##r = start_a, b##r = start_b;
-#define STEP_8(r)                          \
-  row = _mm512_set1_epi32(four[r]);        \
+#define BEGIN_INT(r) __m512i a##r = start_a, b##r = start_b;
+#define STEP_8(r)                           \
+  row = _mm512_set1_epi32(x[r]);            \
   a##r = _mm512_dpbusd_epi32(a##r, row, a); \
   b##r = _mm512_dpbusd_epi32(b##r, row, b);
-#define END_8(r)                                                  \
-  put_8(a##r, step_a, scale[r], out + r * stride, add);           \
-  put_8(b##r, step_b, scale[r], out + r * stride + 16, add);
+#define STEP_16(r)                          \
+  row = _mm512_set1_epi32(x[r]);            \
+  a##r = _mm512_dpwssd_epi32(a##r, row, a); \
+  b##r = _mm512_dpwssd_epi32(b##r, row, b);
+#define END_INT(r)                                        \
+  put_int(a##r, step_a, scale[r], out + r * stride, add); \
+  put_int(b##r, step_b, scale[r], out + r * stride + 16, add);
 
-AVX512 static inline void put_8(__m512i sum, __m512 step, float scale, float *out, int add) {
+AVX512 static inline __m512i take_whole(const char *p, int at) {
+  return _mm512_loadu_si512(p + 64 * at);
+}
+AVX512 static inline __m512i take_bytes(const char *p, int at) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(p + 32 * at)));
+}
+AVX512 static inline void put_int(__m512i sum, __m512 step, float scale, float *out, int add) {
   __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), step), by = _mm512_set1_ps(scale);
   y = add ? _mm512_fmadd_ps(y, by, _mm512_loadu_ps(out)) : _mm512_mul_ps(y, by);
   _mm512_storeu_ps(out, y);
 }
 
-#define TILE_8(rows)                                                                         \
-  AVX512 static void tile_8_##rows(const Matrix *w, int64_t group, const uint8_t *x,         \
-                                   const float *scale, float *out, int64_t stride, int add) { \
-    const int8_t *p = (const int8_t *)w->packed + group * GROUP * w->k;                      \
-    const int32_t *start = w->start + group * GROUP, *four = (const int32_t *)x;             \
-    const float *step = w->step + group * GROUP;                                             \
-    __m512i start_a = _mm512_loadu_si512(start), start_b = _mm512_loadu_si512(start + 16);   \
-    ROWS_##rows(BEGIN_8)                                                                     \
-    for (int64_t i = 0; i < w->k; i += 4, p += 4 * GROUP, four += rows) {                    \
-      __m512i row, a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 64);                \
-      FETCH(p);                                                                              \
-      FETCH(p + 64);                                                                         \
-      ROWS_##rows(STEP_8)                                                                    \
-    }                                                                                        \
-    __m512 step_a = _mm512_loadu_ps(step), step_b = _mm512_loadu_ps(step + 16);              \
-    ROWS_##rows(END_8)                                                                       \
+/* `bits` of rows, of which 32 are summed at once, and of weights. */
+#define TILE_INT(name, bits, weights, take, rows)                                                   \
+  AVX512 static void tile_##name##_##rows(const Matrix *w, int64_t group, const int32_t *x,         \
+                                          const float *scale, float *out, int64_t stride, int add) { \
+    enum { EACH = 32 / bits, BYTES = EACH * GROUP * weights / 8 };                                  \
+    const char *p = (const char *)w->packed + group * (w->k / EACH) * BYTES;                        \
+    const int32_t *start = w->start + group * GROUP;                                                \
+    const float *step = w->step + group * GROUP;                                                    \
+    __m512i start_a = _mm512_loadu_si512(start), start_b = _mm512_loadu_si512(start + 16);          \
+    ROWS_##rows(BEGIN_INT)                                                                          \
+    for (int64_t i = 0; i < w->k; i += EACH, p += BYTES, x += rows) {                               \
+      __m512i row, a = take(p, 0), b = take(p, 1);                                                  \
+      FETCH(p);                                                                                     \
+      if (BYTES > 64) FETCH(p + 64);                                                                \
+      ROWS_##rows(STEP_##bits)                                                                      \
+    }                                                                                               \
+    __m512 step_a = _mm512_loadu_ps(step), step_b = _mm512_loadu_ps(step + 16);                     \
+    ROWS_##rows(END_INT)                                                                            \
   }
+#define TILE_8(rows) TILE_INT(8, 8, 8, take_whole, rows)
+#define TILE_16(rows) TILE_INT(16, 16, 16, take_whole, rows)
+#define TILE_8_BY_16(rows) TILE_INT(8_by_16, 16, 8, take_bytes, rows)
 EVERY_COUNT(TILE_8)
+EVERY_COUNT(TILE_16)
+EVERY_COUNT(TILE_8_BY_16)
 #define NAME_8(rows) tile_8_##rows,
-static Tile8 *const tiles_8[] = {EVERY_COUNT(NAME_8)};
+#define NAME_16(rows) tile_16_##rows,
+#define NAME_8_BY_16(rows) tile_8_by_16_##rows,
+static TileInt *const tiles_int[][MOST_ROWS] = {
+    [EIGHT_BITS] = {EVERY_COUNT(NAME_8)},
+    [SIXTEEN_BITS] = {EVERY_COUNT(NAME_16)},
+    [EIGHT_BY_SIXTEEN] = {EVERY_COUNT(NAME_8_BY_16)},
+};
 
-/* The same with rows [k, rows] float32 and a matrix in half precision, summed in float32. */
-typedef void TileHalf(const Matrix *w, int64_t group, const float *x, float *out, int64_t stride,
-                      int add);
+/* The same with rows [k, rows] float32. */
+typedef void TileFloat(const Matrix *w, int64_t group, const float *x, float *out, int64_t stride,
+                       int add);
 
-#define BEGIN_HALF(r) __m512 a##r = _mm512_setzero_ps(), b##r = _mm512_setzero_ps();
-#define STEP_HALF(r)                     \
-  row = _mm512_set1_ps(x[r]);            \
-  a##r = _mm512_fmadd_ps(row, a, a##r);  \
+AVX512 static inline __m512 take_single(const float *p) { return _mm512_loadu_ps(p); }
+AVX512 static inline __m512 take_half(const uint16_t *p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+#define BEGIN_FLOAT(r) __m512 a##r = _mm512_setzero_ps(), b##r = _mm512_setzero_ps();
+#define STEP_FLOAT(r)                   \
+  row = _mm512_set1_ps(x[r]);           \
+  a##r = _mm512_fmadd_ps(row, a, a##r); \
   b##r = _mm512_fmadd_ps(row, b, b##r);
-#define END_HALF(r)                       \
-  put_half(a##r, out + r * stride, add);  \
-  put_half(b##r, out + r * stride + 16, add);
+#define END_FLOAT(r)                            \
+  put_float(a##r, unit, out + r * stride, add); \
+  put_float(b##r, unit, out + r * stride + 16, add);
 
-AVX512 static inline void put_half(__m512 sum, float *out, int add) {
+AVX512 static inline void put_float(__m512 sum, __m512 unit, float *out, int add) {
+  sum = _mm512_mul_ps(sum, unit);
   _mm512_storeu_ps(out, add ? _mm512_add_ps(_mm512_loadu_ps(out), sum) : sum);
 }
 
-#define TILE_HALF(rows)                                                                        \
-  AVX512 static void tile_half_##rows(const Matrix *w, int64_t group, const float *x, float *out, \
-                                      int64_t stride, int add) {                               \
-    const uint16_t *p = (const uint16_t *)w->packed + group * GROUP * w->k;                    \
-    ROWS_##rows(BEGIN_HALF)                                                                    \
-    for (int64_t i = 0; i < w->k; i++, p += GROUP, x += rows) {                                \
-      __m512 row, a = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));                 \
-      __m512 b = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p + 16)));               \
-      FETCH(p);                                                                                \
-      ROWS_##rows(STEP_HALF)                                                                   \
-    }                                                                                          \
-    ROWS_##rows(END_HALF)                                                                      \
+#define TILE_FLOAT(kind, type, rows)                                                              \
+  AVX512 static void tile_##kind##_##rows(const Matrix *w, int64_t group, const float *x,         \
+                                          float *out, int64_t stride, int add) {                  \
+    const type *p = (const type *)w->packed + group * GROUP * w->k;                               \
+    __m512 unit = _mm512_set1_ps(w->unit);                                                        \
+    ROWS_##rows(BEGIN_FLOAT)                                                                      \
+    for (int64_t i = 0; i < w->k; i++, p += GROUP, x += rows) {                                   \
+      __m512 row, a = take_##kind(p), b = take_##kind(p + 16);                                    \
+      FETCH(p);                                                                                   \
+      if (sizeof(type) > 2) FETCH(p + 16);                                                        \
+      ROWS_##rows(STEP_FLOAT)                                                                     \
+    }                                                                                             \
+    ROWS_##rows(END_FLOAT)                                                                        \
   }
+#define TILE_SINGLE(rows) TILE_FLOAT(single, float, rows)
+#define TILE_HALF(rows) TILE_FLOAT(half, uint16_t, rows)
+EVERY_COUNT(TILE_SINGLE)
 EVERY_COUNT(TILE_HALF)
+#define NAME_SINGLE(rows) tile_single_##rows,
 #define NAME_HALF(rows) tile_half_##rows,
-static TileHalf *const tiles_half[] = {EVERY_COUNT(NAME_HALF)};
+static TileFloat *const tiles_float[][MOST_ROWS] = {
+    [SINGLE] = {EVERY_COUNT(NAME_SINGLE)},
+    [HALF] = {EVERY_COUNT(NAME_HALF)},
+};
+
+static inline int64_t fewer(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t more(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Rows of a tile: as many tiles as are needed, of nearly equal size. */
 static int64_t tile_rows(int64_t rows) {
@@ -129,23 +178,29 @@ static int64_t tile_rows(int64_t rows) {
   return (rows + tiles - 1) / tiles;
 }
 
-static inline int64_t fewer(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* Round a row [k] to 8 bits, 128 for zero, into column `at` of [k / 4, rows, 4]; return its scale.
- * The operations are FBGEMM's, so that both give the same bits. */
-AVX512 static float round_row(const Matrix *w, const float *row, int32_t *to, int64_t at,
-                              int64_t rows) {
-  float scale = 1, unit = w->unit;
-  if (unit == 0) {
-    unit = (float)(1 / 127.0);
-    __m512 most = _mm512_set1_ps(1e-20f);
-    for (int64_t i = 0; i < w->k; i += 16)
-      most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(row + i)));
-    scale = _mm512_reduce_max_ps(most);
+/* The number that one stands for in a row [k] of integers of 16 bits, or that its numbers are divided
+ * by for 8 bits. */
+AVX512 static float scale_of(const Matrix *w, const float *row) {
+  __m512 most = _mm512_set1_ps(1e-20f), squares = _mm512_setzero_ps();
+  for (int64_t i = 0; i < w->k; i += 16) {
+    __m512 x = _mm512_loadu_ps(row + i);
+    most = _mm512_max_ps(most, _mm512_abs_ps(x));
+    squares = _mm512_fmadd_ps(x, x, squares);
   }
+  float largest = _mm512_reduce_max_ps(most);
+  if (w->kind == EIGHT_BITS) return w->unit == 0 ? largest : 1;
+  __m512 length = _mm512_sqrt_ps(_mm512_set1_ps(_mm512_reduce_add_ps(squares)));
+  float least = _mm512_cvtss_f32(length) * w->unit;
+  return largest / 32767 > least ? largest / 32767 : least;
+}
+
+/* Round a row's inputs from .. end to 8 bits, 128 for zero, into column `at` of [k / 4, rows, 4]. The
+ * operations are FBGEMM's, so that both give the same bits. */
+AVX512 static void round_8(const float *row, float scale, float unit, int64_t from, int64_t end,
+                           int32_t *to, int64_t at, int64_t rows) {
   __m512 divisor = _mm512_set1_ps(scale), inverse = _mm512_set1_ps(1 / unit);
   __m512 middle = _mm512_set1_ps(128);
-  for (int64_t i = 0; i < w->k; i += 16) {
+  for (int64_t i = from; i < end; i += 16) {
     __m512 x = _mm512_div_ps(_mm512_loadu_ps(row + i), divisor);
     __m512i n = _mm512_cvtps_epi32(_mm512_fmadd_ps(x, inverse, middle));
     n = _mm512_min_epi32(_mm512_max_epi32(n, _mm512_setzero_si512()), _mm512_set1_epi32(255));
@@ -153,70 +208,145 @@ AVX512 static float round_row(const Matrix *w, const float *row, int32_t *to, in
     _mm_storeu_si128((__m128i *)four, _mm512_cvtepi32_epi8(n));
     for (int j = 0; j < 4; j++) to[(i / 4 + j) * rows + at] = four[j];
   }
-  return scale;
 }
 
-/* out[r * stride ...] = x[r] W^T, or plus it, for x [rows, k]; 0 without memory. */
-int multiply_8bit(const Matrix *w, const float *x, int64_t rows, float *out, int64_t stride,
-                  int add, int threads) {
-  int64_t most = tile_rows(rows), k = w->k;
-  float *scale = malloc(rows * (sizeof(float) + k));
-  if (!scale) return 0;
-  uint8_t *rounded = (uint8_t *)(scale + rows);
-  for (int64_t r = 0; r < rows; r++) {
-    int64_t first = r / most * most;
-    scale[r] = round_row(w, x + r * k, (int32_t *)(rounded + first * k), r - first,
-                         fewer(most, rows - first));
+/* The same to 16 bits, 0 for zero, into [k / 2, rows, 2]. */
+AVX512 static void round_16(const float *row, float scale, int64_t from, int64_t end, int32_t *to,
+                            int64_t at, int64_t rows) {
+  __m512 inverse = _mm512_set1_ps(1 / scale);
+  for (int64_t i = from; i < end; i += 16) {
+    __m512 x = _mm512_mul_ps(_mm512_loadu_ps(row + i), inverse);
+    int32_t eight[8];
+    _mm256_storeu_si256((__m256i *)eight, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
+    for (int j = 0; j < 8; j++) to[(i / 2 + j) * rows + at] = eight[j];
   }
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+}
+
+/* How the rows of a product are normed first: x / sqrt(|x|^2 + root^2), times `weight` [k] if there
+ * is one. `kept` has room for one row. */
+typedef struct {
+  const float *weight;
+  float root, *kept;
+} Norm;
+
+AVX512 static const float *norm_row(const Norm *norm, const float *row, int64_t k) {
+  __m512 squares = _mm512_setzero_ps();
+  for (int64_t i = 0; i < k; i += 16) {
+    __m512 x = _mm512_loadu_ps(row + i);
+    squares = _mm512_fmadd_ps(x, x, squares);
+  }
+  __m512 sum = _mm512_set1_ps(_mm512_reduce_add_ps(squares) + norm->root * norm->root);
+  __m512 by = _mm512_div_ps(_mm512_set1_ps(1), _mm512_sqrt_ps(sum));
+  for (int64_t i = 0; i < k; i += 16) {
+    __m512 x = _mm512_mul_ps(_mm512_loadu_ps(row + i), by);
+    if (norm->weight) x = _mm512_mul_ps(x, _mm512_loadu_ps(norm->weight + i));
+    _mm512_storeu_ps(norm->kept + i, x);
+  }
+  return norm->kept;
+}
+
+/* Rows of a product as tiles read them, each tile's side by side, and the scales of integers. */
+typedef struct {
+  float *scale;
+  char *x;
+  int64_t rows, most; /* Of all tiles, and of one. */
+} Rows;
+
+static int64_t row_bytes(const Matrix *w) {
+  return w->k * (w->kind == EIGHT_BITS ? 1 : w->kind <= HALF ? 4 : 2);
+}
+
+static Rows rows_in(void *memory, int64_t rows) {
+  return (Rows){memory, (char *)memory + rows * sizeof(float), rows, tile_rows(rows)};
+}
+
+/* Arrange the inputs from .. end of x [rows, k], rows apart by `stride`; `norm` may be none. Inputs
+ * are multiples of 16, except for floats without a norm. */
+static void arrange(const Matrix *w, const float *x, int64_t stride, const Norm *norm, int64_t from,
+                    int64_t end, Rows *to) {
+  for (int64_t r = 0; r < to->rows; r++) {
+    int64_t first = r / to->most * to->most, count = fewer(to->most, to->rows - first);
+    const float *row = norm ? norm_row(norm, x + r * stride, w->k) : x + r * stride;
+    char *tile = to->x + first * row_bytes(w);
+    if (w->kind <= HALF) {
+      for (int64_t i = from; i < end; i++) ((float *)tile)[i * count + r - first] = row[i];
+      continue;
+    }
+    float scale = scale_of(w, row);
+    if (from == 0) to->scale[r] = scale;
+    if (w->kind == EIGHT_BITS)
+      round_8(row, scale, w->unit == 0 ? (float)(1 / 127.0) : w->unit, from, end, (int32_t *)tile,
+              r - first, count);
+    else
+      round_16(row, scale, from, end, (int32_t *)tile, r - first, count);
+  }
+}
+
+/* A group's outputs for the tile that begins at row `first`: out [.., 32], rows apart by `stride`. */
+static void multiply_tile(const Matrix *w, int64_t group, const Rows *rows, int64_t first, float *out,
+                          int64_t stride, int add) {
+  int64_t at = fewer(rows->most, rows->rows - first) - 1;
+  const void *x = rows->x + first * row_bytes(w);
+  if (w->kind <= HALF)
+    tiles_float[w->kind][at](w, group, x, out, stride, add);
+  else
+    tiles_int[w->kind][at](w, group, x, rows->scale + first, out, stride, add);
+}
+
+/* Write the product of rows into out, or add it; for all threads of a region. */
+static void multiply_rows(const Matrix *w, const Rows *rows, float *out, int64_t stride, int add) {
+#pragma omp for schedule(static)
   for (int64_t group = 0; group < w->n / GROUP; group++)
-    for (int64_t r = 0; r < rows; r += most)
-      tiles_8[fewer(most, rows - r) - 1](w, group, rounded + r * k, scale + r,
-                                         out + r * stride + group * GROUP, stride, add);
-  free(scale);
+    for (int64_t first = 0; first < rows->rows; first += rows->most)
+      multiply_tile(w, group, rows, first, out + first * stride + group * GROUP, stride, add);
+}
+
+/* out[r * stride ...] = x[r] W^T for x [rows, k]; 0 without memory. */
+int multiply(const Matrix *w, const float *x, int64_t rows, float *out, int64_t stride, int threads) {
+  void *memory = malloc(rows * (sizeof(float) + row_bytes(w)));
+  if (!memory) return 0;
+  Rows arranged = rows_in(memory, rows);
+  arrange(w, x, w->k, NULL, 0, w->k, &arranged);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  multiply_rows(w, &arranged, out, stride, 0);
+  free(memory);
   return 1;
 }
 
-int multiply_half(const Matrix *w, const float *x, int64_t rows, float *out, int64_t stride,
-                  int add, int threads) {
-  int64_t most = tile_rows(rows), k = w->k;
-  float *copy = rows > 1 ? malloc(rows * k * sizeof(float)) : NULL;
-  if (rows > 1 && !copy) return 0;
-  for (int64_t first = 0; rows > 1 && first < rows; first += most) {
-    int64_t count = fewer(most, rows - first);
-    for (int64_t i = 0; i < k; i++)
-      for (int64_t r = 0; r < count; r++)
-        copy[first * k + i * count + r] = x[(first + r) * k + i];
-  }
-  const float *interleaved = rows > 1 ? copy : x;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t group = 0; group < w->n / GROUP; group++)
-    for (int64_t r = 0; r < rows; r += most)
-      tiles_half[fewer(most, rows - r) - 1](w, group, interleaved + r * k,
-                                            out + r * stride + group * GROUP, stride, add);
-  free(copy);
-  return 1;
-}
+/* One layer. `bias` of qkv [qkv.n] and the norms' weights may be none. */
+typedef struct {
+  Matrix qkv, out, gate_up, down;
+  const float *bias, *norm, *after_norm;
+} Layer;
 
-/* Attention of a few rows over one sequence's cache of float32 keys and values.
+/* Layers of one size. Rotary pairs lie side by side in the outputs of qkv. */
+typedef struct {
+  const Layer *layers;
+  int64_t width, heads, kv_heads, head_width;
+  float root, scale; /* Of width times epsilon, and of scores. */
+} Stack;
+
+/* New rows of several sequences, which all have `at` rows in the cache. All strides in floats. */
+typedef struct {
+  float *x;            /* [sequences * rows, width]: what layers add to. */
+  const float *input;  /* [sequences * rows, qkv.k]: read as it is by the attention instead, if given. */
+  const float *turns;  /* [sequences * rows, head_width]: cosine and sine of every rotary pair. */
+  float *cache;        /* Of the keys, rows [head_width]; values lie `to_values` behind. */
+  int64_t layer, sequence, head, row, to_values;
+  const float *mask;   /* Additive [sequences, rows, at + rows]; without one, rows see all before. */
+  int64_t mask_sequence, mask_row;
+  int64_t sequences, rows, at;
+} Step;
+
+/* Attention.
  *
  * Every sum over keys adds them in the order of the cache, and a key that a row does not see adds
  * zero. The keys of a node's path are cached in the order of the text, so its result has the bits of
  * a plain step, whatever other nodes lie between them. */
-typedef struct {
-  /* Of a layer, a head, a row [width] of keys; values lie `to_values` behind. All in floats. */
-  const float *cache;
-  int64_t layer, head, row, to_values;
-  const float *queries; /* [rows, heads, width], rows apart by `query_row`. */
-  int64_t query_row;
-  const float *mask; /* Additive [rows, seen], rows apart by `mask_row`; or none. */
-  int64_t mask_row;
-  float *out; /* [rows, heads, width] */
-  int64_t heads, groups, width, rows, seen;
-  float scale;
-} Attention;
 
-#define QUERIES 3 /* At a time: each has one sum per 16 numbers of its width. */
+/* Queries at a time: each has one sum per 16 numbers of its width. */
+#define FEW_QUERIES 3
+#define MANY_QUERIES 6
 
 /* e to the power of x <= 0, to about one unit in the last place; 0 below -87. */
 AVX512 static inline __m512 exponential(__m512 x) {
@@ -234,10 +364,11 @@ AVX512 static inline __m512 exponential(__m512 x) {
   return _mm512_mask_mov_ps(_mm512_scalef_ps(y, n), small, _mm512_setzero_ps());
 }
 
-/* Turn scores [seen] into weights whose largest is 1; `scores` has room for whole vectors. */
-AVX512 static void weigh(float *scores, int64_t seen) {
+/* Turn scores [seen] into weights whose largest is 1, up to `all` with zeros; `scores` has room for
+ * whole vectors. */
+AVX512 static void weigh(float *scores, int64_t seen, int64_t all) {
   __m512 low = _mm512_set1_ps(-3.4e38f), most = low;
-  int64_t whole = (seen + 15) / 16 * 16;
+  int64_t whole = (all + 15) / 16 * 16;
   for (int64_t i = seen; i < whole; i++) scores[i] = -3.4e38f;
   for (int64_t i = 0; i < whole; i += 16) most = _mm512_max_ps(most, _mm512_loadu_ps(scores + i));
   most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
@@ -255,97 +386,230 @@ AVX512 static inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-/* Queries first .. first + QUERIES of those that share a head of keys, of `vectors` times 16 numbers
- * each; the last one again where there are fewer. scores: [QUERIES, at least seen]. */
+/* Queries from `first` of a sequence that share a head of keys, so `many` and of `vectors` times 16
+ * numbers each; the last one again where there are fewer. queries, out: [rows, heads, head_width] of
+ * the sequence. scores: [many, room]. */
 __attribute__((always_inline)) AVX512 static inline void attend_some(
-    const Attention *a, int64_t layer, int64_t head, int64_t first, int vectors, float *scores,
-    int64_t room) {
-  int64_t last = a->groups * a->rows - 1;
-  const float *keys = a->cache + layer * a->layer + head * a->head;
-  const float *values = keys + a->to_values;
-  const float *query[QUERIES], *mask[QUERIES];
-  float *out[QUERIES];
-  for (int q = 0; q < QUERIES; q++) {
-    int64_t at = fewer(first + q, last), row = at / a->groups;
-    int64_t column = (head * a->groups + at % a->groups) * a->width;
-    query[q] = a->queries + row * a->query_row + column;
-    mask[q] = a->mask ? a->mask + row * a->mask_row : NULL;
-    out[q] = a->out + row * a->heads * a->width + column;
+    const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head, int64_t first,
+    const float *queries, float *out, int vectors, int many, float *scores, int64_t room) {
+  int64_t groups = m->heads / m->kv_heads, last = groups * s->rows - 1;
+  const float *keys = s->cache + layer * s->layer + sequence * s->sequence + head * s->head;
+  const float *values = keys + s->to_values;
+  const float *query[MANY_QUERIES], *mask[MANY_QUERIES];
+  float *to[MANY_QUERIES];
+  int64_t seen[MANY_QUERIES], most = s->mask ? s->at + s->rows : 0;
+  __m128 scale = _mm_set1_ps(m->scale);
+  for (int q = 0; q < many; q++) {
+    int64_t at = fewer(first + q, last), row = at / groups;
+    int64_t column = (row * m->heads + head * groups + at % groups) * m->head_width;
+    query[q] = queries + column;
+    to[q] = out + column;
+    mask[q] = s->mask ? s->mask + sequence * s->mask_sequence + row * s->mask_row : NULL;
+    seen[q] = s->mask ? most : s->at + row + 1;
+    most = more(most, seen[q]);
   }
-  for (int64_t s = 0; s < a->seen; s += 4) {
-    __mmask8 here = (1 << fewer(4, a->seen - s)) - 1;
+  for (int64_t i = 0; i < most; i += 4) {
+    __mmask8 here = (1 << fewer(4, most - i)) - 1;
     const float *key[4];
-    for (int i = 0; i < 4; i++) key[i] = keys + fewer(s + i, a->seen - 1) * a->row;
+    for (int j = 0; j < 4; j++) key[j] = keys + fewer(i + j, most - 1) * s->row;
 #pragma GCC unroll 8
-    for (int q = 0; q < QUERIES; q++) {
+    for (int q = 0; q < many; q++) {
       __m512 sum[4];
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; v++) {
         __m512 part = _mm512_loadu_ps(query[q] + 16 * v);
 #pragma GCC unroll 8
-        for (int i = 0; i < 4; i++) {
-          __m512 numbers = _mm512_loadu_ps(key[i] + 16 * v);
-          sum[i] = v ? _mm512_fmadd_ps(part, numbers, sum[i]) : _mm512_mul_ps(part, numbers);
+        for (int j = 0; j < 4; j++) {
+          __m512 numbers = _mm512_loadu_ps(key[j] + 16 * v);
+          sum[j] = v ? _mm512_fmadd_ps(part, numbers, sum[j]) : _mm512_mul_ps(part, numbers);
         }
       }
-      __m128 score = _mm_mul_ps(sum_each(sum[0], sum[1], sum[2], sum[3]), _mm_set1_ps(a->scale));
-      if (mask[q]) score = _mm_add_ps(score, _mm_maskz_loadu_ps(here, mask[q] + s));
-      _mm_storeu_ps(scores + q * room + s, score);
+      __m128 score = _mm_mul_ps(sum_each(sum[0], sum[1], sum[2], sum[3]), scale);
+      if (mask[q]) score = _mm_add_ps(score, _mm_maskz_loadu_ps(here, mask[q] + i));
+      _mm_storeu_ps(scores + q * room + i, score);
     }
   }
-  for (int q = 0; q < QUERIES; q++) weigh(scores + q * room, a->seen);
-  __m512 sums[QUERIES][8], total[QUERIES];
+  for (int q = 0; q < many; q++) weigh(scores + q * room, seen[q], most);
+  __m512 sums[MANY_QUERIES][8], total[MANY_QUERIES];
 #pragma GCC unroll 8
-  for (int q = 0; q < QUERIES; q++) {
+  for (int q = 0; q < many; q++) {
     total[q] = _mm512_setzero_ps();
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; v++) sums[q][v] = _mm512_setzero_ps();
   }
-  for (int64_t s = 0; s < a->seen; s++) {
+  for (int64_t i = 0; i < most; i++) {
 #pragma GCC unroll 8
-    for (int q = 0; q < QUERIES; q++) {
-      __m512 weight = _mm512_set1_ps(scores[q * room + s]);
+    for (int q = 0; q < many; q++) {
+      __m512 weight = _mm512_set1_ps(scores[q * room + i]);
       total[q] = _mm512_add_ps(total[q], weight);
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; v++)
-        sums[q][v] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(values + s * a->row + 16 * v),
+        sums[q][v] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(values + i * s->row + 16 * v),
                                      sums[q][v]);
     }
   }
 #pragma GCC unroll 8
-  for (int q = 0; q < QUERIES; q++)
+  for (int q = 0; q < many; q++)
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; v++)
-      _mm512_storeu_ps(out[q] + 16 * v, _mm512_div_ps(sums[q][v], total[q]));
+      _mm512_storeu_ps(to[q] + 16 * v, _mm512_div_ps(sums[q][v], total[q]));
 }
 
-#define ATTEND(vectors)                                                                      \
-  AVX512 static void attend_##vectors(const Attention *a, int64_t layer, int64_t head,       \
-                                      int64_t first, float *scores, int64_t room) {          \
-    attend_some(a, layer, head, first, vectors, scores, room);                               \
+typedef void Attend(const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head,
+                    int64_t first, const float *queries, float *out, float *scores, int64_t room);
+#define ATTEND(vectors, many)                                                                     \
+  AVX512 static void attend_##vectors##_##many(                                                   \
+      const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head, int64_t first, \
+      const float *queries, float *out, float *scores, int64_t room) {                            \
+    attend_some(m, s, layer, sequence, head, first, queries, out, vectors, many, scores, room);   \
   }
-ATTEND(1) ATTEND(2) ATTEND(4) ATTEND(8)
+ATTEND(1, 3) ATTEND(2, 3) ATTEND(4, 3) ATTEND(8, 3) ATTEND(1, 6) ATTEND(2, 6) ATTEND(4, 6)
 
-/* Write one layer's attention into `out`; 0 without memory. The width is 16, 32, 64 or 128. */
-int attend(const Attention *a, int64_t layer, int threads) {
-  int64_t parts = (a->groups * a->rows + QUERIES - 1) / QUERIES, kv_heads = a->heads / a->groups;
-  int64_t room = (a->seen + 15) / 16 * 16, tasks = kv_heads * parts;
-  float *scores = malloc(tasks * QUERIES * room * sizeof(float));
-  if (!scores) return 0;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t task = 0; task < tasks; task++) {
-    int64_t head = task / parts, first = task % parts * QUERIES;
-    float *own = scores + task * QUERIES * room;
-    if (a->width == 16) attend_1(a, layer, head, first, own, room);
-    if (a->width == 32) attend_2(a, layer, head, first, own, room);
-    if (a->width == 64) attend_4(a, layer, head, first, own, room);
-    if (a->width == 128) attend_8(a, layer, head, first, own, room);
+/* Attention of all rows, out of queries [sequences * rows, heads, head_width] into `out`. */
+static void attend(const Stack *m, const Step *s, int64_t layer, const float *queries, float *out,
+                   float *scores, int64_t room) {
+  int64_t each = s->rows * m->heads * m->head_width, shared = m->heads / m->kv_heads * s->rows;
+  Attend *few = attend_8_3, *many = attend_8_3;
+  if (m->head_width == 16) few = attend_1_3, many = attend_1_6;
+  if (m->head_width == 32) few = attend_2_3, many = attend_2_6;
+  if (m->head_width == 64) few = attend_4_3, many = attend_4_6;
+  /* Keys are read again for every part; a wider head has no registers for more. */
+  int64_t most = many == few || shared <= FEW_QUERIES ? FEW_QUERIES : MANY_QUERIES;
+  int64_t parts = (shared + most - 1) / most;
+#pragma omp for schedule(static)
+  for (int64_t task = 0; task < s->sequences * m->kv_heads * parts; task++) {
+    int64_t head = task / parts % m->kv_heads, sequence = task / parts / m->kv_heads;
+    int64_t first = task % parts * most;
+    (shared - first > FEW_QUERIES ? many : few)(m, s, layer, sequence, head, first,
+                                                queries + sequence * each, out + sequence * each,
+                                                scores, room);
   }
-  free(scores);
+}
+
+/* Rotate the rotary pairs of a vector. */
+AVX512 static inline __m512 rotate(__m512 x, __m512 turns) {
+  __m512 other = _mm512_mul_ps(_mm512_permute_ps(x, 0xb1), _mm512_movehdup_ps(turns));
+  return _mm512_fmaddsub_ps(x, _mm512_moveldup_ps(turns), other);
+}
+
+/* Put 32 outputs of qkv [count, 32], of the rows from `first` and from `column`, where they belong:
+ * queries [.., heads, head_width], and rotated keys and values in the cache. */
+AVX512 static void place(const Stack *m, const Step *s, int64_t layer, const float *outputs,
+                         int64_t count, int64_t first, int64_t column, float *queries) {
+  const float *bias = m->layers[layer].bias;
+  for (int64_t end = column + GROUP; column < end; column += 16, outputs += 16) {
+    int64_t head = column / m->head_width, offset = column % m->head_width;
+    for (int64_t i = 0; i < count; i++) {
+      int64_t row = first + i, sequence = row / s->rows;
+      __m512 x = _mm512_loadu_ps(outputs + i * GROUP);
+      if (bias) x = _mm512_add_ps(x, _mm512_loadu_ps(bias + column));
+      if (head < m->heads + m->kv_heads)
+        x = rotate(x, _mm512_loadu_ps(s->turns + row * m->head_width + offset));
+      float *to = queries + (row * m->heads + head) * m->head_width;
+      if (head >= m->heads) {
+        int64_t at = head - m->heads, values = at >= m->kv_heads;
+        to = s->cache + layer * s->layer + sequence * s->sequence + values * s->to_values +
+             (at - values * m->kv_heads) * s->head + (s->at + row % s->rows) * s->row;
+      }
+      _mm512_storeu_ps(to + offset, x);
+    }
+  }
+}
+
+/* gate = silu(gate) * up, for [count, 32], rows of `to` apart by `stride`. */
+AVX512 static void gated(const float *gate, const float *up, int64_t count, float *to,
+                         int64_t stride) {
+  __m512 one = _mm512_set1_ps(1);
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t j = 0; j < GROUP; j += 16) {
+      __m512 x = _mm512_loadu_ps(gate + i * GROUP + j), size = _mm512_abs_ps(x);
+      __m512 small = exponential(_mm512_sub_ps(_mm512_setzero_ps(), size));
+      __mmask16 positive = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ);
+      __m512 share = _mm512_div_ps(_mm512_mask_mov_ps(small, positive, one), _mm512_add_ps(one, small));
+      x = _mm512_mul_ps(_mm512_mul_ps(x, share), _mm512_loadu_ps(up + i * GROUP + j));
+      _mm512_storeu_ps(to + i * stride + j, x);
+    }
+}
+
+/* What a layer's parts leave to the next ones: queries, mixed [rows, heads, head_width] and inner
+ * [rows, down.k]; and what a thread needs. */
+typedef struct {
+  float *queries, *mixed, *inner, *scores;
+  int64_t room;
+  float *normed;
+  void *arranged; /* All threads' if there are more than FEW_ROWS, else each one's. */
+} Work;
+
+#define FEW_ROWS 2 /* It takes longer to share their arrangement. */
+
+static Rows share(const Matrix *w, const float *x, int64_t rows, const Norm *norm, const Work *work) {
+  Rows to = rows_in(work->arranged, rows);
+  if (rows <= FEW_ROWS) {
+    arrange(w, x, w->k, norm, 0, w->k, &to);
+    return to;
+  }
+  int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads(), parts = w->k / 16;
+  arrange(w, x, w->k, norm, parts * thread / threads * 16, parts * (thread + 1) / threads * 16, &to);
+#pragma omp barrier
+  return to;
+}
+
+static void run_layer(const Stack *m, const Step *s, int64_t layer, const Work *work) {
+  const Layer *l = m->layers + layer;
+  int64_t rows = s->sequences * s->rows, inner = l->down.k;
+  float outputs[2][MOST_ROWS * GROUP];
+  Norm norm = {l->norm, m->root, work->normed}, after_norm = {l->after_norm, m->root, work->normed};
+  Rows x = share(&l->qkv, s->input ? s->input : s->x, rows, s->input ? NULL : &norm, work);
+#pragma omp for schedule(static)
+  for (int64_t group = 0; group < l->qkv.n / GROUP; group++)
+    for (int64_t first = 0; first < rows; first += x.most) {
+      multiply_tile(&l->qkv, group, &x, first, outputs[0], GROUP, 0);
+      place(m, s, layer, outputs[0], fewer(x.most, rows - first), first, group * GROUP,
+            work->queries);
+    }
+  attend(m, s, layer, work->queries, work->mixed, work->scores, work->room);
+  x = share(&l->out, work->mixed, rows, NULL, work);
+  multiply_rows(&l->out, &x, s->x, m->width, 1);
+  x = share(&l->gate_up, s->x, rows, &after_norm, work);
+#pragma omp for schedule(static)
+  for (int64_t group = 0; group < inner / GROUP; group++)
+    for (int64_t first = 0; first < rows; first += x.most) {
+      multiply_tile(&l->gate_up, group, &x, first, outputs[0], GROUP, 0);
+      multiply_tile(&l->gate_up, inner / GROUP + group, &x, first, outputs[1], GROUP, 0);
+      gated(outputs[0], outputs[1], fewer(x.most, rows - first),
+            work->inner + first * inner + group * GROUP, inner);
+    }
+  x = share(&l->down, work->inner, rows, NULL, work);
+  multiply_rows(&l->down, &x, s->x, m->width, 1);
+}
+
+/* Run layers first .. end: x is changed and the new rows' keys and values are written; 0 without
+ * memory. A head's width is 16, 32, 64 or 128; numbers of inputs are multiples of 16, and of outputs
+ * of 32. */
+int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int threads) {
+  int64_t rows = s->sequences * s->rows, mixed = m->heads * m->head_width, inner = 0, most = mixed;
+  for (int64_t layer = first; layer < end; layer++) {
+    inner = more(inner, m->layers[layer].down.k);
+    most = more(most, more(m->layers[layer].qkv.k, inner));
+  }
+  int64_t room = (s->at + s->rows + 15) / 16 * 16, arranged = rows * (1 + most);
+  int64_t shared = rows * (2 * mixed + inner) + arranged;
+  int64_t each = MANY_QUERIES * room + most + (rows > FEW_ROWS ? 0 : arranged);
+  float *memory = malloc((shared + threads * each) * sizeof(float));
+  if (!memory) return 0;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    float *own = memory + shared + omp_get_thread_num() * each, *after = own + MANY_QUERIES * room;
+    Work work = {memory + arranged, memory + arranged + rows * mixed,
+                 memory + arranged + 2 * rows * mixed, own, room, after,
+                 rows > FEW_ROWS ? memory : after + most};
+    for (int64_t layer = first; layer < end; layer++) run_layer(m, s, layer, &work);
+  }
+  free(memory);
   return 1;
 }
 
-/* Whether this processor runs the products in half precision (1) and in 8 bits (2). */
+/* Whether this processor runs these layers (1) and products in 8 bits too (2). */
 int supported(void) {
   __builtin_cpu_init();
   int half = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -1,9 +1,9 @@
-"""Our own products of few rows with a matrix, and exact attention of a few rows (`kernels.c`),
-where a compiler built them and the processor runs them.
+"""Our own layers of a Llama-type decoder and products of rows with a matrix (`kernels.c`), where a
+compiler built them and the processor runs them.
 
-Products read a matrix once for all rows, as fast as memory gives it, and have the bits of FBGEMM's
-(`packed_linear`), which take over elsewhere; `exact.blocked_attention` does for attention. Knows
-nothing of models.
+A whole stack of layers is one call. Products read a matrix once for all rows, as fast as memory
+gives it, and have the bits of FBGEMM's. Elsewhere torch's operations take over. Knows nothing of
+models.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import ctypes
 import logging
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,8 +33,12 @@ _ROOT = 0
 _OPENMP = "libgomp.so.1"
 _WIDTHS = (16, 32, 64, 128)
 """Of a head."""
-_HALF, _8_BIT = 1, 2
+_LAYERS, _8_BIT = 1, 2
 """Bits of what the library supports here."""
+_KINDS = _SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN = range(5)
+"""Kinds of a matrix in kernels.c."""
+_MOST_SUM = 0.99 * 2**31
+"""Of integers of 32 bits, with room for rounding."""
 
 
 class _MatrixStruct(ctypes.Structure):
@@ -46,41 +51,44 @@ class _MatrixStruct(ctypes.Structure):
         ("k", ctypes.c_int64),
         ("n", ctypes.c_int64),
         ("unit", ctypes.c_float),
+        ("kind", ctypes.c_int32),
     )
 
 
-class _AttentionStruct(ctypes.Structure):
-    """`Attention` of kernels.c."""
+class _LayerStruct(ctypes.Structure):
+    """`Layer` of kernels.c."""
 
     _fields_ = (
-        ("cache", ctypes.c_void_p),
-        ("layer", ctypes.c_int64),
-        ("head", ctypes.c_int64),
-        ("row", ctypes.c_int64),
-        ("to_values", ctypes.c_int64),
-        ("queries", ctypes.c_void_p),
-        ("query_row", ctypes.c_int64),
-        ("mask", ctypes.c_void_p),
-        ("mask_row", ctypes.c_int64),
-        ("out", ctypes.c_void_p),
-        ("heads", ctypes.c_int64),
-        ("groups", ctypes.c_int64),
-        ("width", ctypes.c_int64),
-        ("rows", ctypes.c_int64),
-        ("seen", ctypes.c_int64),
+        *((name, _MatrixStruct) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, ctypes.c_void_p) for name in ("bias", "norm", "after_norm")),
+    )
+
+
+class _StackStruct(ctypes.Structure):
+    """`Stack` of kernels.c."""
+
+    _fields_ = (
+        ("layers", ctypes.POINTER(_LayerStruct)),
+        *((name, ctypes.c_int64) for name in ("width", "heads", "kv_heads", "head_width")),
+        ("root", ctypes.c_float),
         ("scale", ctypes.c_float),
     )
 
 
-_PRODUCT = (
-    ctypes.POINTER(_MatrixStruct),
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_int,
-    ctypes.c_int,
-)
+_POINTERS = ("x", "input", "turns", "cache")
+_STRIDES = ("layer", "sequence", "head", "row", "to_values")
+_SIZES = ("mask_sequence", "mask_row", "sequences", "rows", "at")
+
+
+class _StepStruct(ctypes.Structure):
+    """`Step` of kernels.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        *((name, ctypes.c_int64) for name in _STRIDES),
+        ("mask", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in _SIZES),
+    )
 
 
 @cache
@@ -100,9 +108,15 @@ def _loaded() -> tuple[ctypes.CDLL | None, int]:
         return None, 0
     try:
         library = ctypes.CDLL(str(path))
-        for function in (library.multiply_half, library.multiply_8bit):
-            function.argtypes = _PRODUCT
-        library.attend.argtypes = ctypes.POINTER(_AttentionStruct), ctypes.c_int64, ctypes.c_int
+        pointer, integer = ctypes.c_void_p, ctypes.c_int64
+        library.multiply.argtypes = (
+            *(ctypes.POINTER(_MatrixStruct), pointer, integer, pointer, integer),
+            ctypes.c_int,
+        )
+        library.run_layers.argtypes = (
+            *(ctypes.POINTER(_StackStruct), ctypes.POINTER(_StepStruct), integer, integer),
+            ctypes.c_int,
+        )
         return library, int(library.supported())
     except (OSError, AttributeError) as fault:
         log.warning("%s was built wrongly, so small models run slower: %s", SOURCE.name, fault)
@@ -112,8 +126,8 @@ def _loaded() -> tuple[ctypes.CDLL | None, int]:
 
 
 def available() -> bool:
-    """Return whether anything is computed here, at least in half precision."""
-    return bool(_loaded()[1] & _HALF)
+    """Return whether anything is computed here, at least without 8 bits."""
+    return bool(_loaded()[1] & _LAYERS)
 
 
 class Matrix:
@@ -121,52 +135,52 @@ class Matrix:
 
     def __init__(
         self,
-        product: Callable[..., int],
-        packed: Tensor,
+        kind: int,
         size: tuple[int, int],
+        packed: Tensor,
         start: Tensor | None = None,
         step: Tensor | None = None,
         unit: float = 0.0,
     ) -> None:
-        self.n, k = size
-        self._product = product
+        self.n, self.k = size
         self._kept = packed, start, step
         addresses = (None if one is None else one.data_ptr() for one in self._kept)
-        self._struct = ctypes.byref(_MatrixStruct(*addresses, k, self.n, unit))
+        self.struct = _MatrixStruct(*addresses, self.k, self.n, unit, kind)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ, [rows, n]."""
-        out = torch.empty(x.shape[0], self.n)
-        self.into(out, x, add=False)
-        return out
-
-    def into(self, out: Tensor, x: Tensor, add: bool) -> None:
-        """Write x Wᵀ into `out` [rows, n], whose rows may lie apart, or add it."""
-        x = x.contiguous()
-        if not self._product(
-            self._struct,
+        library, _ = _loaded()
+        assert library is not None
+        x, out = x.contiguous(), torch.empty(x.shape[0], self.n)
+        if not library.multiply(
+            ctypes.byref(self.struct),
             x.data_ptr(),
             x.shape[0],
             out.data_ptr(),
-            out.stride(0),
-            add,
+            self.n,
             torch.get_num_threads(),
         ):
             raise MemoryError("there is no memory for a copy of the rows of a product")
+        return out
 
 
-def half(weight: Tensor) -> Matrix | None:
-    """Pack numbers [n, k] that half precision holds; None where FBGEMM takes over."""
+def floats(weight: Tensor, factor: float | None) -> Matrix | None:
+    """Pack numbers [n, k]; None where torch takes over.
+
+    factor: If half precision holds the numbers, what they are multiplied by; None to keep them in
+        float32.
+    """
     library, supported = _loaded()
     n, k = weight.shape
-    if library is None or not supported & _HALF or n % _GROUP:
+    if library is None or not supported & _LAYERS or n % _GROUP:
         return None
-    groups = weight.half().view(n // _GROUP, _GROUP, k).transpose(1, 2)
-    return Matrix(library.multiply_half, groups.contiguous(), (n, k))
+    groups = (weight.float() if factor is None else weight.half()).view(n // _GROUP, _GROUP, k)
+    kind = _SINGLE if factor is None else _HALF
+    return Matrix(kind, (n, k), groups.transpose(1, 2).contiguous(), unit=factor or 1.0)
 
 
 def eight_bits(weight: Tensor, steps: Tensor, unit: float | None) -> Matrix | None:
-    """Pack int8 numbers [n, k] with a step for each row [n]; None as for `half`.
+    """Pack int8 numbers [n, k] with a step for each row [n]; None where FBGEMM takes over.
 
     unit: The number that one stands for in every input row; None for 1 / 127 of each row's largest
         number.
@@ -179,54 +193,117 @@ def eight_bits(weight: Tensor, steps: Tensor, unit: float | None) -> Matrix | No
     start = -128 * weight.sum(1, dtype=torch.int32)
     # FBGEMM multiplies both steps in float32.
     step = steps * torch.tensor(1 / 127 if unit is None else unit)
-    return Matrix(library.multiply_8bit, groups, (n, k), start, step, unit or 0.0)
+    return Matrix(_EIGHT, (n, k), groups, start, step, unit or 0.0)
 
 
-def attention(
-    queries: Tensor, cache: Tensor, seen: int, mask: Tensor | None
-) -> Callable[[int], Tensor] | None:
-    """Return the attention of a layer, [T, heads * width], the same memory for each; None where
-    others take over.
-
-    Each row has the bits of a plain step, however many rows there are and in whatever tree.
-
-    Args:
-        queries: [T, heads, width] float32, to be written before each layer; rows may lie apart.
-        cache: Keys and values of all layers, [layers, 2, 1, kv_heads, room, at least width]
-            float32; a layer's rows are written before its attention.
-        seen: Rows of the cache that are attended to, the first ones.
-        mask: Additive, [at least T, seen] float32; None if every row sees all of them.
-    """
+def integers(weight: Tensor, bits: int) -> Matrix | None:
+    """Round [n, k] to 16 or 8 bits, for rows that are rounded to 16; None as for `eight_bits`."""
     library, supported = _loaded()
-    size, heads, width = queries.shape
-    if library is None or not supported & _HALF or width not in _WIDTHS:
+    n, k = weight.shape
+    if library is None or not supported & _8_BIT or n % _GROUP or k % _VECTOR:
         return None
-    out = torch.empty(size, heads * width)
-    layer, to_values, _, head, row, _ = cache.stride()
-    struct = _AttentionStruct(
-        cache.data_ptr(),
-        layer,
-        head,
-        row,
-        to_values,
-        queries.data_ptr(),
-        queries.stride(0),
-        None if mask is None else mask.data_ptr(),
-        0 if mask is None else mask.stride(0),
-        out.data_ptr(),
-        heads,
-        heads // cache.shape[3],
-        width,
-        size,
-        seen,
-        width**-0.5,
-    )
-    own, threads = ctypes.byref(struct), torch.get_num_threads()
+    exact, most = weight.float(), 2 ** (bits - 1) - 1
+    # Half of a sum's bits for a row of the matrix, if it has as many.
+    length = min(_MOST_SUM**0.5, most * k**0.5)
+    step = torch.maximum(exact.norm(dim=1) / length, exact.abs().amax(1) / most).clamp_min_(1e-20)
+    numbers = (exact / step[:, None]).round_().to(torch.int16 if bits == 16 else torch.int8)
+    groups = numbers.view(n // _GROUP, _GROUP, k // 2, 2).transpose(1, 2).contiguous()
+    start = torch.zeros(n, dtype=torch.int32)
+    kind = _SIXTEEN if bits == 16 else _EIGHT_BY_SIXTEEN
+    return Matrix(kind, (n, k), groups, start, step, length / _MOST_SUM)
 
-    # The library reads the memory of the tensors that `kept` keeps alive.
-    def attend(index: int, kept: object = (queries, cache, mask)) -> Tensor:
-        if not library.attend(own, index, threads):
-            raise MemoryError("there is no memory for the weights of an attention")
-        return out
 
-    return attend
+class LayerParts(NamedTuple):
+    """What a layer computes with; `bias` [qkv.n] and the norms' weights [D] may be None.
+
+    Norms are x / hypot(|x|, root) times their weight; rotary pairs lie side by side in the outputs
+    of `qkv`. `gate_up` has the outputs of the gate first.
+    """
+
+    qkv: Matrix | None
+    out: Matrix | None
+    gate_up: Matrix | None
+    down: Matrix | None
+    bias: Tensor | None = None
+    norm: Tensor | None = None
+    after_norm: Tensor | None = None
+
+
+class Layers:
+    """A stack of layers of one size; make it by `layers`."""
+
+    def __init__(
+        self, parts: Sequence[LayerParts], heads: int, kv_heads: int, head_width: int, root: float
+    ) -> None:
+        self._kept = tuple(parts)
+        structs = (_LayerStruct * len(parts))()
+        for struct, part in zip(structs, parts, strict=True):
+            for name, one in part._asdict().items():
+                if isinstance(one, Matrix):
+                    setattr(struct, name, one.struct)
+                elif one is not None:
+                    setattr(struct, name, one.data_ptr())
+        width = structs[0].down.n
+        sizes = width, heads, kv_heads, head_width
+        self._stack = _StackStruct(structs, *sizes, root, head_width**-0.5)
+
+    def run(
+        self,
+        x: Tensor,
+        turns: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        at: int,
+        mask: Tensor | None = None,
+        span: tuple[int, int] = (0, 1),
+        read: Tensor | None = None,
+    ) -> None:
+        """Run layers first .. end: change x and write the new rows' keys and values.
+
+        Each row's bits are those of a plain step, however many rows there are and in whatever tree.
+
+        Args:
+            x: What the layers add to, [B * T, D] contiguous float32.
+            turns: Cosine and sine of every rotary pair, [B * T, head_width].
+            keys, values: Of all layers, [layers, B, kv_heads, room, at least width] float32, both
+                of the same strides.
+            at: Rows in the cache before these.
+            mask: Additive, [T, at + T] or [B or 1, 1, T or 1, at + T] float32; None if rows see all
+                before them.
+            span: first and end.
+            read: [B * T, ...] what the first layer's attention reads, without its norm; None for x.
+        """
+        library, _ = _loaded()
+        assert library is not None and x.is_contiguous()
+        # Rows of an expanded tensor are all the same memory.
+        turns, read = turns.contiguous(), None if read is None else read.contiguous()
+        layer, sequence, head, row, _ = keys.stride()
+        to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
+        sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
+        of_mask: tuple[int | None, int, int] = None, 0, 0
+        if mask is not None:
+            mask = mask.expand(sequences, 1, rows, at + rows)
+            if mask.stride(3) != 1:
+                mask = mask.contiguous()
+            of_mask = mask.data_ptr(), mask.stride(0), mask.stride(2)
+        address, of_sequence, of_row = of_mask
+        step = _StepStruct(
+            *(x.data_ptr(), None if read is None else read.data_ptr()),
+            *(turns.data_ptr(), keys.data_ptr(), layer, sequence, head, row, to_values),
+            *(address, of_sequence, of_row, sequences, rows, at),
+        )
+        done = library.run_layers(
+            ctypes.byref(self._stack), ctypes.byref(step), *span, torch.get_num_threads()
+        )
+        if not done:
+            raise MemoryError("there is no memory for the rows of a decoder's layers")
+
+
+def layers(
+    parts: Sequence[LayerParts], heads: int, kv_heads: int, head_width: int, root: float
+) -> Layers | None:
+    """Return a stack of layers; None where torch takes over."""
+    matrices = [one for part in parts for one in (part.qkv, part.out, part.gate_up, part.down)]
+    if head_width not in _WIDTHS or any(one is None or one.k % _VECTOR for one in matrices):
+        return None
+    return Layers(parts, heads, kv_heads, head_width, root)

@@ -142,6 +142,10 @@ class KVCache:
             data[:, :, :, :, self.length :].zero_()
             data[..., kind.width :] = 1
 
+    def require(self, k: int) -> None:
+        """Raise ValueError unless there is room for k more rows."""
+        self._end(k)
+
     def advance(self, k: int) -> None:
         """Count k rows that all layers have written."""
         self.length = self._end(k)

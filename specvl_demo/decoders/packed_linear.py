@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,6 +25,10 @@ _CHECKED = 4096
 """Rows that are tried in half precision at once."""
 _LARGE, _FEW = 300_000, 2
 """FBGEMM is no faster than the library's product for a smaller matrix and this few rows."""
+
+
+Bits = Literal[8, 16, 32]
+"""To how many bits a weight's numbers may be rounded."""
 
 
 def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
@@ -48,9 +52,10 @@ def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
 PACKING = _packing()
 
 
-def _with_fbgemm(packed: Any, x: Tensor) -> Tensor:
+def _with_fbgemm(packed: Any, factor: float, x: Tensor) -> Tensor:
     assert PACKING is not None
-    return PACKING[1](x, packed)
+    product = PACKING[1](x, packed)
+    return product if factor == 1 else product.mul_(factor)
 
 
 def _packing_8_bit() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
@@ -112,47 +117,59 @@ def _held(rows: Tensor, factor: float) -> bool:
 class PackedLinear:
     """y = x Wᵀ for rows x [rows, in], with W [out, in].
 
-    Packed for our own kernels, else by FBGEMM, if W is on a CPU and half precision holds its
-    numbers: such a product reads half the bytes, needs no copy into blocks, sums in float32, and
-    gives a row the same bits whatever rows are multiplied with it. Otherwise, and beside FBGEMM for
-    one or two rows if caches hold the matrix, the library's product is used. All return the
-    weight's own precision. n_bytes: what a product with one row reads.
+    On a CPU packed for our own kernels, in half precision if it holds the numbers and they are
+    many; else by FBGEMM in half precision: such a product reads half the bytes, needs no copy into
+    blocks, sums in float32, and gives a row the same bits whatever rows are multiplied with it.
+    Otherwise, and beside FBGEMM for one or two rows if caches hold the matrix, the library's
+    product is used. All return the weight's own precision.
+
+    Attributes:
+        own: Our own kernels' matrix; None where others take over.
+        n_bytes: What a product with one row reads.
     """
 
-    def __init__(self, weight: Tensor, rounded: bool = False) -> None:
+    def __init__(self, weight: Tensor, bits: Bits = 32) -> None:
         """Pack the weight [out, in].
 
-        rounded: Whether its numbers may be rounded to half precision, as is allowed for a drafter.
+        bits: With fewer than 32, our own kernels sum integers, those of rows have 16 bits; others
+            take half precision. 8 are for drafters.
         """
         self.numel = weight.numel()
         self.n_bytes = self.numel * weight.dtype.itemsize
         self.dtype = weight.dtype
         # Empty, and no view: a view would keep the numbers that packing makes needless.
-        self._product, self._factor, self._table = None, 1.0, weight.new_empty(0)
-        halves = None
-        if PACKING is not None and weight.device.type == "cpu" and self.numel >= _LEAST:
-            halves = in_half(weight.half() if rounded and weight.dtype == torch.float32 else weight)
+        self._product: Callable[[Tensor], Tensor] | None = None
+        self._table = weight.new_empty(0)
+        self.own: kernels.Matrix | None = None
         self._plain_few = self.numel < _LARGE
-        if halves is not None and PACKING is not None:
-            numbers, self._factor = halves
-            own = kernels.half(numbers)
-            self._plain_few &= own is None
-            self._product = own or partial(_with_fbgemm, PACKING[0](numbers, None))
-        if self._product is not None and not self._plain_few:
-            self.n_bytes = 2 * self.numel
-        if self._product is None or self._plain_few:
+        if weight.device.type == "cpu":
+            self._pack(weight, bits)
+        if self.own is None and (self._product is None or self._plain_few):
             # [in, out]; a GPU's products read either order, so its memory is not spent on a copy.
             self._table = weight.t() if weight.is_cuda else weight.t().contiguous()
+
+    def _pack(self, weight: Tensor, bits: Bits) -> None:
+        many = self.numel >= _LEAST
+        if bits < 32 and (own := kernels.integers(weight, bits)):
+            self.own, self.n_bytes = own, self.numel * bits // 8
+            return
+        half = weight.half() if bits < 32 and weight.dtype == torch.float32 else weight
+        numbers, factor = (in_half(half) if many else None) or (weight, None)
+        self.own = kernels.floats(numbers, factor)
+        if self.own is None and factor is not None and PACKING is not None:
+            self._product = partial(_with_fbgemm, PACKING[0](numbers, None), factor)
+        if factor is not None and (self.own is not None or not self._plain_few):
+            self.n_bytes = 2 * self.numel
 
     def packed(self, x: Tensor) -> Tensor | None:
         """Multiply [rows, in] -> [rows, out] by the packed matrix; None if the library's product is
         as fast.
         """
-        if self._product is None or (self._plain_few and x.shape[0] <= _FEW):
+        product = self.own or self._product
+        if product is None or (self.own is None and self._plain_few and x.shape[0] <= _FEW):
             return None
-        product = self._product(x if x.dtype == torch.float32 else x.float())
-        product = product if self._factor == 1 else product.mul_(self._factor)
-        return product if self.dtype == torch.float32 else product.to(self.dtype)
+        made = product(x if x.dtype == torch.float32 else x.float())
+        return made if self.dtype == torch.float32 else made.to(self.dtype)
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
         """Return x Wᵀ + plus, [rows, out], for x [rows, in] and plus [rows or 1, out] or None."""
@@ -211,9 +228,9 @@ class PackedLinear8Bit:
         self.dtype = torch.float32
         self._step = None if most is None else most / 127
         numbers, steps = in_8_bit(weight)
-        self._own = kernels.eight_bits(numbers, steps, self._step)
+        self.own = kernels.eight_bits(numbers, steps, self._step)
         pack, self._product = PACKING_8_BIT
-        self._packed = pack(numbers, steps) if self._own is None else None
+        self._packed = pack(numbers, steps) if self.own is None else None
 
     def _scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the product of rows divided by their largest numbers, and those [rows, 1]."""
@@ -223,8 +240,8 @@ class PackedLinear8Bit:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ, [rows, out], for x [rows, in]."""
-        if self._own is not None:
-            return self._own(x)
+        if self.own is not None:
+            return self.own(x)
         if self._step is not None:
             return self._product(x, self._step, _MIDDLE, self._packed)
         product, most = self._scaled(x)
@@ -232,9 +249,7 @@ class PackedLinear8Bit:
 
     def onto(self, out: Tensor, x: Tensor) -> None:
         """Add the product to `out` [rows, out]."""
-        if self._own is not None:
-            self._own.into(out, x, add=True)
-        elif self._step is not None:
+        if self.own is not None or self._step is not None:
             out.add_(self(x))
         else:
             out.addcmul_(*self._scaled(x))

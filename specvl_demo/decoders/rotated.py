@@ -6,7 +6,7 @@ normally distributed; the rotation and the norms' weights are multiplied into th
 in QuaRot (arXiv 2404.00456). Normed rows then share one fixed scale. Values are rotated within
 their head, and the inputs of the down projection are balanced against its columns, as in
 SmoothQuant (arXiv 2211.10438). Without rounding, the model would be the same. The matrices that
-make queries, keys and values stay in half precision: they are a sixth of a layer, and rounding them
+make queries, keys and values have 16 bits: they are a sixth of a layer, and rounding them
 too doubles what 8 bits add to the loss on plain chat.
 """
 
@@ -101,8 +101,8 @@ class RotatedDecoder(FusedDecoder):
         self._ranges = ranges
         self._turn = Rotation.of(config.hidden_size)
         turn = self._turn(torch.eye(config.hidden_size))
-        self._in = PackedLinear(turn.t().contiguous(), rounded=True)
-        self._out = PackedLinear(turn, rounded=True)
+        self._in = PackedLinear(turn.t().contiguous(), bits=16)
+        self._out = PackedLinear(turn, bits=16)
         super().__init__(decoder, head)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class RotatedDecoder(FusedDecoder):
         gate_up = torch.cat([mlp.gate_proj.weight.float(), up])
         return Layer(
             norm=None,
-            qkv=PackedLinear(self._turn(qkv * norm), rounded=True),
+            qkv=PackedLinear(self._turn(qkv * norm), bits=16),
             bias=bias,
             out=PackedLinear8Bit(self._turn(out.t()).t()),
             after_norm=None,

@@ -80,11 +80,11 @@ class InjectedLayer:
 
         keys_values = torch.cat((paired("k_proj"), tensors[f"{attention}v_proj.weight"]))
         first = tensors[f"{prefix}.input_layernorm.weight"] * scale
-        self._qkv = PackedLinear(torch.cat((paired("q_proj"), keys_values)) * first, rounded=True)
-        self._kv = PackedLinear(keys_values * (tensors["hidden_norm.weight"] * scale), rounded=True)
+        self._qkv = PackedLinear(torch.cat((paired("q_proj"), keys_values)) * first, bits=8)
+        self._kv = PackedLinear(keys_values * (tensors["hidden_norm.weight"] * scale), bits=8)
         q, k = (paired(f"{name}_norm") * g.head_width**0.5 for name in "qk")
         self._norms = torch.stack([q] * g.heads + [k] * g.kv_heads)
-        self._out = PackedLinear(tensors[f"{attention}o_proj.weight"], rounded=True)
+        self._out = PackedLinear(tensors[f"{attention}o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale)
 
     def write(self, states: Tensor, turns: Tensor, slot: Tensor) -> None:
@@ -135,7 +135,7 @@ class DflashHead(TrainedHead):
                 f" {decoder.vocab}"
             )
         self._mask = decoder.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
-        self._fuse = PackedLinear(t["fc.weight"], rounded=True)
+        self._fuse = PackedLinear(t["fc.weight"], bits=8)
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
         self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
         self._eps, self._norm = root_of(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5

@@ -70,7 +70,7 @@ class OwnOutput:
         self.logits = self.part(torch.arange(self.vocab))
 
     def part(self, rows: Tensor) -> PackedLinear:
-        return PackedLinear(self._rows[rows.to(self.device)], rounded=True)
+        return PackedLinear(self._rows[rows.to(self.device)], bits=8)
 
 
 class Eagle3Head(FeatureHead):
@@ -86,7 +86,7 @@ class Eagle3Head(FeatureHead):
         # (EAGLE-3.1).
         self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
         self._norm_output = bool(head.settings.get("norm_output", False))
-        self._fuse = PackedLinear(t["fc.weight"], rounded=True)
+        self._fuse = PackedLinear(t["fc.weight"], bits=8)
         self._fuse_bias = t.get("fc.bias")
         self._eps = root_of(g, t["norm.weight"])
         self._wide_eps = self._eps * n_read**0.5

@@ -158,18 +158,20 @@ def _load(
         if role == "small" and shared_drafter.is_shared(folder(one)):
             small = shared_drafter.load(folder(one), model)
             kind = VLM if shared_drafter.sees(folder(one)) else LanguageModel
-            drafters[role] = kind(small, one.title, prompter.special_ids, shares=target.vlm)
+            drafters[role] = kind(
+                small, one.title, prompter.special_ids, shares=target.vlm, drafts=True
+            )
         elif role == "small":
             sees = compatibility.is_vlm(folder(one))
             small = loading.model(folder(one), whole, one.id, sees)
             if not sees:
                 _same_words(weights, pair.target.id, folder(one), one.id)
-                drafters[role] = LanguageModel(small, one.title, prompter.special_ids)
+                drafters[role] = LanguageModel(small, one.title, prompter.special_ids, drafts=True)
                 continue
             again = None
             if not compatibility.cut_alike(model.config, small.config):
                 again = PromptBuilder(loading.processor(folder(one), one.id), small).again
-            drafters[role] = VLM(small, one.title, prompter.special_ids, again=again)
+            drafters[role] = VLM(small, one.title, prompter.special_ids, again=again, drafts=True)
         elif role == "assistant":
             own = loading.model(folder(one), whole, one.id, sees=False)
             drafters[role] = Assistant(own, model, one.title)

@@ -30,19 +30,22 @@ def fitting(n: int, n_cores: int, others: float) -> int:
 
 
 class _Look:
-    """The latest look at the load of the machine; the process loads and races one at a time."""
+    """The latest looks at the load of the machine; the process loads and races one at a time."""
 
     def __init__(self) -> None:
-        self._load, self._others = Load(), 0.0
+        self._load, self._last, self._others = Load(), 0.0, 0.0
 
     def others(self) -> float:
-        """Return the share that others used since the look before, 0 if that was too long ago.
+        """Return the share that others used in each of the last two looks.
 
-        Looks at most every `LOOK_S`.
+        A load that does not last is over when threads would give way to it: a picture was decoded
+        by another process just before a race. Looks at most every `LOOK_S`; one that is too long
+        ago counts as no load.
         """
         if self._load.seconds >= LOOK_S:
             stale = self._load.seconds > STALE_S
-            self._others = 0.0 if stale else self._load.others() or 0.0
+            now = 0.0 if stale else self._load.others() or 0.0
+            self._others, self._last = min(now, self._last), now
             self._load = Load()
         return self._others
 

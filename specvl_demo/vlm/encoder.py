@@ -65,6 +65,7 @@ class VLM:
         shares: For a drafter with its target's tower, projector and embeddings: the target, which
             encodes.
         ranges: For "8bit", as in `RotatedDecoder`.
+        drafts: Whether it only drafts, so that its weights may be rounded.
     """
 
     sees = True
@@ -79,9 +80,10 @@ class VLM:
         again: Callable[[Prompt], Prompt] | None = None,
         shares: VLM | None = None,
         ranges: Tensor | None = None,
+        drafts: bool = False,
     ) -> None:
         self.model, self.name, self._again = model, name, again
-        self.decoder: Backend = _backend(model, backend, ranges)
+        self.decoder: Backend = _backend(model, backend, ranges, drafts)
         self._static = self.decoder if isinstance(self.decoder, StaticDecoder) else None
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
             self.decoder = DraftVocabulary(
@@ -279,7 +281,7 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
     return tuple(sorted(i for i in found if isinstance(i, int)))
 
 
-def _backend(model: PreTrainedModel, wanted: str, ranges: Tensor | None) -> Backend:
+def _backend(model: PreTrainedModel, wanted: str, ranges: Tensor | None, drafts: bool) -> Backend:
     if wanted not in ("auto", "lean", "8bit", "hf", "static"):
         raise ValueError(f"backend must be auto, lean, 8bit, hf or static, got {wanted!r}")
     if recurrent.is_recurrent(model.get_decoder()):
@@ -288,7 +290,7 @@ def _backend(model: PreTrainedModel, wanted: str, ranges: Tensor | None) -> Back
         decoder, head = model.get_decoder(), model.get_output_embeddings()
         return RotatedDecoder(decoder, head, ranges)
     if wanted == "lean" or (wanted == "auto" and fused_cpu.why_not(model.get_decoder()) is None):
-        return fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings())
+        return fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings(), drafts)
     plain = HFDecoder(model)
     graphs = plain.device.type == "cuda" and not plain.is_split
     return StaticDecoder(model) if wanted == "static" or (wanted == "auto" and graphs) else plain

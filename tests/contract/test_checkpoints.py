@@ -234,6 +234,7 @@ EAGLE3 = {
 
 @torch.inference_mode()
 @pytest.mark.parametrize("form", EAGLE3)
+@pytest.mark.usefixtures("unrounded")
 def test_eagle3_says_what_a_plain_transcription_says(
     form: str, deep: object, tmp_path: Path
 ) -> None:
@@ -293,6 +294,7 @@ def test_eagle3_says_what_a_plain_transcription_says(
 
 
 @torch.inference_mode()
+@pytest.mark.usefixtures("unrounded")
 def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Path) -> None:
     """One picture: its adaptor row at the last of its positions, its vector in every text row after
     it.
@@ -327,6 +329,7 @@ def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Pat
 
 @torch.inference_mode()
 @pytest.mark.parametrize("told", ["norm", "config", "pair"])
+@pytest.mark.usefixtures("unrounded")
 def test_msd_says_what_a_plain_transcription_says(told: str, deep: object, tmp_path: Path) -> None:
     """Only pictures at visual rows, joined with features elsewhere; without the norm of Qwen2-VL's
     heads the config or the pair must name the format.

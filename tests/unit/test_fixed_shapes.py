@@ -226,7 +226,8 @@ def test_heads_say_the_same_in_fixed_shapes(pairs_of_models: dict[str, Models], 
         recorded = getattr(drafter._stream.cache, "steps", {})
         assert head.fixed == bool(recorded) == (backend == "static")
         assert {shape.rows for shape in recorded} <= set(BUCKETS)
-    torch.testing.assert_close(said[1], said[0], atol=1e-4, rtol=1e-4)
+    # Heads in 8 bits round rows, so that the last bit of a sum counts.
+    torch.testing.assert_close(said[1], said[0], atol=1e-2, rtol=1e-2)
 
 
 def test_exact_steps_have_fixed_shapes_too() -> None:

@@ -52,6 +52,7 @@ def grouped() -> VLMTarget:
 @pytest.mark.parametrize(
     ("on", "geometry"), [("target", GEOMETRY), ("grouped", Geometry(64, 4, 2, 16, 1e-5, 1e6))]
 )
+@pytest.mark.usefixtures("unrounded")
 @torch.inference_mode()
 def test_a_chain_says_what_the_module_says(
     kind: str, on: str, geometry: Geometry, request: pytest.FixtureRequest

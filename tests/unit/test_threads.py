@@ -33,9 +33,10 @@ def test_a_thread_gives_way_to_every_program_that_fills_a_core(
     assert threads.fitting(n, n_cores, others) == used
 
 
-def test_an_old_look_says_nothing_about_now() -> None:
+def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now() -> None:
     look = threads._Look()
-    for seconds, others, found in ((0.1, 0.9, 0.0), (0.5, 0.9, 0.9), (0.1, 0.2, 0.9)):
+    looks = ((0.1, 0.9, 0.0), (0.5, 0.9, 0.0), (0.5, 0.2, 0.2), (0.5, 0.9, 0.2), (0.5, 0.8, 0.8))
+    for seconds, others, found in (*looks, (0.1, 0.1, 0.8)):
         look._load = SimpleNamespace(seconds=seconds, others=lambda others=others: others)
         assert look.others() == found
     look._load = SimpleNamespace(seconds=3600.0, others=lambda: 0.9)

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specvl_demo.decoders import kernels
 from specvl_demo.decoders.attention import attend, in_pairs, rotations
 from specvl_demo.decoders.packed_linear import PackedLinear
 
@@ -102,10 +103,15 @@ class Block:
             qkv = qkv * (torch.cat(norms) * self._scale)
         elif f"{prefix}.input_layernorm.weight" in tensors:
             qkv = qkv * (tensors[f"{prefix}.input_layernorm.weight"] * self._scale)
-        self._qkv = PackedLinear(qkv, rounded=True)
+        self._qkv = PackedLinear(qkv, bits=8)
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
-        self._out = PackedLinear(tensors[attention + "o_proj.weight"], rounded=True)
+        self._out = PackedLinear(tensors[attention + "o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
+        self._own: kernels.Layers | None = None
+        if qkv.dtype == torch.float32:
+            gate_up, down = self._mlp.own
+            parts = kernels.LayerParts(self._qkv.own, self._out.own, gate_up, down, self._bias)
+            self._own = kernels.layers([parts], g.heads, g.kv_heads, g.head_width, self._eps.item())
 
     def normed(self, x: Tensor) -> Tensor:
         """Return x at unit length: what a norm leaves once its weight is folded away."""
@@ -131,6 +137,13 @@ class Block:
             keys, values: Those of all rows, including the slot.
         """
         heads, rotated, rows = self._heads, self._heads + self._kv_heads, x.shape[0]
+        at = keys.shape[2] - rows
+        # Steps of fixed shapes write elsewhere.
+        if self._own is not None and isinstance(slot, Tensor):
+            x = x.clone(memory_format=torch.contiguous_format)
+            turned = torch.view_as_real(turns).reshape(rows, -1)
+            self._own.run(x, turned, keys[None], values[None], at, mask, read=h)
+            return x
         h = self._qkv(h, self._bias)
         kv_heads, width = self._kv_heads, self._head_width
         row = (rotated + kv_heads) * width
@@ -158,9 +171,7 @@ class CrossBlock:
         self._eps = root_of(g, q)
         self._head_eps = q.new_tensor((g.head_width * g.eps) ** 0.5, dtype=torch.float32)
         scale, head_scale = g.width**0.5, g.head_width**0.5
-        self._q = PackedLinear(
-            q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), rounded=True
-        )
+        self._q = PackedLinear(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), bits=8)
         # The two norms per head meet in one product, so one weight holds both.
         self._norm = (
             tensors[attention + "q_norm.weight"]
@@ -168,14 +179,12 @@ class CrossBlock:
             * head_scale**2
         )
         kv = (tensors[f"{attention}{name}_proj.weight"] for name in ("k", "v"))
-        self._kv = PackedLinear(torch.cat(tuple(kv)), rounded=True)
+        self._kv = PackedLinear(torch.cat(tuple(kv)), bits=8)
         gates = (
             tensors[f"{prefix}.cross_attn_{name}_gate"].float().tanh() for name in ("attn", "mlp")
         )
         attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
-        self._out = PackedLinear(
-            tensors[attention + "o_proj.weight"] * attention_gate, rounded=True
-        )
+        self._out = PackedLinear(tensors[attention + "o_proj.weight"] * attention_gate, bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
 
     def write(self, features: Tensor, slot: Tensor) -> None:
@@ -209,10 +218,11 @@ class MLP:
     ) -> None:
         both = torch.cat([tensors[f"{prefix}.mlp.{name}_proj.weight"] for name in ("gate", "up")])
         norm = tensors[f"{prefix}.post_attention_layernorm.weight"] * scale
-        self._gate_up = PackedLinear(both * norm, rounded=True)
+        self._gate_up = PackedLinear(both * norm, bits=8)
         down = tensors[f"{prefix}.mlp.down_proj.weight"]
-        self._down = PackedLinear(down if gate is None else down * gate, rounded=True)
+        self._down = PackedLinear(down if gate is None else down * gate, bits=8)
         self._eps = eps
+        self.own = self._gate_up.own, self._down.own
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         gate, up = self._gate_up(direction(x, self._eps)).chunk(2, -1)

@@ -150,7 +150,7 @@ class FeatureHead(TrainedHead):
 
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
         self._block = Block(t, "layers.0", g)
-        self._project = PackedLinear(t["fc.weight"][:, : 2 * g.width], rounded=True)
+        self._project = PackedLinear(t["fc.weight"][:, : 2 * g.width], bits=8)
         self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
 
     def drafter(self) -> Drafter:

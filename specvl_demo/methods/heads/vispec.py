@@ -30,7 +30,7 @@ class ViSpecHead(FeatureHead):
     def __init__(self, head: Head, decoder: Decoder) -> None:
         super().__init__(head, decoder)
         t = head.tensors
-        self._image = PackedLinear(t["img_fc.weight"], rounded=True)
+        self._image = PackedLinear(t["img_fc.weight"], bits=8)
         self._image_bias = t.get("img_fc.bias", t["img_fc.weight"].new_zeros(self.width))
         self._queries = t["imadpt.q"]
         self._adaptor = {
