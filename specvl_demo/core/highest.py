@@ -1,7 +1,7 @@
 """The highest numbers of rows as long as a vocabulary.
 
-Torch looks for them one by one on a CPU. Here vector instructions find the blocks that have them
-first, in a quarter of the time.
+Torch looks for them one by one on a CPU. NumPy finds the highest in a tenth of the time; for more,
+vector instructions find the blocks that have them first, in a quarter.
 """
 
 from __future__ import annotations
@@ -19,12 +19,9 @@ def argmax(rows: Tensor) -> Tensor:
     """Return the place of the highest number of every row, the first of equal ones: [n, V] ->
     [n].
     """
-    if not _by_blocks(rows):
+    if rows.device.type != "cpu" or rows.dtype != torch.float32:
         return rows.argmax(-1)
-    blocks = rows.unflatten(-1, (-1, _BLOCK))
-    block = blocks.amax(-1).argmax(-1)
-    inside = blocks[torch.arange(len(rows)), block].argmax(-1)
-    return block * _BLOCK + inside
+    return torch.from_numpy(rows.numpy().argmax(-1))
 
 
 def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:

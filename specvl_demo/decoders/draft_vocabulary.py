@@ -7,7 +7,7 @@ FR-Spec (arXiv 2502.14856), EAGLE-3 (arXiv 2503.01840).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -60,25 +60,41 @@ def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVoca
     return DraftVocabulary(decoder, ids, decoder.vocab, ids)
 
 
-def log_probabilities(
-    decoder: Decoder, size: int, banned: Sequence[int]
-) -> Callable[[Tensor], Tensor]:
-    """Return a function from hidden states [..., D] to a drafter's log-probabilities [..., size].
+class LogProbabilities:
+    """A drafter's log-probabilities, with `banned` ids at -inf.
 
-    `banned` ids are at -inf. A draft vocabulary is normalized over its own ids only, a twelfth of
-    the work, since all others are -inf.
+    A draft vocabulary is normalized over its own R ids only, a twelfth of the work, since all
+    others are -inf; without one, R is `size`.
     """
-    if not isinstance(decoder, DraftVocabulary):
-        known = [i for i in banned if i < size]
-        never = torch.tensor(known, dtype=torch.int64, device=decoder.device)
-        return lambda hidden: _silenced(decoder.logits(hidden)[..., :size], never)
-    ids = decoder.ids
-    unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device))
-    columns = (unsaid | (ids >= size)).nonzero()[:, 0]
-    return lambda hidden: decoder.widened(_silenced(decoder.narrow(hidden), columns))[..., :size]
 
+    def __init__(self, decoder: Decoder, size: int, banned: Sequence[int]) -> None:
+        self._decoder, self._size = decoder, size
+        self._narrow = decoder if isinstance(decoder, DraftVocabulary) else None
+        device = decoder.device
+        if self._narrow is None:
+            never = [i for i in banned if i < size]
+            self._never = torch.tensor(never, dtype=torch.int64, device=device)
+        else:
+            ids = self._narrow.ids
+            unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=device))
+            self._never = (unsaid | (ids >= size)).nonzero()[:, 0]
 
-def _silenced(logits: Tensor, never: Tensor) -> Tensor:
-    """Return log-probabilities of logits in float32, with the columns `never` at -inf."""
-    logits = logits.float()
-    return (logits.index_fill_(-1, never, -torch.inf) if len(never) else logits).log_softmax(-1)
+    def narrow(self, hidden: Tensor) -> Tensor:
+        """Return those of the draft vocabulary, in float32: hidden [..., D] -> [..., R]."""
+        if self._narrow is None:
+            logits = self._decoder.logits(hidden)[..., : self._size].float()
+        else:
+            logits = self._narrow.narrow(hidden).float()
+        if len(self._never):
+            logits = logits.index_fill_(-1, self._never, -torch.inf)
+        return logits.log_softmax(-1)
+
+    def widened(self, log_probs: Tensor) -> Tensor:
+        """Return [..., R] at their ids among `size`, all others at -inf."""
+        if self._narrow is None:
+            return log_probs
+        return self._narrow.widened(log_probs)[..., : self._size]
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Map hidden states [..., D] to [..., size]."""
+        return self.widened(self.narrow(hidden))

@@ -28,7 +28,7 @@ from specvl_demo.core.types import (
     Verdict,
     VisionEncoder,
 )
-from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
+from specvl_demo.decoders.draft_vocabulary import LogProbabilities, narrowed
 from specvl_demo.decoders.sequence import CachedPrefix, prefill
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import ModelSettings
@@ -55,7 +55,10 @@ class Mixer(Protocol):
         """Start a lane; views by name, in batch order."""
 
     def mix(self, logp: Tensor) -> Tensor:
-        """Mix log-probabilities of views [m, k, V] -> [k, V]; weights are fixed within a round."""
+        """Mix log-probabilities of views [m, k, R] -> [k, R], with R ids of the draft vocabulary.
+
+        Weights are fixed within a round.
+        """
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Learn from a verified round.
@@ -124,7 +127,7 @@ class SmallVLM:
         }
         mine = self.vlm.decoder.vocab
         size = min(start.vocabulary.size, mine)
-        self._logp = log_probabilities(self._output, size, start.vocabulary.banned)
+        self._logp = LogProbabilities(self._output, size, start.vocabulary.banned)
         self._foreign = start.target_decoder.vocab > mine
         self._pending: list[int] = []
         self._log_probs: list[Tensor] = []
@@ -140,9 +143,10 @@ class SmallVLM:
             self._pending, self._log_probs = [], []
         else:
             hidden = self._stream.extend(self._embed(tokens), parents)
-        log_probs = self._logp(hidden)
+        log_probs = self._logp.narrow(hidden)
         self._log_probs.append(log_probs)
-        return log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
+        mixed = log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
+        return self._logp.widened(mixed)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted rows; accepted tokens not fed yet are fed with the next root."""
@@ -186,7 +190,7 @@ class SmallVLM:
 
     def _at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""
-        return taken(torch.cat(self._log_probs, dim=1), rows, dim=1)
+        return self._logp.widened(taken(torch.cat(self._log_probs, dim=1), rows, dim=1))
 
 
 def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specvl_demo.core import highest
 from specvl_demo.core.sampling import probabilities
 from specvl_demo.core.types import Start
 from specvl_demo.methods.base import TREE, Method, Part, register
@@ -122,7 +123,7 @@ class Mixture:
         self._vocabulary = start.vocabulary.size
 
     def mix(self, logp: Tensor) -> Tensor:
-        """Mix `[m, k, V]` → `[k, V]`: a weighted mean of probabilities (Algorithm 1, line 6)."""
+        """Mix `[m, k, R]` → `[k, R]`: a weighted mean of probabilities (Algorithm 1, line 6)."""
         self._used = self.weights
         return torch.tensordot(self.weights, logp.exp(), dims=1).log()
 
@@ -193,8 +194,9 @@ class Mixture:
         longer than everything else outside the forwards.
         """
         size = target.shape[-1]
-        weight, likely = target.topk(min(_LIKELY, size))
-        rivals = logp.topk(min(_RIVALS, size)).indices.transpose(0, 1).flatten(1)
+        weight, likely = highest.topk(target, min(_LIKELY, size))
+        _, rivals = highest.topk(logp.transpose(0, 1).flatten(0, 1), min(_RIVALS, size))
+        rivals = rivals.view(len(target), -1)
         ids = torch.cat((likely, rivals), dim=1).unsqueeze(1).expand(-1, len(self.views), -1)
         mixed = self.grid @ logp.transpose(0, 1).gather(-1, ids).exp_()
         # The target's own token is the first of its likeliest.

@@ -143,13 +143,17 @@ class Load:
 
     @staticmethod
     def _read() -> tuple[float, float, float]:
-        """Return seconds: of the wall clock, of this process on all cores, of all processes."""
+        """Return seconds: of the wall clock, of this process and the children it has waited for on
+        all cores, of all processes.
+        """
         import psutil  # noqa: PLC0415 - as in `detect`
 
         times = psutil.cpu_times()
         idle = times.idle + getattr(times, "iowait", 0.0)
         guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
-        return time.perf_counter(), time.process_time(), sum(times) - idle - guests
+        children = os.times()
+        own = time.process_time() + children.children_user + children.children_system
+        return time.perf_counter(), own, sum(times) - idle - guests
 
 
 def cores() -> int:

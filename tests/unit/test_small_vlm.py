@@ -15,7 +15,7 @@ from torch import Tensor
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Prompt, Start
 from specvl_demo.core.verification import Strict
-from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
+from specvl_demo.decoders.draft_vocabulary import LogProbabilities, narrowed
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.ngram import SmallLookup
@@ -206,6 +206,6 @@ def test_a_draft_vocabulary_says_what_normalizing_over_all_ids_would(
     hidden, size = torch.randn(2, 3, small.decoder.width), 28
     wide = narrow.logits(hidden)[..., :size].float()
     wide[..., list(banned)] = -torch.inf
-    said = log_probabilities(narrow, size, banned)(hidden)
+    said = LogProbabilities(narrow, size, banned)(hidden)
     torch.testing.assert_close(said, wide.log_softmax(-1))
     assert said.shape[-1] == size and (said.isfinite().sum(-1) == 11 - len(banned)).all()

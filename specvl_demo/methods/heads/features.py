@@ -34,7 +34,7 @@ from specvl_demo.core.types import (
 )
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import TRIED_ROWS, Switched, pick_faster
-from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabilities, narrowed
+from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities, narrowed
 from specvl_demo.decoders.fixed_shapes import FixedSteps
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
@@ -118,7 +118,7 @@ class TrainedHead(ABC):
         """Return a function from predicted features [k, D] to log-probabilities [k, size] of the
         next token; `banned` ids are at -inf.
         """
-        return log_probabilities(self._output, size, banned)
+        return LogProbabilities(self._output, size, banned)
 
     def _read(self, layers: Sequence[int], fuse: Tensor) -> None:
         """Read the inputs of these layers of the target; ValueError unless `fuse` has their
