@@ -97,10 +97,14 @@ class SameConv(nn.Conv2d):
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
     ) -> None:
-        super().__init__(inputs, outputs, kernel, stride, 0, groups=groups, bias=False)
+        # Without a stride, the padding is the same on all sides.
+        even = kernel // 2 if stride == 1 else 0
+        super().__init__(inputs, outputs, kernel, stride, even, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
+        if stride == 1:
+            return super().forward(x)
         height, width = (
             max((math.ceil(n / stride) - 1) * stride + kernel - n, 0) for n in x.shape[-2:]
         )
@@ -218,7 +222,8 @@ class EfficientNetLiteModel(PreTrainedModel):
         """Encode pictures [B, 3, side, side], normalised with mean 127/255 and deviation
         128/255.
         """
-        fine = self.lower(pixel_values)
+        # A CPU's convolutions are a fifth faster over channels that lie side by side.
+        fine = self.lower(pixel_values.to(memory_format=torch.channels_last))
         top = self.upper(fine)
         rows = torch.cat([self.cells(top, fine, self.colours(pixel_values)), self.words(top)], 1)
         return BaseModelOutputWithPooling(
