@@ -230,12 +230,12 @@ def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tenso
     """
     k = min(k, logp.shape[-1])
     if draws is None:
-        top = logp.topk(k, dim=-1)
-        return top.values, top.values, top.indices
+        likeliest, ids = highest.topk(logp, k)
+        return likeliest, likeliest, ids
     coupled = draws.draft(logp, depth)[:, None]
     own = logp.gather(-1, coupled)
-    others = logp.scatter(-1, coupled, -torch.inf).topk(max(k - 1, 1), dim=-1)
+    left, others = highest.topk(logp.scatter(-1, coupled, -torch.inf), max(k - 1, 1))
     rest = torch.log1p(-own.exp().clamp_max(1 - 1e-6)) - math.log1p(-COUPLED)
-    scores = torch.cat((torch.full_like(own, math.log(COUPLED)), others.values - rest), -1)
-    ids, values = torch.cat((coupled, others.indices), -1), torch.cat((own, others.values), -1)
+    scores = torch.cat((torch.full_like(own, math.log(COUPLED)), left - rest), -1)
+    ids, values = torch.cat((coupled, others), -1), torch.cat((own, left), -1)
     return scores[:, :k], values[:, :k], ids[:, :k]

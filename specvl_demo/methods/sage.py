@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from specvl_demo.core import highest
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, NoDrafter, Policy, Verdict
@@ -209,7 +210,7 @@ class EntropyTree(Policy):
             return
         self.feedback.update(verdict.n_accepted)
         k = min(self.settings.top_k, said.shape[-1])
-        self._top = said.float().topk(k).values.exp().tolist()
+        self._top = highest.topk(said.float()[None], k)[0][0].exp().tolist()
         self._alpha = confidence(self._top)
 
 
