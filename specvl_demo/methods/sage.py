@@ -268,7 +268,7 @@ register(
         options=(SELF, MULTIMODAL),
         presets={
             "paper": {},
-            "photo": {**_SHIPPED, "max_nodes": 8, "max_depth": 8, "max_width": 2},
+            "photo": {**_SHIPPED, "max_nodes": 14, "max_depth": 10, "max_width": 2},
             "pocket": {**_SHIPPED, "max_nodes": 12, "max_depth": 10, "max_width": 6},
         },
         order=50,
