@@ -71,6 +71,7 @@ class Backend(Decoder, Protocol):
         n_weights: Numbers that every step reads, of the layers and the head.
         n_bytes: The same in bytes.
         n_cached: Numbers cached per row.
+        rows_apart: Whether rows of any step have the bits of plain steps without further ado.
         groups: Query heads per key head if exact steps use `exact.blocked_attention`; None if they
             use `exact.ordered_attention`.
     """
@@ -81,6 +82,7 @@ class Backend(Decoder, Protocol):
     n_weights: int
     n_bytes: int
     n_cached: int
+    rows_apart: bool
     groups: int | None
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:

@@ -125,6 +125,7 @@ class FusedDecoder:
             self._output = head.weight.detach()
             self._head = self._folded_head(self._output.float())
             self._own = self._stacked()
+            self.rows_apart = self._own is not None and self._head.own is not None
             layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
             read = [self._head, *layers]
             self.n_weights = sum(part.numel for part in read)
@@ -159,8 +160,7 @@ class FusedDecoder:
         if call.mask is None and call.blocks is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
         x = self._entered(call.x.reshape(-1, width).float())
-        # Attention probabilities are computed for prompts, not for exact steps.
-        if self._own is None or (call.blocks is None and call.kept.capture.attention):
+        if self._own is None or call.kept.capture.attention:  # never of steps
             self._by_torch(x, call)
         else:
             self._by_kernels(self._own, x, call)
@@ -176,10 +176,7 @@ class FusedDecoder:
         cache.require(size)
         turns = torch.view_as_real(self._turns[call.positions]).flatten(2)
         turns = turns.expand(call.x.shape[0], -1, -1).reshape(-1, self._head_width)
-        mask = call.mask
-        if call.blocks is not None:
-            mask = call.blocks.mask[:size, : cache.length + size]
-        mask = None if mask is None else mask.float()
+        mask = None if call.mask is None else call.mask.float()
         keys, values = cache.blocks[0].unbind(1)
         stops = sorted({0, *(i for i in call.kept.capture.layers if i < self.n_layers)})
         for first, end in zip(stops, (*stops[1:], self.n_layers), strict=True):

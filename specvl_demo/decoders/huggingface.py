@@ -62,6 +62,7 @@ class HFDecoder:
         self.vocab: int = self._head.weight.shape[0]
         rope = getattr(config, "rope_parameters", None) or {}
         self.groups: int | None = None
+        self.rows_apart = False
         self.axes = 3 if "mrope_section" in rope else 1
         read = [*self._decoder.layers.parameters(), self._head.weight]
         self.n_weights = sum(weight.numel() for weight in read)

@@ -18,6 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo import places
@@ -143,25 +144,26 @@ class Matrix:
         unit: float = 0.0,
     ) -> None:
         self.n, self.k = size
+        self._whole = -(-self.n // _GROUP) * _GROUP
         self._kept = packed, start, step
         addresses = (None if one is None else one.data_ptr() for one in self._kept)
-        self.struct = _MatrixStruct(*addresses, self.k, self.n, unit, kind)
+        self.struct = _MatrixStruct(*addresses, self.k, self._whole, unit, kind)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ, [rows, n]."""
         library, _ = _loaded()
         assert library is not None
-        x, out = x.contiguous(), torch.empty(x.shape[0], self.n)
+        x, out = x.contiguous(), torch.empty(x.shape[0], self._whole)
         if not library.multiply(
             ctypes.byref(self.struct),
             x.data_ptr(),
             x.shape[0],
             out.data_ptr(),
-            self.n,
+            self._whole,
             torch.get_num_threads(),
         ):
             raise MemoryError("there is no memory for a copy of the rows of a product")
-        return out
+        return out if self._whole == self.n else out[:, : self.n]
 
 
 def floats(weight: Tensor, factor: float | None) -> Matrix | None:
@@ -172,9 +174,10 @@ def floats(weight: Tensor, factor: float | None) -> Matrix | None:
     """
     library, supported = _loaded()
     n, k = weight.shape
-    if library is None or not supported & _LAYERS or n % _GROUP:
+    if library is None or not supported & _LAYERS:
         return None
-    groups = (weight.float() if factor is None else weight.half()).view(n // _GROUP, _GROUP, k)
+    numbers = weight.float() if factor is None else weight.half()
+    groups = F.pad(numbers, (0, 0, 0, -n % _GROUP)).view(-1, _GROUP, k)
     kind = _SINGLE if factor is None else _HALF
     return Matrix(kind, (n, k), groups.transpose(1, 2).contiguous(), unit=factor or 1.0)
 
@@ -304,6 +307,8 @@ def layers(
 ) -> Layers | None:
     """Return a stack of layers; None where torch takes over."""
     matrices = [one for part in parts for one in (part.qkv, part.out, part.gate_up, part.down)]
-    if head_width not in _WIDTHS or any(one is None or one.k % _VECTOR for one in matrices):
+    if head_width not in _WIDTHS or any(
+        one is None or one.k % _VECTOR or one.n % _GROUP for one in matrices
+    ):
         return None
     return Layers(parts, heads, kv_heads, head_width, root)

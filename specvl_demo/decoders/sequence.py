@@ -98,13 +98,9 @@ class CachedSequence:
                 the step is padded and ordered; hidden [1, rows, D] and captures then have padding
                 after the nodes, so that the head is exact too.
         """
-        if least is not None and len(shape) <= exact.MOST_NODES:
-            return self._score_exactly(x, shape, kept, least)
-        if not self.cache.branches and shape != chain(len(shape) - 1):
-            raise ValueError(ONE_LINE)
-        mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
-        self._fed = 0
-        return self._run(x, shape.depth_on(x.device), mask, kept)
+        if least is None or self.backend.rows_apart or len(shape) > exact.MOST_NODES:
+            return self._score(x, shape, kept)
+        return self._score_exactly(x, shape, kept, least)
 
     def root(self, x: Tensor) -> Tensor:
         """Run the first forward of a round: x [m, k, D] -> hidden [m, k, D].
@@ -152,6 +148,13 @@ class CachedSequence:
         self.length += len(nodes)
         self._next = self._next + len(nodes)
         self._fed = 0
+
+    def _score(self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None) -> Tensor:
+        if not self.cache.branches and shape != chain(len(shape) - 1):
+            raise ValueError(ONE_LINE)
+        mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
+        self._fed = 0
+        return self._run(x, shape.depth_on(x.device), mask, kept)
 
     def _score_exactly(
         self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None, least: int

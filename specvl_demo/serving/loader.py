@@ -133,21 +133,21 @@ def _load(
     # The shipped models were trained with Pillow's resizing, which differs slightly from
     # torchvision's.
     prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
-    # choice: float32 stays without exact steps: rounding decides so rarely there that reading the
-    # text again (`Scores.reread`) costs less.
-    exact = options.exact == "on" or in_8_bits
-    if options.exact is None and place.dtype != "float32":
+    packed = PACKED.get(place.quantised)
+    name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
+    backend = "8bit" if in_8_bits else "auto"
+    ranges = rotated.ranges_in(pair.target.folder) if in_8_bits else None
+    vlm = VLM(model, name, prompter.special_ids, backend, ranges=ranges)
+    exact = options.exact == "on" or in_8_bits or (options.exact is None and vlm.decoder.rows_apart)
+    # choice: float32 stays without exact steps where they cost something: rounding decides so
+    # rarely there that reading the text again (`Scores.reread`) costs less.
+    if options.exact is None and not exact and place.dtype != "float32":
         exact = (cost := exact_cost(pair, place)) <= MOST_EXACT_COST
         if not exact:
             tell(
                 f"Steps are not exact: exact ones would cost AR about {cost:.0%} here;"
                 " SPECVL_EXACT=on enables them."
             )
-    packed = PACKED.get(place.quantised)
-    name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
-    backend = "8bit" if in_8_bits else "auto"
-    ranges = rotated.ranges_in(pair.target.folder) if in_8_bits else None
-    vlm = VLM(model, name, prompter.special_ids, backend, ranges=ranges)
     target = VLMTarget(vlm, exact)
     # Other models are small: they stay whole, on the device of the target's first layers.
     whole = replace(plan, split={}, quantised="none")

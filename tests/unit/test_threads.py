@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from specvl_demo.pairs.machine import Load
 from specvl_demo.serving import threads
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
@@ -41,6 +44,14 @@ def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now() 
         assert look.others() == found
     look._load = SimpleNamespace(seconds=3600.0, others=lambda: 0.9)
     assert look.others() == 0.0
+
+
+def test_a_child_that_has_ended_is_no_load() -> None:
+    """As one that decoded a picture for the race that begins."""
+    before = Load._read()[1]
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert Load._read()[1] - before >= 0.25
 
 
 def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
