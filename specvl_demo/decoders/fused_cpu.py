@@ -160,7 +160,7 @@ class FusedDecoder:
         if call.mask is None and call.blocks is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
         x = self._entered(call.x.reshape(-1, width).float())
-        if self._own is None or call.kept.capture.attention:  # never of steps
+        if self._own is None:
             self._by_torch(x, call)
         else:
             self._by_kernels(self._own, x, call)
@@ -171,18 +171,40 @@ class FusedDecoder:
         return hidden
 
     def _by_kernels(self, own: kernels.Layers, x: Tensor, call: ForwardInput) -> None:
-        """Run all layers on x [B * T, D] in place, with as few calls as captures allow."""
-        size, cache = call.x.shape[1], call.cache
+        """Run all layers on x [B * T, D] in place, with as few calls as captures allow.
+
+        What is captured changes no bit of the cache, so lanes that capture more continue alike.
+        """
+        batch, size, _ = call.x.shape
+        cache, kept, capture = call.cache, call.kept, call.kept.capture
         cache.require(size)
         turns = torch.view_as_real(self._turns[call.positions]).flatten(2)
-        turns = turns.expand(call.x.shape[0], -1, -1).reshape(-1, self._head_width)
+        turns = turns.expand(batch, -1, -1).reshape(-1, self._head_width)
         mask = None if call.mask is None else call.mask.float()
         keys, values = cache.blocks[0].unbind(1)
-        stops = sorted({0, *(i for i in call.kept.capture.layers if i < self.n_layers)})
+        stops = sorted(
+            {0, *(i for i in (*capture.layers, *capture.attention) if i < self.n_layers)}
+        )
         for first, end in zip(stops, (*stops[1:], self.n_layers), strict=True):
-            if first in call.kept.capture.layers:
-                call.kept.layers[first] = self._left(x).view(call.x.shape).to(self.dtype, copy=True)
+            if first in capture.layers:
+                kept.layers[first] = self._left(x).view(call.x.shape).to(self.dtype, copy=True)
+            queries = self._queries(first, x, call) if first in capture.attention else None
             own.run(x, turns, keys, values, cache.length, mask, (first, end))
+            if queries is not None:
+                seen = keys[first, :, :, : cache.length + size, : self._head_width]
+                scale = self._head_width**-0.5
+                attention = probabilities(queries, seen, mask, capture.rows, scale)
+                kept.attention[first] = attention
+
+    def _queries(self, index: int, x: Tensor, call: ForwardInput) -> Tensor:
+        """Return a layer's queries [B, heads, T, width] for its input x [B * T, D]."""
+        norm, qkv, bias, *_ = self._layers[index]
+        unit = self._unit(x)
+        h = qkv(unit if norm is None else unit * norm, bias)
+        all_heads = self._heads + 2 * self._kv_heads
+        h = h.view(*call.x.shape[:2], all_heads, self._head_width)
+        rotated = torch.view_as_complex(h.unflatten(-1, (-1, 2))) * self._turned(call.positions)
+        return torch.view_as_real(rotated).flatten(-2)[:, :, : self._heads].transpose(1, 2)
 
     def _by_torch(self, x: Tensor, call: ForwardInput) -> None:
         """The same by torch's operations, in one buffer per forward, through views made once."""

@@ -179,7 +179,7 @@ static int64_t tile_rows(int64_t rows) {
 }
 
 /* The number that one stands for in a row [k] of integers of 16 bits, or that its numbers are divided
- * by for 8 bits. */
+ * by for 8 bits; not a number if one of the row is not finite. */
 AVX512 static float scale_of(const Matrix *w, const float *row) {
   __m512 most = _mm512_set1_ps(1e-20f), squares = _mm512_setzero_ps();
   for (int64_t i = 0; i < w->k; i += 16) {
@@ -187,11 +187,11 @@ AVX512 static float scale_of(const Matrix *w, const float *row) {
     most = _mm512_max_ps(most, _mm512_abs_ps(x));
     squares = _mm512_fmadd_ps(x, x, squares);
   }
-  float largest = _mm512_reduce_max_ps(most);
-  if (w->kind == EIGHT_BITS) return w->unit == 0 ? largest : 1;
-  __m512 length = _mm512_sqrt_ps(_mm512_set1_ps(_mm512_reduce_add_ps(squares)));
-  float least = _mm512_cvtss_f32(length) * w->unit;
-  return largest / 32767 > least ? largest / 32767 : least;
+  float sum = _mm512_reduce_add_ps(squares), doubt = sum - sum;
+  float largest = _mm512_reduce_max_ps(most) + doubt;
+  if (w->kind == EIGHT_BITS) return w->unit == 0 ? largest : 1 + doubt;
+  float least = _mm512_cvtss_f32(_mm512_sqrt_ps(_mm512_set1_ps(sum))) * w->unit;
+  return least > largest / 32767 ? least : largest / 32767;
 }
 
 /* Round a row's inputs from .. end to 8 bits, 128 for zero, into column `at` of [k / 4, rows, 4]. The

@@ -18,10 +18,11 @@ from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import build_kernels, kernels, packed_linear
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
-from specvl_demo.decoders.calibration import least_rows, random_ids, started
+from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
 from specvl_demo.decoders.fused_cpu import FusedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
 from specvl_demo.decoders.rotated import RotatedDecoder
+from specvl_demo.decoders.sequence import prefill
 from tests.conftest import tiny_llava
 from tests.unit.test_packed_linear import numbers
 
@@ -95,6 +96,23 @@ def test_integers_come_close_whatever_the_rows_are(
     told = (x.double() @ weight.double().t()).float()
     size = x.norm(dim=1, keepdim=True) * weight.norm(dim=1)
     assert ((own(x) - told).abs() <= error * size + 1e-30).all()
+
+
+@both_here
+@torch.inference_mode()
+def test_a_row_that_is_not_finite_stays_so() -> None:
+    """Integers would turn it into an answer."""
+    x = numbers(3, 48)
+    x[0, 3], x[1, 17] = torch.nan, torch.inf
+    weight = numbers(64, 48)
+    for one in (
+        kernels.integers(weight, 8),
+        PackedLinear8Bit(weight).own,
+        PackedLinear8Bit(weight, 4.0).own,
+    ):
+        assert one is not None
+        finite = one(x).isfinite()
+        assert not finite[:2].any() and finite[2].all()
 
 
 @half_here
@@ -187,6 +205,24 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> 
         step = plain.score(own.embed(token[None])[None], chain(0), least=1)
         plain.keep([0])
         assert torch.equal(step[0, 0], hidden[depth])
+
+
+@half_here
+@torch.inference_mode()
+def test_what_is_captured_changes_no_bit() -> None:
+    """Lanes whose drafters read the target's layers or attention continue as AR does."""
+    own, by_torch = decoders(32, "float")
+    every = Capture(layers=(0, 1, 3), attention=(0, 2), rows=(-1, -3, 5))
+    ids = random_ids(own, 40)
+    contexts = [[text_context(one, ids)] for one in (own, by_torch)]
+    plain, hidden, _ = prefill(own, contexts[0], 0)
+    stream, same, kept = prefill(own, contexts[0], 0, every)
+    _, _, told = prefill(by_torch, contexts[1], 0, every)
+    assert torch.equal(hidden, same)
+    assert torch.equal(plain.cache.blocks[0], stream.cache.blocks[0])
+    assert kept.attention.keys() == {0, 2} and kept.layers.keys() == {0, 1, 3}
+    for layer, attention in kept.attention.items():
+        torch.testing.assert_close(attention, told.attention[layer], atol=1e-4, rtol=1e-3)
 
 
 @half_here
