@@ -150,6 +150,8 @@ class PackedLinear:
 
     def _pack(self, weight: Tensor, bits: Bits) -> None:
         many = self.numel >= _LEAST
+        if bits == 8 and not many:
+            bits = 16  # as fast out of a cache, and no draft is lost
         if bits < 32 and (own := kernels.integers(weight, bits)):
             self.own, self.n_bytes = own, self.numel * bits // 8
             return

@@ -269,7 +269,7 @@ register(
         presets={
             "paper": {},
             "photo": {**_SHIPPED, "max_nodes": 14, "max_depth": 10, "max_width": 2},
-            "pocket": {**_SHIPPED, "max_nodes": 12, "max_depth": 10, "max_width": 6},
+            "pocket": {**_SHIPPED, "max_nodes": 8, "max_depth": 10, "max_width": 6},
         },
         order=50,
         learn=Learn(

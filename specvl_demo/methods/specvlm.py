@@ -28,7 +28,7 @@ register(
         presets={
             "paper": {},
             "photo": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 5},
-            "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 12},
+            "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 8},
         },
         order=30,
         learn=Learn(

@@ -348,7 +348,7 @@ register(
             "paper-tree-2": {"policy": "beam", "beams": 2},
             "paper-tree-3": {"policy": "beam", "beams": 3},
             "photo": {"gamma": 8, "floor": 0.1},
-            "pocket": {"gamma": 8},
+            "pocket": {"gamma": 7},
             "pocket-mtcp": {"gamma": 8, "views": _MTCP, "weights": "kld"},
         },
         preset_titles={

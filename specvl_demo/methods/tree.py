@@ -143,7 +143,7 @@ register(
         views=(MULTIMODAL,),
         policy=STATIC_TREE,
         reference="Li et al., arXiv 2401.15077 (the tree of EAGLE-1)",
-        presets={"photo": {"tree_nodes": 11}, "pocket": {"tree_nodes": 18}},
+        presets={"photo": {"tree_nodes": 11}, "pocket": {"tree_nodes": 8}},
         order=20,
         learn=Learn(
             does="""A single line of guesses ends at its first mistake. A tree keeps second and
