@@ -11,7 +11,7 @@ TORCH := $(shell sed -n 's/^torch==//p' requirements.txt)
 TORCH_INDEX ?=
 
 # Processes that run tests: one more than there are processors, for most tests wait on a server or a browser.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(6, 1 + 2 * (os.cpu_count() or 1)))' 2>/dev/null || echo 2)
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))' 2>/dev/null || echo 2)
 
 # How tests are spread over them: by file, in the order of tests/conftest.py.
 SPREAD := --dist loadfile --no-loadscope-reorder

@@ -69,7 +69,7 @@ def test_titles_name_a_foreign_policy_and_the_size_of_a_tree() -> None:
     assert choose("dream", {"policy": "static-tree"}).title == "DREAM, static tree of 26"
     assert choose("tree", {"tree_nodes": 12}).title == "Static tree of 12"
     sage = choose("sage", preset=METHODS["sage"].presets["photo"])
-    assert sage.title == "SAGE, online, ≤ 8 nodes, width ≤ 2"
+    assert sage.title == "SAGE, online, ≤ 14 nodes, width ≤ 2"
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
