@@ -125,7 +125,8 @@ class FusedDecoder:
             self._output = head.weight.detach()
             self._head = self._folded_head(self._output.float())
             self._own = self._stacked()
-            self.rows_apart = self._own is not None and self._head.own is not None
+            # The head is our own then too, or in 8 bits, whose sums are exact in any order.
+            self.rows_apart = self._own is not None
             layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
             read = [self._head, *layers]
             self.n_weights = sum(part.numel for part in read)

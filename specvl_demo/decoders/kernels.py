@@ -36,7 +36,7 @@ _WIDTHS = (16, 32, 64, 128)
 """Of a head."""
 _LAYERS, _8_BIT = 1, 2
 """Bits of what the library supports here."""
-_KINDS = _SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN = range(5)
+_SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN = range(5)
 """Kinds of a matrix in kernels.c."""
 _MOST_SUM = 0.99 * 2**31
 """Of integers of 32 bits, with room for rounding."""

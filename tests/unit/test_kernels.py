@@ -23,7 +23,7 @@ from specvl_demo.decoders.fused_cpu import FusedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.sequence import prefill
-from tests.conftest import tiny_llava
+from tests.conftest import VOCAB, tiny_llava
 from tests.unit.test_packed_linear import numbers
 
 ROWS = (1, 2, 8, 14, 15, 29)
@@ -205,6 +205,15 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> 
         step = plain.score(own.embed(token[None])[None], chain(0), least=1)
         plain.keep([0])
         assert torch.equal(step[0, 0], hidden[depth])
+
+
+@both_here
+@torch.inference_mode()
+def test_a_vocabulary_that_leaves_its_head_to_fbgemm_has_exact_steps_too() -> None:
+    model = tiny_llava(kv_heads=2, vocab=VOCAB + 5)
+    decoder = RotatedDecoder(model.get_decoder(), model.get_output_embeddings())
+    assert decoder._own is not None and decoder._head.own is None
+    assert least_rows(decoder) == 1
 
 
 @half_here
