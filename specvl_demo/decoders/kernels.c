@@ -2,8 +2,8 @@
  * AVX-512. `build_kernels.py` builds this file, and `kernels.py` calls it.
  *
  * A matrix is packed in groups of 32 outputs: whatever a group reads lies in one stream, and is
- * fetched AHEAD bytes before it is used. Otherwise memory is idle while sums are computed, and every
- * row costs time although the matrix is read only once for all of them.
+ * fetched before it is used. Otherwise memory is idle while sums are computed, and every row costs
+ * time although the matrix is read only once for all of them.
  *
  * Each sum belongs to one row and adds its terms in a fixed order. A row's bits therefore depend
  * neither on the rows beside it nor on the number of threads.
@@ -16,7 +16,6 @@
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,f16c,fma")))
 #define GROUP 32
 #define MOST_ROWS 14 /* Two sums each, of 32 registers. */
-#define AHEAD 8192
 
 enum { SINGLE, HALF, EIGHT_BITS, SIXTEEN_BITS, EIGHT_BY_SIXTEEN };
 
@@ -55,7 +54,11 @@ typedef struct {
 #define ROWS_14(X) ROWS_13(X) X(13)
 #define EVERY_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 
-#define FETCH(p) _mm_prefetch((const char *)(p) + AHEAD, _MM_HINT_T0)
+/* Fetch what is read 8 KB after p. With more than two rows, sums take long enough for two steps: early
+ * into the second cache, and from there into the first, which has little room beside the rows. */
+#define FETCH(p, rows)                                                              \
+  (_mm_prefetch((const char *)(p) + ((rows) > 2 ? 2048 : 8192), _MM_HINT_T0), \
+   (rows) > 2 ? _mm_prefetch((const char *)(p) + 24576, _MM_HINT_T1) : (void)0)
 
 /* One group with rows of integers, as they are interleaved: [k / 4, rows, 4] uint8 or [k / 2, rows, 2]
  * int16, of these scales. */
@@ -99,8 +102,8 @@ AVX512 static inline void put_int(__m512i sum, __m512 step, float scale, float *
     ROWS_##rows(BEGIN_INT)                                                                          \
     for (int64_t i = 0; i < w->k; i += EACH, p += BYTES, x += rows) {                               \
       __m512i row, a = take(p, 0), b = take(p, 1);                                                  \
-      FETCH(p);                                                                                     \
-      if (BYTES > 64) FETCH(p + 64);                                                                \
+      FETCH(p, rows);                                                                                     \
+      if (BYTES > 64) FETCH(p + 64, rows);                                                                \
       ROWS_##rows(STEP_##bits)                                                                      \
     }                                                                                               \
     __m512 step_a = _mm512_loadu_ps(step), step_b = _mm512_loadu_ps(step + 16);                     \
@@ -152,8 +155,8 @@ AVX512 static inline void put_float(__m512 sum, __m512 unit, float *out, int add
     ROWS_##rows(BEGIN_FLOAT)                                                                      \
     for (int64_t i = 0; i < w->k; i++, p += GROUP, x += rows) {                                   \
       __m512 row, a = take_##kind(p), b = take_##kind(p + 16);                                    \
-      FETCH(p);                                                                                   \
-      if (sizeof(type) > 2) FETCH(p + 16);                                                        \
+      FETCH(p, rows);                                                                                   \
+      if (sizeof(type) > 2) FETCH(p + 16, rows);                                                        \
       ROWS_##rows(STEP_FLOAT)                                                                     \
     }                                                                                             \
     ROWS_##rows(END_FLOAT)                                                                        \
