@@ -50,7 +50,7 @@ def build(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as made:
         out = Path(made, built.name)
-        command = [compiler, *FLAGS, "-o", str(out), str(SOURCE)]
+        command = [compiler, *FLAGS, "-o", str(out), str(SOURCE), "-lm"]
         subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
         hashed = Path(made, "hash")
         hashed.write_text(_hash(out))

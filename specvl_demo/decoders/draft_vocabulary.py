@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.types import Decoder
+from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import Backend
 
 
@@ -32,6 +33,8 @@ class DraftVocabulary:
             raise ValueError(
                 f"the draft vocabulary has {len(ids)} ids, but the output head {inner.vocab} rows"
             )
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
+            raise ValueError(f"the ids of a draft vocabulary must be below {vocab}, the target's")
         self.inner, self.ids, self.vocab = inner, ids.long().to(inner.device), vocab
         self.rows = torch.arange(len(ids)) if rows is None else rows.long()
         self.narrow = inner.logits if rows is None else inner.part(self.rows)
@@ -44,8 +47,7 @@ class DraftVocabulary:
 
     def widened(self, logits: Tensor) -> Tensor:
         """Return logits [..., R] at their ids among V."""
-        wide = logits.new_full((*logits.shape[:-1], self.vocab), -torch.inf)
-        return wide.index_copy_(-1, self.ids, logits)
+        return kernels.widened(logits, self.ids, self.vocab)
 
 
 def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVocabulary:
@@ -85,9 +87,7 @@ class LogProbabilities:
             logits = self._decoder.logits(hidden)[..., : self._size].float()
         else:
             logits = self._narrow.narrow(hidden).float()
-        if len(self._never):
-            logits = logits.index_fill_(-1, self._never, -torch.inf)
-        return logits.log_softmax(-1)
+        return kernels.log_softmax(logits, self._never)
 
     def widened(self, log_probs: Tensor) -> Tensor:
         """Return [..., R] at their ids among `size`, all others at -inf."""

@@ -121,6 +121,7 @@ class FusedDecoder:
         with torch.inference_mode():
             self._root = torch.tensor((self.width * config.rms_norm_eps) ** 0.5)
             self._layers = [self._fold(i, layer) for i, layer in enumerate(decoder.layers)]
+            self._norm = decoder.norm.weight.float() * self.width**0.5
             self._table = decoder.embed_tokens.weight.detach()
             self._output = head.weight.detach()
             self._head = self._folded_head(self._output.float())
@@ -134,10 +135,10 @@ class FusedDecoder:
             beside = _BESIDE if self._own is None else 0
             self._layout = Layout(self.device, self._kv_heads, self._head_width, beside)
             self.n_cached = 2 * self.n_layers * self._kv_heads * (self._head_width + beside)
-            self._norm = decoder.norm.weight.float() * self.width**0.5
             n_positions = min(config.max_position_embeddings, _LONGEST)
             # [positions, 1, width / 2], for all heads.
             self._turns = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
+            self._turn_rows = torch.view_as_real(self._turns).flatten(1)
 
     def embed(self, ids: Tensor) -> Tensor:
         return F.embedding(ids, self._table)
@@ -160,42 +161,55 @@ class FusedDecoder:
         batch, size, width = call.x.shape
         if call.mask is None and call.blocks is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
-        x = self._entered(call.x.reshape(-1, width).float())
-        if self._own is None:
-            self._by_torch(x, call)
-        else:
-            self._by_kernels(self._own, x, call)
+        x = call.x.reshape(-1, width).float()
+        hidden = (
+            self._by_torch(x, call) if self._own is None else self._by_kernels(self._own, x, call)
+        )
         call.cache.advance(size)
-        hidden = self._left(self._unit(x)).mul(self._norm).view(batch, size, width).to(self.dtype)
+        hidden = hidden.view(batch, size, width).to(self.dtype)
         if self.n_layers in call.kept.capture.layers:
             call.kept.layers[self.n_layers] = hidden
         return hidden
 
-    def _by_kernels(self, own: kernels.Layers, x: Tensor, call: ForwardInput) -> None:
-        """Run all layers on x [B * T, D] in place, with as few calls as captures allow.
+    def _by_kernels(self, own: kernels.Layers, embedded: Tensor, call: ForwardInput) -> Tensor:
+        """Map [B * T, D] to hidden states by all layers, with as few calls as captures allow.
 
         What is captured changes no bit of the cache, so lanes that capture more continue alike.
         """
         batch, size, _ = call.x.shape
         cache, kept, capture = call.cache, call.kept, call.kept.capture
         cache.require(size)
-        turns = torch.view_as_real(self._turns[call.positions]).flatten(2)
-        turns = turns.expand(batch, -1, -1).reshape(-1, self._head_width)
+        embedded = embedded.contiguous()
+        x, hidden = torch.empty_like(embedded), torch.empty_like(embedded)
         mask = None if call.mask is None else call.mask.float()
         keys, values = cache.blocks[0].unbind(1)
         stops = sorted(
             {0, *(i for i in (*capture.layers, *capture.attention) if i < self.n_layers)}
         )
         for first, end in zip(stops, (*stops[1:], self.n_layers), strict=True):
+            if first == 0 and (0 in capture.layers or 0 in capture.attention):
+                x.copy_(self._entered(embedded))
             if first in capture.layers:
                 kept.layers[first] = self._left(x).view(call.x.shape).to(self.dtype, copy=True)
             queries = self._queries(first, x, call) if first in capture.attention else None
-            own.run(x, turns, keys, values, cache.length, mask, (first, end))
+            own.run(
+                x,
+                self._turn_rows,
+                keys,
+                values,
+                cache.length,
+                mask,
+                (first, end),
+                positions=call.positions,
+                embedded=None if first else embedded,
+                hidden=hidden if end == self.n_layers else None,
+            )
             if queries is not None:
                 seen = keys[first, :, :, : cache.length + size, : self._head_width]
                 scale = self._head_width**-0.5
                 attention = probabilities(queries, seen, mask, capture.rows, scale)
                 kept.attention[first] = attention
+        return hidden
 
     def _queries(self, index: int, x: Tensor, call: ForwardInput) -> Tensor:
         """Return a layer's queries [B, heads, T, width] for its input x [B * T, D]."""
@@ -207,8 +221,9 @@ class FusedDecoder:
         rotated = torch.view_as_complex(h.unflatten(-1, (-1, 2))) * self._turned(call.positions)
         return torch.view_as_real(rotated).flatten(-2)[:, :, : self._heads].transpose(1, 2)
 
-    def _by_torch(self, x: Tensor, call: ForwardInput) -> None:
+    def _by_torch(self, embedded: Tensor, call: ForwardInput) -> Tensor:
         """The same by torch's operations, in one buffer per forward, through views made once."""
+        x = self._entered(embedded)
         batch, size, width = call.x.shape
         mask, blocks, kept = call.mask, call.blocks, call.kept
         heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
@@ -242,6 +257,7 @@ class FusedDecoder:
             unit = self._unit(x)
             gate, up = gate_up(unit if after_norm is None else unit.mul_(after_norm)).chunk(2, -1)
             down.onto(x, F.silu(gate).mul_(up))
+        return self._left(self._unit(x)).mul_(self._norm)
 
     def _unit(self, x: Tensor) -> Tensor:
         """Return x / hypot(|x|, sqrt(D eps)): a norm's rows before its weight."""
@@ -308,7 +324,11 @@ class FusedDecoder:
             for layer in self._layers
         ]
         root = float(self._root)
-        return kernels.layers(parts, self._heads, self._kv_heads, self._head_width, root)
+        sizes = self._heads, self._kv_heads, self._head_width
+        return kernels.layers(parts, *sizes, root, self._ends())
+
+    def _ends(self) -> kernels.Ends:
+        return kernels.Ends(norm=self._norm)
 
     def _folded_head(self, weight: Tensor) -> Matrix:
         return PackedLinear(weight, self._bits)

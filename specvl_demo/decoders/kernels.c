@@ -9,6 +9,7 @@
  * neither on the rows beside it nor on the number of threads.
  */
 #include <immintrin.h>
+#include <math.h>
 #include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -322,21 +323,29 @@ typedef struct {
   const float *bias, *norm, *after_norm;
 } Layer;
 
-/* Layers of one size. Rotary pairs lie side by side in the outputs of qkv. */
+/* Layers of one size. Rotary pairs lie side by side in the outputs of qkv. `enter` maps embeddings to
+ * what layers add to, and `leave` maps that back once it is normed; without `leave`, the last norm has
+ * the weight `norm`. All three may be none. */
 typedef struct {
   const Layer *layers;
+  const Matrix *enter, *leave;
+  const float *norm;
   int64_t width, heads, kv_heads, head_width;
   float root, scale; /* Of width times epsilon, and of scores. */
 } Stack;
 
 /* New rows of several sequences, which all have `at` rows in the cache. All strides in floats. */
 typedef struct {
-  float *x;            /* [sequences * rows, width]: what layers add to. */
-  const float *input;  /* [sequences * rows, qkv.k]: read as it is by the attention instead, if given. */
-  const float *turns;  /* [sequences * rows, head_width]: cosine and sine of every rotary pair. */
-  float *cache;        /* Of the keys, rows [head_width]; values lie `to_values` behind. */
+  const float *embedded; /* [sequences * rows, width]: if given, x is made of it first. */
+  float *x;              /* [sequences * rows, width]: what layers add to. */
+  const float *input;    /* [sequences * rows, qkv.k]: read as it is by the attention instead, if given. */
+  float *hidden;         /* [sequences * rows, width]: if given, receives x after the last norm. */
+  const float *turns;    /* [.., head_width]: cosine and sine of every rotary pair. */
+  float *cache;          /* Of the keys, rows [head_width]; values lie `to_values` behind. */
+  const int64_t *positions; /* [sequences, rows], all below `turned`; without, turns are of the rows. */
+  int64_t turned, position_sequence;
   int64_t layer, sequence, head, row, to_values;
-  const float *mask;   /* Additive [sequences, rows, at + rows]; without one, rows see all before. */
+  const float *mask; /* Additive [sequences, rows, at + rows]; without one, rows see all before. */
   int64_t mask_sequence, mask_row;
   int64_t sequences, rows, at;
 } Step;
@@ -503,11 +512,12 @@ AVX512 static void place(const Stack *m, const Step *s, int64_t layer, const flo
   for (int64_t end = column + GROUP; column < end; column += 16, outputs += 16) {
     int64_t head = column / m->head_width, offset = column % m->head_width;
     for (int64_t i = 0; i < count; i++) {
-      int64_t row = first + i, sequence = row / s->rows;
+      int64_t row = first + i, sequence = row / s->rows, position = row;
+      if (s->positions) position = s->positions[sequence * s->position_sequence + row % s->rows];
       __m512 x = _mm512_loadu_ps(outputs + i * GROUP);
       if (bias) x = _mm512_add_ps(x, _mm512_loadu_ps(bias + column));
       if (head < m->heads + m->kv_heads)
-        x = rotate(x, _mm512_loadu_ps(s->turns + row * m->head_width + offset));
+        x = rotate(x, _mm512_loadu_ps(s->turns + position * m->head_width + offset));
       float *to = queries + (row * m->heads + head) * m->head_width;
       if (head >= m->heads) {
         int64_t at = head - m->heads, values = at >= m->kv_heads;
@@ -586,11 +596,42 @@ static void run_layer(const Stack *m, const Step *s, int64_t layer, const Work *
   multiply_rows(&l->down, &x, s->x, m->width, 1);
 }
 
+/* Make x of the embeddings. */
+static void enter(const Stack *m, const Step *s, int64_t rows, const Work *work) {
+  if (m->enter) {
+    Rows x = share(m->enter, s->embedded, rows, NULL, work);
+    multiply_rows(m->enter, &x, s->x, m->width, 0);
+    return;
+  }
+#pragma omp for schedule(static)
+  for (int64_t i = 0; i < rows * m->width; i++) s->x[i] = s->embedded[i];
+}
+
+/* Write x after the last norm. */
+static void leave(const Stack *m, const Step *s, int64_t rows, const Work *work) {
+  if (m->leave) {
+    Norm norm = {NULL, m->root, work->normed};
+    Rows x = share(m->leave, s->x, rows, &norm, work);
+    multiply_rows(m->leave, &x, s->hidden, m->width, 0);
+    return;
+  }
+#pragma omp for schedule(static)
+  for (int64_t r = 0; r < rows; r++) {
+    Norm norm = {m->norm, m->root, s->hidden + r * m->width};
+    norm_row(&norm, s->x + r * m->width, m->width);
+  }
+}
+
 /* Run layers first .. end: x is changed and the new rows' keys and values are written; 0 without
- * memory. A head's width is 16, 32, 64 or 128; numbers of inputs are multiples of 16, and of outputs
+ * memory, 2 if a position is not below `turned`. A head's width is 16, 32, 64 or 128; numbers of inputs are multiples of 16, and of outputs
  * of 32. */
 int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int threads) {
-  int64_t rows = s->sequences * s->rows, mixed = m->heads * m->head_width, inner = 0, most = mixed;
+  int64_t rows = s->sequences * s->rows, mixed = m->heads * m->head_width, inner = 0;
+  int64_t most = more(mixed, m->width);
+  for (int64_t r = 0; s->positions && r < rows; r++) {
+    int64_t at = s->positions[r / s->rows * s->position_sequence + r % s->rows];
+    if (at < 0 || at >= s->turned) return 2;
+  }
   for (int64_t layer = first; layer < end; layer++) {
     inner = more(inner, m->layers[layer].down.k);
     most = more(most, more(m->layers[layer].qkv.k, inner));
@@ -606,10 +647,45 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
     Work work = {memory + arranged, memory + arranged + rows * mixed,
                  memory + arranged + 2 * rows * mixed, own, room, after,
                  rows > FEW_ROWS ? memory : after + most};
+    if (s->embedded) enter(m, s, rows, &work);
     for (int64_t layer = first; layer < end; layer++) run_layer(m, s, layer, &work);
+    if (s->hidden) leave(m, s, rows, &work);
   }
   free(memory);
   return 1;
+}
+
+/* Turn rows x [rows, n] into log-probabilities; numbers at `never` are -inf first. */
+AVX512 void log_softmax(float *x, int64_t rows, int64_t n, const int64_t *never, int64_t n_never) {
+  __m512 none = _mm512_set1_ps(-INFINITY);
+  __mmask16 rest = (1u << n % 16) - 1;
+  for (; rows > 0; rows--, x += n) {
+    for (int64_t i = 0; i < n_never; i++) x[never[i]] = -INFINITY;
+    __m512 most = _mm512_mask_loadu_ps(none, rest, x + n / 16 * 16), sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i + 16 <= n; i += 16) most = _mm512_max_ps(most, _mm512_loadu_ps(x + i));
+    most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+    for (int64_t i = 0; i < n; i += 16) {
+      __mmask16 here = i + 16 <= n ? 0xffff : rest;
+      __m512 at = _mm512_mask_loadu_ps(none, here, x + i);
+      sum = _mm512_add_ps(sum, exponential(_mm512_sub_ps(at, most)));
+    }
+    __m512 less = _mm512_add_ps(most, _mm512_set1_ps(logf(_mm512_reduce_add_ps(sum))));
+    for (int64_t i = 0; i < n; i += 16) {
+      __mmask16 here = i + 16 <= n ? 0xffff : rest;
+      _mm512_mask_storeu_ps(x + i, here, _mm512_sub_ps(_mm512_maskz_loadu_ps(here, x + i), less));
+    }
+  }
+}
+
+/* Write rows x [rows, n] into out [rows, all] at the places `ids` [n], and -inf elsewhere. */
+AVX512 void widen(const float *x, int64_t rows, int64_t n, const int64_t *ids, float *out,
+                  int64_t all) {
+  for (; rows > 0; rows--, x += n, out += all) {
+    for (int64_t i = 0; i + 16 <= all; i += 16)
+      _mm512_storeu_ps(out + i, _mm512_set1_ps(-INFINITY));
+    for (int64_t i = all / 16 * 16; i < all; i++) out[i] = -INFINITY;
+    for (int64_t i = 0; i < n; i++) out[ids[i]] = x[i];
+  }
 }
 
 /* Whether this processor runs these layers (1) and products in 8 bits too (2). */

@@ -38,6 +38,8 @@ _LAYERS, _8_BIT = 1, 2
 """Bits of what the library supports here."""
 _SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN = range(5)
 """Kinds of a matrix in kernels.c."""
+_OUTSIDE = 2
+"""What `run_layers` returns if a position has no rotation."""
 _MOST_SUM = 0.99 * 2**31
 """Of integers of 32 bits, with room for rounding."""
 
@@ -70,14 +72,16 @@ class _StackStruct(ctypes.Structure):
 
     _fields_ = (
         ("layers", ctypes.POINTER(_LayerStruct)),
+        *((name, ctypes.POINTER(_MatrixStruct)) for name in ("enter", "leave")),
+        ("norm", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("width", "heads", "kv_heads", "head_width")),
         ("root", ctypes.c_float),
         ("scale", ctypes.c_float),
     )
 
 
-_POINTERS = ("x", "input", "turns", "cache")
-_STRIDES = ("layer", "sequence", "head", "row", "to_values")
+_POINTERS = ("embedded", "x", "input", "hidden", "turns", "cache", "positions")
+_STRIDES = ("turned", "position_sequence", "layer", "sequence", "head", "row", "to_values")
 _SIZES = ("mask_sequence", "mask_row", "sequences", "rows", "at")
 
 
@@ -118,6 +122,9 @@ def _loaded() -> tuple[ctypes.CDLL | None, int]:
             *(ctypes.POINTER(_StackStruct), ctypes.POINTER(_StepStruct), integer, integer),
             ctypes.c_int,
         )
+        library.log_softmax.argtypes = pointer, integer, integer, pointer, integer
+        library.widen.argtypes = pointer, integer, integer, pointer, pointer, integer
+        library.log_softmax.restype = library.widen.restype = None
         return library, int(library.supported())
     except (OSError, AttributeError) as fault:
         log.warning("%s was built wrongly, so small models run slower: %s", SOURCE.name, fault)
@@ -146,8 +153,7 @@ class Matrix:
         self.n, self.k = size
         self._whole = -(-self.n // _GROUP) * _GROUP
         self._kept = packed, start, step
-        addresses = (None if one is None else one.data_ptr() for one in self._kept)
-        self.struct = _MatrixStruct(*addresses, self.k, self._whole, unit, kind)
+        self.struct = _MatrixStruct(*map(_address, self._kept), self.k, self._whole, unit, kind)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ, [rows, n]."""
@@ -164,6 +170,40 @@ class Matrix:
         ):
             raise MemoryError("there is no memory for a copy of the rows of a product")
         return out if self._whole == self.n else out[:, : self.n]
+
+
+def log_softmax(logits: Tensor, never: Tensor) -> Tensor:
+    """Return log-probabilities of logits [..., R], which may be overwritten; those at `never` are
+    -inf.
+    """
+    if not _takes(logits):
+        if len(never):
+            logits = logits.index_fill_(-1, never, -torch.inf)
+        return logits.log_softmax(-1)
+    library, _ = _loaded()
+    assert library is not None
+    logits, n = logits.contiguous(), logits.shape[-1]
+    library.log_softmax(logits.data_ptr(), logits.numel() // n, n, never.data_ptr(), len(never))
+    return logits
+
+
+def widened(rows: Tensor, ids: Tensor, size: int) -> Tensor:
+    """Return [..., size] with rows [..., R] at `ids` [R] int64, all below `size`, and -inf
+    elsewhere.
+    """
+    if not _takes(rows):
+        wide = rows.new_full((*rows.shape[:-1], size), -torch.inf)
+        return wide.index_copy_(-1, ids, rows)
+    library, _ = _loaded()
+    assert library is not None
+    rows, n = rows.contiguous(), rows.shape[-1]
+    wide = torch.empty(*rows.shape[:-1], size)
+    library.widen(rows.data_ptr(), rows.numel() // n, n, ids.data_ptr(), wide.data_ptr(), size)
+    return wide
+
+
+def _takes(rows: Tensor) -> bool:
+    return rows.device.type == "cpu" and rows.dtype == torch.float32 and available()
 
 
 def floats(weight: Tensor, factor: float | None) -> Matrix | None:
@@ -232,13 +272,31 @@ class LayerParts(NamedTuple):
     after_norm: Tensor | None = None
 
 
+class Ends(NamedTuple):
+    """What is before and after a stack of layers, each None if there is nothing.
+
+    enter: Maps embeddings to what the layers add to. leave: Maps that back once it is normed. norm:
+        [D], the last norm's weight where there is no `leave`.
+    """
+
+    enter: Matrix | None = None
+    leave: Matrix | None = None
+    norm: Tensor | None = None
+
+
 class Layers:
     """A stack of layers of one size; make it by `layers`."""
 
     def __init__(
-        self, parts: Sequence[LayerParts], heads: int, kv_heads: int, head_width: int, root: float
+        self,
+        parts: Sequence[LayerParts],
+        heads: int,
+        kv_heads: int,
+        head_width: int,
+        root: float,
+        ends: Ends,
     ) -> None:
-        self._kept = tuple(parts)
+        self._kept = tuple(parts), ends
         structs = (_LayerStruct * len(parts))()
         for struct, part in zip(structs, parts, strict=True):
             for name, one in part._asdict().items():
@@ -248,7 +306,10 @@ class Layers:
                     setattr(struct, name, one.data_ptr())
         width = structs[0].down.n
         sizes = width, heads, kv_heads, head_width
-        self._stack = _StackStruct(structs, *sizes, root, head_width**-0.5)
+        matrices = (None if one is None else ctypes.pointer(one.struct) for one in ends[:2])
+        self._stack = _StackStruct(
+            structs, *matrices, _address(ends.norm), *sizes, root, head_width**-0.5
+        )
 
     def run(
         self,
@@ -260,6 +321,9 @@ class Layers:
         mask: Tensor | None = None,
         span: tuple[int, int] = (0, 1),
         read: Tensor | None = None,
+        positions: Tensor | None = None,
+        embedded: Tensor | None = None,
+        hidden: Tensor | None = None,
     ) -> None:
         """Run layers first .. end: change x and write the new rows' keys and values.
 
@@ -267,7 +331,8 @@ class Layers:
 
         Args:
             x: What the layers add to, [B * T, D] contiguous float32.
-            turns: Cosine and sine of every rotary pair, [B * T, head_width].
+            turns: Cosine and sine of every rotary pair, [B * T, head_width]; with `positions`, [P,
+                head_width].
             keys, values: Of all layers, [layers, B, kv_heads, room, at least width] float32, both
                 of the same strides.
             at: Rows in the cache before these.
@@ -275,11 +340,18 @@ class Layers:
                 before them.
             span: first and end.
             read: [B * T, ...] what the first layer's attention reads, without its norm; None for x.
+            positions: [B or 1, T] int64, below P.
+            embedded: [B * T, D] contiguous float32; x is made of it first, and may be empty before.
+            hidden: [B * T, D] contiguous float32, receives what the layers return.
         """
         library, _ = _loaded()
         assert library is not None and x.is_contiguous()
         # Rows of an expanded tensor are all the same memory.
         turns, read = turns.contiguous(), None if read is None else read.contiguous()
+        per_sequence = 0
+        if positions is not None:
+            positions = positions.contiguous()
+            per_sequence = positions.shape[1] if len(positions) > 1 else 0
         layer, sequence, head, row, _ = keys.stride()
         to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
         sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
@@ -291,19 +363,32 @@ class Layers:
             of_mask = mask.data_ptr(), mask.stride(0), mask.stride(2)
         address, of_sequence, of_row = of_mask
         step = _StepStruct(
-            *(x.data_ptr(), None if read is None else read.data_ptr()),
-            *(turns.data_ptr(), keys.data_ptr(), layer, sequence, head, row, to_values),
+            *map(_address, (embedded, x, read, hidden, turns, keys, positions)),
+            *(len(turns), per_sequence, layer, sequence, head, row, to_values),
             *(address, of_sequence, of_row, sequences, rows, at),
         )
         done = library.run_layers(
             ctypes.byref(self._stack), ctypes.byref(step), *span, torch.get_num_threads()
         )
+        if done == _OUTSIDE:
+            raise IndexError(
+                f"positions must be below {len(turns)}, as many as there are rotations"
+            )
         if not done:
             raise MemoryError("there is no memory for the rows of a decoder's layers")
 
 
+def _address(one: Tensor | None) -> int | None:
+    return None if one is None else one.data_ptr()
+
+
 def layers(
-    parts: Sequence[LayerParts], heads: int, kv_heads: int, head_width: int, root: float
+    parts: Sequence[LayerParts],
+    heads: int,
+    kv_heads: int,
+    head_width: int,
+    root: float,
+    ends: Ends = Ends(),  # noqa: B008 (it cannot be changed)
 ) -> Layers | None:
     """Return a stack of layers; None where torch takes over."""
     matrices = [one for part in parts for one in (part.qkv, part.out, part.gate_up, part.down)]
@@ -311,4 +396,4 @@ def layers(
         one is None or one.k % _VECTOR or one.n % _GROUP for one in matrices
     ):
         return None
-    return Layers(parts, heads, kv_heads, head_width, root)
+    return Layers(parts, heads, kv_heads, head_width, root, ends)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from specvl_demo.decoders import kernels
 from specvl_demo.decoders.fused_cpu import FusedDecoder, Layer, Matrix
 from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
 
@@ -114,6 +115,11 @@ class RotatedDecoder(FusedDecoder):
 
     def _left(self, x: Tensor) -> Tensor:
         return self._out(x)
+
+    def _ends(self) -> kernels.Ends:
+        turn = self._turn(torch.eye(self.width))
+        leave = PackedLinear(turn * self._norm[:, None], bits=16)
+        return kernels.Ends(self._in.own, leave.own)
 
     def _folded_head(self, weight: Tensor) -> Matrix:
         return PackedLinear8Bit(self._turn(weight))
