@@ -72,7 +72,7 @@ class _Log:
     @contextmanager
     def forward(self, width: int | None) -> Iterator[None]:
         """Log a draft step that feeds so many nodes, or a verification if `width` is None."""
-        self._watch.lap("")
+        self._watch.skip()
         yield
         self._watch.lap("verify" if width is None else str(len(self._widths)))
         if width is not None:

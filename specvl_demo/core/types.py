@@ -541,5 +541,8 @@ class Stopwatch(Protocol):
     def lap(self, phase: str) -> None:
         """Attribute the time since the last lap (or the start) to this phase."""
 
+    def skip(self) -> None:
+        """Attribute the time since the last lap to no phase."""
+
     def read(self) -> dict[str, float]:
         """Return seconds by phase since the start."""

@@ -27,6 +27,9 @@ class HostClock:
         self._laps[phase] = self._laps.get(phase, 0.0) + now - self._last
         self._last = now
 
+    def skip(self) -> None:
+        self._last = time.perf_counter()
+
     def read(self) -> dict[str, float]:
         return self._laps
 
@@ -40,18 +43,22 @@ class CudaClock:
         self._stream = torch.cuda.current_stream(device)
 
     def start(self) -> None:
-        self._events = [("", self._now())]
+        self._events: list[tuple[str | None, torch.cuda.Event]] = [(None, self._now())]
 
     def lap(self, phase: str) -> None:
         """Attribute what the stream does since the last lap to this phase."""
         self._events.append((phase, self._now()))
+
+    def skip(self) -> None:
+        self._events.append((None, self._now()))
 
     def read(self) -> dict[str, float]:
         """Return seconds by phase, after waiting for the stream to reach the last lap."""
         self._events[-1][1].synchronize()
         laps: dict[str, float] = {}
         for (_, before), (phase, after) in zip(self._events, self._events[1:], strict=False):
-            laps[phase] = laps.get(phase, 0.0) + before.elapsed_time(after) / 1e3
+            if phase is not None:
+                laps[phase] = laps.get(phase, 0.0) + before.elapsed_time(after) / 1e3
         return laps
 
     def _now(self) -> torch.cuda.Event:
