@@ -2,14 +2,15 @@
 predict them.
 
 Questions are drawn from a seed with their scenes, or are the lines of a file with their pictures.
-The target answers all of them greedily; a file keeps seeds or lines, answers, and the hash of the
-target.
+The target answers greedily, or at the temperature of a line; a file keeps seeds or lines, answers,
+and the hash of the target.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,7 @@ from recipes import batches, pictures, pocket
 from recipes.features import Example, extended
 from recipes.world import samples
 from recipes.world.texts import Sample, text_of
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.types import Prompt
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
@@ -235,8 +237,9 @@ def ask_all(
     changes nothing in the answers; continues where an earlier call stopped. An answer is cut
     before a placeholder.
 
-    A line is {"prompt": text, "images": [file, ...]}, files in `folder`. `out` gets the same lines
-    with "answer_ids" and the target's `weights` (see `fingerprints`), as JSON.
+    A line is {"prompt": text, "images": [file, ...], "temperature": number}, files in `folder`, and
+    greedy without the last. `out` gets the same lines with "answer_ids" and the target's `weights`
+    (see `fingerprints`), as JSON.
 
     Raises:
         ValueError: If other weights answered there.
@@ -245,7 +248,8 @@ def ask_all(
 
     def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         for line in some:
-            asked = session.request(loaded, [_turn(line, folder)], most, detail="light")
+            sampling = Sampling(line.get("temperature", 0.0), seed=zlib.crc32(str(line).encode()))
+            asked = session.request(loaded, [_turn(line, folder)], most, sampling, detail="light")
             (lane,) = session.answers(loaded, asked, [choice])
             ids = _words(loaded.models.target, lane.token_ids)
             yield {**line, "weights": weights, "answer_ids": ids}

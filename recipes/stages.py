@@ -42,7 +42,7 @@ class Places:
         work: Answers and features, shared by runs on the same target.
         answers: The target's answers to the training conversations, generated if missing.
         prompts: Questions for targets other than the pocket one, as JSON lines {"prompt",
-            "images"}.
+            "images", "temperature"} (see `answers.ask_all`).
         data: A folder of captioned photographs to ask about instead. Without both, scenes are
             drawn.
     """

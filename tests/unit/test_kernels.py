@@ -243,6 +243,30 @@ def test_a_full_cache_is_refused_before_anything_is_written() -> None:
         own.forward(ForwardInput(rows, torch.arange(5)[None], cache))
 
 
+@half_here
+@torch.inference_mode()
+def test_a_position_without_a_rotation_is_refused() -> None:
+    """A library in C would read beyond the table."""
+    own, _ = decoders(16, "float")
+    cache, rows = own.new_cache(1, 4), own.embed(random_ids(own, 2))[None]
+    for outside in (-1, len(own._turns)):
+        with pytest.raises(IndexError, match=f"below {len(own._turns)}"):
+            own.forward(ForwardInput(rows, torch.tensor([[0, outside]]), cache))
+
+
+@pytest.mark.parametrize("size", [16, 37, 5])
+@pytest.mark.parametrize("never", [[], [1, 3]])
+def test_log_probabilities_are_those_of_torch(size: int, never: list[int]) -> None:
+    logits, at = 9 * numbers(3, size), torch.tensor(never, dtype=torch.int64)
+    told = logits.index_fill(-1, at, -torch.inf).log_softmax(-1)
+    own = kernels.log_softmax(logits.clone(), at)
+    torch.testing.assert_close(own, told, atol=1e-5, rtol=1e-5)
+    ids = torch.arange(size).flip(0) * 2
+    wide = kernels.widened(own[None], ids, 2 * size + 1)
+    assert torch.equal(wide[0][:, ids], own) and wide.shape == (1, 3, 2 * size + 1)
+    assert wide.isinf().sum() == wide.numel() - own.isfinite().sum()
+
+
 def test_other_sizes_are_left_to_torch() -> None:
     assert kernels.integers(torch.zeros(32, 24), 8) is None
     assert kernels.eight_bits(torch.zeros(32, 24, dtype=torch.int8), torch.ones(32), None) is None
