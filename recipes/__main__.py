@@ -155,19 +155,6 @@ def export(o: Options, _: None) -> int:
     return 0
 
 
-def ranges(o: Options, _: None) -> int:
-    from recipes.ranges import measure
-    from specvl_demo import pairs
-    from specvl_demo.serving import availability, loader
-
-    if o.data is None:
-        raise InputError("ranges needs --data: a folder of pictures with a captions file")
-    how = availability.Options.of_environment(quantised="none")
-    loaded = loader.load(pairs.find("photo"), roles=(), options=how)
-    sys.stdout.write(f"{measure(loaded, o.data, o.answers)}\n")
-    return 0
-
-
 def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """Return the photo pair's part of `evaluate`: its report, and the function that formats one."""
     from recipes import photo_eval, train_photo
@@ -274,14 +261,6 @@ TRAININGS: dict[str, Training] = {
             folder("--head", None, "the head (default: the pair's eagle3)"),
             option("--verifier", about="the target's name in vLLM (default: the pair's)"),
             folder("--out", "runs/speculators", "folder for vLLM"),
-        ),
-    ),
-    "ranges": Training(
-        "How far the photo target's activations reach, for its weights in 8 bits.",
-        ranges,
-        (
-            folder("--data", None, PHOTOGRAPHS),
-            count("--answers", 160, "answers to measure on"),
         ),
     ),
     "evaluate": Training(

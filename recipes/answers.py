@@ -32,6 +32,7 @@ from recipes.world import samples
 from recipes.world.texts import Sample, text_of
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.types import Prompt
+from specvl_demo.options import SEED
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
@@ -248,7 +249,8 @@ def ask_all(
 
     def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         for line in some:
-            sampling = Sampling(line.get("temperature", 0.0), seed=zlib.crc32(str(line).encode()))
+            seed = zlib.crc32(str(line).encode()) % (SEED.high + 1)
+            sampling = Sampling(line.get("temperature", 0.0), seed=seed)
             asked = session.request(loaded, [_turn(line, folder)], most, sampling, detail="light")
             (lane,) = session.answers(loaded, asked, [choice])
             ids = _words(loaded.models.target, lane.token_ids)

@@ -106,7 +106,7 @@ def main(
     source = places.prompts or places.data
     data = "drawn scenes" if source is None else source.name
     card: dict[str, Any] = {"target": loaded.pair.target.id, "weights": weights}
-    card["data"] = f"{data}, answered by the target greedily"
+    card["data"] = f"{data}, answered by the target"
     if start is not None:
         card["start"] = str(origin["start"])
     if not accelerator.is_main_process:

@@ -120,7 +120,7 @@ class FusedDecoder:
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
         with torch.inference_mode():
             self._root = torch.tensor((self.width * config.rms_norm_eps) ** 0.5)
-            self._layers = [self._fold(i, layer) for i, layer in enumerate(decoder.layers)]
+            self._layers = [self._fold(layer) for layer in decoder.layers]
             self._norm = decoder.norm.weight.float() * self.width**0.5
             self._table = decoder.embed_tokens.weight.detach()
             self._output = head.weight.detach()
@@ -295,7 +295,7 @@ class FusedDecoder:
         heads = turns.expand(-1, -1, self._heads + self._kv_heads, -1)
         return torch.cat((heads, torch.ones_like(turns).expand(-1, -1, self._kv_heads, -1)), dim=2)
 
-    def _fold(self, index: int, layer: LlamaDecoderLayer) -> Layer:
+    def _fold(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         qkv, bias = self._joint(attn)
         return Layer(

@@ -131,8 +131,8 @@ class PackedLinear:
     def __init__(self, weight: Tensor, bits: Bits = 32) -> None:
         """Pack the weight [out, in].
 
-        bits: With fewer than 32, our own kernels sum integers, those of rows have 16 bits; others
-            take half precision. 8 are for drafters.
+        bits: With fewer than 32, our own kernels sum integers, of which those of rows have 16 bits;
+            others take half precision. 8 are for models whose weights may be rounded.
         """
         self.numel = weight.numel()
         self.n_bytes = self.numel * weight.dtype.itemsize

@@ -1,22 +1,21 @@
-"""The lean forward with weights and rows in 8 bits, rotated so that rounding changes little.
+"""The lean forward with weights in 8 bits, rotated so that rounding changes little.
 
 A few numbers of a residual row are tens of times larger than the others, and 8 bits that hold them
 leave little for the rest. The layers therefore work on rotated rows, whose numbers are about
 normally distributed; the rotation and the norms' weights are multiplied into the matrices once, as
 in QuaRot (arXiv 2404.00456). Normed rows then share one fixed scale. Values are rotated within
-their head, and the inputs of the down projection are balanced against its columns, as in
-SmoothQuant (arXiv 2211.10438). Without rounding, the model would be the same. The matrices that
-make queries, keys and values have 16 bits: they are a sixth of a layer, and rounding them
-too doubles what 8 bits add to the loss on plain chat.
+their head. Without rounding, the model would be the same.
+
+Rows have 8 bits too, but 16 before the down projection, whose inputs are products of two numbers:
+this halves what rounding adds to the loss on plain chat. The matrices that make queries, keys and
+values also have 16 bits: they are a sixth of a layer, and 8 would double it.
 """
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,18 +31,6 @@ _MOST = 4.0
 """Where numbers of a normed row are clipped, in standard deviations. 3.5 and 4 change the
 photo pair's distributions less than 4.5 and 5.
 """
-_BALANCE = 0.5
-"""How much of a channel's range moves into the column that reads it, as an exponent."""
-RANGES = "ranges.npy"
-"""The file of a target's folder with its `ranges`."""
-
-
-def ranges_in(folder: Path) -> Tensor | None:
-    """Return the `ranges` [layers, intermediate size] for a `RotatedDecoder` that a target's folder
-    has, None without.
-    """
-    file = folder / RANGES
-    return torch.from_numpy(np.load(file)).float() if file.is_file() else None
 
 
 class Rotation(NamedTuple):
@@ -85,23 +72,9 @@ class RotatedDecoder(FusedDecoder):
     8-bit dot products.
     """
 
-    def __init__(
-        self, decoder: PreTrainedModel, head: nn.Linear, ranges: Tensor | None = None
-    ) -> None:
-        """ranges: The largest absolute inputs of every layer's down projection on some text,
-        [layers, intermediate size]; None leaves these channels as they are.
-
-        Raises:
-            ValueError: If ranges have another shape, or the decoder cannot run lean.
-        """
-        config = decoder.config
-        if ranges is not None and ranges.shape != (
-            shape := (config.num_hidden_layers, config.intermediate_size)
-        ):
-            raise ValueError(f"ranges must be {list(shape)}, got {list(ranges.shape)}")
-        self._ranges = ranges
-        self._turn = Rotation.of(config.hidden_size)
-        turn = self._turn(torch.eye(config.hidden_size))
+    def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
+        self._turn = Rotation.of(decoder.config.hidden_size)
+        turn = self._turn(torch.eye(decoder.config.hidden_size))
         self._in = PackedLinear(turn.t().contiguous(), bits=16)
         self._out = PackedLinear(turn, bits=16)
         super().__init__(decoder, head)
@@ -124,7 +97,7 @@ class RotatedDecoder(FusedDecoder):
     def _folded_head(self, weight: Tensor) -> Matrix:
         return PackedLinear8Bit(self._turn(weight))
 
-    def _fold(self, index: int, layer: LlamaDecoderLayer) -> Layer:
+    def _fold(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         most = _MOST / scale
         (qkv, bias), head_turn = self._joint(attn), Rotation.of(self._head_width)
@@ -133,17 +106,12 @@ class RotatedDecoder(FusedDecoder):
         if bias is not None:
             bias[values] = head_turn.within(bias[values])
         out = head_turn.within(attn.o_proj.weight.float())
-        up, down = mlp.up_proj.weight.float(), mlp.down_proj.weight.float()
-        if self._ranges is not None:
-            share = self._ranges[index].clamp_min(1e-5) ** _BALANCE
-            # choice: of the columns before rotation, whose outputs it mixes.
-            share /= down.abs().amax(0).clamp_min(1e-5) ** (1 - _BALANCE)
-            up, down = up / share[:, None], down * share
         norm, after = (
             one.weight.float() * scale
             for one in (layer.input_layernorm, layer.post_attention_layernorm)
         )
-        gate_up = torch.cat([mlp.gate_proj.weight.float(), up])
+        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float()
+        down = self._turn(mlp.down_proj.weight.float().t()).t()
         return Layer(
             norm=None,
             qkv=PackedLinear(self._turn(qkv * norm), bits=16),
@@ -151,5 +119,5 @@ class RotatedDecoder(FusedDecoder):
             out=PackedLinear8Bit(self._turn(out.t()).t()),
             after_norm=None,
             gate_up=PackedLinear8Bit(self._turn(gate_up * after), most),
-            down=PackedLinear8Bit(self._turn(down.t()).t()),
+            down=PackedLinear(down.contiguous(), bits=8),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.decoders import packed_linear, rotated
+from specvl_demo.decoders import packed_linear
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.native import Assistant
@@ -136,8 +136,7 @@ def _load(
     packed = PACKED.get(place.quantised)
     name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
     backend = "8bit" if in_8_bits else "auto"
-    ranges = rotated.ranges_in(pair.target.folder) if in_8_bits else None
-    vlm = VLM(model, name, prompter.special_ids, backend, ranges=ranges)
+    vlm = VLM(model, name, prompter.special_ids, backend)
     exact = options.exact == "on" or in_8_bits or (options.exact is None and vlm.decoder.rows_apart)
     # choice: float32 stays without exact steps where they cost something: rounding decides so
     # rarely there that reading the text again (`Scores.reread`) costs less.

@@ -64,7 +64,6 @@ class VLM:
             prompt from a target's.
         shares: For a drafter with its target's tower, projector and embeddings: the target, which
             encodes.
-        ranges: For "8bit", as in `RotatedDecoder`.
         drafts: Whether it only drafts, so that its weights may be rounded.
     """
 
@@ -79,11 +78,10 @@ class VLM:
         backend: str = "auto",
         again: Callable[[Prompt], Prompt] | None = None,
         shares: VLM | None = None,
-        ranges: Tensor | None = None,
         drafts: bool = False,
     ) -> None:
         self.model, self.name, self._again = model, name, again
-        self.decoder: Backend = _backend(model, backend, ranges, drafts)
+        self.decoder: Backend = _backend(model, backend, drafts)
         self._static = self.decoder if isinstance(self.decoder, StaticDecoder) else None
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
             self.decoder = DraftVocabulary(
@@ -281,14 +279,13 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
     return tuple(sorted(i for i in found if isinstance(i, int)))
 
 
-def _backend(model: PreTrainedModel, wanted: str, ranges: Tensor | None, drafts: bool) -> Backend:
+def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> Backend:
     if wanted not in ("auto", "lean", "8bit", "hf", "static"):
         raise ValueError(f"backend must be auto, lean, 8bit, hf or static, got {wanted!r}")
     if recurrent.is_recurrent(model.get_decoder()):
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
-        decoder, head = model.get_decoder(), model.get_output_embeddings()
-        return RotatedDecoder(decoder, head, ranges)
+        return RotatedDecoder(model.get_decoder(), model.get_output_embeddings())
     if wanted == "lean" or (wanted == "auto" and fused_cpu.why_not(model.get_decoder()) is None):
         return fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings(), drafts)
     plain = HFDecoder(model)
