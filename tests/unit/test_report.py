@@ -645,7 +645,7 @@ def test_what_the_target_thinks_is_told_once_beside_the_figures_and_in_the_file(
     lane = answered([0.9, 0.6])
     told = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
     words = (
-        "The large model is unsure of its answer: 44 % of such answers were right on photographs"
+        "The large model is unsure of its answer: 41 % of such answers were right on photographs"
         " held out of its training."
     )
     for lanes, times in (([told, told], 1), ([lane, lane], 0)):
