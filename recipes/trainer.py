@@ -157,6 +157,9 @@ class Trainer:
             batches: batches(step): the batches from this step on, always the same.
             loss: loss(batch): the loss and numbers to log.
             after: Called after every step.
+
+        Raises:
+            ValueError: If a loss is not finite; the weights are still those before that step.
         """
         last, began = min(self.steps, stop_at or self.steps), time.monotonic()
         saved = began
@@ -168,6 +171,11 @@ class Trainer:
             batch = next(source)
             with self.accelerator.autocast():
                 value, seen = loss(batch)
+            if not math.isfinite(value.item()):
+                raise ValueError(
+                    f"the loss of step {self.step + 1} is {value.item()}: start anew (--fresh) at a"
+                    " lower rate (--lr, --muon-lr)"
+                )
             self._update(value)
             if after:
                 after()

@@ -224,3 +224,18 @@ def test_a_checkpoint_is_complete_or_the_one_before(
     layer, trainer = run(tmp_path / "parts")
     assert trainer.resume() and trainer.step == 2
     assert torch.equal(fit(layer, trainer), whole) and trainer.last_log()["step"] == 4
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_before_it_changes_a_weight(tmp_path: Path) -> None:
+    layer = torch.nn.Linear(3, 3)
+    before = layer.weight.detach().clone()
+    opts = optimizers([(layer, 1.0)], 1e-2, 1e-2)
+
+    def loss(x: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
+        return layer(x).mean() / 0, {}
+
+    with pytest.raises(ValueError, match="--lr"):
+        Trainer("tiny", tmp_path, {}, {"layer": layer}, opts, 4, 0.5).train(
+            lambda step: iter(torch.eye(3)), loss
+        )
+    assert torch.equal(layer.weight, before)
