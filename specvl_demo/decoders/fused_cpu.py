@@ -19,7 +19,7 @@ from specvl_demo.decoders.attention import attend, in_pairs, probabilities, rota
 from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.exact import blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
-from specvl_demo.decoders.packed_linear import Bits, PackedLinear, PackedLinear8Bit
+from specvl_demo.decoders.packed_linear import Bits, PackedLinear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -68,9 +68,6 @@ def why_not(decoder: PreTrainedModel) -> str | None:
     return None
 
 
-Matrix = PackedLinear | PackedLinear8Bit
-
-
 class Layer(NamedTuple):
     """One layer's weights; the norms' [D] with sqrt(D) in them, None if they are part of the
     matrices that follow.
@@ -79,10 +76,10 @@ class Layer(NamedTuple):
     norm: Tensor | None
     qkv: PackedLinear
     bias: Tensor | None
-    out: Matrix
+    out: PackedLinear
     after_norm: Tensor | None
-    gate_up: Matrix
-    down: Matrix
+    gate_up: PackedLinear
+    down: PackedLinear
 
 
 _READ = ("qkv", "out", "gate_up", "down")
@@ -126,7 +123,7 @@ class FusedDecoder:
             self._output = head.weight.detach()
             self._head = self._folded_head(self._output.float())
             self._own = self._stacked()
-            # The head is our own then too, or in 8 bits, whose sums are exact in any order.
+            # The head is our own then too.
             self.rows_apart = self._own is not None
             layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
             read = [self._head, *layers]
@@ -330,7 +327,7 @@ class FusedDecoder:
     def _ends(self) -> kernels.Ends:
         return kernels.Ends(norm=self._norm)
 
-    def _folded_head(self, weight: Tensor) -> Matrix:
+    def _folded_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(weight, self._bits)
 
     def _joint(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:

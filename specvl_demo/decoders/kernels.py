@@ -222,28 +222,34 @@ def floats(weight: Tensor, factor: float | None) -> Matrix | None:
     return Matrix(kind, (n, k), groups.transpose(1, 2).contiguous(), unit=factor or 1.0)
 
 
-def eight_bits(weight: Tensor, steps: Tensor, unit: float | None) -> Matrix | None:
-    """Pack int8 numbers [n, k] with a step for each row [n]; None where FBGEMM takes over.
+def has_8_bits() -> bool:
+    """Return whether `eight_bits` and `integers` pack here."""
+    return bool(_loaded()[1] & _8_BIT)
 
-    unit: The number that one stands for in every input row; None for 1 / 127 of each row's largest
-        number.
+
+def eight_bits(weight: Tensor, most: float | None) -> Matrix | None:
+    """Round [n, k] to 8 bits, for rows that are rounded to 8; None where torch takes over.
+
+    most: The number that 127 stands for in every row; None for each row's largest one.
     """
-    library, supported = _loaded()
     n, k = weight.shape
-    if library is None or not supported & _8_BIT or n % _GROUP or k % _VECTOR:
+    if not has_8_bits() or n % _GROUP or k % _VECTOR:
         return None
-    groups = weight.view(n // _GROUP, _GROUP, k // 4, 4).transpose(1, 2).contiguous()
-    start = -128 * weight.sum(1, dtype=torch.int32)
-    # FBGEMM multiplies both steps in float32.
-    step = steps * torch.tensor(1 / 127 if unit is None else unit)
+    exact = weight.float()
+    step = exact.abs().amax(1).clamp_min(1e-12) / 127
+    numbers = (exact / step[:, None]).round_().to(torch.int8)
+    groups = numbers.view(n // _GROUP, _GROUP, k // 4, 4).transpose(1, 2).contiguous()
+    start = -128 * numbers.sum(1, dtype=torch.int32)
+    unit = None if most is None else most / 127
+    # Both steps are multiplied in float32.
+    step = step * torch.tensor(1 / 127 if unit is None else unit)
     return Matrix(_EIGHT, (n, k), groups, start, step, unit or 0.0)
 
 
 def integers(weight: Tensor, bits: int) -> Matrix | None:
     """Round [n, k] to 16 or 8 bits, for rows that are rounded to 16; None as for `eight_bits`."""
-    library, supported = _loaded()
     n, k = weight.shape
-    if library is None or not supported & _8_BIT or n % _GROUP or k % _VECTOR:
+    if not has_8_bits() or n % _GROUP or k % _VECTOR:
         return None
     exact, most = weight.float(), 2 ** (bits - 1) - 1
     # Half of a sum's bits for a row of the matrix, if it has as many.

@@ -7,7 +7,6 @@ weight once and is limited by that reading. Knows nothing of models.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -28,7 +27,7 @@ _LARGE, _FEW = 300_000, 2
 
 
 Bits = Literal[8, 16, 32]
-"""To how many bits a weight's numbers may be rounded."""
+"""To how many bits numbers may be rounded."""
 
 
 def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
@@ -56,40 +55,6 @@ def _with_fbgemm(packed: Any, factor: float, x: Tensor) -> Tensor:
     assert PACKING is not None
     product = PACKING[1](x, packed)
     return product if factor == 1 else product.mul_(factor)
-
-
-def _packing_8_bit() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
-    """Return FBGEMM's operators that pack a matrix in 8 bits and multiply float32 rows by it.
-
-    Each matrix row has its own step; input rows are rounded to 8 bits at a given step and summed in
-    integers. None if this build lacks them, or if the processor's 8-bit products do not sum in 32
-    bits: others saturate.
-    """
-    if not torch.cpu._is_vnni_supported():
-        return None
-
-    def pack(whole: Tensor, steps: Tensor) -> Any:
-        zeros = torch.zeros(len(steps), dtype=torch.long)
-        before, torch.backends.quantized.engine = torch.backends.quantized.engine, "fbgemm"
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message=".*quantized tensor.*")
-                stepped = torch._make_per_channel_quantized_tensor(whole, steps.double(), zeros, 0)
-                return torch.ops.quantized.linear_prepack(stepped, None)
-        finally:
-            torch.backends.quantized.engine = before
-
-    try:
-        product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default._op
-        x = torch.arange(-96.0, 96.0).view(3, 64)
-        packed = pack(127 * torch.eye(64, dtype=torch.int8), torch.full((64,), 1 / 127))
-        same = torch.allclose(product(x / 127, 1 / 127, 128, packed), x / 127, atol=1e-6)
-    except (AttributeError, RuntimeError, TypeError):
-        return None
-    return (pack, product) if same else None
-
-
-PACKING_8_BIT = _packing_8_bit()
 
 
 def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
@@ -128,11 +93,17 @@ class PackedLinear:
         n_bytes: What a product with one row reads.
     """
 
-    def __init__(self, weight: Tensor, bits: Bits = 32) -> None:
+    def __init__(
+        self, weight: Tensor, bits: Bits = 32, row_bits: Bits = 16, most: float | None = None
+    ) -> None:
         """Pack the weight [out, in].
 
-        bits: With fewer than 32, our own kernels sum integers, of which those of rows have 16 bits;
-            others take half precision. 8 are for models whose weights may be rounded.
+        Args:
+            bits: With fewer than 32, our own kernels sum integers; others take half precision. 8
+                are for models whose weights may be rounded.
+            row_bits: Of those integers in rows, 16 or, where `bits` is 8, 8.
+            most: The largest number of every row of 8 bits, beyond which it is clipped; None for
+                each row's own.
         """
         self.numel = weight.numel()
         self.n_bytes = self.numel * weight.dtype.itemsize
@@ -143,17 +114,21 @@ class PackedLinear:
         self.own: kernels.Matrix | None = None
         self._plain_few = self.numel < _LARGE
         if weight.device.type == "cpu":
-            self._pack(weight, bits)
+            self._pack(weight, bits, row_bits, most)
         if self.own is None and (self._product is None or self._plain_few):
             # [in, out]; a GPU's products read either order, so its memory is not spent on a copy.
             self._table = weight.t() if weight.is_cuda else weight.t().contiguous()
 
-    def _pack(self, weight: Tensor, bits: Bits) -> None:
+    def _pack(self, weight: Tensor, bits: Bits, row_bits: Bits, most: float | None) -> None:
         many = self.numel >= _LEAST
-        if bits == 8 and not many:
-            bits = 16  # as fast out of a cache, and no draft is lost
-        if bits < 32 and (own := kernels.integers(weight, bits)):
-            self.own, self.n_bytes = own, self.numel * bits // 8
+        if row_bits == 8:
+            self.own = kernels.eight_bits(weight, most)
+        elif bits < 32:
+            # 16 bits are as fast out of a cache, and no draft is lost.
+            bits = bits if many else 16
+            self.own = kernels.integers(weight, bits)
+        if self.own is not None:
+            self.n_bytes = self.numel * bits // 8
             return
         half = weight.half() if bits < 32 and weight.dtype == torch.float32 else weight
         numbers, factor = (in_half(half) if many else None) or (weight, None)
@@ -195,63 +170,3 @@ class PackedLinear:
             torch.mm(x, self._table, out=out)
         else:
             torch.addmm(plus, x, self._table, out=out)
-
-
-_STEP_8_BIT, _MIDDLE = 1 / 127, 128
-
-
-def in_8_bit(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantize [out, in] to int8 [out, in] and a step per row [out]."""
-    exact = weight.float()
-    step = exact.abs().amax(1).clamp_min(1e-12) / 127
-    return (exact / step[:, None]).round_().to(torch.int8), step
-
-
-class PackedLinear8Bit:
-    """A `PackedLinear` rounded to 8 bits, with a step for each row.
-
-    An input row is rounded to 8 bits too, at a step that depends on nothing but the row. Sums are
-    integers, so a row's bits do not depend on the other rows. The model is no longer the one with
-    the unrounded weights.
-    """
-
-    def __init__(self, weight: Tensor, most: float | None = None) -> None:
-        """Quantize the weight [out, in], on a CPU.
-
-        most: The number that 127 represents in every input row, beyond which rows are clipped; None
-        for each row's own largest one.
-        """
-        if PACKING_8_BIT is None:
-            raise ValueError(
-                "this torch or this processor has no products in 8 bits; take the weights"
-                " as they are"
-            )
-        self.numel = self.n_bytes = weight.numel()
-        self.dtype = torch.float32
-        self._step = None if most is None else most / 127
-        numbers, steps = in_8_bit(weight)
-        self.own = kernels.eight_bits(numbers, steps, self._step)
-        pack, self._product = PACKING_8_BIT
-        self._packed = pack(numbers, steps) if self.own is None else None
-
-    def _scaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the product of rows divided by their largest numbers, and those [rows, 1]."""
-        # Not the infinity norm, which torch computes without vector instructions.
-        most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
-        return self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed), most
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return x Wᵀ, [rows, out], for x [rows, in]."""
-        if self.own is not None:
-            return self.own(x)
-        if self._step is not None:
-            return self._product(x, self._step, _MIDDLE, self._packed)
-        product, most = self._scaled(x)
-        return product.mul_(most)
-
-    def onto(self, out: Tensor, x: Tensor) -> None:
-        """Add the product to `out` [rows, out]."""
-        if self.own is not None or self._step is not None:
-            out.add_(self(x))
-        else:
-            out.addcmul_(*self._scaled(x))

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.decoders import kernels
-from specvl_demo.decoders.fused_cpu import FusedDecoder, Layer, Matrix
-from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
+from specvl_demo.decoders.fused_cpu import FusedDecoder, Layer
+from specvl_demo.decoders.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -94,8 +94,8 @@ class RotatedDecoder(FusedDecoder):
         leave = PackedLinear(turn * self._norm[:, None], bits=16)
         return kernels.Ends(self._in.own, leave.own)
 
-    def _folded_head(self, weight: Tensor) -> Matrix:
-        return PackedLinear8Bit(self._turn(weight))
+    def _folded_head(self, weight: Tensor) -> PackedLinear:
+        return PackedLinear(self._turn(weight), bits=8, row_bits=8)
 
     def _fold(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
@@ -116,8 +116,8 @@ class RotatedDecoder(FusedDecoder):
             norm=None,
             qkv=PackedLinear(self._turn(qkv * norm), bits=16),
             bias=bias,
-            out=PackedLinear8Bit(self._turn(out.t()).t()),
+            out=PackedLinear(self._turn(out.t()).t(), bits=8, row_bits=8),
             after_norm=None,
-            gate_up=PackedLinear8Bit(self._turn(gate_up * after), most),
+            gate_up=PackedLinear(self._turn(gate_up * after), bits=8, row_bits=8, most=most),
             down=PackedLinear(down.contiguous(), bits=8),
         )

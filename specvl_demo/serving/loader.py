@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.decoders import packed_linear
+from specvl_demo.decoders import kernels
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.native import Assistant
@@ -106,8 +106,8 @@ def _load(
     options: Options | None,
 ) -> Loaded:
     options = Options.of_environment() if options is None else options
-    if packed_linear.PACKING_8_BIT is None:
-        machine = replace(machine, eight_bits=False)  # the processor has them, this torch has not
+    if not kernels.has_8_bits():
+        machine = replace(machine, eight_bits=False)  # there is no compiler
     place = available(pair, machine, options, roles)
     if not place.ok:
         raise ValueError(f"{pair.called} does not run here: {place.reason}")
@@ -119,6 +119,11 @@ def _load(
     loading.release()
     tell = progress or (lambda text: None)
     in_8_bits = place.device == "cpu" and place.quantised == "8bit"
+    if in_8_bits and not kernels.has_8_bits():
+        raise ValueError(
+            f"{pair.called} does not run here in 8 bits, which needs a processor with AVX-512 VNNI"
+            " and a C compiler; take the weights as they are (`--quantised none`)."
+        )
     packing = "none" if in_8_bits else place.quantised
     plan = loading.LoadPlan(place.dtype, place.device, place.split, packing, options.pickles)
 

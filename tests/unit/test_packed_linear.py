@@ -11,16 +11,15 @@ import torch
 
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
-from specvl_demo.decoders import fused_cpu, packed_linear, rotated
+from specvl_demo.decoders import fused_cpu, kernels, packed_linear, rotated
 from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
-from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit, in_half
+from specvl_demo.decoders.packed_linear import PackedLinear, in_half
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.vlm.encoder import VLM
 from tests.conftest import tiny_llava, tiny_prompt
 
 packs_8_bit = pytest.mark.skipif(
-    packed_linear.PACKING_8_BIT is None,
-    reason="this torch or this processor has no products in 8 bits",
+    not kernels.has_8_bits(), reason="no compiler, or no 8-bit dot products"
 )
 packs = pytest.mark.skipif(
     packed_linear.PACKING is None, reason="this torch packs no half precision"
@@ -154,7 +153,7 @@ def test_without_packing_bfloat16_is_left_to_the_library(monkeypatch: pytest.Mon
 @torch.inference_mode()
 def test_8_bits_come_close_and_a_row_has_the_same_bits_however_many_there_are() -> None:
     weight, x = numbers(640, 96), numbers(64, 96, seed=1)
-    one, told = PackedLinear8Bit(weight), x @ weight.t()
+    one, told = PackedLinear(weight, 8, 8), x @ weight.t()
     whole = one(x)
     # Two roundings to about 1/127 of the largest number, of 96 summands each.
     assert (whole - told).std() < 0.02 * told.std()
@@ -189,8 +188,7 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(
             for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
                 part.bias = torch.nn.Parameter(numbers(len(part.weight)))
     plain = fused_cpu.FusedDecoder(decoder, head)
-    monkeypatch.setattr(rotated, "PackedLinear8Bit", lambda weight, most=None: Whole(weight))
-    monkeypatch.setattr(rotated, "PackedLinear", lambda weight, bits: Whole(weight))
+    monkeypatch.setattr(rotated, "PackedLinear", lambda weight, *_, **__: Whole(weight))
     turned = rotated.RotatedDecoder(decoder, head)
     ids = random_ids(plain, 40)
     contexts = [[text_context(one, ids)] for one in (plain, turned)]
@@ -217,7 +215,7 @@ class Whole(PackedLinear):
 @torch.inference_mode()
 def test_rows_with_a_given_range_are_clipped_to_it() -> None:
     weight, x = numbers(640, 96), numbers(5, 96, seed=1)
-    one, told = PackedLinear8Bit(weight, most=4.0), x @ weight.t()
+    one, told = PackedLinear(weight, 8, 8, most=4.0), x @ weight.t()
     assert (one(x) - told).std() < 0.03 * told.std()
     clipped = torch.full((1, 96), 9.0)
     assert torch.allclose(one(clipped), one(clipped.clamp(max=4.0)), atol=1e-5)
