@@ -13,7 +13,6 @@ from typing import Protocol
 from torch import Tensor
 
 from specvl_demo.core.types import NOTHING, Capture, Decoder
-from specvl_demo.decoders.exact import Blocks
 from specvl_demo.decoders.kv_cache import KVCache
 
 
@@ -43,7 +42,6 @@ class ForwardInput:
         window_mask: The same for layers with a sliding window; required if there are any and a mask
             is given.
         columns: Of an `exact.RowOrder`, for exact steps; the masks are then [T, R + W].
-        blocks: For exact steps of a backend with `groups`; it holds the mask.
         visual: [B, T] bool, given together with deepstack.
         deepstack: [levels, visual rows, D].
     """
@@ -54,7 +52,6 @@ class ForwardInput:
     mask: Tensor | None = None
     window_mask: Tensor | None = None
     columns: Tensor | None = None
-    blocks: Blocks | None = None
     visual: Tensor | None = None
     deepstack: Tensor | None = None
     kept: ForwardOutput = field(default_factory=ForwardOutput)
@@ -72,8 +69,6 @@ class Backend(Decoder, Protocol):
         n_bytes: The same in bytes.
         n_cached: Numbers cached per row.
         rows_apart: Whether rows of any step have the bits of plain steps without further ado.
-        groups: Query heads per key head if exact steps use `exact.blocked_attention`; None if they
-            use `exact.ordered_attention`.
     """
 
     window: int | None
@@ -83,7 +78,6 @@ class Backend(Decoder, Protocol):
     n_bytes: int
     n_cached: int
     rows_apart: bool
-    groups: int | None
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """Return `logits` restricted to rows [R] of the head: hidden [..., D] -> [..., R]."""

@@ -1,16 +1,14 @@
 """Exact steps: every row's result is bitwise the same, whatever other rows are computed with it.
 
 A token's row is then the same in an AR step and in any tree, in every precision, so lossless
-methods reproduce AR's answer token for token. This depends on sums over the keys of a path, which
-are implemented twice: `blocked_attention` for CPUs whose matrix products add terms in order, at
-nearly the cost of ordinary attention, and `ordered_attention` for everything else, which pads steps
-to row counts whose kernels agree and gathers each row's last keys in the order of the text. Whether
-a decoder's steps are exact is not assumed but tested by `calibration.least_rows`.
+methods reproduce AR's answer token for token. Our own kernels compute every row so. Elsewhere steps
+are padded to row counts whose kernels agree, and `ordered_attention` gathers each row's last keys
+in the order of the text. Whether a decoder's steps are exact is not assumed but tested by
+`calibration.least_rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,20 +17,12 @@ from torch import Tensor
 from specvl_demo.core.tree import TreeShape
 
 ROWS = (4, 8, 16, 32, 64)
-"""Row counts that steps are padded to if a single row is not exact without padding; larger trees
-are not exact. Products of one or two rows with a matrix use kernels that sum in another order.
+"""Row counts that steps are padded to; larger trees are not exact. Products of one or two rows with
+a matrix use kernels that sum in another order.
 """
 MOST_NODES = ROWS[-1]
 TAIL = MOST_NODES - 1
 """The last positions of a row's path, whose keys `ordered_attention` sums separately, in order."""
-_LANES = 16
-"""Width, in numbers, of a CPU's widest vector instruction."""
-_BLOCK = 128
-"""Positions whose values are summed in one matrix product. Together with the nodes of a tree they
-stay below the 192 terms from which MKL splits a sum.
-"""
-_LEAST_ROWS = 8
-"""Row count from which batched products use the kernels for many rows."""
 
 
 class RowOrder(NamedTuple):
@@ -84,85 +74,6 @@ def order(
         return RowOrder(mask, None, columns)
     near = torch.cat((every, at), -1) > (first + TAIL - window)
     return RowOrder(mask, mask.masked_fill(~near, low), columns)
-
-
-class Blocks(NamedTuple):
-    """What T rows attend to, for `blocked_attention` over a cache.
-
-    Attributes:
-        mask: [copies * groups * T, S] float32, additive, for the first S columns of the cache; S
-            covers the tree.
-        parts: Columns (first, end) that are summed in one product, in this order, with 1 for the
-            keys among them [end - first] that belong to the block and 0 for others; None if all do.
-        copies: How often the rows are computed.
-    """
-
-    mask: Tensor
-    parts: tuple[tuple[tuple[int, int], Tensor | None], ...]
-    copies: int
-
-
-def blocks(shape: TreeShape, rows: int, length: int, room: int, groups: int) -> Blocks:
-    """Return the blocks for a tree after `length` committed rows, padded to `rows` by repeating the
-    root.
-
-    Args:
-        room: Columns of the cache.
-        groups: Query heads per key head.
-    """
-    size = len(shape)
-    # Whole vectors only: a remainder is computed by different code.
-    seen = min(room, -(-(length + rows) // _LANES) * _LANES)
-    # Products of fewer rows use other kernels, so the rows are repeated.
-    copies = -(-_LEAST_ROWS // (groups * rows))
-    mask = torch.full((rows, seen), torch.finfo(torch.float32).min)
-    mask[:size, : length + size] = shape.additive(length, torch.float32, mask.device)
-    mask[size:] = mask[0]
-    mask = mask.repeat(copies * groups, 1)
-    whole = length // _BLOCK * _BLOCK
-    parts = [((first, first + _BLOCK), None) for first in range(0, whole, _BLOCK)]
-    if length + max(shape.depth) < whole + _BLOCK:
-        return Blocks(mask, (*parts, ((whole, seen), None)), copies)
-    # Nodes this deep lie in the next block: their keys are added after all of this one's.
-    position = torch.arange(seen)
-    position[length : length + size] = length + shape.depth_on(mask.device)
-    late = (position[whole:] >= whole + _BLOCK).float()
-    return Blocks(mask, (*parts, ((whole, seen), 1 - late), ((whole, seen), late)), copies)
-
-
-def blocked_attention(
-    queries: Tensor, keys: Tensor, values: Sequence[Tensor], order: Blocks
-) -> Tensor:
-    """Attention [T, heads * width] on a CPU whose matrix products add terms sequentially.
-
-    This must hold for up to `_BLOCK + MOST_NODES` terms. A key that a row does not see has weight 0
-    and changes no partial sum, and the keys of a path are cached in the order of the text; so a sum
-    over a block of positions is the same whatever other nodes lie between them.
-
-    Args:
-        queries: [1, heads, T, width].
-        keys: [kv_heads, width, S].
-        values: Of every part of the order, [kv_heads, end - first, width + 1], the last number 1,
-            so that weights are added up as values are; float32.
-    """
-    _, heads, size, width = queries.shape
-    rows = queries.reshape(keys.shape[0], -1, width)
-    n_rows = rows.shape[1]
-    if order.copies > 1:
-        rows = torch.cat([rows] * order.copies, 1)
-    weights = torch.baddbmm(order.mask, rows, keys, alpha=width**-0.5)
-    weights.sub_(weights.amax(-1, keepdim=True)).exp_()
-    mixed = torch.bmm(_shares(weights, *order.parts[0]), values[0])
-    for part, shown in zip(order.parts[1:], values[1:], strict=True):
-        mixed.baddbmm_(_shares(weights, *part), shown)
-    mixed = mixed[:, :n_rows]
-    out = (mixed[..., :width] / mixed[..., width:]).view(heads, size, width)
-    return out.transpose(0, 1).reshape(size, heads * width)
-
-
-def _shares(weights: Tensor, columns: tuple[int, int], part: Tensor | None) -> Tensor:
-    shares = weights[..., slice(*columns)]
-    return shares if part is None else shares * part
 
 
 def ordered_attention(

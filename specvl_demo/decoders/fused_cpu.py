@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from specvl_demo.decoders import kernels, packed_linear
 from specvl_demo.decoders.attention import attend, in_pairs, probabilities, rotations
 from specvl_demo.decoders.backend import ForwardInput
-from specvl_demo.decoders.exact import blocked_attention
+from specvl_demo.decoders.exact import ordered_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import Bits, PackedLinear
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
 _WIDEST = 1024
-_BESIDE = 16
-"""Numbers beside a cached row's own: one is used, and rows stay aligned."""
 _LONGEST = 32768
 _DTYPES = (torch.float32, torch.bfloat16)
 
@@ -113,7 +111,6 @@ class FusedDecoder:
         self.dtype = head.weight.dtype
         self._heads: int = config.num_attention_heads
         self._kv_heads: int = config.num_key_value_heads
-        self.groups: int | None = self._heads // self._kv_heads
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
         with torch.inference_mode():
             self._root = torch.tensor((self.width * config.rms_norm_eps) ** 0.5)
@@ -129,9 +126,8 @@ class FusedDecoder:
             read = [self._head, *layers]
             self.n_weights = sum(part.numel for part in read)
             self.n_bytes = sum(part.n_bytes for part in read)
-            beside = _BESIDE if self._own is None else 0
-            self._layout = Layout(self.device, self._kv_heads, self._head_width, beside)
-            self.n_cached = 2 * self.n_layers * self._kv_heads * (self._head_width + beside)
+            self._layout = Layout(self.device, self._kv_heads, self._head_width)
+            self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
             n_positions = min(config.max_position_embeddings, _LONGEST)
             # [positions, 1, width / 2], for all heads.
             self._turns = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
@@ -156,7 +152,7 @@ class FusedDecoder:
         if call.deepstack is not None:
             raise ValueError("a lean decoder takes no DeepStack rows; use the Hugging Face backend")
         batch, size, width = call.x.shape
-        if call.mask is None and call.blocks is None and size > 1 and call.cache.length:
+        if call.mask is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
         x = call.x.reshape(-1, width).float()
         hidden = (
@@ -222,7 +218,7 @@ class FusedDecoder:
         """The same by torch's operations, in one buffer per forward, through views made once."""
         x = self._entered(embedded)
         batch, size, width = call.x.shape
-        mask, blocks, kept = call.mask, call.blocks, call.kept
+        mask, kept = call.mask, call.kept
         heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
         all_heads, row = heads + 2 * kv_heads, (heads + 2 * kv_heads) * head
         # Views into the joint projection [B, T, all heads, width]: queries [B, heads, T, width],
@@ -247,7 +243,7 @@ class FusedDecoder:
             rotated.mul_(turns)
             slots[i].copy_(fresh)
             a = attention(i)
-            if blocks is None and i in kept.capture.attention:
+            if call.columns is None and i in kept.capture.attention:
                 rows = kept.capture.rows
                 kept.attention[i] = probabilities(q, keys[i], mask, rows, head**-0.5)
             out.onto(x, a)
@@ -267,14 +263,20 @@ class FusedDecoder:
 
         queries: [B, heads, T, width], written before each layer's attention.
         """
-        size, cache, blocks = queries.shape[2], call.cache, call.blocks
-        if blocks is not None:
-            seen = blocks.mask.shape[-1]
-            slots, keys, parts = cache.parted(size, seen, [at for at, _ in blocks.parts])
-            return slots, keys, lambda i: blocked_attention(queries, keys[i], parts[i], blocks)
-        slots, keys, values = cache.spans(size)
-        causal = mask is None and size > 1
-        return slots, keys, lambda i: attend(queries, keys[i], values[i], mask, causal)
+        size, columns = queries.shape[2], call.columns
+        slots, keys, values = call.cache.spans(size)
+        if columns is None:
+            causal = mask is None and size > 1
+            return slots, keys, lambda i: attend(queries, keys[i], values[i], mask, causal)
+        assert mask is not None  # the order's
+        scale = self._head_width**-0.5
+
+        def ordered(i: int) -> Tensor:
+            whole = call.cache.layer(i)
+            mixed = ordered_attention(queries, whole[0], whole[1], mask, columns, scale)
+            return mixed.transpose(1, 2).reshape(size, -1)
+
+        return slots, keys, ordered
 
     def _entered(self, x: Tensor) -> Tensor:
         """Map embeddings [rows, D] to what the layers add to, in memory of their own."""

@@ -61,7 +61,6 @@ class HFDecoder:
         self.n_layers: int = config.num_hidden_layers
         self.vocab: int = self._head.weight.shape[0]
         rope = getattr(config, "rope_parameters", None) or {}
-        self.groups: int | None = None
         self.rows_apart = False
         self.axes = 3 if "mrope_section" in rope else 1
         read = [*self._decoder.layers.parameters(), self._head.weight]

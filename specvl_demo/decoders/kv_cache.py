@@ -16,15 +16,11 @@ from specvl_demo.core.transfer import sent
 
 
 class Layout(NamedTuple):
-    """Where a layer keeps its keys and values, and their shape.
-
-    beside: Extra numbers in each row, after its width, which `clear` sets to 1.
-    """
+    """Where a layer keeps its keys and values, and their shape."""
 
     device: torch.device
     heads: int
     width: int
-    beside: int = 0
 
 
 class KVCache:
@@ -51,7 +47,7 @@ class KVCache:
         # that.
         self.blocks = [
             torch.empty(
-                *(self.layouts.count(kind), 2, batch, kind.heads, room, kind.width + kind.beside),
+                *(self.layouts.count(kind), 2, batch, kind.heads, room, kind.width),
                 dtype=dtype,
                 device=kind.device,
             )
@@ -116,31 +112,14 @@ class KVCache:
 
         Slices once for all layers, for forwards that cannot afford one slicing per layer.
         """
-        end, (data,), width = self._end(k), self.blocks, self.layouts[0].width
-        read = data[:, :, :, :, :end, :width]
-        return self._slots(k), read[:, 0].unbind(0), read[:, 1].unbind(0)
-
-    def parted(
-        self, k: int, seen: int, parts: Sequence[tuple[int, int]]
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[tuple[Tensor, ...], ...]]:
-        """Return, for every layer of a batch of one: the slots as in `spans`, the first `seen` keys
-        [heads, width, seen], and a tuple with the values of these rows (first, end), [heads, end -
-        first, width + 1], the last number 1.
-        """
-        (data,), width = self.blocks, self.layouts[0].width
-        keys = data[:, 0, 0, :, :seen, :width].transpose(-1, -2).unbind(0)
-        values = [data[:, 1, 0, :, first:end, : width + 1].unbind(0) for first, end in parts]
-        return self._slots(k), keys, tuple(zip(*values, strict=True))
-
-    def _slots(self, k: int) -> tuple[Tensor, ...]:
-        width = self.layouts[0].width
-        return self.blocks[0][:, :, :, :, self.length : self._end(k), :width].unbind(0)
+        end, (data,) = self._end(k), self.blocks
+        slots, read = data[:, :, :, :, self.length : end], data[:, :, :, :, :end]
+        return slots.unbind(0), read[:, 0].unbind(0), read[:, 1].unbind(0)
 
     def clear(self) -> None:
         """Zero the unused part; callers may read the whole buffer."""
-        for kind, data in zip(dict.fromkeys(self.layouts), self.blocks, strict=True):
+        for data in self.blocks:
             data[:, :, :, :, self.length :].zero_()
-            data[..., kind.width :] = 1
 
     def require(self, k: int) -> None:
         """Raise ValueError unless there is room for k more rows."""

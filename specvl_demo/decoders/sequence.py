@@ -164,15 +164,10 @@ class CachedSequence:
         if rows > size:
             x = F.pad(x, (0, 0, 0, rows - size))
         depth = F.pad(shape.depth_on(x.device), (0, rows - size))
-        groups = self.backend.groups
-        if groups is not None:
-            blocks = exact.blocks(shape, rows, self.length, self.cache.span, groups)
-            hidden = self._forward(x, depth, kept, blocks)
-        else:
-            ordered = exact.order(
-                shape, rows, self.length, self.cache.span, self.backend.window, x.device
-            )
-            hidden = self._forward(x, depth, kept, **ordered._asdict())
+        ordered = exact.order(
+            shape, rows, self.length, self.cache.span, self.backend.window, x.device
+        )
+        hidden = self._forward(x, depth, kept, **ordered._asdict())
         self.cache.truncate(self.length + size)
         self._fed = size
         return hidden
@@ -198,7 +193,6 @@ class CachedSequence:
         x: Tensor,
         depth: Tensor,
         kept: ForwardOutput | None,
-        blocks: exact.Blocks | None = None,
         **masks: Tensor | None,
     ) -> Tensor:
         """depth: of x's rows below the root."""
@@ -206,7 +200,7 @@ class CachedSequence:
         if self._axes > 1:
             positions = positions.expand(self._axes, *positions.shape)
         kept = kept or ForwardOutput()
-        call = ForwardInput(x, positions, self.cache, **masks, blocks=blocks, kept=kept)
+        call = ForwardInput(x, positions, self.cache, **masks, kept=kept)
         return self.backend.forward(call)
 
     def _masks(

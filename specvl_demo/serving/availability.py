@@ -197,11 +197,9 @@ def too_many_lanes(
 def exact_cost(pair: PairSpec, place: Availability) -> float:
     """Return what exact steps add to an AR step there, as a share of the bytes that it reads.
 
-    Derived, not measured: on a GPU they write keys and values of the whole cache in float32 in
-    every layer, and read them again; a CPU's exact steps cost next to nothing.
+    Derived, not measured: they write keys and values of the whole cache in float32 in every layer,
+    and read them again.
     """
-    if place.device == "cpu":
-        return 0.0
     each = DTYPE_BYTES[place.dtype]
     packed = QUANTISED_BYTES.get(place.quantised, each)
     cached = pair.target.kv * pair.n_tokens

@@ -122,7 +122,7 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
 
 @packs
 @torch.inference_mode()
-def test_a_tree_across_two_blocks_of_positions_sums_as_plain_steps_do() -> None:
+def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
     decoder = VLM(tiny_llava(kv_heads=2).bfloat16(), "fused").decoder
     ids, shape, path = (
         random_ids(decoder, 180),
