@@ -278,7 +278,7 @@ register(
         presets={
             "paper": {},
             "published-code": {"nodes": 60, "width": 4, "loops": 8, "keep": 1.0, "ancestry": False},
-            "photo": {"policy": "chain", "gamma": 10, "floor": 0.2},
+            "photo": {"policy": "chain", "gamma": 10, "floor": 0.1},
             "pocket": {"policy": "chain", "gamma": 7},
             "pocket-tree": {"nodes": 10, "width": 2, "loops": 5},
         },

@@ -232,7 +232,7 @@ register(
             # In training, the pocket pair's head fed itself three times, and it is not accurate
             # beyond. At a temperature, its samples agree less often than its likeliest tokens.
             "pocket": {"policy": "chain", "gamma": 3, "draws": "argmax"},
-            "photo": {"policy": "chain", "gamma": 8, "floor": 0.2},
+            "photo": {"policy": "chain", "gamma": 10, "floor": 0.1},
             "pocket-tree": {"nodes": 10, "width": 3, "loops": 2},
         },
         order=85,
@@ -246,7 +246,7 @@ register(
             text.""",
             look="""Acceptance by depth. In training the head of the pocket pair fed itself three
             times, so that with a longer chain it breaks off after the third token; that of the
-            photo pair fed itself seven times.""",
+            photo pair fed itself at least five times.""",
             formula=r"g = W [ l ‖ m ‖ h ]",
             aloud="its feature is a projection of a low, a middle and a high layer’s states",
             url="https://arxiv.org/abs/2503.01840",

@@ -347,7 +347,7 @@ register(
             "paper-mtcp": {"views": _MTCP, "weights": "kld"},
             "paper-tree-2": {"policy": "beam", "beams": 2},
             "paper-tree-3": {"policy": "beam", "beams": 3},
-            "photo": {"gamma": 8, "floor": 0.1},
+            "photo": {"gamma": 10, "floor": 0.08},
             "pocket": {"gamma": 7},
             "pocket-mtcp": {"gamma": 8, "views": _MTCP, "weights": "kld"},
         },
