@@ -13,7 +13,7 @@ ARG BASE=python:3.11-slim
 ARG BUILDER=python:3.11
 FROM $BUILDER AS kernels
 WORKDIR /kernels
-COPY specvl_demo/decoders/build_kernels.py specvl_demo/decoders/kernels.c ./
+COPY specvl_demo/native/build_kernels.py specvl_demo/native/kernels.c ./
 RUN python build_kernels.py built || mkdir -p built
 
 FROM $BASE

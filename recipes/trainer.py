@@ -171,10 +171,12 @@ class Trainer:
             batch = next(source)
             with self.accelerator.autocast():
                 value, seen = loss(batch)
-            if not math.isfinite(value.item()):
+            # The mean over all processes, so that all of them stop.
+            mean = reduce(value.detach(), "mean").item()
+            if not math.isfinite(mean):
                 raise ValueError(
-                    f"the loss of step {self.step + 1} is {value.item()}: start anew (--fresh) at a"
-                    " lower rate (--lr, --muon-lr)"
+                    f"the loss of step {self.step + 1} is {mean}: start anew (--fresh) at lower"
+                    " learning rates (--lr and the like)"
                 )
             self._update(value)
             if after:

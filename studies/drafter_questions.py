@@ -2,11 +2,12 @@
 people and dogs, about two of them, and about no picture.
 
     python -m studies.drafter_questions DATA OUT [--things 1500] [--people 4400] [--two 300]
-        [--plain 600]
+        [--plain 600] [--seed 1]
 
 DATA has the folders things/, train/ and dev/. OUT gets train.jsonl with crops of its photographs,
-some mirrored, for `recipes drafter --prompts`; and held-things.jsonl, held-people.jsonl and
-held-plain.jsonl, in the format of `bench --data`, whose photographs and prompts are not among them.
+some mirrored, for `recipes drafter --prompts`. It also gets choose.jsonl, to choose drafters and
+settings on, and held-things.jsonl, held-people.jsonl and held-plain.jsonl, to measure with: all in
+the format of `bench --data`, with photographs and prompts that train.jsonl does not have.
 A third of the training questions are to be answered at a temperature of 0.7 or 1.
 """
 

@@ -165,14 +165,14 @@ PAIR = (
         "--quantised",
         about="precision of the target's weights on a GPU; 8bit also on a CPU, for small targets"
         " (default: SPECVL_QUANTISED, else 4bit if nothing else fits on the GPU, and 8bit for the"
-        " photo pair on a CPU with 8-bit dot products)",
+        " photo pair on a CPU with 8-bit dot products and a C compiler)",
         choices=get_args(Quantised),
     ),
     option(
         "--exact",
         about="make lossless methods equal AR decoding bit for bit, if the loaded target supports"
-        " it (default: SPECVL_EXACT, else on in half precision; on a GPU only if it costs AR"
-        " at most 5 %%)",
+        " it (default: SPECVL_EXACT, else on where our own kernels run, and in half precision if it"
+        " costs AR at most 5 %%)",
         choices=get_args(Switch),
     ),
     flag("--allow-pickle", "also read .bin weights, which can run code"),

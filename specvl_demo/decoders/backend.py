@@ -68,7 +68,8 @@ class Backend(Decoder, Protocol):
         n_weights: Numbers that every step reads, of the layers and the head.
         n_bytes: The same in bytes.
         n_cached: Numbers cached per row.
-        rows_apart: Whether rows of any step have the bits of plain steps without further ado.
+        rows_apart: Whether every row of any step has the bits of a plain step, without padding or
+            ordering.
     """
 
     window: int | None

@@ -17,12 +17,14 @@ from torch import Tensor
 from specvl_demo.core.tree import TreeShape
 
 ROWS = (4, 8, 16, 32, 64)
-"""Row counts that steps are padded to; larger trees are not exact. Products of one or two rows with
-a matrix use kernels that sum in another order.
+"""Row counts that steps are padded to where our own kernels do not run; larger trees are not exact
+there. Products of one or two rows with a matrix use kernels that sum in another order.
 """
 MOST_NODES = ROWS[-1]
 TAIL = MOST_NODES - 1
-"""The last positions of a row's path, whose keys `ordered_attention` sums separately, in order."""
+"""Positions before a row's own on its path: these W = TAIL + 1 keys are summed separately, in
+order, by `ordered_attention`.
+"""
 
 
 class RowOrder(NamedTuple):

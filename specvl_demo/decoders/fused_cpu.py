@@ -120,7 +120,7 @@ class FusedDecoder:
             self._output = head.weight.detach()
             self._head = self._folded_head(self._output.float())
             self._own = self._stacked()
-            # The head is our own then too.
+            # The head is our own then too: `kernels.floats` packs any matrix.
             self.rows_apart = self._own is not None
             layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
             read = [self._head, *layers]
@@ -169,7 +169,7 @@ class FusedDecoder:
 
         What is captured changes no bit of the cache, so lanes that capture more continue alike.
         """
-        batch, size, _ = call.x.shape
+        size = call.x.shape[1]
         cache, kept, capture = call.cache, call.kept, call.kept.capture
         cache.require(size)
         embedded = embedded.contiguous()

@@ -2,8 +2,8 @@
 compiler built them and the processor runs them.
 
 A whole stack of layers is one call. Products read a matrix once for all rows, as fast as memory
-gives it, and have the bits of FBGEMM's. Elsewhere torch's operations take over. Knows nothing of
-models.
+gives it; those of floats have the bits of FBGEMM's. Elsewhere torch's operations take over. Knows
+nothing of models.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo import places
-from specvl_demo.decoders.build_kernels import SOURCE, build
+from specvl_demo.native.build_kernels import SOURCE, build, is_off
 
-VARIABLE = "SPECVL_KERNELS"
-"""`off` takes the library's products and attention, for comparison."""
 _GROUP = 32
 """Outputs whose weights lie side by side."""
 _VECTOR = 16
@@ -99,7 +97,7 @@ class _StepStruct(ctypes.Structure):
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, int]:
     """Return the library and what it supports here; (None, 0) where it cannot be had."""
-    if os.environ.get(VARIABLE, "").upper() in ("OFF", "0", "NO", "FALSE"):
+    if is_off():
         return None, 0
     log = logging.getLogger(__name__)
     try:
@@ -134,7 +132,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, int]:
 
 
 def available() -> bool:
-    """Return whether anything is computed here, at least without 8 bits."""
+    """Return whether our own kernels run here, if not in 8 bits."""
     return bool(_loaded()[1] & _LAYERS)
 
 

@@ -1,7 +1,7 @@
 """Matrices packed once for products with one to a few rows.
 
-They are packed on a CPU in half precision, if the numbers allow it: a decoder's step reads every
-weight once and is limited by that reading. Knows nothing of models.
+On a CPU they are packed in half precision, if the numbers allow it, or in integers: a decoder's
+step reads every weight once and is limited by that reading. Knows nothing of models.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ their head. Without rounding, the model would be the same.
 
 Rows have 8 bits too, but 16 before the down projection, whose inputs are products of two numbers:
 this halves what rounding adds to the loss on plain chat. The matrices that make queries, keys and
-values also have 16 bits: they are a sixth of a layer, and 8 would double it.
+values have 16 bits as well: they are a sixth of a layer, and with 8 the divergence would be half as
+large again.
 """
 
 from __future__ import annotations

@@ -94,9 +94,10 @@ class CachedSequence:
 
         Args:
             kept: Receives what is captured.
-            least: Rows from which a step is exact (`calibration.least_rows`). If the tree allows,
-                the step is padded and ordered; hidden [1, rows, D] and captures then have padding
-                after the nodes, so that the head is exact too.
+            least: Rows from which a step is exact (`calibration.least_rows`); not needed where the
+                backend's rows are apart. If the tree allows, the step is padded and ordered; hidden
+                [1, rows, D] and captures then have padding after the nodes, so that the head is
+                exact too.
         """
         if least is None or self.backend.rows_apart or len(shape) > exact.MOST_NODES:
             return self._score(x, shape, kept)

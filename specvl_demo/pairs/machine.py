@@ -19,7 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from specvl_demo import __version__
+from specvl_demo import __version__, places
+from specvl_demo.native import build_kernels
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
@@ -75,9 +76,16 @@ def detect() -> Machine:
         cpu=platform.machine(),
         gpus=gpus(),
         offline=offline(),
-        eight_bits=any("avx512_vnni" in line for line in _lines(_PROCESSORS)),
+        eight_bits=_has_8_bits(),
         per_call=bool(os.environ.get("SPACES_ZERO_GPU")),
     )
+
+
+def _has_8_bits() -> bool:
+    """Return whether our own kernels can multiply in 8 bits here, without building them."""
+    if build_kernels.is_off() or build_kernels.why_not(places.cache()):
+        return False
+    return any("avx512_vnni" in line for line in _lines(_PROCESSORS))
 
 
 def gpus() -> tuple[Gpu, ...]:

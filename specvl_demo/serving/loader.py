@@ -107,7 +107,7 @@ def _load(
 ) -> Loaded:
     options = Options.of_environment() if options is None else options
     if not kernels.has_8_bits():
-        machine = replace(machine, eight_bits=False)  # there is no compiler
+        machine = replace(machine, eight_bits=False)  # the compiler failed
     place = available(pair, machine, options, roles)
     if not place.ok:
         raise ValueError(f"{pair.called} does not run here: {place.reason}")
@@ -122,7 +122,8 @@ def _load(
     if in_8_bits and not kernels.has_8_bits():
         raise ValueError(
             f"{pair.called} does not run here in 8 bits, which needs a processor with AVX-512 VNNI"
-            " and a C compiler; take the weights as they are (`--quantised none`)."
+            " and our own kernels (a C compiler, and SPECVL_KERNELS not off); take the weights as"
+            " they are (`--quantised none`)."
         )
     packing = "none" if in_8_bits else place.quantised
     plan = loading.LoadPlan(place.dtype, place.device, place.split, packing, options.pickles)

@@ -29,11 +29,9 @@ PROMPTS = {
 }
 LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "tabed": ("tabed", {}),
-    "tabed kld": ("tabed", {"weights": "kld", "history": 4}),
     "tabed mtcp": ("tabed", {"views": MTCP, "weights": "kld", "caption_length": 6}),
     "tabed mtcp grid": ("tabed", {"views": MTCP, "caption_length": 6, "grid_steps": 4}),
     "tabed boosted": ("tabed", {"weights": "adaboost", "gamma": 3}),
-    "tabed counting": ("tabed", {"weights": "block-efficiency", "history": 1}),
     "tabed beam 2": ("tabed", {"policy": "beam", "beams": 2}),
     "tabed beam 3": ("tabed", {"policy": "beam", "beams": 3, "gamma": 4}),
     "tabed static tree": ("tabed", {"policy": "static-tree"}),
@@ -186,12 +184,11 @@ def test_a_round_waits_for_the_device_a_few_times_only(
     "case", ["chain", "tabed", "tabed mtcp", "sage", "sage online", "specvlm", "tabed beam 2"]
 )
 @pytest.mark.parametrize("draws", ["argmax", "shared"])
-@pytest.mark.parametrize("temperature", [0.7, 1.5])
 def test_seeded_sampling_says_what_ar_says(
-    case: str, draws: str, temperature: float, answers: Callable[..., Any]
+    case: str, draws: str, answers: Callable[..., Any]
 ) -> None:
     method, settings = LOSSLESS.get(case, (case, {}))
-    sampling = Sampling(temperature, top_p=0.95, seed=int(10 * temperature))
+    sampling = Sampling(1.5, top_p=0.95, seed=15)
     expected = answers("ar", PROMPTS["picture"], {"draws": draws}, sampling=sampling)[0]
     found, records = answers(
         method, PROMPTS["picture"], {**settings, "draws": draws}, sampling=sampling

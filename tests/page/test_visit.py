@@ -58,7 +58,7 @@ def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):
         seen["said"] in ("Starting the engine…", "Loading the models…") and seen["took"] < 2000
     )  # 100 ms, busy
     opened.wait_for_function(f"!specvl.ask.running && {FINISHED}")
-    opened.wait_for_timeout(1500)
+    opened.wait_for_timeout(600)
     assert opened.evaluate("specvl.race.head") is None
     opened.get_by_role("button", name="Watch it slowly").click()
     opened.wait_for_function("specvl.view.player.playing")

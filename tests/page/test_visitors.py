@@ -10,24 +10,11 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
 
+from tests.contract.test_cli import FIELDS, RACE_FIELDS
 from tests.page.conftest import ready
 from tests.page.test_race import run_race
 from tests.robustness.support import until
 
-FIELDS = [
-    *(
-        "text",
-        "token_ids",
-        "method",
-        "pair",
-        "lossless",
-        "n_tokens",
-        "n_rounds",
-        "tau",
-        "accepted_per_round",
-    ),
-    *("relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s", "stop", "seed"),
-]
 # Gradio's name for this visit, as the browser sends it with a question.
 NOTE_VISIT = """
 const send = window.fetch;
@@ -36,7 +23,6 @@ window.fetch = (where, how) => {
   return send(where, how);
 };
 """
-RACE_FIELDS = ["speedup_decode", "speedup_total", "identical_to_ar", "first_difference"]
 
 
 @pytest.fixture(scope="module")

@@ -135,16 +135,6 @@ def test_a_cluster_that_dies_is_started_again_and_its_visitors_told(cluster: Ray
         assert not visitor.kinds("error")
 
 
-def test_stop_ends_a_run_on_a_cluster(cluster: RayWorkers) -> None:
-    queue = Queue(cluster)
-    visitor = Visitor(queue, job(4000))
-    run = visitor.until("run")["run"]
-    visitor.until("round", 2)
-    queue.stop(run)
-    visitor.until("done")
-    assert len(visitor.kinds("round")) < 200
-
-
 def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> None:
     """Questions go to whichever actor is free, so a conversation may lie in any of them."""
     queue = Queue(cluster)

@@ -92,7 +92,7 @@ def stopped(page: Page) -> None:
     assert page.files() == []
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.5, 1.5, 4.0])
+@pytest.mark.parametrize("seconds", [0.05, 1.0])
 def test_while_it_imports(tmp_path: Path, seconds: float) -> None:
     with starting(tmp_path) as page:
         time.sleep(seconds)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -17,10 +16,9 @@ import torch
 from specvl_demo import records
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Parts, Request, SharedPrefill, race
-from specvl_demo.core.sampling import Sampler, Sampling, probabilities
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Scores, Verdict
-from specvl_demo.core.verification import Strict
+from specvl_demo.core.types import Scores
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import METHODS, choose
 from specvl_demo.methods.chain import Chain, ChainSettings
@@ -127,8 +125,7 @@ def test_random_drafts_never_change_the_answer(block: int) -> None:
 
 
 LOSSLESS = [name for name, method in METHODS.items() if method.lossless]
-TOKENS = 1_200
-ALPHA = 1e-6
+TOKENS = 120
 
 
 def row(name: str, drafter: TableDrafter) -> Parts:
@@ -148,94 +145,18 @@ def row(name: str, drafter: TableDrafter) -> Parts:
     )
 
 
-def p_value(logits: torch.Tensor, sampling: Sampling, said: list[int]) -> float:
-    """Chi-square of the counted transitions against the target's law: how likely is as much by
-    chance?
-
-    Given the token before, every draw is independent. Cells with fewer than five expected are put
-    together.
-    """
-    law = probabilities(logits, sampling).double()
-    counts = torch.zeros(V, V, dtype=torch.float64)
-    for before, after in zip([0, *said[:-1]], said, strict=True):
-        counts[before, after] += 1
-    statistic, freedom = 0.0, 0
-    for seen, wanted in zip(counts, law * counts.sum(1, keepdim=True), strict=True):
-        large = wanted >= 5
-        seen = torch.cat((seen[large], seen[~large].sum()[None]))
-        wanted = torch.cat((wanted[large], wanted[~large].sum()[None]))
-        used = wanted > 0
-        if (seen[~used] > 0).any():
-            return 0.0  # said what the target never says
-        if used.sum() > 1:
-            statistic += float(((seen - wanted)[used] ** 2 / wanted[used]).sum())
-            freedom += int(used.sum()) - 1
-    return float(
-        torch.special.gammaincc(torch.tensor(freedom / 2.0), torch.tensor(statistic / 2.0))
-    )
-
-
-def sampled(
-    name: str, sampling: Sampling, verifier: object = None
-) -> tuple[torch.Tensor, list[int], int]:
-    """Return the target's table, the sample of a row, and how many drafts it accepted."""
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_no_lossless_row_changes_a_sampled_answer(name: str) -> None:
+    """Rows that draw by themselves have other answers of the same law (unit/test_rejection.py)."""
     rng = random.Random(11)
     logits = table(rng)
-    target = TableTarget(logits)
+    target, sampling = TableTarget(logits), Sampling(1.1, seed=2026)
     asked = Request(
         "r", table_prompt(), target, TokenTexts(spell), sampling, TOKENS, detail="light"
     )
     made = row(name, TableDrafter(table(rng, like=logits)))
-    if verifier is not None:
-        made = Parts(**{**vars(made), "verifier": verifier, "lossless": False})
     found = list(race([Lane(name, made, SharedPrefill(asked))]))
-    return (
-        logits,
-        [t.id for r in found if isinstance(r, Round) for t in r.tokens],
-        found[-1].totals.n_accepted,
-    )
-
-
-@pytest.mark.parametrize("name", LOSSLESS)
-def test_sampling_has_the_targets_law(name: str) -> None:
-    """1,200 sampled tokens of every lossless row, their transitions counted: chi-square at 1e-6.
-
-    The seed is fixed, so a run of the suite never fails by chance. For a new seed an exact row
-    would fail once in a million, one of all the rows (twelve at most) about once in eighty
-    thousand.
-    """
-    sampling = Sampling(1.1, seed=2026)
-    logits, said, accepted = sampled(name, sampling)
+    said = [t.id for r in found if isinstance(r, Round) for t in r.tokens]
     assert len(said) == TOKENS
-    assert accepted > 100 or not METHODS[name].drafter.runs_a_model
-    found = p_value(logits, sampling, said)
-    sys.stdout.write(f"{name}: {TOKENS} tokens, {accepted} of them drafted, p = {found:.3f}\n")
-    assert found > ALPHA
-
-
-class Trusting(Strict):
-    """Keeps the first draft at every node without asking: what a wrong rule does to the law."""
-
-    def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        return super().verify(tree, scores, Credulous(sampler, tree))
-
-
-class Credulous:
-    """Chooses what was drafted where anything was."""
-
-    def __init__(self, sampler: Sampler, tree: DraftTree) -> None:
-        self.sampler, self.tree = sampler, tree
-
-    def scores(self, logits: torch.Tensor, depth: Sequence[int]) -> torch.Tensor:
-        scores = self.sampler.scores(logits, depth).clone()
-        for node, below in enumerate(self.tree.shape.children):
-            if below:
-                scores[node, self.tree.tokens[below[0]]] = torch.inf
-        return scores
-
-
-def test_the_count_notices_a_law_that_is_off() -> None:
-    """The same count fails where every draft is kept: the test above can fail."""
-    sampling = Sampling(1.1, seed=2026)
-    logits, said, _ = sampled("chain", sampling, Trusting())
-    assert p_value(logits, sampling, said) < ALPHA
+    assert made.draws == "own" or said == plainly(target, asked)[0]
+    assert found[-1].totals.n_accepted > 10 or not METHODS[name].drafter.runs_a_model

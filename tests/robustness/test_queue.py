@@ -196,7 +196,7 @@ def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
         def start(self, run: str, asked: Any, put: Any) -> None:
             def go() -> None:
                 for _ in range(8):
-                    time.sleep(0.25)
+                    time.sleep(0.15)
                     put({"k": "status", "stage": "loading", "detail": "…"})
                 silent.wait(WAIT_S)
                 put({"k": "done"})
@@ -207,7 +207,7 @@ def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
             said.append("stop")
             silent.set()
 
-    guest = Guest(Queue(Loading(), limit_s=1.5), job())
+    guest = Guest(Queue(Loading(), limit_s=0.9), job())
     guest.until("done")
     assert [event["k"] for event in guest.events] == ["run", *["status"] * 8, "error", "done"]
     assert said == ["stop"]
@@ -273,14 +273,17 @@ def test_a_worker_that_cannot_live_is_not_started_for_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "fault"),
+    ("when", "place", "fault"),
     [
-        (SpawnProcess, BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")),
-        (threading.Thread, RuntimeError("can't start new thread")),
+        (
+            "dead before",
+            SpawnProcess,
+            BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
+        ),
+        ("dies of it", threading.Thread, RuntimeError("can't start new thread")),
     ],
     ids=["process", "thread"],
 )
-@pytest.mark.parametrize("when", ["dead before", "dies of it"])
 def test_a_worker_that_cannot_be_started_again_blocks_nobody(
     worker: ProcessWorker, when: str, place: type, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

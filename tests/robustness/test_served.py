@@ -31,7 +31,6 @@ from tests.robustness.visitor import Turned, Visitor
 SECRET = "correct-horse-battery"
 PROMPT = "what-nobody-else-may-read"
 
-OPEN = ["/", "/config", "/gradio_api/info", "/gradio_api/startup-events", "/theme.css", "/pwa_icon"]
 SHUT = [
     "/monitoring",
     "/monitoring/summary",
@@ -72,16 +71,12 @@ def test_a_page_publishes_three_endpoints_and_nothing_more(served: tuple[str, in
     for name, first in (("/generate", "method"), ("/race", "methods")):
         names = [one["parameter_name"] for one in told["named_endpoints"][name]["parameters"]]
         assert names[:3] == ["prompt", first, "pair"] and len(names) == 15
+    assert all(fetch(url, path).status_code == 200 for path in ("/", "/theme.css", "/pwa_icon"))
     config = fetch(url, "/config").json()
     public = [
         one["api_name"] for one in config["dependencies"] if one["api_visibility"] == "public"
     ]
     assert sorted(public) == ["bench", "generate", "race"]
-
-
-@pytest.mark.parametrize("path", OPEN)
-def test_what_the_page_needs_is_open(served: tuple[str, int], path: str) -> None:
-    assert fetch(served[0], path).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -100,20 +95,19 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("path", OTHERS)
-def test_no_file_but_the_pages_own_is_served(served: tuple[str, int], path: str) -> None:
-    assert fetch(served[0], f"/gradio_api/file={path}").status_code in (403, 404)
-
-
-def test_nobody_is_told_where_files_lie(served: tuple[str, int]) -> None:
+def test_no_other_file_is_served_and_nobody_is_told_where_it_lies(
+    served: tuple[str, int],
+) -> None:
     url, _ = served
 
     async def known() -> str:
         async with Visitor(url) as visitor:
             return json.dumps(await visitor.server("known", None))
 
-    places = ["/", "/config", "/gradio_api/info", *(f"/gradio_api/file={path}" for path in OTHERS)]
-    told = [asyncio.run(known()), *(fetch(url, path).text for path in places)]
+    shown = [fetch(url, path) for path in ("/", "/config", "/gradio_api/info")]
+    refused = [fetch(url, f"/gradio_api/file={path}") for path in OTHERS]
+    assert all(answer.status_code in (403, 404) for answer in refused)
+    told = [asyncio.run(known()), *(answer.text for answer in shown + refused)]
     for place in (str(ROOT), sys.prefix, os.environ.get("HOME", str(ROOT))):
         assert not any(place in text for text in told)
     assert fetch(url, "/gradio_api/file=examples/examples.json").status_code == 200
@@ -209,7 +203,7 @@ def test_what_is_not_served_is_refused_in_openais_form(
 def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(
     served: tuple[str, int],
 ) -> None:
-    """Eight at once on real models, three with a clip, each sampling from a seed: each answer is
+    """Four at once on real models, one with a clip, each sampling from a seed: each answer is
     the one of a quiet hour."""
     url, _ = served
     clip = {"path": str(ROOT / "examples" / "clip.webm"), "name": "clip.webm"}
@@ -217,13 +211,13 @@ def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(
         {
             "pair": "pocket",
             "methods": ["ngram" if seed % 2 else "chain"],
-            "media": [clip] if seed > 4 else [],
+            "media": [clip] if seed > 2 else [],
             "question": f"What is this, {seed}?",
             "max_new_tokens": 6,
             "temperature": 1.3,
             "seed": seed,
         }
-        for seed in range(8)
+        for seed in range(4)
     ]
 
     async def together() -> list[list[dict[str, Any]]]:
@@ -242,7 +236,7 @@ def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(
         for lane in ("ar", *one["methods"]):
             assert ids(loud, lane) == ids(quiet, lane) == ids(quiet)
         answers.add(tuple(ids(loud)))
-    assert len(answers) > 4  # the answers really differ, so that a mix-up would show
+    assert len(answers) > 2  # the answers really differ, so that a mix-up would show
 
 
 def test_a_short_soak_reports_what_became_of_everybody(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo.__main__ import main
 from specvl_demo.media import Limits, MediaError, VideoFrames, load, load_any, load_media
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Uploads
@@ -51,33 +50,6 @@ def test_no_upload_takes_long_or_much(tried: dict) -> None:
     """
     assert max(row["slowest_s"] for row in tried["rows"].values()) < 30
     assert tried["peak_mb"] < 800
-
-
-def test_the_command_line_refuses_them_in_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 2, one sentence on standard error, nothing on standard output; before any model is
-    loaded.
-
-    Every twentieth that must be refused; without the bombs, which take seconds to make.
-    """
-    refused = [case for case in corpus_files.cases(without=["bomb"]) if case.ends == "refused"]
-    for case in refused[::20]:
-        path = case.write(tmp_path)
-        asked = [
-            "generate",
-            "--method",
-            "ar",
-            "--prompt",
-            "x",
-            f"--{case.sent_as}",
-            str(path),
-            "--json",
-        ]
-        assert main(asked) == 2, case.name
-        said = capsys.readouterr()
-        assert said.out == "" and said.err.count("\n") == 1
-        assert is_one_sentence(said.err.rstrip("\n")), said.err
 
 
 def test_a_request_is_decoded_in_order_by_one_process(

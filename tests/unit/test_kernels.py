@@ -16,13 +16,14 @@ import torch
 from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
-from specvl_demo.decoders import build_kernels, kernels
+from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
 from specvl_demo.decoders.fused_cpu import FusedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.sequence import prefill
+from specvl_demo.native import build_kernels
 from tests.conftest import VOCAB, tiny_llava
 from tests.unit.test_packed_linear import numbers
 
@@ -324,7 +325,7 @@ def test_without_it_products_are_fbgemms(
     elif fault == "no folder":
         afresh.write_text("a file")
     elif fault == "off":
-        monkeypatch.setenv(kernels.VARIABLE, "off")
+        monkeypatch.setenv(build_kernels.VARIABLE, "off")
     else:
         monkeypatch.setattr(build_kernels.sys, "platform", "darwin")
     assert kernels.floats(torch.zeros(32, 16), None) is None

@@ -37,6 +37,8 @@ def test_bounds_are_taken_as_numbers_of_the_options_kind(
         ],
         (TOP_P, 0.0, "between 0.001 and 1, not 0.0[.]$"),
         (NEW_TOKENS, 1.5, "a whole number between 1 and 4096, not 1.5[.]$"),
+        (TOP_P, 1.5, "between 0.001 and 1, not 1.5[.]$"),
+        (NEW_TOKENS, -5, "a whole number between 1 and 4096, not -5[.]$"),
         (NEW_TOKENS, True, "not True"),
         pytest.param(SEED, 10**5000, "2147483647, not a number of more than 12 digits", id="huge"),
     ],

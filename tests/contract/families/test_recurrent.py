@@ -64,9 +64,10 @@ def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
     assert here.target.least_rows is None
 
 
-@pytest.mark.parametrize("shown", ["picture", "clip"])
+@pytest.mark.parametrize(
+    ("shown", "method"), [*(("picture", method) for method in CHAINS), ("clip", "chain")]
+)
 @pytest.mark.parametrize("most", [0, recurrent.MOST_REPLAYED])
-@pytest.mark.parametrize("method", CHAINS)
 def test_chains_give_the_plain_answer(
     here: Here, shown: str, method: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

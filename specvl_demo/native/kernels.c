@@ -198,8 +198,7 @@ AVX512 static float scale_of(const Matrix *w, const float *row) {
   return least > largest / 32767 ? least : largest / 32767;
 }
 
-/* Round a row's inputs from .. end to 8 bits, 128 for zero, into column `at` of [k / 4, rows, 4]. The
- * operations are FBGEMM's, so that both give the same bits. */
+/* Round a row's inputs from .. end to 8 bits, 128 for zero, into column `at` of [k / 4, rows, 4]. */
 AVX512 static void round_8(const float *row, float scale, float unit, int64_t from, int64_t end,
                            int32_t *to, int64_t at, int64_t rows) {
   __m512 divisor = _mm512_set1_ps(scale), inverse = _mm512_set1_ps(1 / unit);

@@ -7,6 +7,7 @@ has it: `python build_kernels.py FOLDER`.
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+VARIABLE = "SPECVL_KERNELS"
+"""`off` leaves everything to torch, for comparison; nothing is computed in 8 bits then."""
 SOURCE = Path(__file__).with_name("kernels.c")
 # GCC's partial redundancy elimination stores every sum of an inner loop in each of its rounds.
 FLAGS = ("-O2", "-fno-tree-pre", "-fPIC", "-shared", "-fopenmp")
@@ -32,6 +35,20 @@ def mark(built: Path) -> Path:
     return built.with_suffix(".sha256")
 
 
+def is_off() -> bool:
+    """Return whether the environment turns our own kernels off."""
+    return os.environ.get(VARIABLE, "").upper() in ("OFF", "0", "NO", "FALSE")
+
+
+def why_not(folder: Path) -> str | None:
+    """Return why `build` cannot return a library, as the end of a sentence; None if it may."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"kernels are for Linux on x86_64, not {sys.platform} {platform.machine()}"
+    if not _is_whole(library(folder)) and _compiler() is None:
+        return f"no C compiler was found: {', '.join(COMPILERS)}"
+    return None
+
+
 def build(folder: Path) -> Path:
     """Return the library, which is built if the folder does not have it whole.
 
@@ -42,15 +59,12 @@ def build(folder: Path) -> Path:
     built = library(folder)
     if _is_whole(built):
         return built
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise OSError(f"kernels are for Linux on x86_64, not {sys.platform} {platform.machine()}")
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None:
-        raise OSError(f"no C compiler was found: {', '.join(COMPILERS)}")
+    if reason := why_not(folder):
+        raise OSError(reason)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as made:
         out = Path(made, built.name)
-        command = [compiler, *FLAGS, "-o", str(out), str(SOURCE), "-lm"]
+        command = [str(_compiler()), *FLAGS, "-o", str(out), str(SOURCE), "-lm"]
         subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
         hashed = Path(made, "hash")
         hashed.write_text(_hash(out))
@@ -58,6 +72,10 @@ def build(folder: Path) -> Path:
         out.replace(built)
         hashed.replace(mark(built))
     return built
+
+
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def _hash(file: Path) -> str:
