@@ -97,7 +97,7 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
                 stages.main(loaded(pair, "anything"), kind, recipe, nothing, N, HELD_OUT)
         target = loaded(pair, "photographs")
         card = stages.main(target, kind, replace(recipe, sees=sees), places, N, HELD_OUT)
-        assert card["finished"] and card["data"] == "photos, answered by the target greedily"
+        assert card["finished"] and card["data"] == "photos, answered by the target"
         lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
         assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
         small = Checkpoint(str(places.out), 1e4, "", local=True)
