@@ -44,8 +44,11 @@ def why_not(folder: Path) -> str | None:
     """Return why `build` cannot return a library, as the end of a sentence; None if it may."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"kernels are for Linux on x86_64, not {sys.platform} {platform.machine()}"
-    if not _is_whole(library(folder)) and _compiler() is None:
-        return f"no C compiler was found: {', '.join(COMPILERS)}"
+    try:
+        if not _is_whole(library(folder)) and _compiler() is None:
+            return f"no C compiler was found: {', '.join(COMPILERS)}"
+    except OSError as fault:  # the folder of another user
+        return f"{folder} cannot be read ({fault.strerror})"
     return None
 
 

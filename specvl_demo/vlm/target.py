@@ -134,8 +134,8 @@ class VLMTarget:
         return self.least_rows is None and self.decoder.dtype == torch.float32
 
     def exactness(self, max_nodes: int) -> str:
-        apart = self.decoder.rows_apart or max_nodes <= MOST_NODES
-        if self.least_rows is not None and apart:
+        small = self.decoder.rows_apart or max_nodes <= MOST_NODES
+        if self.least_rows is not None and small:
             return "exact"
         if self._rereads:
             return "equal; where rounding could decide, the text is read again"

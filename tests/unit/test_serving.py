@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from specvl_demo import pairs
+from specvl_demo import pairs, places
+from specvl_demo.native import build_kernels
 from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find, machine
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.serving import availability, choosing, loader
@@ -356,3 +357,27 @@ def test_a_target_meant_for_8_bits_takes_them_where_the_processor_has_products_o
     assert quantised(new, quantised="none") == quantised(new, dtype="float32") == "none"
     assert quantised(dataclasses.replace(new, gpus=H200.gpus)) == "none"
     assert available(pairs.find("pocket"), new, Options(), ()).quantised == "none"
+
+
+@pytest.mark.parametrize("fault", ["none", "no compiler", "off", "not readable", "old processor"])
+def test_8_bits_are_promised_only_where_our_kernels_can_multiply_them(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(places.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(build_kernels.sys, "platform", "linux")
+    monkeypatch.setattr(build_kernels.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(build_kernels.shutil, "which", lambda name: f"/usr/bin/{name}")
+    processors = tmp_path / "cpuinfo"
+    processors.write_text("flags: fpu avx512f" + " avx512_vnni" * (fault != "old processor"))
+    monkeypatch.setattr(machine, "_PROCESSORS", processors)
+    if fault == "no compiler":
+        monkeypatch.setattr(build_kernels.shutil, "which", lambda name: None)
+    elif fault == "off":
+        monkeypatch.setenv(build_kernels.VARIABLE, "off")
+    elif fault == "not readable":
+
+        def refused(built: Path) -> bool:
+            raise PermissionError(13, "Permission denied", str(built))
+
+        monkeypatch.setattr(build_kernels, "_is_whole", refused)
+    assert machine._has_8_bits() == (fault == "none")
