@@ -5,6 +5,7 @@ error, any script fault, and any request that leaves this machine.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -24,6 +25,10 @@ PATIENCE_S = 400
 """So long a server may take to start on a machine that is busy."""
 PATIENCE_MS = 60_000  # a machine that is busy takes its time
 expect.set_options(timeout=PATIENCE_MS)
+CUT = re.compile("AbortError|Connection errored out")
+"""What Gradio prints on the console where a reload cuts a stream that is about to end."""
+FAULTS: list[str] = []
+"""What the page under test printed as an error."""
 CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 
@@ -151,15 +156,15 @@ def opened(page, url: str) -> Iterator:
 
 def watch(page, url: str) -> Iterator:
     """Open the page and hold it to what is always true."""
-    faults: list[str] = []
+    FAULTS.clear()
     elsewhere: list[str] = []
 
     def said(message) -> None:
         if message.type == "error":
-            faults.append(message.text)
+            FAULTS.append(message.text)
 
     def failed(fault) -> None:
-        faults.append(str(fault))
+        FAULTS.append(str(fault))
 
     def asked(request) -> None:
         if not request.url.startswith((url, "data:", "blob:")):
@@ -173,13 +178,21 @@ def watch(page, url: str) -> Iterator:
     yield page
     for event, listener in listeners.items():
         page.remove_listener(event, listener)
-    assert not faults, faults
+    assert not FAULTS, FAULTS
     assert not elsewhere, elsewhere
 
 
 def ready(page) -> None:
     """Wait until a page that was opened or loaded anew can be used."""
     page.wait_for_function("window.specvl?.ready")
+
+
+def reload(page) -> None:
+    """Load the page anew, as a visitor does. What it prints on its way out is no fault."""
+    before = len(FAULTS)
+    page.reload()
+    ready(page)
+    FAULTS[before:] = [fault for fault in FAULTS[before:] if not CUT.search(fault)]
 
 
 def note_sent(page) -> None:

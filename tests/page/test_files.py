@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.page.conftest import ROOT, ready
+from tests.page.conftest import ROOT, ready, reload
 from tests.page.test_race import finish_replay, run_race, unfold
 from tests.page.test_views import open_tab
 
@@ -156,8 +156,7 @@ def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):
     panel.get_by_label("tree", exact=True).select_option("beam")
     opened.get_by_role("button", name="Copy a link to these settings").click()
     opened.wait_for_function("location.hash.length > 20")
-    opened.reload()
-    ready(opened)
+    reload(opened)
     assert opened.evaluate("specvl.ask.request.settings.custom.policy") == "beam"
 
 

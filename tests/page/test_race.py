@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import second_try
-from tests.page.conftest import note_sent, ready
+from tests.page.conftest import note_sent, reload
 
 LOADING = ("Precision", "Quantisation", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
@@ -236,8 +236,7 @@ def test_a_reload_after_a_stop_before_the_first_word_leaves_no_empty_stage(opene
     opened.evaluate(STOPPED_AT_ONCE, False)
     opened.locator("#vl-run").click()
     expect(opened.locator(".vl-lane")).to_have_count(0)
-    opened.reload()
-    ready(opened)
+    reload(opened)
     expect(opened.locator("#vl-question")).to_have_value("My own question")
     expect(opened.locator(".vl-lane")).to_have_count(2)
     expect(opened.locator(".vl-notice")).to_contain_text(

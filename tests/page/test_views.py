@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from specvl_demo.report import trace
-from tests.page.conftest import note_sent, ready
+from tests.page.conftest import note_sent, ready, reload
 from tests.page.test_race import BUSY, FINISHED, finish_replay, unfold
 
 
@@ -91,8 +91,7 @@ def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reloa
         assert opened.evaluate("specvl.race.list.map((lane) => lane.name)") == ["ar", "sage"]
         assert opened.evaluate("specvl.ask.request.methods") == ["sage"]
         expect(opened.locator(".vl-notice")).to_have_text("")
-        opened.reload()
-        ready(opened)
+        reload(opened)
     opened.get_by_role("button", name="Back to the original").click()
     assert opened.evaluate("specvl.race.lanes.get('sage').text") == text
     assert opened.evaluate("specvl.ask.request.methods") == ["tabed", "sage"]
@@ -153,8 +152,7 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     expect(view).to_contain_text(re.compile(r"So far \d+ of 16 questions were asked"))
     page.locator("#vl-c-on").click()
     expect(status).to_contain_text("of 4, temperature")
-    page.reload()
-    ready(page)
+    reload(page)
     assert page.url.endswith("#compare")
     expect(view.locator("#vl-c-questions")).to_have_value("4")
     expect(view.locator("#vl-c-vary")).to_have_value("gamma = 3, 5")
@@ -315,6 +313,5 @@ def test_tabs_take_arrow_keys_and_dark_or_light_is_remembered(opened):
     before = opened.evaluate("document.body.classList.contains('dark')")
     opened.get_by_role("button", name="Light or dark").click()
     assert opened.evaluate("document.body.classList.contains('dark')") is not before
-    opened.reload()
-    ready(opened)
+    reload(opened)
     assert opened.evaluate("document.body.classList.contains('dark')") is not before

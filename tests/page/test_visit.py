@@ -9,7 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.page.conftest import ROOT, note_sent, ready
+from tests.page.conftest import ROOT, note_sent, ready, reload
 from tests.page.test_race import FINISHED, choose, finish_replay, run_race, unfold
 
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
@@ -201,8 +201,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     opened.locator("[data-method=sage] input").check()
     run_race(opened)
     answers = opened.evaluate("specvl.race.list.map((lane) => lane.text)")
-    opened.reload()
-    ready(opened)
+    reload(opened)
     expect(opened.locator("#vl-question")).to_have_value("What is new?")
     assert opened.evaluate("specvl.ask.request.media.map((m) => m.name)") == ["cat.jpg"]
     assert opened.evaluate("specvl.race.list.map((lane) => lane.text)") == answers
@@ -215,8 +214,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     assert opened.evaluate("specvl.race.list.map((lane) => lane.text)") == answers
     follow = opened.get_by_role("button", name="Ask a follow-up")
     follow.click()
-    opened.reload()
-    ready(opened)
+    reload(opened)
     expect(follow).to_be_hidden()  # it is a turn of the conversation already
     opened.locator("#vl-question").fill("And its colour?")
     note_sent(opened)
@@ -232,8 +230,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
           await new Promise((done) => { change.oncomplete = done; });
           db.close();
         }""")
-    opened.reload()
-    ready(opened)
+    reload(opened)
     expect(opened.locator(".vl-notice")).to_contain_text(
         "cat.jpg could not be restored, and a follow-up needs it. Add it again and run."
     )
@@ -254,13 +251,11 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(page, url: str):
     page.locator("#vl-run").click()
     page.wait_for_function("specvl.race.list.some((lane) => lane.rounds.length)")
     said = "The race that was running when the page was left was not kept."
-    page.reload()
-    ready(page)
+    reload(page)
     expect(page.locator(".vl-notice")).to_have_text(said)
     expect(page.locator("#vl-question")).to_have_value("What is new?")
     page.wait_for_function("!specvl.visit.keeping")
-    page.reload()
-    ready(page)
+    reload(page)
     expect(page.locator(".vl-notice")).not_to_contain_text("not kept")
 
 
@@ -273,8 +268,7 @@ def test_two_tabs_keep_their_own_forms(opened, visit, url: str):
         tab.locator("#vl-question").fill(typed)
         tab.wait_for_function(KEPT, arg=typed)
     other.close()
-    opened.reload()
-    ready(opened)
+    reload(opened)
     expect(opened.locator("#vl-question")).to_have_value("In the first tab?")
 
 
@@ -312,8 +306,7 @@ def test_views_have_addresses_and_back_works(opened, url: str):
     opened.go_back()
     expect(opened.get_by_role("tab", name="Race")).to_have_attribute("aria-selected", "true")
     opened.goto(f"{url}/#whatif")
-    opened.reload()
-    ready(opened)
+    reload(opened)
     expect(opened.get_by_role("tabpanel", name="What if")).to_be_visible()
 
 
