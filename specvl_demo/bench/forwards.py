@@ -25,7 +25,8 @@ from specvl_demo.serving.loader import Loaded
 class TimedRound:
     """A round with its forwards.
 
-    steps: (nodes fed, seconds) of each draft step, the root's first.
+    steps: (nodes fed, seconds) of each draft step, the root's first; those of a chain that is
+        drafted by one call share its time.
     """
 
     round: Round
@@ -66,7 +67,8 @@ class _Log:
         self._watch = watch
 
     def start(self) -> None:
-        self._widths: list[int] = []
+        self._steps: list[tuple[int, int]] = []
+        """Nodes fed by each step of a call, and how many steps."""
         self._watch.start()
 
     @contextmanager
@@ -74,14 +76,21 @@ class _Log:
         """Log a draft step that feeds so many nodes, or a verification if `width` is None."""
         self._watch.skip()
         yield
-        self._watch.lap("verify" if width is None else str(len(self._widths)))
+        self._watch.lap("verify" if width is None else str(len(self._steps)))
         if width is not None:
-            self._widths.append(width)
+            self._steps.append((width, 1))
+
+    def chain(self, n: int) -> None:
+        """The last call was a chain of so many steps, of one node each."""
+        self._steps[-1] = 1, n
 
     def read(self) -> tuple[float, tuple[tuple[int, float], ...]]:
         """Return seconds of verification, and (nodes fed, seconds) of every draft step."""
         laps = self._watch.read()
-        return laps["verify"], tuple((width, laps[str(i)]) for i, width in enumerate(self._widths))
+        steps = ((width, laps[str(i)], n) for i, (width, n) in enumerate(self._steps))
+        return laps["verify"], tuple(
+            (width, seconds / n) for width, seconds, n in steps for _ in range(n)
+        )
 
 
 class _Logged:
@@ -96,6 +105,12 @@ class _Logged:
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Any:
         with self._log.forward(tokens.shape[0]):
             return self._inner.extend(tokens, parents)
+
+    def in_a_row(self, *asked: Any) -> Any:
+        with self._log.forward(1):
+            made = self._inner.in_a_row(*asked)
+        self._log.chain(0 if made is None else len(made[0]))
+        return made
 
     def score(self, tree: DraftTree) -> Any:
         with self._log.forward(None):

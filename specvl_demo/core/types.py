@@ -453,6 +453,16 @@ class Drafter(Protocol):
             [k, V] over Vocabulary.size ids, banned ones at -inf; None: nothing to propose.
         """
 
+    def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        """Feed the root and up to most - 1 tokens after it, each the likeliest after the one
+        before.
+
+        Returns the m drafted tokens [m] and their log-probabilities [m], of which all but the last
+        have rows 1 .. m - 1; None if it drafts only by `extend`. floor: Drafting stops once the
+        log-probability of all of them is below.
+        """
+        return None
+
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted nodes' rows, learn from the scores, and make the last token pending."""
         return None

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
 from specvl_demo.core.types import NOTHING, Capture, Decoder
 from specvl_demo.decoders.kv_cache import KVCache
+
+if TYPE_CHECKING:
+    from specvl_demo.decoders import kernels
+    from specvl_demo.decoders.draft_vocabulary import LogProbabilities
 
 
 @dataclass
@@ -81,7 +85,10 @@ class Backend(Decoder, Protocol):
     rows_apart: bool
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return `logits` restricted to rows [R] of the head: hidden [..., D] -> [..., R]."""
+        """Return `logits` restricted to rows [R] of the head: hidden [k, D] -> [k, R]."""
+
+    def in_a_row(self, log_probs: LogProbabilities) -> kernels.InARow | None:
+        """Return what drafts a chain of likeliest tokens by one call; None if nothing does."""
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         """Return an empty cache that `forward` writes into."""

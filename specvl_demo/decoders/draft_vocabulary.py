@@ -25,7 +25,6 @@ class DraftVocabulary:
         ids: [R] the target's id of each row, most frequent first.
         vocab: V.
         rows: [R] each id's row of the inner head; None if that head has only these rows.
-        narrow: hidden [..., D] -> logits [..., R].
     """
 
     def __init__(self, inner: Backend, ids: Tensor, vocab: int, rows: Tensor | None = None) -> None:
@@ -37,13 +36,24 @@ class DraftVocabulary:
             raise ValueError(f"the ids of a draft vocabulary must be below {vocab}, the target's")
         self.inner, self.ids, self.vocab = inner, ids.long().to(inner.device), vocab
         self.rows = torch.arange(len(ids)) if rows is None else rows.long()
-        self.narrow = inner.logits if rows is None else inner.part(self.rows)
+        self._part = None if rows is None else inner.part(self.rows)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
+    @property
+    def head(self) -> Any:
+        """The output head of the R ids, if it is one product."""
+        return getattr(self.inner, "head", None) if self._part is None else self._part
+
     def logits(self, hidden: Tensor) -> Tensor:
         return self.widened(self.narrow(hidden))
+
+    def narrow(self, hidden: Tensor) -> Tensor:
+        """Return logits of the R ids: hidden [..., D] -> [..., R]."""
+        if self._part is None:
+            return self.inner.logits(hidden)
+        return self._part(hidden.flatten(0, -2)).unflatten(0, hidden.shape[:-1])
 
     def widened(self, logits: Tensor) -> Tensor:
         """Return logits [..., R] at their ids among V."""
@@ -94,6 +104,20 @@ class LogProbabilities:
         if self._narrow is None:
             return log_probs
         return self._narrow.widened(log_probs)[..., : self._size]
+
+    def in_a_row(
+        self, parts: kernels.ChainParts, table: Tensor, turns: Tensor
+    ) -> kernels.InARow | None:
+        """Return what drafts with these parts (`kernels.InARow`); None where torch takes over."""
+        head = getattr(getattr(self._decoder, "head", None), "own", None)
+        if parts.layers is None or head is None or table.dtype != torch.float32:
+            return None
+        if parts.reads == "product" and parts.join is None:
+            return None
+        narrow = self._narrow
+        n, ids = (self._size, None) if narrow is None else (len(narrow.ids), narrow.ids)
+        table = table.contiguous()
+        return kernels.InARow(parts, parts.layers, head, table, turns, n, ids, self._never)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to [..., size]."""

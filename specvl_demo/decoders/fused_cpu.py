@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.llama.modeling_llama import LlamaAttention, LlamaDecoderLayer
 
+    from specvl_demo.decoders.draft_vocabulary import LogProbabilities
+
 _PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
 _WIDEST = 1024
 _LONGEST = 32768
@@ -116,7 +118,7 @@ class FusedDecoder:
             self._root = torch.tensor((self.width * config.rms_norm_eps) ** 0.5)
             self._layers = [self._fold(layer) for layer in decoder.layers]
             self._norm = decoder.norm.weight.float() * self.width**0.5
-            self._table = decoder.embed_tokens.weight.detach()
+            self.table = decoder.embed_tokens.weight.detach()
             self._output = head.weight.detach()
             self._head = self._folded_head(self._output.float())
             self._own = self._stacked()
@@ -134,16 +136,22 @@ class FusedDecoder:
             self._turn_rows = torch.view_as_real(self._turns).flatten(1)
 
     def embed(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self._table)
+        return F.embedding(ids, self.table)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._head(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], self.vocab)
 
-    def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        kept = PackedLinear(self._output[rows].float(), bits=8)  # only drafters have such heads
-        return lambda hidden: kept(hidden.reshape(-1, self.width)).view(
-            *hidden.shape[:-1], len(rows)
-        )
+    def part(self, rows: Tensor) -> PackedLinear:
+        return PackedLinear(self._output[rows].float(), bits=8)  # only drafters have such heads
+
+    @property
+    def head(self) -> PackedLinear | None:
+        """The output head, if hidden states are what it multiplies."""
+        return self._head
+
+    def in_a_row(self, log_probs: LogProbabilities) -> kernels.InARow | None:
+        """Return what drafts a chain by one call; None where torch takes over."""
+        return log_probs.in_a_row(kernels.ChainParts(self._own), self.table, self._turn_rows)
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         return KVCache([self._layout] * self.n_layers, batch, room, torch.float32)

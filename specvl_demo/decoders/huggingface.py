@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.llama.modeling_llama import LlamaAttention
 
+    from specvl_demo.decoders.draft_vocabulary import LogProbabilities
+
 ATTENTION = "specvl_tree"
 _PACKED_ROWS = 256
 
@@ -121,6 +123,9 @@ class HFDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._capped(self._head(hidden))
+
+    def in_a_row(self, log_probs: LogProbabilities) -> None:
+        """Return None: the library's modules run one step at a time."""
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         weight = self._head.weight

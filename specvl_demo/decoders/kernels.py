@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +42,9 @@ _MOST_SUM = 0.99 * 2**31
 """Of integers of 32 bits, with room for rounding."""
 
 
+Reads = Literal["embedding", "product", "both", "attended"]
+
+
 class _MatrixStruct(ctypes.Structure):
     """`Matrix` of kernels.c."""
 
@@ -62,6 +65,8 @@ class _LayerStruct(ctypes.Structure):
     _fields_ = (
         *((name, _MatrixStruct) for name in ("qkv", "out", "gate_up", "down")),
         *((name, ctypes.c_void_p) for name in ("bias", "norm", "after_norm")),
+        ("kv", ctypes.POINTER(_MatrixStruct)),
+        ("head_norm", ctypes.c_void_p),
     )
 
 
@@ -78,9 +83,9 @@ class _StackStruct(ctypes.Structure):
     )
 
 
-_POINTERS = ("embedded", "x", "input", "hidden", "turns", "cache", "positions")
+_POINTERS = ("embedded", "x", "input", "hidden", "turns", "cache", "positions", "features")
 _STRIDES = ("turned", "position_sequence", "layer", "sequence", "head", "row", "to_values")
-_SIZES = ("mask_sequence", "mask_row", "sequences", "rows", "at")
+_SIZES = ("mask_sequence", "mask_row", "sequences", "rows", "at", "holes")
 
 
 class _StepStruct(ctypes.Structure):
@@ -91,6 +96,17 @@ class _StepStruct(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _STRIDES),
         ("mask", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in _SIZES),
+    )
+
+
+class _DraftingStruct(ctypes.Structure):
+    """`Drafting` of kernels.c."""
+
+    _fields_ = (
+        ("stack", ctypes.POINTER(_StackStruct)),
+        *((name, ctypes.POINTER(_MatrixStruct)) for name in ("join", "head")),
+        *((name, ctypes.c_void_p) for name in ("table", "bias", "ids", "never")),
+        *((name, ctypes.c_int64) for name in ("n", "n_never", "steps", "layers", "reads")),
     )
 
 
@@ -119,6 +135,10 @@ def _loaded() -> tuple[ctypes.CDLL | None, int]:
         library.run_layers.argtypes = (
             *(ctypes.POINTER(_StackStruct), ctypes.POINTER(_StepStruct), integer, integer),
             ctypes.c_int,
+        )
+        library.draft_in_a_row.argtypes = (
+            *(ctypes.POINTER(_DraftingStruct), ctypes.POINTER(_StepStruct), pointer, integer),
+            *(pointer, integer, ctypes.c_double, pointer, pointer, pointer, ctypes.c_int),
         )
         library.log_softmax.argtypes = pointer, integer, integer, pointer, integer
         library.widen.argtypes = pointer, integer, integer, pointer, pointer, integer
@@ -263,6 +283,9 @@ def integers(weight: Tensor, bits: int) -> Matrix | None:
 class LayerParts(NamedTuple):
     """What a layer computes with; `bias` [qkv.n] and the norms' weights [D] may be None.
 
+    A layer that attends to features has `kv`, which makes keys and values of them, only queries in
+    `qkv`, and `head_norm` [head_width], by which normed queries are multiplied.
+
     Norms are x / hypot(|x|, root) times their weight; rotary pairs lie side by side in the outputs
     of `qkv`. `gate_up` has the outputs of the gate first.
     """
@@ -274,6 +297,8 @@ class LayerParts(NamedTuple):
     bias: Tensor | None = None
     norm: Tensor | None = None
     after_norm: Tensor | None = None
+    kv: Matrix | None = None
+    head_norm: Tensor | None = None
 
 
 class Ends(NamedTuple):
@@ -301,17 +326,20 @@ class Layers:
         ends: Ends,
     ) -> None:
         self._kept = tuple(parts), ends
+        self.n_layers = len(parts)
         structs = (_LayerStruct * len(parts))()
         for struct, part in zip(structs, parts, strict=True):
             for name, one in part._asdict().items():
-                if isinstance(one, Matrix):
+                if name == "kv":
+                    struct.kv = None if one is None else ctypes.pointer(one.struct)
+                elif isinstance(one, Matrix):
                     setattr(struct, name, one.struct)
                 elif one is not None:
                     setattr(struct, name, one.data_ptr())
         width = structs[0].down.n
         sizes = width, heads, kv_heads, head_width
         matrices = (None if one is None else ctypes.pointer(one.struct) for one in ends[:2])
-        self._stack = _StackStruct(
+        self.struct = _StackStruct(
             structs, *matrices, _address(ends.norm), *sizes, root, head_width**-0.5
         )
 
@@ -328,6 +356,8 @@ class Layers:
         positions: Tensor | None = None,
         embedded: Tensor | None = None,
         hidden: Tensor | None = None,
+        features: Tensor | None = None,
+        holes: int = 0,
     ) -> None:
         """Run layers first .. end: change x and write the new rows' keys and values.
 
@@ -347,17 +377,18 @@ class Layers:
             positions: [B or 1, T] int64, below P.
             embedded: [B * T, D] contiguous float32; x is made of it first, and may be empty before.
             hidden: [B * T, D] contiguous float32, receives what the layers return.
+            features: [B * T, D] those before the rows, for layers that attend to features.
+            holes: Rows at the cache's start that the other layers skip.
         """
         library, _ = _loaded()
         assert library is not None and x.is_contiguous()
         # Rows of an expanded tensor are all the same memory.
-        turns, read = turns.contiguous(), None if read is None else read.contiguous()
+        turns = turns.contiguous()
+        read, features = (None if one is None else one.contiguous() for one in (read, features))
         per_sequence = 0
         if positions is not None:
             positions = positions.contiguous()
             per_sequence = positions.shape[1] if len(positions) > 1 else 0
-        layer, sequence, head, row, _ = keys.stride()
-        to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
         sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
         of_mask: tuple[int | None, int, int] = None, 0, 0
         if mask is not None:
@@ -367,19 +398,123 @@ class Layers:
             of_mask = mask.data_ptr(), mask.stride(0), mask.stride(2)
         address, of_sequence, of_row = of_mask
         step = _StepStruct(
-            *map(_address, (embedded, x, read, hidden, turns, keys, positions)),
-            *(len(turns), per_sequence, layer, sequence, head, row, to_values),
-            *(address, of_sequence, of_row, sequences, rows, at),
+            *map(_address, (embedded, x, read, hidden, turns, keys, positions, features)),
+            *(len(turns), per_sequence, *_strides(keys, values)),
+            *(address, of_sequence, of_row, sequences, rows, at, holes),
         )
         done = library.run_layers(
-            ctypes.byref(self._stack), ctypes.byref(step), *span, torch.get_num_threads()
+            ctypes.byref(self.struct), ctypes.byref(step), *span, torch.get_num_threads()
         )
-        if done == _OUTSIDE:
-            raise IndexError(
-                f"positions must be below {len(turns)}, as many as there are rotations"
-            )
-        if not done:
-            raise MemoryError("there is no memory for the rows of a decoder's layers")
+        _check(done == _OUTSIDE, done, turns)
+
+
+class ChainParts(NamedTuple):
+    """What drafts tokens in a row, besides the output head.
+
+    reads: What a row is made of. "embedding": of its token. "product": `join` times the embedding
+        beside the feature before it, plus the `bias` [steps, D] of its step, the last one from
+        there on. "both": these two, normed, for the attention, and the feature as what layers add
+        to. "attended": the embedding, for layers of which one attends to features.
+    """
+
+    layers: Layers | None
+    reads: Reads = "embedding"
+    join: Matrix | None = None
+    bias: Tensor | None = None
+
+
+class InARow:
+    """Drafts tokens in a row by one call, each the likeliest after the one before it.
+
+    Args:
+        layers: Those of `parts`, which are not None.
+        head: Logits of what the layers make.
+        table: [V, D] embeddings, contiguous float32.
+        turns: [P, head_width] cosine and sine of every rotary pair, contiguous float32.
+        n: Outputs of the head that count.
+        ids: [n] the id of each; None if they are the ids.
+        never: Outputs that are never drafted.
+    """
+
+    def __init__(
+        self,
+        parts: ChainParts,
+        layers: Layers,
+        head: Matrix,
+        table: Tensor,
+        turns: Tensor,
+        n: int,
+        ids: Tensor | None,
+        never: Tensor,
+    ) -> None:
+        bias = None if parts.bias is None else parts.bias.contiguous()
+        self._kept = parts, layers, head, table, turns, ids, never, bias
+        self._n, self._turns = n, turns
+        self._struct = _DraftingStruct(
+            ctypes.pointer(layers.struct),
+            None if parts.join is None else ctypes.pointer(parts.join.struct),
+            ctypes.pointer(head.struct),
+            *map(_address, (table, bias, ids, never)),
+            *(n, len(never), 0 if bias is None else len(bias), layers.n_layers),
+            get_args(Reads).index(parts.reads),
+        )
+
+    def run(
+        self,
+        tokens: Tensor,
+        most: int,
+        floor: float,
+        keys: Tensor,
+        values: Tensor,
+        at: int,
+        position: int,
+        features: Tensor | None = None,
+        holes: int = 0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Feed `tokens` [k] and what is drafted, but for the last; return m drafted ids [m], their
+        log-probabilities [m] and those of all outputs [m, n].
+
+        Args:
+            most: The most to draft.
+            floor: Drafting stops once the log-probability of all drafted tokens is below.
+            keys, values, at, holes: As for `Layers.run`, of one sequence.
+            position: Of the first token.
+            features: [k, D] those before `tokens`.
+        """
+        library, _ = _loaded()
+        assert library is not None
+        k, tokens = len(tokens), tokens.contiguous()
+        features = None if features is None else features.float().contiguous()
+        positions = torch.arange(position, position + k + most - 1)
+        drafted, logp = torch.empty(most, dtype=torch.int64), torch.empty(most)
+        log_probs = torch.empty(most, self._n)
+        step = _StepStruct(
+            *map(_address, (None, None, None, None, self._turns, keys, positions, None)),
+            *(len(self._turns), 0, *_strides(keys, values)),
+            *(None, 0, 0, 1, k, at, holes),
+        )
+        made = library.draft_in_a_row(
+            *(ctypes.byref(self._struct), ctypes.byref(step), tokens.data_ptr(), k),
+            *(_address(features), most, floor, drafted.data_ptr(), logp.data_ptr()),
+            *(log_probs.data_ptr(), torch.get_num_threads()),
+        )
+        _check(made < 0, made, self._turns)
+        return drafted[:made], logp[:made], log_probs[:made]
+
+
+def _strides(keys: Tensor, values: Tensor) -> tuple[int, int, int, int, int]:
+    """Return a cache's strides of layer, sequence, head and row, and from keys to values."""
+    layer, sequence, head, row, _ = keys.stride()
+    to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
+    return layer, sequence, head, row, to_values
+
+
+def _check(outside: bool, done: int, turns: Tensor) -> None:
+    """Raise IndexError if a position has no rotation, MemoryError if nothing was done."""
+    if outside:
+        raise IndexError(f"positions must be below {len(turns)}, as many as there are rotations")
+    if not done:
+        raise MemoryError("there is no memory for the rows of a decoder's layers")
 
 
 def _address(one: Tensor | None) -> int | None:
@@ -396,6 +531,7 @@ def layers(
 ) -> Layers | None:
     """Return a stack of layers; None where torch takes over."""
     matrices = [one for part in parts for one in (part.qkv, part.out, part.gate_up, part.down)]
+    matrices += [part.kv for part in parts if part.head_norm is not None]
     if head_width not in _WIDTHS or any(
         one is None or one.k % _VECTOR or one.n % _GROUP for one in matrices
     ):

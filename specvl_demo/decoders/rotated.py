@@ -84,6 +84,10 @@ class RotatedDecoder(FusedDecoder):
         rows = self._in(hidden.reshape(-1, self.width).float())
         return self._head(rows).view(*hidden.shape[:-1], self.vocab)
 
+    @property
+    def head(self) -> None:
+        """None: the head multiplies rotated rows."""
+
     def _entered(self, x: Tensor) -> Tensor:
         return self._in(x)
 

@@ -21,6 +21,7 @@ from specvl_demo.core.tree import TreeShape, chain
 from specvl_demo.core.types import NOTHING, Capture, Context
 from specvl_demo.decoders import exact
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
+from specvl_demo.decoders.kernels import InARow
 from specvl_demo.decoders.kv_cache import KVCache
 
 ONE_LINE = (
@@ -136,6 +137,42 @@ class CachedSequence:
         fed[first:end] = fed[parents]
         torch.add(depth[parents], 1, out=depth[first:end])
         return self._run(x, depth[:end], block[first:end, seen - self.length : seen + end])
+
+    def in_a_row(
+        self,
+        drafting: InARow,
+        tokens: Tensor,
+        most: int,
+        floor: float,
+        features: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Run a round's first forward as `root` does and draft m tokens after it in one call.
+
+        Args:
+            tokens: [k] that are fed first, the last of them this round's root.
+            most, floor, features: As for `kernels.InARow.run`, whose result is returned. All but
+                the last drafted token are nodes 1 .. m - 1 then.
+        """
+        self.cache.truncate(self.length)
+        self.cache.settle()
+        self.cache.require(len(tokens) + most - 1)
+        keys, values = self.cache.blocks[0].unbind(1)
+        made = drafting.run(
+            tokens,
+            most,
+            floor,
+            keys,
+            values,
+            self.length,
+            int(self._next),
+            features,
+            self.cache.holes,
+        )
+        late, self._fed, self._is_chain = len(tokens) - 1, len(made[0]), True
+        self.cache.advance(late + self._fed)
+        self.length += late
+        self._next = self._next + late
+        return made
 
     def forget(self, rows: int) -> None:
         """Keep only the first `rows` nodes of a chain fed in this round."""

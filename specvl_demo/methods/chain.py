@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core import highest
@@ -56,9 +57,13 @@ class Chain(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a chain, shorter if there is less room or the drafter is unsure or silent."""
+        most = min(self.gamma, room)
+        floor = -math.inf if self.floor is None else self.floor
+        if draws is None and most and (made := drafter.in_a_row(root, most, floor)) is not None:
+            return _chain(root, *made)
         tokens, logps = [root], []
         total = 0.0
-        for i in range(min(self.gamma, room)):
+        for i in range(most):
             log_probs = drafter.extend(tokens[-1], (i - 1,))
             if log_probs is None:
                 break
@@ -73,13 +78,18 @@ class Chain(Policy):
                     break
         if not logps:
             return DraftTree(root, chain(0))
-        n = len(logps)
-        return DraftTree(
-            torch.cat([root.to(tokens[-1].device), *tokens[1:]]),
-            chain(n),
-            logp=torch.cat([torch.zeros_like(logps[0]), *logps]),
-            rows=(*range(n), -1),
-        )
+        return _chain(root, torch.cat(tokens[1:]), torch.cat(logps))
+
+
+def _chain(root: Tensor, tokens: Tensor, logp: Tensor) -> DraftTree:
+    """Return the root and n drafted tokens [n] after it, all but the last of which were fed."""
+    n = len(tokens)
+    return DraftTree(
+        torch.cat((root.to(tokens.device), tokens)),
+        chain(n),
+        logp=F.pad(logp, (1, 0)),
+        rows=(*range(n), -1),
+    )
 
 
 CHAIN = Part(

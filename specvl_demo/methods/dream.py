@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
+from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import Backend, ForwardInput
 from specvl_demo.decoders.fixed_shapes import FixedSteps
 from specvl_demo.decoders.sequence import CachedSequence
@@ -33,6 +34,7 @@ from specvl_demo.methods.heads.blocks import (
     Geometry,
     direction,
     root_of,
+    stacked,
 )
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, HeadPrompt, head_part
@@ -67,7 +69,7 @@ class DreamSettings(ModelSettings):
 class DreamHead(FeatureHead):
     """The weights of a DREAM head. A row is a token's embedding and the feature before it [k, 2D].
 
-    A row of its cache holds a query's keys and values in the two blocks and, in the third layer,
+    A row of its cache holds a query's keys and values in the two blocks and, in the second layer,
     those of the feature before the query, so that features are visible wherever queries are. Visual
     tokens whose queries are left out have only features: as many holes precede the first query. No
     feature precedes the prompt's first token, so row 0 has none.
@@ -90,6 +92,8 @@ class DreamHead(FeatureHead):
         self._first, self._last = Block(t, "layers.0", g), Block(t, "layers.2", g)
         self._cross = CrossBlock(t, "layers.1", g)
         self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
+        parts = [block.parts for block in (self._first, self._cross, self._last)]
+        self._own = stacked(parts, g, self._eps, self.dtype, self._norm)
 
     def _look(self, keep: float, ancestry: bool = True, cross: bool = True) -> None:
         """Set the share of visual tokens to keep, whether branches are separated, and whether to
@@ -99,6 +103,7 @@ class DreamHead(FeatureHead):
         rows of its own level up to itself. Drafts stay lossless either way.
         """
         self._keep, self._ancestry, self._crosses = keep, ancestry, cross
+        self._chain = kernels.ChainParts(self._own, "attended") if cross else None
         self.capture = NOTHING
         if not cross:
             # The head's own layers attend across.
@@ -146,7 +151,7 @@ class DreamHead(FeatureHead):
         n = features.shape[0]
         cache.holes = opening.holes
         slots, keys, values = cache.spans(n + 1)
-        self._cross.write(features, slots[2][..., 1:, :])
+        self._cross.write(features, slots[1][..., 1:, :])
         # The first query has no keys; equal scores make it attend to all equally, as in training.
         later = torch.arange(n, device=self.device) >= seen[:, None]
         low = torch.finfo(self.dtype).min
@@ -157,9 +162,9 @@ class DreamHead(FeatureHead):
         self._blocks(
             opening.x[:, : self.width],
             opening.positions,
-            [slot[..., own, :] for slot in slots[:2]],
-            [*(x[..., own, :] for x in keys[:2]), keys[2][..., 1:, :]],
-            [*(x[..., own, :] for x in values[:2]), values[2][..., 1:, :]],
+            [slot[..., own, :] for slot in slots],
+            [x[..., place, :] for x, place in zip(keys, (own, slice(1, None), own), strict=True)],
+            [x[..., place, :] for x, place in zip(values, (own, slice(1, None), own), strict=True)],
             (None, mask),
         )
         cache.advance(n)
@@ -183,18 +188,36 @@ class DreamHead(FeatureHead):
         """
         x, features = call.x[0].chunk(2, -1)
         size, own, mask = x.shape[0], call.window_mask, call.mask
+        if self._own is not None and self._crosses and not self.fixed and own is mask:
+            return self._by_kernels(self._own, x, features, call)
         if mask is None and size > 1:
             own = mask = chain(size - 1).additive(call.cache.length, self.dtype, self.device)
         slots, keys, values = call.cache.spans(size)
-        self._cross.write(features, slots[2])
+        self._cross.write(features, slots[1])
         return self._blocks(
             x,
             call.positions[..., 0, :],
             slots,
-            [*(one[..., holes:, :] for one in keys[:2]), keys[2][..., 1:, :]],
-            [*(one[..., holes:, :] for one in values[:2]), values[2][..., 1:, :]],
+            [one[..., first:, :] for one, first in zip(keys, (holes, 1, holes), strict=True)],
+            [one[..., first:, :] for one, first in zip(values, (holes, 1, holes), strict=True)],
             (None if own is None else own[..., holes:], None if mask is None else mask[..., 1:]),
         )[None]
+
+    def _by_kernels(
+        self, own: kernels.Layers, x: Tensor, features: Tensor, call: ForwardInput
+    ) -> Tensor:
+        """The same by one call of our own kernels."""
+        keys, values = call.cache.blocks[0].unbind(1)
+        turns = torch.view_as_real(self._rotary(call.positions[..., 0, :])).reshape(len(x), -1)
+        x = x.contiguous()
+        summed, hidden = x.clone(), torch.empty_like(x)
+        own.run(
+            *(summed, turns, keys, values, call.cache.length, call.mask, (0, self.n_layers), x),
+            hidden=hidden,
+            features=features,
+            holes=call.cache.holes,
+        )
+        return hidden[None]
 
     def _blocks(
         self,
@@ -213,8 +236,8 @@ class DreamHead(FeatureHead):
         turns, causal = self._rotary(positions), own is None and x.shape[0] > 1
         x = self._first(x, x, turns, slots[0], keys[0], values[0], own, causal)
         if self._crosses:
-            x = self._cross(x, keys[2], values[2], mask)
-        x = self._last(self._last.normed(x), x, turns, slots[1], keys[1], values[1], own, causal)
+            x = self._cross(x, keys[1], values[1], mask)
+        x = self._last(self._last.normed(x), x, turns, slots[2], keys[2], values[2], own, causal)
         return direction(x, self._eps).mul_(self._norm)
 
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Drafter, Policy, Start
+from specvl_demo.core.types import Decoder, Drafter, Policy, Start
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting
 from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
-from specvl_demo.methods.heads.checkpoints import Format, add_format, columns
+from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.heads.shapes import FIRST
 from specvl_demo.methods.tree import STATIC_TREE
@@ -133,6 +133,10 @@ class Eagle2Head(FeatureHead):
     """An EAGLE-2 head, which sees text and visual rows alike unless these are hidden from it."""
 
     _hide = False
+
+    def __init__(self, head: Head, decoder: Decoder) -> None:
+        super().__init__(head, decoder)
+        self._chain = self._plain_chain()
 
     def with_settings(self, settings: Any, commonest: Sequence[int]) -> Eagle2Head:
         configured = super().with_settings(settings, commonest)

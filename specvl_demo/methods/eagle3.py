@@ -17,13 +17,14 @@ from torch import Tensor
 from specvl_demo.core.types import Decoder, Encoded, Prefill, Scores
 from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
+from specvl_demo.decoders.kernels import ChainParts
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads import shapes
-from specvl_demo.methods.heads.blocks import direction, root_of
+from specvl_demo.methods.heads.blocks import direction, root_of, stacked
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.tree import STATIC_TREE
@@ -67,7 +68,7 @@ class OwnOutput:
 
     def __init__(self, rows: Tensor) -> None:
         self._rows, self.vocab, self.device = rows, len(rows), rows.device
-        self.logits = self.part(torch.arange(self.vocab))
+        self.head = self.logits = self.part(torch.arange(self.vocab))
 
     def part(self, rows: Tensor) -> PackedLinear:
         return PackedLinear(self._rows[rows.to(self.device)], bits=8)
@@ -108,6 +109,10 @@ class Eagle3Head(FeatureHead):
             # Draft id i stands for target id i + d2t[i].
             ids = torch.arange(len(t["d2t"]), device=self.device) + t["d2t"]
             self._output = DraftVocabulary(self._output, ids, decoder.vocab)
+        if not (self._norm_before_residual or self._norm_output):
+            block = [self._block.parts]
+            layers = stacked(block, g, self._eps, self.dtype, self._norm)
+            self._chain = ChainParts(layers, "both")
         self._sees = True
 
     def with_settings(self, settings: Any, commonest: Sequence[int]) -> Eagle3Head:

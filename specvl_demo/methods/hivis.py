@@ -33,6 +33,7 @@ class HiViSHead(FeatureHead):
         self._bias = self._bias + head.tensors["residual"] @ weight.t()
         self.n_steps: int = self._bias.shape[0]
         self._published = not head.own
+        self._chain = self._plain_chain()
 
     def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         """Use text only: visual rows are dropped before tokens and features are paired.

@@ -154,6 +154,9 @@ class SmallLookup(SmallVLM):
         first, *self._answers = log_probs.split(1)
         return first
 
+    def in_a_row(self, root: Tensor, most: int, floor: float) -> None:
+        """Return None: what is looked up decides which forwards there are."""
+
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Commit to the small model and index the new tokens."""
         super().commit(tree, verdict, scores)

@@ -128,6 +128,8 @@ class SmallVLM:
         mine = self.vlm.decoder.vocab
         size = min(start.vocabulary.size, mine)
         self._logp = LogProbabilities(self._output, size, start.vocabulary.banned)
+        one = len(contexts) == 1 and self._mixer is None
+        self._drafting = self.vlm.decoder.in_a_row(self._logp) if one else None
         self._foreign = start.target_decoder.vocab > mine
         self._pending: list[int] = []
         self._log_probs: list[Tensor] = []
@@ -147,6 +149,15 @@ class SmallVLM:
         self._log_probs.append(log_probs)
         mixed = log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
         return self._logp.widened(mixed)
+
+    def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        if self._drafting is None:
+            return None
+        fed = torch.cat((sent(self._pending, root.device), root)) if self._pending else root
+        fed = self._known(fed)
+        tokens, logp, log_probs = self._stream.in_a_row(self._drafting, fed, most, floor)
+        self._pending, self._log_probs = [], [log_probs[None]]
+        return tokens, logp
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted rows; accepted tokens not fed yet are fed with the next root."""
@@ -182,11 +193,13 @@ class SmallVLM:
 
     def _embed(self, tokens: Tensor) -> Tensor:
         """Embed [k] -> [m, k, D]."""
-        if self._foreign:
-            # The target may emit an id that this smaller vocabulary lacks; any row will do, since
-            # the draft after it is lost.
-            tokens = tokens.clamp_max(self.vlm.decoder.vocab - 1)
-        return self.vlm.decoder.embed(tokens).expand(len(self._views), -1, -1)
+        return self.vlm.decoder.embed(self._known(tokens)).expand(len(self._views), -1, -1)
+
+    def _known(self, tokens: Tensor) -> Tensor:
+        """Replace ids that the target may emit but this smaller vocabulary lacks; any row will do,
+        since the draft after it is lost.
+        """
+        return tokens.clamp_max(self.vlm.decoder.vocab - 1) if self._foreign else tokens
 
     def _at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""

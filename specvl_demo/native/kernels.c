@@ -13,6 +13,7 @@
 #include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,f16c,fma")))
 #define GROUP 32
@@ -316,10 +317,14 @@ int multiply(const Matrix *w, const float *x, int64_t rows, float *out, int64_t 
   return 1;
 }
 
-/* One layer. `bias` of qkv [qkv.n] and the norms' weights may be none. */
+/* One layer. `bias` of qkv [qkv.n] and the norms' weights may be none. With `kv`, it attends to
+ * features: `qkv` makes only queries, `kv` makes keys and values of the features, nothing is rotated,
+ * and queries and keys are normed in each head, queries times `head_norm` [head_width]. */
 typedef struct {
   Matrix qkv, out, gate_up, down;
   const float *bias, *norm, *after_norm;
+  const Matrix *kv;
+  const float *head_norm;
 } Layer;
 
 /* Layers of one size. Rotary pairs lie side by side in the outputs of qkv. `enter` maps embeddings to
@@ -333,20 +338,22 @@ typedef struct {
   float root, scale; /* Of width times epsilon, and of scores. */
 } Stack;
 
-/* New rows of several sequences, which all have `at` rows in the cache. All strides in floats. */
+/* New rows of several sequences, which all have `at` rows in the cache. All strides in floats. Layers
+ * skip the first `holes` rows of the cache, those that attend to features only the first one. */
 typedef struct {
   const float *embedded; /* [sequences * rows, width]: if given, x is made of it first. */
   float *x;              /* [sequences * rows, width]: what layers add to. */
-  const float *input;    /* [sequences * rows, qkv.k]: read as it is by the attention instead, if given. */
+  const float *input;    /* [sequences * rows, qkv.k]: read as it is by the first attention instead, if given. */
   float *hidden;         /* [sequences * rows, width]: if given, receives x after the last norm. */
   const float *turns;    /* [.., head_width]: cosine and sine of every rotary pair. */
   float *cache;          /* Of the keys, rows [head_width]; values lie `to_values` behind. */
   const int64_t *positions; /* [sequences, rows], all below `turned`; without, turns are of the rows. */
+  const float *features;    /* [sequences * rows, kv.k]: the features before the rows. */
   int64_t turned, position_sequence;
   int64_t layer, sequence, head, row, to_values;
   const float *mask; /* Additive [sequences, rows, at + rows]; without one, rows see all before. */
   int64_t mask_sequence, mask_row;
-  int64_t sequences, rows, at;
+  int64_t sequences, rows, at, holes;
 } Step;
 
 /* Attention.
@@ -566,21 +573,77 @@ static Rows share(const Matrix *w, const float *x, int64_t rows, const Norm *nor
   return to;
 }
 
-static void run_layer(const Stack *m, const Step *s, int64_t layer, const Work *work) {
+/* Divide a head's numbers by their length, and multiply them by `weight` if there is one. */
+AVX512 static void norm_head(const Stack *m, const float *from, const float *weight, float *to) {
+  float root = m->root * m->root * m->head_width / m->width;
+  __m512 squares = _mm512_setzero_ps();
+  for (int64_t i = 0; i < m->head_width; i += 16) {
+    __m512 x = _mm512_loadu_ps(from + i);
+    squares = _mm512_fmadd_ps(x, x, squares);
+  }
+  __m512 length = _mm512_sqrt_ps(_mm512_set1_ps(_mm512_reduce_add_ps(squares) + root));
+  for (int64_t i = 0; i < m->head_width; i += 16) {
+    __m512 x = _mm512_div_ps(_mm512_loadu_ps(from + i), length);
+    _mm512_storeu_ps(to + i, weight ? _mm512_mul_ps(x, _mm512_loadu_ps(weight + i)) : x);
+  }
+}
+
+/* Make queries of the rows, and write keys and values of the features before them. */
+static void read_features(const Stack *m, const Step *s, int64_t layer, const Work *work) {
   const Layer *l = m->layers + layer;
-  int64_t rows = s->sequences * s->rows, inner = l->down.k;
-  float outputs[2][MOST_ROWS * GROUP];
-  Norm norm = {l->norm, m->root, work->normed}, after_norm = {l->after_norm, m->root, work->normed};
+  int64_t rows = s->sequences * s->rows, width = m->head_width;
+  Norm norm = {l->norm, m->root, work->normed};
+  Rows x = share(l->kv, s->features, rows, NULL, work);
+  multiply_rows(l->kv, &x, work->inner, l->kv->n, 0);
+#pragma omp for schedule(static)
+  for (int64_t r = 0; r < rows; r++) {
+    float *to = s->cache + layer * s->layer + r / s->rows * s->sequence +
+                (s->at + r % s->rows) * s->row;
+    const float *from = work->inner + r * l->kv->n;
+    for (int64_t head = 0; head < m->kv_heads; head++, from += width)
+      norm_head(m, from, NULL, to + head * s->head);
+    for (int64_t head = 0; head < m->kv_heads; head++, from += width)
+      memcpy(to + s->to_values + head * s->head, from, width * sizeof(float));
+  }
+  x = share(&l->qkv, s->x, rows, &norm, work);
+  multiply_rows(&l->qkv, &x, work->queries, l->qkv.n, 0);
+#pragma omp for schedule(static)
+  for (int64_t head = 0; head < rows * m->heads; head++)
+    norm_head(m, work->queries + head * width, l->head_norm, work->queries + head * width);
+}
+
+/* Make queries of the rows, and write their keys and values. */
+static void read_rows(const Stack *m, const Step *s, int64_t layer, const Work *work) {
+  const Layer *l = m->layers + layer;
+  int64_t rows = s->sequences * s->rows;
+  float outputs[MOST_ROWS * GROUP];
+  Norm norm = {l->norm, m->root, work->normed};
   Rows x = share(&l->qkv, s->input ? s->input : s->x, rows, s->input ? NULL : &norm, work);
 #pragma omp for schedule(static)
   for (int64_t group = 0; group < l->qkv.n / GROUP; group++)
     for (int64_t first = 0; first < rows; first += x.most) {
-      multiply_tile(&l->qkv, group, &x, first, outputs[0], GROUP, 0);
-      place(m, s, layer, outputs[0], fewer(x.most, rows - first), first, group * GROUP,
-            work->queries);
+      multiply_tile(&l->qkv, group, &x, first, outputs, GROUP, 0);
+      place(m, s, layer, outputs, fewer(x.most, rows - first), first, group * GROUP, work->queries);
     }
+}
+
+static void run_layer(const Stack *m, const Step *whole, int64_t layer, int leads,
+                      const Work *work) {
+  const Layer *l = m->layers + layer;
+  int64_t skipped = l->kv ? 1 : whole->holes, rows = whole->sequences * whole->rows;
+  int64_t inner = l->down.k;
+  float outputs[2][MOST_ROWS * GROUP];
+  Norm after_norm = {l->after_norm, m->root, work->normed};
+  Step own = *whole, *s = &own;
+  own.cache += skipped * own.row, own.at -= skipped;
+  if (own.mask) own.mask += skipped;
+  if (!leads) own.input = NULL;
+  if (l->kv)
+    read_features(m, s, layer, work);
+  else
+    read_rows(m, s, layer, work);
   attend(m, s, layer, work->queries, work->mixed, work->scores, work->room);
-  x = share(&l->out, work->mixed, rows, NULL, work);
+  Rows x = share(&l->out, work->mixed, rows, NULL, work);
   multiply_rows(&l->out, &x, s->x, m->width, 1);
   x = share(&l->gate_up, s->x, rows, &after_norm, work);
 #pragma omp for schedule(static)
@@ -632,8 +695,9 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
     if (at < 0 || at >= s->turned) return 2;
   }
   for (int64_t layer = first; layer < end; layer++) {
-    inner = more(inner, m->layers[layer].down.k);
-    most = more(most, more(m->layers[layer].qkv.k, inner));
+    const Layer *l = m->layers + layer;
+    inner = more(inner, more(l->down.k, l->kv ? l->kv->n : 0));
+    most = more(most, more(l->qkv.k, inner));
   }
   int64_t room = (s->at + s->rows + 15) / 16 * 16, arranged = rows * (1 + most);
   int64_t shared = rows * (2 * mixed + inner) + arranged;
@@ -647,7 +711,7 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
                  memory + arranged + 2 * rows * mixed, own, room, after,
                  rows > FEW_ROWS ? memory : after + most};
     if (s->embedded) enter(m, s, rows, &work);
-    for (int64_t layer = first; layer < end; layer++) run_layer(m, s, layer, &work);
+    for (int64_t layer = first; layer < end; layer++) run_layer(m, s, layer, layer == first, &work);
     if (s->hidden) leave(m, s, rows, &work);
   }
   free(memory);
@@ -685,6 +749,94 @@ AVX512 void widen(const float *x, int64_t rows, int64_t n, const int64_t *ids, f
     for (int64_t i = all / 16 * 16; i < all; i++) out[i] = -INFINITY;
     for (int64_t i = 0; i < n; i++) out[ids[i]] = x[i];
   }
+}
+
+/* What a row is made of that drafts: the embedding of a token; the product (`join`) of it beside the
+ * feature before it, plus the `bias` of its step; the two, normed, for an attention beside the feature
+ * that layers add to; or the embedding, in layers of which one attends to features. The feature after
+ * a row is what layers add to, and in the last case what is normed at the end. */
+enum { EMBEDDING, PRODUCT, BOTH, ATTENDED };
+
+typedef struct {
+  const Stack *stack;
+  const Matrix *join, *head;
+  const float *table, *bias; /* [.., width] by id; [steps, width]. */
+  const int64_t *ids;        /* [n] the id of each output of the head; none if they are the ids. */
+  const int64_t *never;      /* [n_never] outputs that are never drafted. */
+  int64_t n, n_never, steps, layers, reads;
+} Drafting;
+
+/* Feed `fed` [rows], then up to most - 1 of the tokens that are drafted, each the likeliest after the
+ * one before, until the probability of all of them falls below e to the power of `floor`. `positions`
+ * [rows + most - 1] are those of all rows, and `features` [rows, width] those before the first ones.
+ * Writes the tokens and their log-probabilities [most], and those of all outputs [most, n].
+ *
+ * Returns how many were drafted; 0 without memory, -1 if a position has no rotation. */
+int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t rows,
+                   const float *features, int64_t most, double floor, int64_t *tokens, float *logp,
+                   float *log_probs, int threads) {
+  const Stack *m = d->stack;
+  int64_t width = m->width, size = width * sizeof(float), made = 0;
+  int normed = m->norm || m->leave;
+  float *memory = malloc(rows * 5 * size + (width + d->head->n) * sizeof(float));
+  if (!memory) return 0;
+  float *x = memory, *out = x + rows * width, *input = out + rows * width;
+  float *both = input + rows * width, *logits = both + rows * 2 * width, *feature = logits + d->head->n;
+  Step step = *s;
+  double sum = 0;
+  while (made < most) {
+    int64_t count = made ? 1 : rows;
+    const float *before = made ? feature : features;
+    for (int64_t r = 0; r < count; r++) {
+      const float *row = d->table + (made ? tokens[made - 1] : fed[r]) * width;
+      float *at = both + r * 2 * width;
+      if (d->reads == BOTH) {
+        Norm norm = {NULL, m->root, at};
+        norm_row(&norm, row, width);
+        norm.kept += width;
+        norm_row(&norm, before + r * width, width);
+        memcpy(x + r * width, before + r * width, size);
+      } else if (d->reads == PRODUCT) {
+        memcpy(at, row, size);
+        memcpy(at + width, before + r * width, size);
+      } else {
+        memcpy(input + r * width, row, size);
+        memcpy(x + r * width, row, size);
+      }
+    }
+    step.rows = count, step.x = x, step.features = before;
+    step.hidden = normed ? out : NULL;
+    if (d->reads == EMBEDDING) step.embedded = input;
+    if (d->reads == BOTH) step.input = both;
+    if (d->reads == ATTENDED) step.input = input;
+    if (d->reads == PRODUCT) {
+      if (!multiply(d->join, both, count, x, width, threads)) break;
+      const float *bias = d->bias + fewer(made, d->steps - 1) * width;
+      for (int64_t i = 0; i < count * width; i++) x[i] += bias[i % width];
+      memcpy(input, x, count * size);
+      step.input = input;
+    }
+    int done = run_layers(m, &step, 0, d->layers, threads);
+    if (done != 1) {
+      made = done ? -1 : 0;
+      break;
+    }
+    const float *last = (normed ? out : x) + (count - 1) * width;
+    memcpy(feature, d->reads == ATTENDED ? last : x + (count - 1) * width, size);
+    float *row = log_probs + made * d->n;
+    if (!multiply(d->head, last, 1, logits, d->head->n, threads)) break;
+    memcpy(row, logits, d->n * sizeof(float));
+    log_softmax(row, 1, d->n, d->never, d->n_never);
+    int64_t best = 0;
+    for (int64_t i = 1; i < d->n; i++)
+      if (row[i] > row[best]) best = i;
+    tokens[made] = d->ids ? d->ids[best] : best;
+    sum += logp[made++] = row[best];
+    if (sum < floor) break;
+    step.at += count, step.positions += count;
+  }
+  free(memory);
+  return made;
 }
 
 /* Whether this processor runs these layers (1) and products in 8 bits too (2). */

@@ -284,6 +284,7 @@ SMALL = """
 int supported(void) { return 3; }
 int multiply(void) { return 1; }
 int run_layers(void) { return 1; }
+int draft_in_a_row(void) { return 1; }
 void log_softmax(void) {}
 void widen(void) {}
 """

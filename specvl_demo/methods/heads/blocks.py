@@ -8,7 +8,7 @@ the norm. Knows no tokens, no trees, no files.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,6 +64,13 @@ class Rotary:
         self._turns = rotations(frequency, POSITIONS)
         self._axis = _axes(geometry, half).to(device) if geometry.sections else None
 
+    @property
+    def rows(self) -> Tensor | None:
+        """Cosine and sine of every rotary pair, [positions, head_width]; None if there are three
+        position axes.
+        """
+        return None if self._axis is not None else torch.view_as_real(self._turns).flatten(1)
+
     def __call__(self, positions: Tensor) -> Tensor:
         """Return rotations [T, 1, head_width / 2] for all heads, at positions [T] or [3, T]."""
         turns = self._turns[positions]
@@ -107,11 +114,9 @@ class Block:
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
         self._out = PackedLinear(tensors[attention + "o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
-        self._own: kernels.Layers | None = None
-        if qkv.dtype == torch.float32:
-            gate_up, down = self._mlp.own
-            parts = kernels.LayerParts(self._qkv.own, self._out.own, gate_up, down, self._bias)
-            self._own = kernels.layers([parts], g.heads, g.kv_heads, g.head_width, self._eps.item())
+        gate_up, down = self._mlp.own
+        self.parts = kernels.LayerParts(self._qkv.own, self._out.own, gate_up, down, self._bias)
+        self.own = stacked([self.parts], g, self._eps, qkv.dtype)
 
     def normed(self, x: Tensor) -> Tensor:
         """Return x at unit length: what a norm leaves once its weight is folded away."""
@@ -139,10 +144,10 @@ class Block:
         heads, rotated, rows = self._heads, self._heads + self._kv_heads, x.shape[0]
         at = keys.shape[2] - rows
         # Steps of fixed shapes write elsewhere.
-        if self._own is not None and isinstance(slot, Tensor):
+        if self.own is not None and isinstance(slot, Tensor):
             x = x.clone(memory_format=torch.contiguous_format)
             turned = torch.view_as_real(turns).reshape(rows, -1)
-            self._own.run(x, turned, keys[None], values[None], at, mask, read=h)
+            self.own.run(x, turned, keys[None], values[None], at, mask, read=h)
             return x
         h = self._qkv(h, self._bias)
         kv_heads, width = self._kv_heads, self._head_width
@@ -154,6 +159,26 @@ class Block:
         queries = h.as_strided((1, heads, rows, width), (rows * row, width, row, 1))
         x = self._out(attend(queries, keys, values, mask, causal), x)
         return self._mlp(x, x)
+
+
+def stacked(
+    parts: Sequence[kernels.LayerParts],
+    g: Geometry,
+    eps: Tensor,
+    dtype: torch.dtype,
+    norm: Tensor | None = None,
+) -> kernels.Layers | None:
+    """Return layers as one call of our own kernels; None where torch takes over.
+
+    Args:
+        eps: The result of `root_of`.
+        norm: [D] the weight of a norm after them.
+    """
+    if dtype != torch.float32:
+        return None
+    return kernels.layers(
+        parts, g.heads, g.kv_heads, g.head_width, eps.item(), kernels.Ends(norm=norm)
+    )
 
 
 class CrossBlock:
@@ -186,6 +211,10 @@ class CrossBlock:
         attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
         self._out = PackedLinear(tensors[attention + "o_proj.weight"] * attention_gate, bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
+        gate_up, down = self._mlp.own
+        self.parts = kernels.LayerParts(
+            *(self._q.own, self._out.own, gate_up, down), kv=self._kv.own, head_norm=self._norm
+        )
 
     def write(self, features: Tensor, slot: Tensor) -> None:
         """Write keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""

@@ -36,6 +36,7 @@ from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import TRIED_ROWS, Switched, pick_faster
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities, narrowed
 from specvl_demo.decoders.fixed_shapes import FixedSteps
+from specvl_demo.decoders.kernels import ChainParts, InARow
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedPrefix, CachedSequence, grown
@@ -146,6 +147,8 @@ class FeatureHead(TrainedHead):
         # Like the target's steps, until its own are calibrated.
         self._steps, self.fixed = FixedSteps(self), bool(getattr(decoder, "fixed", False))
         self._visual_scale: float = head.own.get("visual_scale", 1.0)
+        self._chain: ChainParts | None = None
+        """What drafts a chain by one call."""
         self._build(head.tensors, head.geometry)
 
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
@@ -276,6 +279,19 @@ class FeatureHead(TrainedHead):
         """Return the attention's input and the residual for a result of `join`."""
         return x, x
 
+    def _plain_chain(self) -> ChainParts:
+        """Return what drafts a chain if this class's own `join` and `inputs` make a row."""
+        return ChainParts(self._block.own, "product", self._project.own, self._bias)
+
+    def in_a_row(self, size: int, banned: Sequence[int]) -> InARow | None:
+        """Return what drafts a chain by one call, to log-probabilities as `log_probabilities`
+        makes them; None where torch takes over.
+        """
+        turns, table = self._rotary.rows, getattr(self.decoder, "table", None)
+        if self._chain is None or table is None or turns is None:
+            return None
+        return LogProbabilities(self._output, size, banned).in_a_row(self._chain, table, turns)
+
 
 class FeatureDrafter(NoDrafter):
     """A `core.types.Drafter` over a feature head: drafted rows continue from the head's own
@@ -311,6 +327,7 @@ class FeatureDrafter(NoDrafter):
         self._begun, self._cache = stream.length, cache
         self._context = start.encoded.context(name, opening.seen)
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
+        self._drafting = head.in_a_row(start.vocabulary.size, start.vocabulary.banned)
         # The head's output at every row of this round, and how far below the root the row is, up to
         # the last step embedding.
         self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
@@ -348,6 +365,14 @@ class FeatureDrafter(NoDrafter):
             hidden = self._stream.extend(x[None], parents)[0]
         self._own[first : self._fed] = hidden
         return self._logp(hidden)
+
+    def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        if self._drafting is None:
+            return None
+        fed = torch.cat((sent(self._pending, root.device), root)) if self._pending else root
+        tokens, logp, _ = self._stream.in_a_row(self._drafting, fed, most, floor, self._known)
+        self._fed = len(tokens)
+        return tokens, logp
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Drop drafted rows; keep accepted tokens and their features for the next round."""

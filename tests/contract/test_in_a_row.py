@@ -1,0 +1,73 @@
+"""What our own kernels draft by one call is what single steps draft."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specvl_demo as sv
+from specvl_demo.decoders import kernels
+from specvl_demo.methods.heads.features import FeatureDrafter
+from specvl_demo.methods.small_vlm import SmallVLM
+from specvl_demo.records import Round
+
+pytestmark = pytest.mark.skipif(not kernels.available(), reason="no compiler, or no AVX-512")
+
+PICTURES = [
+    str(Path(__file__).parents[2] / "examples" / name) for name in ("scene.png", "bars.png")
+]
+CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chain": ("chain", {"gamma": 6}),
+    "with a floor": ("chain", {"gamma": 6, "floor": 0.6}),
+    "of fewer ids": ("chain", {"gamma": 4, "draft_vocab": 100}),
+    "eagle2": ("eagle2", {"preset": "pocket"}),
+    "hivis": ("hivis", {"preset": "pocket"}),
+    "dream": ("dream", {"preset": "pocket"}),
+    "eagle3": ("eagle3", {"policy": "chain", "gamma": 5}),
+}
+
+
+@pytest.fixture(scope="module")
+def pair() -> sv.Pair:
+    return sv.load("pocket")
+
+
+def rounds(pair: sv.Pair, method: str, settings: dict[str, Any]) -> list[Round]:
+    race = pair.race("Describe both pictures.", PICTURES, [], [method], {method: settings}, 60)
+    return [record for record in race if isinstance(record, Round) and record.lane != "ar"]
+
+
+def assert_alike(some: list[Round], others: list[Round]) -> None:
+    assert len(some) == len(others) > 5
+    for one, other in zip(some, others, strict=True):
+        assert (one.tree.tokens, one.tree.parent) == (other.tree.tokens, other.tree.parent)
+        assert one.tree.draft_logp == pytest.approx(other.tree.draft_logp, abs=1e-3)
+        assert one.views == other.views
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_is_that_of_single_steps(
+    name: str, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    run = kernels.InARow.run
+    monkeypatch.setattr(kernels.InARow, "run", lambda *given: calls.append(1) or run(*given))
+    by_one_call = rounds(pair, *CHAINS[name])
+    n_calls = len(calls)
+    assert n_calls >= len(by_one_call)
+    for drafter in (SmallVLM, FeatureDrafter):
+        monkeypatch.setattr(drafter, "in_a_row", lambda *_: None)
+    assert_alike(by_one_call, rounds(pair, *CHAINS[name]))
+    assert len(calls) == n_calls
+
+
+def test_dreams_blocks_in_one_call_are_those_of_torch(
+    pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in trees, whose rows see their own branch of queries and of features."""
+    tree = "dream", {"preset": "pocket-tree"}
+    by_one_call = rounds(pair, *tree)
+    monkeypatch.setattr("specvl_demo.methods.dream.stacked", lambda *_: None)
+    assert_alike(by_one_call, rounds(sv.load("pocket"), *tree))
