@@ -102,7 +102,7 @@ CHAIN = Part(
     label=lambda settings: f"chain of {'up to ' if settings.floor else ''}{settings.gamma}",
 )
 TUNED: dict[str, dict[str, Value]] = {
-    "photo": {"gamma": 10, "floor": 0.08},
+    "photo": {"gamma": 10, "floor": 0.05},
     "pocket": {"gamma": 10},
 }
 """Presets of a chain that the small models of the shipped pairs draft from the whole prompt."""

@@ -211,7 +211,7 @@ register(
             "paper-branches": {"policy": "branches"},
             "paper-self": {"drafter": "self"},
             "paper-random": {"verifier": "random"},
-            "photo": {**_SHIPPED, "gamma": 8, "floor": 0.06},
+            "photo": {**_SHIPPED, "gamma": 12, "floor": 0.03},
             "pocket": {**_SHIPPED, "gamma": 10},
         },
         preset_titles={
