@@ -38,6 +38,8 @@ _SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN = range(5)
 """Kinds of a matrix in kernels.c."""
 _OUTSIDE = 2
 """What `run_layers` returns if a position has no rotation."""
+_UNKNOWN = -2
+"""What `draft_in_a_row` returns if a token has no embedding."""
 _MOST_SUM = 0.99 * 2**31
 """Of integers of 32 bits, with room for rounding."""
 
@@ -106,7 +108,7 @@ class _DraftingStruct(ctypes.Structure):
         ("stack", ctypes.POINTER(_StackStruct)),
         *((name, ctypes.POINTER(_MatrixStruct)) for name in ("join", "head")),
         *((name, ctypes.c_void_p) for name in ("table", "bias", "ids", "never")),
-        *((name, ctypes.c_int64) for name in ("n", "n_never", "steps", "layers", "reads")),
+        *((name, ctypes.c_int64) for name in ("n", "n_never", "known", "steps", "layers", "reads")),
     )
 
 
@@ -449,13 +451,13 @@ class InARow:
     ) -> None:
         bias = None if parts.bias is None else parts.bias.contiguous()
         self._kept = parts, layers, head, table, turns, ids, never, bias
-        self._n, self._turns = n, turns
+        self._n, self._turns, self._known = n, turns, len(table)
         self._struct = _DraftingStruct(
             ctypes.pointer(layers.struct),
             None if parts.join is None else ctypes.pointer(parts.join.struct),
             ctypes.pointer(head.struct),
             *map(_address, (table, bias, ids, never)),
-            *(n, len(never), 0 if bias is None else len(bias), layers.n_layers),
+            *(n, len(never), len(table), 0 if bias is None else len(bias), layers.n_layers),
             get_args(Reads).index(parts.reads),
         )
 
@@ -480,11 +482,17 @@ class InARow:
             keys, values, at, holes: As for `Layers.run`, of one sequence.
             position: Of the first token.
             features: [k, D] those before `tokens`.
+
+        Raises:
+            IndexError: If a token has no embedding, or a position no rotation.
         """
         library, _ = _loaded()
         assert library is not None
         k, tokens = len(tokens), tokens.contiguous()
-        features = None if features is None else features.float().contiguous()
+        if features is not None:
+            features = features.float().contiguous()
+            if len(features) != k:
+                raise ValueError(f"{k} tokens need as many features, not {len(features)}")
         positions = torch.arange(position, position + k + most - 1)
         drafted, logp = torch.empty(most, dtype=torch.int64), torch.empty(most)
         log_probs = torch.empty(most, self._n)
@@ -498,6 +506,8 @@ class InARow:
             *(_address(features), most, floor, drafted.data_ptr(), logp.data_ptr()),
             *(log_probs.data_ptr(), torch.get_num_threads()),
         )
+        if made == _UNKNOWN:
+            raise IndexError(f"tokens must be below {self._known}, as many as there are embeddings")
         _check(made < 0, made, self._turns)
         return drafted[:made], logp[:made], log_probs[:made]
 

@@ -133,6 +133,9 @@ class Eagle3Head(FeatureHead):
         """Embed ids by the head's own table if it has one that differs from the target's."""
         return self.decoder.embed(ids) if self._table is None else self._table[ids]
 
+    def _embeddings(self) -> Tensor | None:
+        return super()._embeddings() if self._table is None else self._table
+
     def features(self, known: Prefill | Scores) -> Tensor:
         """Return the fused states [r, D] of the layers it reads."""
         parts = [known.layers[i] for i in self._layers_read]

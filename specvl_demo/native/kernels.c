@@ -21,14 +21,15 @@
 
 enum { SINGLE, HALF, EIGHT_BITS, SIXTEEN_BITS, EIGHT_BY_SIXTEEN };
 
-/* A packed matrix [n, k]. Floats: [n / 32, k, 32] float32 or float16, summed in float32, and `unit`,
- * the number that one stands for.
+/* A packed matrix [n, k]. Floats: [n / 32, k, 32] float32 or float16, summed in float32, and
+ * `unit`, the number that one stands for.
  *
- * Integers: `step` [n] with the number that one stands for, and `start` [n] with what sums begin with.
- * In 8 bits [n / 32, k / 4, 32, 4] int8, rows are uint8 with 128 for zero, and `unit` is the number
- * that one stands for in them; without one (0), a 127th of each row's largest number. In 16 bits
- * [n / 32, k / 2, 32, 2] int16, or 8 bits by 16 with the same as int8, rows are int16, and `unit` times
- * a row's length is the least number that one stands for in it, with which no sum overflows. */
+ * Integers: `step` [n] with the number that one stands for, and `start` [n] with what sums begin
+ * with. In 8 bits [n / 32, k / 4, 32, 4] int8, rows are uint8 with 128 for zero, and `unit` is the
+ * number that one stands for in them; without one (0), a 127th of each row's largest number. In 16
+ * bits [n / 32, k / 2, 32, 2] int16, or 8 bits by 16 with the same as int8, rows are int16, and
+ * `unit` times a row's length is the least number that one stands for in it, with which no sum
+ * overflows. */
 typedef struct {
   const void *packed;
   const int32_t *start;
@@ -56,16 +57,17 @@ typedef struct {
 #define ROWS_14(X) ROWS_13(X) X(13)
 #define EVERY_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 
-/* Fetch what is read 8 KB after p. With more than two rows, sums take long enough for two steps: early
- * into the second cache, and from there into the first, which has little room beside the rows. */
-#define FETCH(p, rows)                                                              \
+/* Fetch what is read 8 KB after p. With more than two rows, sums take long enough for two steps:
+ * early into the second cache, and from there into the first, which has little room beside the
+ * rows. */
+#define FETCH(p, rows)                                                        \
   (_mm_prefetch((const char *)(p) + ((rows) > 2 ? 2048 : 8192), _MM_HINT_T0), \
    (rows) > 2 ? _mm_prefetch((const char *)(p) + 24576, _MM_HINT_T1) : (void)0)
 
-/* One group with rows of integers, as they are interleaved: [k / 4, rows, 4] uint8 or [k / 2, rows, 2]
- * int16, of these scales. */
-typedef void TileInt(const Matrix *w, int64_t group, const int32_t *x, const float *scale, float *out,
-                     int64_t stride, int add);
+/* One group with rows of integers, as they are interleaved: [k / 4, rows, 4] uint8 or [k / 2, rows,
+ * 2] int16, of these scales. */
+typedef void TileInt(const Matrix *w, int64_t group, const int32_t *x, const float *scale,
+                     float *out, int64_t stride, int add);
 
 #define BEGIN_INT(r) __m512i a##r = start_a, b##r = start_b;
 #define STEP_8(r)                           \
@@ -93,23 +95,23 @@ AVX512 static inline void put_int(__m512i sum, __m512 step, float scale, float *
 }
 
 /* `bits` of rows, of which 32 are summed at once, and of weights. */
-#define TILE_INT(name, bits, weights, take, rows)                                                   \
-  AVX512 static void tile_##name##_##rows(const Matrix *w, int64_t group, const int32_t *x,         \
-                                          const float *scale, float *out, int64_t stride, int add) { \
-    enum { EACH = 32 / bits, BYTES = EACH * GROUP * weights / 8 };                                  \
-    const char *p = (const char *)w->packed + group * (w->k / EACH) * BYTES;                        \
-    const int32_t *start = w->start + group * GROUP;                                                \
-    const float *step = w->step + group * GROUP;                                                    \
-    __m512i start_a = _mm512_loadu_si512(start), start_b = _mm512_loadu_si512(start + 16);          \
-    ROWS_##rows(BEGIN_INT)                                                                          \
-    for (int64_t i = 0; i < w->k; i += EACH, p += BYTES, x += rows) {                               \
-      __m512i row, a = take(p, 0), b = take(p, 1);                                                  \
-      FETCH(p, rows);                                                                                     \
-      if (BYTES > 64) FETCH(p + 64, rows);                                                                \
-      ROWS_##rows(STEP_##bits)                                                                      \
-    }                                                                                               \
-    __m512 step_a = _mm512_loadu_ps(step), step_b = _mm512_loadu_ps(step + 16);                     \
-    ROWS_##rows(END_INT)                                                                            \
+#define TILE_INT(name, bits, weights, take, rows)                                            \
+  AVX512 static void tile_##name##_##rows(const Matrix *w, int64_t group, const int32_t *x,  \
+                                          const float *scale, float *out, int64_t stride,    \
+                                          int add) {                                         \
+    enum { EACH = 32 / bits, BYTES = EACH * GROUP * weights / 8 };                           \
+    const char *p = (const char *)w->packed + group * (w->k / EACH) * BYTES;                 \
+    const int32_t *start = w->start + group * GROUP;                                         \
+    const float *step = w->step + group * GROUP;                                             \
+    __m512i start_a = _mm512_loadu_si512(start), start_b = _mm512_loadu_si512(start + 16);   \
+    ROWS_##rows(BEGIN_INT) for (int64_t i = 0; i < w->k; i += EACH, p += BYTES, x += rows) { \
+      __m512i row, a = take(p, 0), b = take(p, 1);                                           \
+      FETCH(p, rows);                                                                        \
+      if (BYTES > 64) FETCH(p + 64, rows);                                                   \
+      ROWS_##rows(STEP_##bits)                                                               \
+    }                                                                                        \
+    __m512 step_a = _mm512_loadu_ps(step), step_b = _mm512_loadu_ps(step + 16);              \
+    ROWS_##rows(END_INT)                                                                     \
   }
 #define TILE_8(rows) TILE_INT(8, 8, 8, take_whole, rows)
 #define TILE_16(rows) TILE_INT(16, 16, 16, take_whole, rows)
@@ -149,19 +151,18 @@ AVX512 static inline void put_float(__m512 sum, __m512 unit, float *out, int add
   _mm512_storeu_ps(out, add ? _mm512_add_ps(_mm512_loadu_ps(out), sum) : sum);
 }
 
-#define TILE_FLOAT(kind, type, rows)                                                              \
-  AVX512 static void tile_##kind##_##rows(const Matrix *w, int64_t group, const float *x,         \
-                                          float *out, int64_t stride, int add) {                  \
-    const type *p = (const type *)w->packed + group * GROUP * w->k;                               \
-    __m512 unit = _mm512_set1_ps(w->unit);                                                        \
-    ROWS_##rows(BEGIN_FLOAT)                                                                      \
-    for (int64_t i = 0; i < w->k; i++, p += GROUP, x += rows) {                                   \
-      __m512 row, a = take_##kind(p), b = take_##kind(p + 16);                                    \
-      FETCH(p, rows);                                                                                   \
-      if (sizeof(type) > 2) FETCH(p + 16, rows);                                                        \
-      ROWS_##rows(STEP_FLOAT)                                                                     \
-    }                                                                                             \
-    ROWS_##rows(END_FLOAT)                                                                        \
+#define TILE_FLOAT(kind, type, rows)                                                      \
+  AVX512 static void tile_##kind##_##rows(const Matrix *w, int64_t group, const float *x, \
+                                          float *out, int64_t stride, int add) {          \
+    const type *p = (const type *)w->packed + group * GROUP * w->k;                       \
+    __m512 unit = _mm512_set1_ps(w->unit);                                                \
+    ROWS_##rows(BEGIN_FLOAT) for (int64_t i = 0; i < w->k; i++, p += GROUP, x += rows) {  \
+      __m512 row, a = take_##kind(p), b = take_##kind(p + 16);                            \
+      FETCH(p, rows);                                                                     \
+      if (sizeof(type) > 2) FETCH(p + 16, rows);                                          \
+      ROWS_##rows(STEP_FLOAT)                                                             \
+    }                                                                                     \
+    ROWS_##rows(END_FLOAT)                                                                \
   }
 #define TILE_SINGLE(rows) TILE_FLOAT(single, float, rows)
 #define TILE_HALF(rows) TILE_FLOAT(half, uint16_t, rows)
@@ -183,8 +184,8 @@ static int64_t tile_rows(int64_t rows) {
   return (rows + tiles - 1) / tiles;
 }
 
-/* The number that one stands for in a row [k] of integers of 16 bits, or that its numbers are divided
- * by for 8 bits; not a number if one of the row is not finite. */
+/* The number that one stands for in a row [k] of integers of 16 bits, or that its numbers are
+ * divided by for 8 bits; not a number if one of the row is not finite. */
 AVX512 static float scale_of(const Matrix *w, const float *row) {
   __m512 most = _mm512_set1_ps(1e-20f), squares = _mm512_setzero_ps();
   for (int64_t i = 0; i < w->k; i += 16) {
@@ -199,7 +200,8 @@ AVX512 static float scale_of(const Matrix *w, const float *row) {
   return least > largest / 32767 ? least : largest / 32767;
 }
 
-/* Round a row's inputs from .. end to 8 bits, 128 for zero, into column `at` of [k / 4, rows, 4]. */
+/* Round a row's inputs from .. end to 8 bits, 128 for zero, into column `at` of [k / 4, rows, 4].
+ */
 AVX512 static void round_8(const float *row, float scale, float unit, int64_t from, int64_t end,
                            int32_t *to, int64_t at, int64_t rows) {
   __m512 divisor = _mm512_set1_ps(scale), inverse = _mm512_set1_ps(1 / unit);
@@ -286,9 +288,10 @@ static void arrange(const Matrix *w, const float *x, int64_t stride, const Norm 
   }
 }
 
-/* A group's outputs for the tile that begins at row `first`: out [.., 32], rows apart by `stride`. */
-static void multiply_tile(const Matrix *w, int64_t group, const Rows *rows, int64_t first, float *out,
-                          int64_t stride, int add) {
+/* A group's outputs for the tile that begins at row `first`: out [.., 32], rows apart by `stride`.
+ */
+static void multiply_tile(const Matrix *w, int64_t group, const Rows *rows, int64_t first,
+                          float *out, int64_t stride, int add) {
   int64_t at = fewer(rows->most, rows->rows - first) - 1;
   const void *x = rows->x + first * row_bytes(w);
   if (w->kind <= HALF)
@@ -306,7 +309,8 @@ static void multiply_rows(const Matrix *w, const Rows *rows, float *out, int64_t
 }
 
 /* out[r * stride ...] = x[r] W^T for x [rows, k]; 0 without memory. */
-int multiply(const Matrix *w, const float *x, int64_t rows, float *out, int64_t stride, int threads) {
+int multiply(const Matrix *w, const float *x, int64_t rows, float *out, int64_t stride,
+             int threads) {
   void *memory = malloc(rows * (sizeof(float) + row_bytes(w)));
   if (!memory) return 0;
   Rows arranged = rows_in(memory, rows);
@@ -318,8 +322,8 @@ int multiply(const Matrix *w, const float *x, int64_t rows, float *out, int64_t 
 }
 
 /* One layer. `bias` of qkv [qkv.n] and the norms' weights may be none. With `kv`, it attends to
- * features: `qkv` makes only queries, `kv` makes keys and values of the features, nothing is rotated,
- * and queries and keys are normed in each head, queries times `head_norm` [head_width]. */
+ * features: `qkv` makes only queries, `kv` makes keys and values of the features, nothing is
+ * rotated, and queries and keys are normed in each head, queries times `head_norm` [head_width]. */
 typedef struct {
   Matrix qkv, out, gate_up, down;
   const float *bias, *norm, *after_norm;
@@ -327,9 +331,9 @@ typedef struct {
   const float *head_norm;
 } Layer;
 
-/* Layers of one size. Rotary pairs lie side by side in the outputs of qkv. `enter` maps embeddings to
- * what layers add to, and `leave` maps that back once it is normed; without `leave`, the last norm has
- * the weight `norm`. All three may be none. */
+/* Layers of one size. Rotary pairs lie side by side in the outputs of qkv. `enter` maps embeddings
+ * to what layers add to, and `leave` maps that back once it is normed; without `leave`, the last
+ * norm has the weight `norm`. All three may be none. */
 typedef struct {
   const Layer *layers;
   const Matrix *enter, *leave;
@@ -338,17 +342,20 @@ typedef struct {
   float root, scale; /* Of width times epsilon, and of scores. */
 } Stack;
 
-/* New rows of several sequences, which all have `at` rows in the cache. All strides in floats. Layers
- * skip the first `holes` rows of the cache, those that attend to features only the first one. */
+/* New rows of several sequences, which all have `at` rows in the cache. All strides in floats.
+ * Layers skip the first `holes` rows of the cache, those that attend to features only the first
+ * one. */
 typedef struct {
   const float *embedded; /* [sequences * rows, width]: if given, x is made of it first. */
   float *x;              /* [sequences * rows, width]: what layers add to. */
-  const float *input;    /* [sequences * rows, qkv.k]: read as it is by the first attention instead, if given. */
-  float *hidden;         /* [sequences * rows, width]: if given, receives x after the last norm. */
-  const float *turns;    /* [.., head_width]: cosine and sine of every rotary pair. */
-  float *cache;          /* Of the keys, rows [head_width]; values lie `to_values` behind. */
-  const int64_t *positions; /* [sequences, rows], all below `turned`; without, turns are of the rows. */
-  const float *features;    /* [sequences * rows, kv.k]: the features before the rows. */
+  const float *input; /* [sequences * rows, qkv.k]: read as it is by the first attention instead, if
+                         given. */
+  float *hidden;      /* [sequences * rows, width]: if given, receives x after the last norm. */
+  const float *turns; /* [.., head_width]: cosine and sine of every rotary pair. */
+  float *cache;       /* Of the keys, rows [head_width]; values lie `to_values` behind. */
+  const int64_t
+      *positions; /* [sequences, rows], all below `turned`; without, turns are of the rows. */
+  const float *features; /* [sequences * rows, kv.k]: the features before the rows. */
   int64_t turned, position_sequence;
   int64_t layer, sequence, head, row, to_values;
   const float *mask; /* Additive [sequences, rows, at + rows]; without one, rows see all before. */
@@ -359,8 +366,8 @@ typedef struct {
 /* Attention.
  *
  * Every sum over keys adds them in the order of the cache, and a key that a row does not see adds
- * zero. The keys of a node's path are cached in the order of the text, so its result has the bits of
- * a plain step, whatever other nodes lie between them. */
+ * zero. The keys of a node's path are cached in the order of the text, so its result has the bits
+ * of a plain step, whatever other nodes lie between them. */
 
 /* Queries at a time: each has one sum per 16 numbers of its width. */
 #define FEW_QUERIES 3
@@ -405,8 +412,8 @@ AVX512 static inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
 }
 
 /* Queries from `first` of a sequence that share a head of keys, so `many` and of `vectors` times 16
- * numbers each; the last one again where there are fewer. queries, out: [rows, heads, head_width] of
- * the sequence. scores: [many, room]. */
+ * numbers each; the last one again where there are fewer. queries, out: [rows, heads, head_width]
+ * of the sequence. scores: [many, room]. */
 __attribute__((always_inline)) AVX512 static inline void attend_some(
     const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head, int64_t first,
     const float *queries, float *out, int vectors, int many, float *scores, int64_t room) {
@@ -462,8 +469,8 @@ __attribute__((always_inline)) AVX512 static inline void attend_some(
       total[q] = _mm512_add_ps(total[q], weight);
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; v++)
-        sums[q][v] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(values + i * s->row + 16 * v),
-                                     sums[q][v]);
+        sums[q][v] =
+            _mm512_fmadd_ps(weight, _mm512_loadu_ps(values + i * s->row + 16 * v), sums[q][v]);
     }
   }
 #pragma GCC unroll 8
@@ -475,17 +482,18 @@ __attribute__((always_inline)) AVX512 static inline void attend_some(
 
 typedef void Attend(const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head,
                     int64_t first, const float *queries, float *out, float *scores, int64_t room);
-#define ATTEND(vectors, many)                                                                     \
-  AVX512 static void attend_##vectors##_##many(                                                   \
+#define ATTEND(vectors, many)                                                                      \
+  AVX512 static void attend_##vectors##_##many(                                                    \
       const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head, int64_t first, \
-      const float *queries, float *out, float *scores, int64_t room) {                            \
-    attend_some(m, s, layer, sequence, head, first, queries, out, vectors, many, scores, room);   \
+      const float *queries, float *out, float *scores, int64_t room) {                             \
+    attend_some(m, s, layer, sequence, head, first, queries, out, vectors, many, scores, room);    \
   }
-ATTEND(1, 3) ATTEND(2, 3) ATTEND(4, 3) ATTEND(8, 3) ATTEND(1, 6) ATTEND(2, 6) ATTEND(4, 6)
+ATTEND(1, 3)
+ATTEND(2, 3) ATTEND(4, 3) ATTEND(8, 3) ATTEND(1, 6) ATTEND(2, 6) ATTEND(4, 6)
 
-/* Attention of all rows, out of queries [sequences * rows, heads, head_width] into `out`. */
-static void attend(const Stack *m, const Step *s, int64_t layer, const float *queries, float *out,
-                   float *scores, int64_t room) {
+    /* Attention of all rows, out of queries [sequences * rows, heads, head_width] into `out`. */
+    static void attend(const Stack *m, const Step *s, int64_t layer, const float *queries,
+                       float *out, float *scores, int64_t room) {
   int64_t each = s->rows * m->heads * m->head_width, shared = m->heads / m->kv_heads * s->rows;
   Attend *few = attend_8_3, *many = attend_8_3;
   if (m->head_width == 16) few = attend_1_3, many = attend_1_6;
@@ -544,7 +552,8 @@ AVX512 static void gated(const float *gate, const float *up, int64_t count, floa
       __m512 x = _mm512_loadu_ps(gate + i * GROUP + j), size = _mm512_abs_ps(x);
       __m512 small = exponential(_mm512_sub_ps(_mm512_setzero_ps(), size));
       __mmask16 positive = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ);
-      __m512 share = _mm512_div_ps(_mm512_mask_mov_ps(small, positive, one), _mm512_add_ps(one, small));
+      __m512 share =
+          _mm512_div_ps(_mm512_mask_mov_ps(small, positive, one), _mm512_add_ps(one, small));
       x = _mm512_mul_ps(_mm512_mul_ps(x, share), _mm512_loadu_ps(up + i * GROUP + j));
       _mm512_storeu_ps(to + i * stride + j, x);
     }
@@ -561,14 +570,16 @@ typedef struct {
 
 #define FEW_ROWS 2 /* It takes longer to share their arrangement. */
 
-static Rows share(const Matrix *w, const float *x, int64_t rows, const Norm *norm, const Work *work) {
+static Rows share(const Matrix *w, const float *x, int64_t rows, const Norm *norm,
+                  const Work *work) {
   Rows to = rows_in(work->arranged, rows);
   if (rows <= FEW_ROWS) {
     arrange(w, x, w->k, norm, 0, w->k, &to);
     return to;
   }
   int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads(), parts = w->k / 16;
-  arrange(w, x, w->k, norm, parts * thread / threads * 16, parts * (thread + 1) / threads * 16, &to);
+  arrange(w, x, w->k, norm, parts * thread / threads * 16, parts * (thread + 1) / threads * 16,
+          &to);
 #pragma omp barrier
   return to;
 }
@@ -597,8 +608,8 @@ static void read_features(const Stack *m, const Step *s, int64_t layer, const Wo
   multiply_rows(l->kv, &x, work->inner, l->kv->n, 0);
 #pragma omp for schedule(static)
   for (int64_t r = 0; r < rows; r++) {
-    float *to = s->cache + layer * s->layer + r / s->rows * s->sequence +
-                (s->at + r % s->rows) * s->row;
+    float *to =
+        s->cache + layer * s->layer + r / s->rows * s->sequence + (s->at + r % s->rows) * s->row;
     const float *from = work->inner + r * l->kv->n;
     for (int64_t head = 0; head < m->kv_heads; head++, from += width)
       norm_head(m, from, NULL, to + head * s->head);
@@ -685,8 +696,8 @@ static void leave(const Stack *m, const Step *s, int64_t rows, const Work *work)
 }
 
 /* Run layers first .. end: x is changed and the new rows' keys and values are written; 0 without
- * memory, 2 if a position is not below `turned`. A head's width is 16, 32, 64 or 128; numbers of inputs are multiples of 16, and of outputs
- * of 32. */
+ * memory, 2 if a position is not below `turned`. A head's width is 16, 32, 64 or 128; numbers of
+ * inputs are multiples of 16, and of outputs of 32. */
 int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int threads) {
   int64_t rows = s->sequences * s->rows, mixed = m->heads * m->head_width, inner = 0;
   int64_t most = more(mixed, m->width);
@@ -707,8 +718,12 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     float *own = memory + shared + omp_get_thread_num() * each, *after = own + MANY_QUERIES * room;
-    Work work = {memory + arranged, memory + arranged + rows * mixed,
-                 memory + arranged + 2 * rows * mixed, own, room, after,
+    Work work = {memory + arranged,
+                 memory + arranged + rows * mixed,
+                 memory + arranged + 2 * rows * mixed,
+                 own,
+                 room,
+                 after,
                  rows > FEW_ROWS ? memory : after + most};
     if (s->embedded) enter(m, s, rows, &work);
     for (int64_t layer = first; layer < end; layer++) run_layer(m, s, layer, layer == first, &work);
@@ -751,27 +766,30 @@ AVX512 void widen(const float *x, int64_t rows, int64_t n, const int64_t *ids, f
   }
 }
 
-/* What a row is made of that drafts: the embedding of a token; the product (`join`) of it beside the
- * feature before it, plus the `bias` of its step; the two, normed, for an attention beside the feature
- * that layers add to; or the embedding, in layers of which one attends to features. The feature after
- * a row is what layers add to, and in the last case what is normed at the end. */
+/* What a row is made of that drafts: the embedding of a token; the product (`join`) of it beside
+ * the feature before it, plus the `bias` of its step; the two, normed, for an attention beside the
+ * feature that layers add to; or the embedding, in layers of which one attends to features. The
+ * feature after a row is what layers add to, and in the last case what is normed at the end. */
 enum { EMBEDDING, PRODUCT, BOTH, ATTENDED };
 
+/* What drafts tokens in a row. */
 typedef struct {
   const Stack *stack;
   const Matrix *join, *head;
-  const float *table, *bias; /* [.., width] by id; [steps, width]. */
+  const float *table, *bias; /* [known, width] by id; [steps, width]. */
   const int64_t *ids;        /* [n] the id of each output of the head; none if they are the ids. */
   const int64_t *never;      /* [n_never] outputs that are never drafted. */
-  int64_t n, n_never, steps, layers, reads;
+  int64_t n, n_never, known, steps, layers, reads;
 } Drafting;
 
-/* Feed `fed` [rows], then up to most - 1 of the tokens that are drafted, each the likeliest after the
- * one before, until the probability of all of them falls below e to the power of `floor`. `positions`
- * [rows + most - 1] are those of all rows, and `features` [rows, width] those before the first ones.
- * Writes the tokens and their log-probabilities [most], and those of all outputs [most, n].
+/* Feed `fed` [rows], then up to most - 1 of the tokens that are drafted, each the likeliest after
+ * the one before, until the probability of all of them falls below e to the power of `floor`.
+ * `positions` [rows + most - 1] are those of all rows, and `features` [rows, width] those before
+ * the first ones. Writes the tokens and their log-probabilities [most], and those of all outputs
+ * [most, n].
  *
- * Returns how many were drafted; 0 without memory, -1 if a position has no rotation. */
+ * Returns how many were drafted; 0 without memory, -1 if a position has no rotation, -2 if a token
+ * has no embedding. */
 int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t rows,
                    const float *features, int64_t most, double floor, int64_t *tokens, float *logp,
                    float *log_probs, int threads) {
@@ -781,14 +799,20 @@ int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t
   float *memory = malloc(rows * 5 * size + (width + d->head->n) * sizeof(float));
   if (!memory) return 0;
   float *x = memory, *out = x + rows * width, *input = out + rows * width;
-  float *both = input + rows * width, *logits = both + rows * 2 * width, *feature = logits + d->head->n;
+  float *both = input + rows * width, *logits = both + rows * 2 * width;
+  float *feature = logits + d->head->n;
   Step step = *s;
   double sum = 0;
   while (made < most) {
     int64_t count = made ? 1 : rows;
     const float *before = made ? feature : features;
     for (int64_t r = 0; r < count; r++) {
-      const float *row = d->table + (made ? tokens[made - 1] : fed[r]) * width;
+      int64_t token = made ? tokens[made - 1] : fed[r];
+      if (token < 0 || token >= d->known) {
+        free(memory);
+        return -2;
+      }
+      const float *row = d->table + token * width;
       float *at = both + r * 2 * width;
       if (d->reads == BOTH) {
         Norm norm = {NULL, m->root, at};

@@ -279,6 +279,10 @@ class FeatureHead(TrainedHead):
         """Return the attention's input and the residual for a result of `join`."""
         return x, x
 
+    def _embeddings(self) -> Tensor | None:
+        """Return the rows of `embed` [V, D]; None where it is more than a table."""
+        return getattr(self.decoder, "table", None)
+
     def _plain_chain(self) -> ChainParts:
         """Return what drafts a chain if this class's own `join` and `inputs` make a row."""
         return ChainParts(self._block.own, "product", self._project.own, self._bias)
@@ -287,7 +291,7 @@ class FeatureHead(TrainedHead):
         """Return what drafts a chain by one call, to log-probabilities as `log_probabilities`
         makes them; None where torch takes over.
         """
-        turns, table = self._rotary.rows, getattr(self.decoder, "table", None)
+        turns, table = self._rotary.rows, self._embeddings()
         if self._chain is None or table is None or turns is None:
             return None
         return LogProbabilities(self._output, size, banned).in_a_row(self._chain, table, turns)
