@@ -94,15 +94,24 @@ def load(
     loading.share(machine.n_cpus)
     # Packing and trying out are many small products.
     with threads.fitted() as fit:
+
+        def tell(text: str) -> None:
+            fit()
+            if progress is not None:
+                progress(text)
+
+        loaded = _load(pair, machine, roles, tell, options)
         fit()
-        return _load(pair, machine, roles, progress, options)
+        if not machine.per_call:
+            loaded.try_out(tell)
+    return loaded
 
 
 def _load(
     pair: PairSpec,
     machine: Machine,
     roles: Sequence[Role] | None,
-    progress: Callable[[str], None] | None,
+    tell: Callable[[str], None],
     options: Options | None,
 ) -> Loaded:
     options = Options.of_environment() if options is None else options
@@ -117,7 +126,6 @@ def _load(
         if role not in here:
             raise ValueError(f"{pair.called} has no {ROLES[role]} here.")
     loading.release()
-    tell = progress or (lambda text: None)
     in_8_bits = place.device == "cpu" and place.quantised == "8bit"
     if in_8_bits and not kernels.has_8_bits():
         raise ValueError(
@@ -190,10 +198,7 @@ def _load(
     captioner = None if own_captions else _captioner(whole, prompter, tell, machine.offline)
     commonest = _commonest(pair.target, target)
     models = Models(target, drafters, prompter.words(), captioner, commonest)
-    loaded = Loaded(pair, models, prompter, prompter.token_texts(), place, versions())
-    if not machine.per_call:
-        loaded.try_out(tell)
-    return loaded
+    return Loaded(pair, models, prompter, prompter.token_texts(), place, versions())
 
 
 def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
