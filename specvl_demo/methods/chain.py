@@ -36,8 +36,7 @@ class ChainSettings(DepthSettings):
 
     # choice: `floor` bounds the product of the drafter's probabilities, the value of a path in
     EAGLE-2 (arXiv 2406.16858, §4.1); DISCO (arXiv 2405.04304) learns when to stop instead. The
-    token that falls below the floor is still verified, since a row costs the target less than the
-    forward that drafted it.
+    token that falls below the floor is still verified: it is drafted already, and may be right.
     """
 
     floor: float = setting(
