@@ -467,7 +467,8 @@ def test_mistakes_and_help_answer_without_torch(words: list[str], code: int) -> 
 def test_what_a_process_cannot_do_is_one_sentence(
     flags: list[str], out: str, code: int, said: str
 ) -> None:
-    command = [sys.executable, *flags, "-m", "specvl_demo", "models"]
+    trace = str(ROOT / "examples" / "chart.trace.jsonl")
+    command = [sys.executable, *flags, "-m", "specvl_demo", "trace", "check", trace]
     with Path(out).open("w") as file:
         done = subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.PIPE)
     text = done.stderr.decode()

@@ -106,13 +106,6 @@ def test_while_its_models_load(tmp_path: Path) -> None:
         stopped(page)
 
 
-def test_while_nobody_is_there(tmp_path: Path) -> None:
-    """As soon as the page answers: its models may still be loading."""
-    with starting(tmp_path) as page:
-        until(page.answers, "the page")
-        stopped(page)
-
-
 @pytest.mark.parametrize("moment", ["asked", "race"])
 def test_while_it_serves(tmp_path: Path, moment: str) -> None:
     """A picture is being decoded, or rounds are on their way, and half a file has come."""
