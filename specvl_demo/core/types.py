@@ -458,8 +458,8 @@ class Drafter(Protocol):
         before.
 
         Returns the m drafted tokens [m] and their log-probabilities [m], of which all but the last
-        have rows 1 .. m - 1; None if it drafts only by `extend`. Nothing else is fed in such a
-        round. floor: Drafting stops once the log-probability of all of them is below.
+        have rows 1 .. m - 1; None if it drafts only by `extend`, which may feed more nodes after
+        them. floor: Drafting stops once the log-probability of all of them is below.
         """
         return None
 

@@ -140,7 +140,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, int]:
         )
         library.draft_in_a_row.argtypes = (
             *(ctypes.POINTER(_DraftingStruct), ctypes.POINTER(_StepStruct), pointer, integer),
-            *(pointer, integer, ctypes.c_double, pointer, pointer, pointer, ctypes.c_int),
+            *(pointer, integer, ctypes.c_double, pointer, pointer, pointer, pointer, ctypes.c_int),
         )
         library.log_softmax.argtypes = pointer, integer, integer, pointer, integer
         library.widen.argtypes = pointer, integer, integer, pointer, pointer, integer
@@ -338,8 +338,8 @@ class Layers:
                     setattr(struct, name, one.struct)
                 elif one is not None:
                     setattr(struct, name, one.data_ptr())
-        width = structs[0].down.n
-        sizes = width, heads, kv_heads, head_width
+        self.width: int = structs[0].down.n
+        sizes = self.width, heads, kv_heads, head_width
         matrices = (None if one is None else ctypes.pointer(one.struct) for one in ends[:2])
         self.struct = _StackStruct(
             structs, *matrices, _address(ends.norm), *sizes, root, head_width**-0.5
@@ -425,6 +425,19 @@ class ChainParts(NamedTuple):
     bias: Tensor | None = None
 
 
+class InARowOutput(NamedTuple):
+    """m drafted tokens.
+
+    tokens, logp: [m] the ids and their log-probabilities. log_probs: [m, n] of all outputs.
+    features: [m, D] what the layers made of the row before each.
+    """
+
+    tokens: Tensor
+    logp: Tensor
+    log_probs: Tensor
+    features: Tensor
+
+
 class InARow:
     """Drafts tokens in a row by one call, each the likeliest after the one before it.
 
@@ -451,7 +464,19 @@ class InARow:
     ) -> None:
         bias = None if parts.bias is None else parts.bias.contiguous()
         self._kept = parts, layers, head, table, turns, ids, never, bias
-        self._n, self._turns, self._known = n, turns, len(table)
+        self._n, self._turns, (self._known, self._width) = n, turns, table.shape
+        floats = (table, turns, *(() if bias is None else (bias,)))
+        fits = (
+            n <= head.n and self._width == layers.width,
+            all(one.dtype == torch.float32 and one.is_contiguous() for one in floats),
+            all(one.dtype == torch.int64 for one in (never, *(() if ids is None else (ids,)))),
+            parts.reads != "product" or (parts.join is not None and bias is not None),
+        )
+        if not all(fits):
+            raise ValueError(
+                "a chain needs float32 tables of the layers' width, int64 ids, no more outputs than"
+                f" its head has, and for products a matrix and a bias; fulfilled are {fits}"
+            )
         self._struct = _DraftingStruct(
             ctypes.pointer(layers.struct),
             None if parts.join is None else ctypes.pointer(parts.join.struct),
@@ -472,9 +497,8 @@ class InARow:
         position: int,
         features: Tensor | None = None,
         holes: int = 0,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Feed `tokens` [k] and what is drafted, but for the last; return m drafted ids [m], their
-        log-probabilities [m] and those of all outputs [m, n].
+    ) -> InARowOutput:
+        """Feed `tokens` [k] and what is drafted, but for the last.
 
         Args:
             most: The most to draft.
@@ -488,14 +512,14 @@ class InARow:
         """
         library, _ = _loaded()
         assert library is not None
-        k, tokens = len(tokens), tokens.contiguous()
+        k, tokens = len(tokens), tokens.long().contiguous()
         if features is not None:
             features = features.float().contiguous()
             if len(features) != k:
                 raise ValueError(f"{k} tokens need as many features, not {len(features)}")
         positions = torch.arange(position, position + k + most - 1)
         drafted, logp = torch.empty(most, dtype=torch.int64), torch.empty(most)
-        log_probs = torch.empty(most, self._n)
+        log_probs, made_features = torch.empty(most, self._n), torch.empty(most, self._width)
         step = _StepStruct(
             *map(_address, (None, None, None, None, self._turns, keys, positions, None)),
             *(len(self._turns), 0, *_strides(keys, values)),
@@ -504,12 +528,12 @@ class InARow:
         made = library.draft_in_a_row(
             *(ctypes.byref(self._struct), ctypes.byref(step), tokens.data_ptr(), k),
             *(_address(features), most, floor, drafted.data_ptr(), logp.data_ptr()),
-            *(log_probs.data_ptr(), torch.get_num_threads()),
+            *(log_probs.data_ptr(), made_features.data_ptr(), torch.get_num_threads()),
         )
         if made == _UNKNOWN:
             raise IndexError(f"tokens must be below {self._known}, as many as there are embeddings")
         _check(made < 0, made, self._turns)
-        return drafted[:made], logp[:made], log_probs[:made]
+        return InARowOutput(*(one[:made] for one in (drafted, logp, log_probs, made_features)))
 
 
 def _strides(keys: Tensor, values: Tensor) -> tuple[int, int, int, int, int]:

@@ -21,7 +21,7 @@ from specvl_demo.core.tree import TreeShape, chain
 from specvl_demo.core.types import NOTHING, Capture, Context
 from specvl_demo.decoders import exact
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
-from specvl_demo.decoders.kernels import InARow
+from specvl_demo.decoders.kernels import InARow, InARowOutput
 from specvl_demo.decoders.kv_cache import KVCache
 
 ONE_LINE = (
@@ -145,7 +145,7 @@ class CachedSequence:
         most: int,
         floor: float,
         features: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> InARowOutput:
         """Run a round's first forward as `root` does and draft m tokens after it in one call.
 
         Args:
@@ -168,7 +168,7 @@ class CachedSequence:
             features,
             self.cache.holes,
         )
-        late, self._fed, self._is_chain = len(tokens) - 1, len(made[0]), True
+        late, self._fed, self._is_chain = len(tokens) - 1, len(made.tokens), True
         self.cache.advance(late + self._fed)
         self.length += late
         self._next = self._next + late

@@ -155,9 +155,9 @@ class SmallVLM:
             return None
         fed = torch.cat((sent(self._pending, root.device), root)) if self._pending else root
         fed = self._known(fed)
-        tokens, logp, log_probs = self._stream.in_a_row(self._drafting, fed, most, floor)
-        self._pending, self._log_probs = [], [log_probs[None]]
-        return tokens, logp
+        made = self._stream.in_a_row(self._drafting, fed, most, floor)
+        self._pending, self._log_probs = [], [made.log_probs[None]]
+        return made.tokens, made.logp
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted rows; accepted tokens not fed yet are fed with the next root."""

@@ -489,7 +489,8 @@ typedef void Attend(const Stack *m, const Step *s, int64_t layer, int64_t sequen
     attend_some(m, s, layer, sequence, head, first, queries, out, vectors, many, scores, room);    \
   }
 ATTEND(1, 3)
-ATTEND(2, 3) ATTEND(4, 3) ATTEND(8, 3) ATTEND(1, 6) ATTEND(2, 6) ATTEND(4, 6)
+ATTEND(2, 3)
+ATTEND(4, 3) ATTEND(8, 3) ATTEND(1, 6) ATTEND(2, 6) ATTEND(4, 6)
 
     /* Attention of all rows, out of queries [sequences * rows, heads, head_width] into `out`. */
     static void attend(const Stack *m, const Step *s, int64_t layer, const float *queries,
@@ -785,27 +786,26 @@ typedef struct {
 /* Feed `fed` [rows], then up to most - 1 of the tokens that are drafted, each the likeliest after
  * the one before, until the probability of all of them falls below e to the power of `floor`.
  * `positions` [rows + most - 1] are those of all rows, and `features` [rows, width] those before
- * the first ones. Writes the tokens and their log-probabilities [most], and those of all outputs
- * [most, n].
+ * the first ones. Writes the tokens and their log-probabilities [most], those of all outputs
+ * [most, n], and the feature of the row before each token, `made_features` [most, width].
  *
  * Returns how many were drafted; 0 without memory, -1 if a position has no rotation, -2 if a token
  * has no embedding. */
 int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t rows,
                    const float *features, int64_t most, double floor, int64_t *tokens, float *logp,
-                   float *log_probs, int threads) {
+                   float *log_probs, float *made_features, int threads) {
   const Stack *m = d->stack;
   int64_t width = m->width, size = width * sizeof(float), made = 0;
   int normed = m->norm || m->leave;
-  float *memory = malloc(rows * 5 * size + (width + d->head->n) * sizeof(float));
+  float *memory = malloc(rows * 5 * size + d->head->n * sizeof(float));
   if (!memory) return 0;
   float *x = memory, *out = x + rows * width, *input = out + rows * width;
   float *both = input + rows * width, *logits = both + rows * 2 * width;
-  float *feature = logits + d->head->n;
   Step step = *s;
   double sum = 0;
   while (made < most) {
     int64_t count = made ? 1 : rows;
-    const float *before = made ? feature : features;
+    const float *before = made ? made_features + (made - 1) * width : features;
     for (int64_t r = 0; r < count; r++) {
       int64_t token = made ? tokens[made - 1] : fed[r];
       if (token < 0 || token >= d->known) {
@@ -846,7 +846,8 @@ int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t
       break;
     }
     const float *last = (normed ? out : x) + (count - 1) * width;
-    memcpy(feature, d->reads == ATTENDED ? last : x + (count - 1) * width, size);
+    memcpy(made_features + made * width, d->reads == ATTENDED ? last : x + (count - 1) * width,
+           size);
     float *row = log_probs + made * d->n;
     if (!multiply(d->head, last, 1, logits, d->head->n, threads)) break;
     memcpy(row, logits, d->n * sizeof(float));

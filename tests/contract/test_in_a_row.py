@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import specvl_demo as sv
+from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.types import Drafter
 from specvl_demo.decoders import kernels
+from specvl_demo.methods.chain import Chain
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.small_vlm import SmallVLM
 from specvl_demo.records import Round
@@ -61,6 +65,37 @@ def test_a_chain_is_that_of_single_steps(
         monkeypatch.setattr(drafter, "in_a_row", lambda *_: None)
     assert_alike(by_one_call, rounds(pair, *CHAINS[name]))
     assert len(calls) == n_calls
+
+
+@pytest.mark.parametrize("name", ["chain", "eagle2", "hivis", "dream", "eagle3"])
+def test_what_is_fed_after_it_continues_it(
+    name: str, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy may draft a chain and then extend it."""
+    propose = Chain.propose
+
+    def further(self: Chain, drafter: Drafter, *given: Any) -> DraftTree:
+        tree = propose(self, drafter, *given)
+        n, room = len(tree), given[1]
+        if not 1 < n <= min(self.gamma, room):
+            return tree
+        log_probs = drafter.extend(tree.tokens[-1:], (n - 2,))
+        assert log_probs is not None and tree.logp is not None
+        best = log_probs.max(-1)
+        return DraftTree(
+            torch.cat((tree.tokens, best.indices)),
+            chain(n),
+            logp=torch.cat((tree.logp, best.values)),
+            rows=(*range(n), -1),
+        )
+
+    monkeypatch.setattr(Chain, "propose", further)
+    asked = CHAINS[name][0], {"policy": "chain", "gamma": 6, "floor": 0.7}
+    by_one_call = rounds(pair, *asked)
+    assert any(one.tree.parent[-1] for one in by_one_call)
+    for drafter in (SmallVLM, FeatureDrafter):
+        monkeypatch.setattr(drafter, "in_a_row", lambda *_: None)
+    assert_alike(by_one_call, rounds(pair, *asked))
 
 
 def test_dreams_blocks_in_one_call_are_those_of_torch(

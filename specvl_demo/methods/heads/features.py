@@ -374,9 +374,11 @@ class FeatureDrafter(NoDrafter):
         if self._drafting is None:
             return None
         fed = torch.cat((sent(self._pending, root.device), root)) if self._pending else root
-        tokens, logp, _ = self._stream.in_a_row(self._drafting, fed, most, floor, self._known)
-        self._fed = len(tokens)
-        return tokens, logp
+        made = self._stream.in_a_row(self._drafting, fed, most, floor, self._known)
+        self._fed = n = len(made.tokens)
+        self._own[:n] = made.features
+        torch.arange(n, out=self._step[:n]).clamp_max_(self._head.n_steps - 1)
+        return made.tokens, made.logp
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Drop drafted rows; keep accepted tokens and their features for the next round."""

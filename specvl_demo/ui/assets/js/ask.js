@@ -500,11 +500,18 @@ export class Ask extends EventTarget {
   /** An example's question goes with its pictures, unless those that take their place are as many
    *  and of the same kind. coming: files that are still on their way. */
   replaced(media, coming) {
+    const { given, request } = this;
+    this.given = null;
+    if (given && !request.question && paths(media) === paths(given.media)) {
+      request.question = this.question.value = given.question; // the new file was no picture
+      return;
+    }
     const example = this.catalog.examples.find((e) => this.untouched(e));
     if (!example || media.some((item) => item.example) || !media.length) return;
     const same = media.every((item) => item.kind === example.media[0]?.kind);
     if (same && media.length + coming === example.media.length) return;
-    this.request.question = this.question.value = '';
+    this.given = example;
+    request.question = this.question.value = '';
   }
 
   /** Change the pair. A visitor who has not chosen methods gets the pair's default ones; an example

@@ -166,6 +166,7 @@ export class Chart {
         ...axis,
         range: [xmin, xend ?? step(xmax, this.spec.xunit ?? 10)],
         nticks: 5,
+        ...(this.spec.whole && (xend ?? xmax) < 6 && { tick0: 1, dtick: 1 }),
         showgrid: false,
         title: name(this.spec.x),
         ...named(xlabels),

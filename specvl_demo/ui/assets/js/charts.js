@@ -161,6 +161,7 @@ export const byDepth = {
   title: W.charts.byDepth,
   help: W.charts.byDepthHelp,
   x: W.charts.depth,
+  whole: true,
   y: W.charts.percent,
   build(race, c) {
     const lane = race.focused;

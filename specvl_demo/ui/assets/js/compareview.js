@@ -505,6 +505,7 @@ function depths(view) {
     x: W.charts.depth,
     y: W.charts.percent,
     xunit: 1,
+    whole: true,
     wanted: (rows) => rows.some((r) => r.accepted_by_depth?.length),
     build(_, c) {
       const rows = (view.report?.rows ?? []).filter((r) => r.accepted_by_depth?.length);

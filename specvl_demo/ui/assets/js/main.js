@@ -450,11 +450,14 @@ class Page {
   }
 
   /** The race becomes part of the conversation in which it was asked; the form awaits the next
-   *  question. */
+   *  question, or has it already. */
   follow() {
+    const typed = this.ask.next === 'on';
+    if (typed) this.ask.turnOver();
     this.ask.last = null;
     this.chat.set([...this.race.meta.asked.history, this.turn()]);
-    this.ask.nextQuestion();
+    if (typed) this.ask.question.focus();
+    else this.ask.nextQuestion();
     this.view.offer('slowly');
   }
 

@@ -100,6 +100,8 @@ export class Track {
       1,
       ...race.list.map((l) => (l.complete ? l.at(Infinity).tokens : l.begin.max_new_tokens)),
     );
+    const disturbed = race.list.map((one) => doubt(race, one)).find((why) => why?.kind === 'disturbed');
+    this.node.classList.toggle('disturbed', disturbed !== undefined);
     for (const lane of race.list) {
       const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
       const t = race.now(lane);
@@ -120,6 +122,8 @@ export class Track {
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.clock || null));
+      // Times that other programs stretched are no base for a comparison by hand either.
+      cells.speed.title = cells.clock.title = disturbed?.sentence ?? '';
       PHASES.forEach((phase, i) => {
         const share = t.clock > 0 ? t[phase] / t.clock : 0;
         shares[i].style.flexGrow = share.toFixed(4);
