@@ -122,7 +122,10 @@ def test_ask_again_edit_and_clear(opened):
     expect(thumbs(opened)).to_have_count(1)
     expect(opened.locator(".vl-conversation")).to_be_hidden()
     run_race(opened)
+    opened.locator("#vl-question").fill("And its colour?")
     opened.get_by_role("button", name="Ask a follow-up").click()
+    expect(opened.locator("#vl-question")).to_have_value("And its colour?")  # typed already
+    expect(thumbs(opened)).to_have_count(0)  # they are in the conversation
     opened.get_by_role("button", name="New conversation").click()
     expect(opened.locator(".vl-conversation")).to_be_hidden()
     assert opened.evaluate("specvl.ask.request.history") == []

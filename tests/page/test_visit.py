@@ -341,8 +341,10 @@ def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
     expect(question).to_have_value("What is in the picture?")
 
 
-def test_an_examples_question_goes_with_its_pictures(opened):
-    """A question about two pictures means nothing to one; one about one picture stays."""
+def test_an_examples_question_goes_with_its_pictures(opened, tmp_path: Path):
+    """A question about two pictures means nothing to one; one about one picture stays, and one
+    whose pictures are back since the file is none.
+    """
     question = opened.locator("#vl-question")
     cat = ROOT / "examples" / "cat.jpg"
     opened.locator("#vl-files").set_input_files(cat)
@@ -353,6 +355,10 @@ def test_an_examples_question_goes_with_its_pictures(opened):
       media.push({ ...media[0], path: `${media[0].path}?` });
     }""")
     choose(opened, "scene", 2)
+    (tmp_path / "text.png").write_text("hello")
+    opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
+    expect(opened.locator(".vl-refused")).to_contain_text("text.png was not added")
+    expect(question).to_have_value("What is in the picture?")
     opened.locator("#vl-files").set_input_files(cat)
     expect(opened.locator(".vl-thumbs img")).to_have_count(1)
     expect(question).to_have_value("")
