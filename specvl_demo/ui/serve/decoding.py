@@ -226,11 +226,20 @@ class Engine:
         """The lanes of the last bench step."""
 
     def prepare(self, tell: Tell = lambda _: None) -> None:
-        """Load the first pair: a shipped one with all its drafters, of others only the target."""
-        if self._first is not None:
-            pair = pairs.find(self._first)
-            with suppress(ValueError):  # the reason is reported when it is requested
-                self.get(pair, None if pair.shipped else [], tell)
+        """Load the first pair: a shipped one with all its drafters, of others only the target.
+
+        A shipped one describes a grey picture, so that the first visitor does not pay for kernels
+        that are chosen on first use.
+        """
+        if self._first is None:
+            return
+        pair = pairs.find(self._first)
+        with suppress(ValueError):  # the reason is reported when it is requested
+            loaded = self.get(pair, None if pair.shipped else [], tell)
+            if pair.shipped:
+                grey = session.turn("", [Image.new("RGB", (640, 480), "grey")])
+                lanes = [choosing.choose(pair, name) for name in ("ar", "chain")]
+                session.warm(loaded, session.request(loaded, [grey]), lanes)
 
     def __call__(
         self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
