@@ -302,7 +302,10 @@ export class CompareView {
       if (!this.running) break;
       failed = await this.runner.run(
         { bench: this.bench },
-        { status: (what) => this.say([text, what].filter(Boolean).join(' ')), record: () => {} },
+        {
+          status: (what) => this.running && this.say([text, what].filter(Boolean).join(' ')),
+          record: () => {},
+        },
       );
       if (failed === null && this.running) done += 1;
       if (Date.now() - told > FRESH_MS) {
@@ -339,6 +342,7 @@ export class CompareView {
 
   stop() {
     this.setRunning(false);
+    this.say(W.run.stopping);
     this.runner.stop();
   }
 

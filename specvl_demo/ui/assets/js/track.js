@@ -100,7 +100,9 @@ export class Track {
       1,
       ...race.list.map((l) => (l.complete ? l.at(Infinity).tokens : l.begin.max_new_tokens)),
     );
-    const disturbed = race.list.map((one) => doubt(race, one)).find((why) => why?.kind === 'disturbed');
+    const disturbed = race.list
+      .map((one) => doubt(race, one))
+      .find((why) => why?.kind === 'disturbed');
     this.node.classList.toggle('disturbed', disturbed !== undefined);
     for (const lane of race.list) {
       const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
