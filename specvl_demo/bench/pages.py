@@ -66,7 +66,10 @@ ASKED = (
     " the target's own."
 )
 SPREAD = " Medians of the repeats; spread: the interquartile range over the median."
-QUALITY = " F1 of words: how far the answer's words are those of the reference."
+QUALITY = (
+    " F1 of words: how far the answers' words are those of the reference, over the questions that"
+    " have one."
+)
 LIMITS = (
     " limit: the speedup if only the models' forwards took time; efficiency: how much of it was"
     " reached."

@@ -116,8 +116,7 @@ class LogProbabilities:
             return None
         narrow = self._narrow
         n, ids = (self._size, None) if narrow is None else (len(narrow.ids), narrow.ids)
-        table = table.contiguous()
-        return kernels.InARow(parts, parts.layers, head, table, turns, n, ids, self._never)
+        return kernels.InARow(parts, head, table.contiguous(), turns, n, ids, self._never)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to [..., size]."""

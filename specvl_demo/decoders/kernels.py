@@ -442,7 +442,7 @@ class InARow:
     """Drafts tokens in a row by one call, each the likeliest after the one before it.
 
     Args:
-        layers: Those of `parts`, which are not None.
+        parts: With layers.
         head: Logits of what the layers make.
         table: [V, D] embeddings, contiguous float32.
         turns: [P, head_width] cosine and sine of every rotary pair, contiguous float32.
@@ -454,7 +454,6 @@ class InARow:
     def __init__(
         self,
         parts: ChainParts,
-        layers: Layers,
         head: Matrix,
         table: Tensor,
         turns: Tensor,
@@ -462,8 +461,9 @@ class InARow:
         ids: Tensor | None,
         never: Tensor,
     ) -> None:
-        bias = None if parts.bias is None else parts.bias.contiguous()
-        self._kept = parts, layers, head, table, turns, ids, never, bias
+        layers, bias = parts.layers, None if parts.bias is None else parts.bias.contiguous()
+        assert layers is not None
+        self._kept = parts, head, table, turns, ids, never, bias
         self._n, self._turns, (self._known, self._width) = n, turns, table.shape
         floats = (table, turns, *(() if bias is None else (bias,)))
         fits = (

@@ -139,9 +139,7 @@ class SmallVLM:
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         """Return log-probabilities [k, V] after each fed node, mixed over the views."""
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            if self._pending:
-                tokens = torch.cat((sent(self._pending, tokens.device), tokens))
-            hidden = self._stream.root(self._embed(tokens))[:, -1:]
+            hidden = self._stream.root(self._embed(self._unfed(tokens)))[:, -1:]
             self._pending, self._log_probs = [], []
         else:
             hidden = self._stream.extend(self._embed(tokens), parents)
@@ -153,8 +151,7 @@ class SmallVLM:
     def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
         if self._drafting is None:
             return None
-        fed = torch.cat((sent(self._pending, root.device), root)) if self._pending else root
-        fed = self._known(fed)
+        fed = self._known(self._unfed(root))
         made = self._stream.in_a_row(self._drafting, fed, most, floor)
         self._pending, self._log_probs = [], [made.log_probs[None]]
         return made.tokens, made.logp
@@ -190,6 +187,10 @@ class SmallVLM:
 
     def notes(self) -> Mapping[str, Any]:
         return {} if self._mixer is None else self._mixer.notes()
+
+    def _unfed(self, root: Tensor) -> Tensor:
+        """Return the accepted tokens that were not fed yet, then the root."""
+        return torch.cat((sent(self._pending, root.device), root)) if self._pending else root
 
     def _embed(self, tokens: Tensor) -> Tensor:
         """Embed [k] -> [m, k, D]."""

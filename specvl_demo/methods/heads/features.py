@@ -353,9 +353,7 @@ class FeatureDrafter(NoDrafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         head, first = self._head, self._fed
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            if self._pending:
-                tokens = torch.cat((sent(self._pending, tokens.device), tokens))
-            x = head.join(head.embed(tokens), self._known, 0, self._scene)
+            x = head.join(head.embed(self._unfed(tokens)), self._known, 0, self._scene)
             hidden = self._stream.root(x[None])[0, -1:]
             first, self._fed = 0, 1
         else:
@@ -373,7 +371,7 @@ class FeatureDrafter(NoDrafter):
     def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
         if self._drafting is None:
             return None
-        fed = torch.cat((sent(self._pending, root.device), root)) if self._pending else root
+        fed = self._unfed(root)
         made = self._stream.in_a_row(self._drafting, fed, most, floor, self._known)
         self._fed = n = len(made.tokens)
         self._own[:n] = made.features
@@ -391,6 +389,10 @@ class FeatureDrafter(NoDrafter):
             self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
             self._known = torch.cat((self._known, known))
         self._fed = 0
+
+    def _unfed(self, root: Tensor) -> Tensor:
+        """Return the accepted tokens that were not fed yet, then the root."""
+        return torch.cat((sent(self._pending, root.device), root)) if self._pending else root
 
 
 def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettings) -> Part:
