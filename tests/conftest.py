@@ -19,8 +19,6 @@ from dataclasses import replace
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-# Presets tuned on this machine must not change what is tested.
-os.environ["SPECVL_TUNED"] = os.devnull
 # What somebody fetched must not change it either: the photo pair is tested where a test asks for
 # its weights.
 os.environ["SPECVL_CACHE"] = f"{tempfile.gettempdir()}/specvl-tests-empty"

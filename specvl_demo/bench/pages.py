@@ -10,7 +10,7 @@ from typing import Any
 
 from plotly import graph_objects as go
 
-from specvl_demo.bench import lossless, tune
+from specvl_demo.bench import lossless
 from specvl_demo.methods.base import shape
 from specvl_demo.report import answers as folds
 from specvl_demo.report import html, tables
@@ -221,21 +221,6 @@ def steps(report: Report) -> Page:
         ("Draft steps inside the rounds of methods, in AR steps", drafted, timed),
     ]
     return Page([one for one in found if one[1]], [card, origin(machine)])
-
-
-def tuned(report: Report) -> Page:
-    rows = [
-        {**row, "settings": ", ".join(f"{key} {value}" for key, value in row["settings"].items())}
-        for row in report["rows"]
-    ]
-    sentence = (
-        "Kept for this machine: take it with --set preset=tuned-here, or on the page."
-        if report["written"]
-        else "Not written, since others used the machine meanwhile: tune again, or say --busy."
-    )
-    return Page(
-        [("", rows, tune.COLUMNS)], [origin(report["machine"])], [report["tuned_on"], sentence]
-    )
 
 
 def ceilings(report: Report) -> Page:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specvl_demo.bench import ablations, device, lossless, measure, pages, papers, steps, tune
+from specvl_demo.bench import ablations, device, lossless, measure, pages, papers, steps
 from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.bench.pages import Page, Report
 from specvl_demo.methods.base import Choice
@@ -90,7 +90,6 @@ SUITES: dict[str, Suite] = {
     "device": Suite(device.report, pages.device, max_new_tokens=64, prompts=40),
     "ceilings": Suite(lambda options: derived(), pages.ceilings),
     "papers": Suite(papers.report, pages.papers, max_new_tokens=80, prompts=30),
-    "tune": Suite(tune.report, pages.tuned, repeats=3, max_new_tokens=64),
 }
 
 

@@ -1,13 +1,11 @@
-"""`bench`: measures a suite, then prints it as Markdown or JSON, writes it to a file, or compares
-it with a record.
-"""
+"""`bench`: measures a suite, then prints it as Markdown or JSON, or writes it to a file."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 from specvl_demo.cli import progress
 from specvl_demo.cli.answer import find_pair, load, pick, print_json
 from specvl_demo.cli.parse import InputError, cannot_be
-from specvl_demo.methods.base import METHODS, Choice
+from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec
 from specvl_demo.serving import choosing
 
@@ -25,28 +23,16 @@ def run(options: argparse.Namespace) -> int:
         if not Path(file).parent.is_dir():
             raise InputError(f"{file} cannot be written: there is no folder {Path(file).parent}.")
     if options.recorded:
-        return _show(options, _recorded("--from", options.recorded))
+        return _show(options, _recorded(options.recorded))
     pair = find_pair(options)
-    before = _recorded("--guard", options.guard) if options.guard else None
-    chosen = _choices(options, pair, before)
-    from specvl_demo.bench import guard, suites
+    settings = _bench_options(options, pair, _choices(options, pair))
+    from specvl_demo.bench import suites
 
-    recorded = guard.settings_of(before) if before is not None else {}
-    name = options.action or (before or {}).get("suite") or options.suite
-    settings = _bench_options(options, pair, chosen, name, recorded)
     try:
-        report = {"suite": name, **suites.find(name).run(settings)}
+        report = {"suite": options.suite, **suites.find(options.suite).run(settings)}
     finally:
         progress.done()
-    if before is None:
-        return _show(options, report)
-    findings = guard.compare(before, report)
-    well = all(one.well for one in findings)
-    if options.json:
-        print_json({"well": well, "rows": [vars(one) for one in findings]})
-    else:
-        sys.stdout.write("".join(f"{one.sentence}\n" for one in findings))
-    return int(not well)
+    return _show(options, report)
 
 
 def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
@@ -74,47 +60,33 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
     return 0
 
 
-def _choices(
-    options: argparse.Namespace, pair: PairSpec, recorded: Mapping[str, Any] | None
-) -> list[Choice]:
-    """Return `ar`, then the named methods, all that the pair supports, or those of the record."""
+def _choices(options: argparse.Namespace, pair: PairSpec) -> list[Choice]:
+    """Return `ar`, then the named methods, or all that the pair supports."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
     names = choosing.served(pair, options.temperature) if names == ["all"] else names
     # Settings of the suite of steps do not belong to methods.
-    settings = [] if options.suite == "steps" and not options.action else options.set
-    if recorded is not None:
-        names = [name for name in recorded["settings"].get("methods", ()) if name in METHODS]
+    settings = [] if options.suite == "steps" else options.set
     names = ["ar", *(name for name in dict.fromkeys(names) if name != "ar")]
     return pick(names, settings, pair, options.temperature)
 
 
-def _bench_options(
-    options: argparse.Namespace,
-    pair: PairSpec,
-    chosen: Sequence[Choice],
-    name: str,
-    recorded: Mapping[str, Any],
-) -> Any:
-    """Return what the suite is to do: by the options, else as in the record, else by the suite's
-    defaults.
-    """
-    from specvl_demo.bench.guard import REPEATS
+def _bench_options(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice]) -> Any:
+    """Return what the suite is to do: by the options, else by the suite's defaults."""
     from specvl_demo.bench.measure import BenchOptions
     from specvl_demo.bench.suites import find
     from specvl_demo.core.sampling import Sampling
 
-    if options.temperature and name != "lossless":
+    if options.temperature and options.suite != "lossless":
         raise InputError(
             "--temperature needs --suite lossless: the other suites compare speeds of greedy"
             " answers."
         )
-    suite = find(name)
-    length = options.max_new_tokens or recorded.get("max_new_tokens") or suite.max_new_tokens
+    suite = find(options.suite)
     return BenchOptions(
         pair=pair,
         choices=chosen,
-        repeats=options.repeats or (REPEATS if recorded else suite.repeats),
-        max_new_tokens=length,
+        repeats=options.repeats or suite.repeats,
+        max_new_tokens=options.max_new_tokens or suite.max_new_tokens,
         prompts=options.prompts or suite.prompts,
         load=partial(load, options, pair),
         tell=progress.tell,
@@ -130,13 +102,13 @@ def _bench_options(
     )
 
 
-def _recorded(option: str, path: str) -> dict[str, Any]:
+def _recorded(path: str) -> dict[str, Any]:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as fault:
-        raise cannot_be("read", f"{option} {path}", fault) from None
+        raise cannot_be("read", f"--from {path}", fault) from None
     except ValueError:
-        raise InputError(f"{option} {path} is not a JSON document.") from None
+        raise InputError(f"--from {path} is not a JSON document.") from None
     if not isinstance(found, dict) or not {"suite", "machine", "settings", "rows"} <= set(found):
-        raise InputError(f"{option} {path} is not a report of `bench --json`.")
+        raise InputError(f"--from {path} is not a report of `bench --json`.")
     return found

@@ -191,9 +191,6 @@ REQUEST = (
     JSON,
 )
 BENCH = (
-    option(
-        "action", about="tune: find and store the fastest settings", nargs="?", choices=["tune"]
-    ),
     *PAIR,
     option("--methods", "A,B,…", "comma-separated, or all (default)", default="all"),
     option(
@@ -205,7 +202,7 @@ BENCH = (
     numeric(
         "--repeats",
         "N",
-        "interleaved (default: pocket and device 5, ablations and tune 3, steps 20)",
+        "interleaved (default: pocket and device 5, ablations 3, steps 20)",
         (1, 1000),
     ),
     numeric(
@@ -227,10 +224,7 @@ BENCH = (
         "also run Hugging Face's assisted generation and prompt lookup, and llama.cpp where its"
         " binding (llama-cpp-python) is installed",
     ),
-    flag("--busy", "print ratios and store tuned settings even if other programs were running"),
-    option(
-        "--guard", "FILE", "compare with a report of `bench --json`; exit code 1 if a row is worse"
-    ),
+    flag("--busy", "print ratios even if other programs were running"),
     option("--from", "FILE", "print or write a report of `bench --json`", dest="recorded"),
     many("--write", "FILE", "write the tables into the suite's section of FILE"),
     *SAMPLING,

@@ -14,7 +14,7 @@ from specvl_demo.methods.base import Choice, Value
 from specvl_demo.methods.heads.files import compare, flattened
 from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, PairSpec, Role, base_weights
 from specvl_demo.pairs.machine import Machine
-from specvl_demo.serving import availability, ceilings, tuned
+from specvl_demo.serving import availability, ceilings
 from specvl_demo.serving.availability import Availability, available, there
 from specvl_demo.vlm.compatibility import RECURRENT
 
@@ -59,7 +59,7 @@ def choose(
     method = base.find(name)
     rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
     preset = (settings or {}).get("preset")
-    named = presets(pair, name)
+    named = method.presets
     if preset is not None and preset not in named:
         known = ", ".join(named) or "none"
         raise ValueError(f"{method.name} has no preset {preset!r}; it has: {known}.")
@@ -93,29 +93,15 @@ def standard(pair: PairSpec, name: str) -> str | None:
     return next((one for one in names if one in base.find(name).presets), None)
 
 
-def presets(pair: PairSpec, name: str) -> dict[str, Mapping[str, Value]]:
-    """Return the presets of a method by name, with the one that `bench tune` found for this pair on
-    this machine.
-    """
-    own = dict(base.find(name).presets)
-    start = own.get(standard(pair, name) or "", {})
-    return own | {key: {**start, **found} for key, found in tuned.presets(pair.id, name).items()}
-
-
 def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
     """Return the methods that the pair's drafters support with their default parts, without
     `custom`.
-
-    Raises:
-        ValueError: With a sentence if this machine's tuned presets cannot be read.
     """
     return [name for name in _possible(pair, temperature) if name != "custom"]
 
 
 def _possible(pair: PairSpec, temperature: float) -> list[str]:
     """Return the methods of `served`, and `custom` if its own parts can be chosen."""
-    # Once, so that a damaged file does not look like a method that is not supported.
-    tuned.entry(pair.id)
     names = []
     for name in base.METHODS:
         try:

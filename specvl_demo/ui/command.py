@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from specvl_demo import pairs
-from specvl_demo.serving import choosing, tuned
+from specvl_demo.serving import choosing
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import zerogpu
 
@@ -45,7 +45,6 @@ def _serve(options: argparse.Namespace) -> None:
         # `make demo` did not run there. Run in a separate process, since this one needs no torch.
         subprocess.run([sys.executable, "-m", "specvl_demo", "fetch", "photo"], check=False)
     pair = pairs.find(options.pair) if options.pair else choosing.default_pair()
-    tuned.entry(pair.id)
     # A separate folder: old files in it are removed, and other Gradio apps share the default one.
     name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"
     os.environ.setdefault("GRADIO_TEMP_DIR", str(Path(tempfile.gettempdir(), name)))

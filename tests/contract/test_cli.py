@@ -111,7 +111,6 @@ REFUSED = [
     ("bench --methods nope", "no method 'nope'"),
     ("bench --suite nope --methods ar", "no suite 'nope'"),
     ("bench --repeats 0", "between 1"),
-    ("bench --guard nowhere.json", "nowhere.json cannot be read"),
     ("bench --suite lossless --data nowhere.jsonl", "no file or folder"),
     ("bench --suite ablations", "needs --heads"),
     ("bench --suite ablations --heads nowhere", "no folder with a trained head"),
@@ -137,20 +136,6 @@ REFUSED = [
     ("generate --method " + "x" * 5000 + " --prompt x", "…xxx"),
     ("models --see 7", "Unrecognized arguments: --see 7"),
 ]
-
-
-@pytest.mark.parametrize(
-    "line", ["race --methods all --prompt x", "bench", "models --json", "serve", ""]
-)
-def test_a_damaged_file_of_tuned_presets_is_named(
-    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Not taken for a pair that serves no method."""
-    (tmp_path / "tuned.json").write_text("{")
-    monkeypatch.setenv("SPECVL_TUNED", str(tmp_path / "tuned.json"))
-    assert main(line.split()) == 2
-    said = capsys.readouterr().err
-    assert "tuned.json cannot be read" in said and "delete it, or tune again" in said
 
 
 @pytest.mark.parametrize(

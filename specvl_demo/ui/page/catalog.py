@@ -115,7 +115,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     problem: A sentence if the chosen parts do not fit together.
     """
     pair, method = find(pair_id), base.find(name)
-    named = choosing.presets(pair, name)
+    named = base.find(name).presets
     titles = PRESET_TITLES | dict(method.preset_titles)
     standard = choosing.standard(pair, name)
     named_preset = settings.get("preset")
