@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.bench import cases, data, forwards, llama_cpp, provenance
+from specvl_demo.bench import cases, data, forwards, provenance
 from specvl_demo.bench.cases import Case, Use
-from specvl_demo.bench.llama_cpp import FORMATS
 from specvl_demo.bench.peers import PEERS, Library
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
@@ -100,7 +99,7 @@ def answers(options: BenchOptions) -> dict[str, Any]:
     """Run every method on the shipped cases, or on the user's own, and the library's ways."""
     roles, peers = options.roles, [HF_GENERATE]
     if options.peers:
-        peers = [*PEERS, *(FORMATS if llama_cpp.runs(options.pair) else ())]
+        peers = list(PEERS)
         if "small" in choosing.roles_here(options.pair) and "small" not in roles:
             roles.append("small")
     loaded = options.load(roles, None)
@@ -133,8 +132,6 @@ def bench(
                 measured[number].add(one.method.name, lane, forward_s)
             elif (answer := library.answer(one, questions[at])) is not None:
                 measured[number].answers[one].append(answer)
-                if one in FORMATS:
-                    measured[number].cases[one].append(at)
     settings = {
         "pair": loaded.pair.id,
         "cases": [case.name for case in cases],

@@ -1,4 +1,4 @@
-"""Independent baselines: Hugging Face's own `generate` on the same weights, and llama.cpp.
+"""Independent baselines: Hugging Face's own `generate` on the same weights.
 
 Assisted generation shows its drafter no picture (the library drops the pixels), so its row is that
 of a blind drafter.
@@ -16,8 +16,6 @@ from torch import Tensor
 from transformers import BatchFeature
 from transformers.generation.streamers import BaseStreamer
 
-from specvl_demo.bench import llama_cpp
-from specvl_demo.bench.llama_cpp import FORMATS, LlamaCpp
 from specvl_demo.core.engine import Request
 from specvl_demo.methods.base import Choice, Models
 from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer
@@ -78,23 +76,17 @@ class _Watch(BaseStreamer):
 
 
 class Library:
-    """Other libraries' ways of decoding that run here. notes: on each, or why it does not run."""
+    """The library's ways of decoding that run here. notes: on each, or why it does not run."""
 
     def __init__(self, models: Models, names: Sequence[str], choices: Sequence[Choice]) -> None:
         self._models = models
-        self._llama = {name: LlamaCpp(name) for name in names if name in FORMATS}
-        self._gamma = {name: PEERS[name].gamma(choices) for name in names if name in PEERS}
+        self._gamma = {name: PEERS[name].gamma(choices) for name in names}
         self.notes = {name: PEERS[name].about(gamma) for name, gamma in self._gamma.items()}
-        self.notes |= {name: llama_cpp.note(name) for name in self._llama}
         self.running = list(names)
 
     def answer(self, name: str, request: Request) -> Answer | None:
-        """Return one answer; None if the library fails, whose message is noted once, or if it
-        cannot see the question's pictures.
-        """
+        """Return one answer; None if the library fails, whose message is noted once."""
         try:
-            if name in self._llama:
-                return self._llama[name].answer(request)
             return self._generate(PEERS[name], self._gamma[name], request)
         except (ValueError, RuntimeError, TypeError, IndexError, KeyError, AttributeError) as fault:
             self.running.remove(name)

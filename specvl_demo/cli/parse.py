@@ -221,8 +221,7 @@ BENCH = (
     DTYPE,
     flag(
         "--peers",
-        "also run Hugging Face's assisted generation and prompt lookup, and llama.cpp where its"
-        " binding (llama-cpp-python) is installed",
+        "also run Hugging Face's assisted generation and prompt lookup",
     ),
     flag("--busy", "print ratios even if other programs were running"),
     option("--from", "FILE", "print or write a report of `bench --json`", dest="recorded"),

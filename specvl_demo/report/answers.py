@@ -22,8 +22,6 @@ from specvl_demo.report.metrics import Comparison, acceptance, accepted_by_depth
 
 HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
 """Hugging Face's own ways of decoding, as rows are named."""
-LLAMA_CPP_16, LLAMA_CPP_8 = "llama.cpp-f16", "llama.cpp-q8"
-"""llama.cpp, with the weights in half precision and in 8 bits."""
 T = TypeVar("T")
 DRAWS = 1000
 """Number of resamples for an interval."""
@@ -80,8 +78,6 @@ class Repeat:
     lanes: dict[str, list[LaneRecords]] = field(default_factory=lambda: defaultdict(list))
     forward_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Seconds of each lane's rounds that were spent in the models' forwards."""
-    cases: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """The cases of a way that does not answer all of them, in the order of its answers."""
 
     def add(self, name: str, lane: LaneRecords, forward_s: float) -> None:
         before, seconds = lane.begin.before_s, [one.seconds for one in lane.rounds]
@@ -101,19 +97,18 @@ class Repeat:
                     some.add(name, self.lanes[name][case], self.forward_s[name][case])
         return some
 
-    def rate(self, name: str, total: bool = False, at: Sequence[int] | None = None) -> float | None:
+    def rate(self, name: str, total: bool = False) -> float | None:
         """Return tokens per second, of decoding or from pictures to answer; None if nothing was
-        measured. at: The cases to take of a way that answers all; None for all of them.
+        measured.
         """
-        every = self.answers.get(name, ())
-        some = every if at is None else [every[case] for case in at if case < len(every)]
+        some = self.answers.get(name, ())
         tokens = sum(len(one.token_ids) if total else one.n_decoded for one in some)
         seconds = sum(one.total_s if total else one.decode_s for one in some)
         return tokens / seconds if seconds > 0 else None
 
     def ratio(self, name: str, other: str, total: bool = False) -> float | None:
-        """Return how many times as fast one way is as another, on the cases that it answers."""
-        mine, theirs = self.rate(name, total), self.rate(other, total, self.cases.get(name))
+        """Return how many times as fast one way is as another."""
+        mine, theirs = self.rate(name, total), self.rate(other, total)
         return mine / theirs if mine is not None and theirs else None
 
 
@@ -279,13 +274,12 @@ def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     row["method"] = name
     if not answers:
         return row
-    partial = any(name in repeat.cases for repeat in repeats)
     rates = [rate for repeat in repeats if (rate := repeat.rate(name)) is not None]
     total_s, before_s = sum(one.total_s for one in answers), sum(one.before_s for one in answers)
     row |= {
         "tokens_per_s": _median(rates),
         "tokens_per_s_total": _median(repeat.rate(name, total=True) for repeat in repeats),
-        "identical_to_ar": None if partial else [one.token_ids for one in answers] == ar,
+        "identical_to_ar": [one.token_ids for one in answers] == ar,
         "first_token_ms": 1e3 * mean(one.first_s for one in answers),
         "answer_ms": 1e3 * total_s / len(answers),
         "share_before": before_s / total_s if total_s else None,

@@ -116,7 +116,6 @@ REFUSED = [
     ("bench --suite ablations --heads nowhere", "no folder with a trained head"),
     ("bench --suite steps --pair gemma-3-12b --json", "knows no shapes for gemma-3-12b"),
     ("bench --suite steps --set depth=3", "--set context"),
-    ("bench improve", "nvalid choice: 'improve'"),
     ("trace", "check|show|html"),
     ("trace check", "FILE"),
     ("trace check nowhere.jsonl", "no file"),
