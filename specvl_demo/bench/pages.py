@@ -223,24 +223,6 @@ def steps(report: Report) -> Page:
     return Page([one for one in found if one[1]], [card, origin(machine)])
 
 
-def ceilings(report: Report) -> Page:
-    settings = report["settings"]
-    known = settings["acceptance"].items()
-    stated = ", ".join(f"{share:.0%} for a {kind}" for kind, share in known)
-    sentence = (
-        "Derived from data sheets (bandwidth, dense half-precision arithmetic, memory), weights,"
-        " caches, and the host's share of a round as measured on a CPU; nothing else of it is"
-        f" measured. Lossless methods; acceptance a draft level: {stated}; or the tokens a target"
-        " forward that were published, the target's own included. Blank: does not fit one such"
-        " device."
-    )
-    sources = [
-        f"{pair}: " + "; ".join(f"{name} {tau}" for name, tau in found.items()) + "."
-        for pair, found in settings["published"].items()
-    ]
-    return Page([("", report["rows"], list(report["rows"][0]))], [sentence], sources)
-
-
 def device(report: Report) -> Page:
     machine, parts = report["machine"], report["rows"]
     before = [origin(machine)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
 from typing import Any
 
 from specvl_demo import pairs
@@ -20,7 +19,6 @@ from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.report import tables
 from specvl_demo.serving import availability, choosing, custom
 from specvl_demo.serving.availability import Availability
-from specvl_demo.serving.ceilings import Ceiling
 
 
 def run(options: argparse.Namespace) -> int:
@@ -113,17 +111,12 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
                 **_where(one),
                 "quantised": one.quantised if one.ok else None,
                 "needs_bytes": one.needs_bytes or None,
-                "ceiling": _ceiling(choosing.ceiling(pair, name, machine, one)),
             }
             for name, one in methods.items()
         },
         "note": pair.note,
         "remarks": choosing.remarks(pair),
     }
-
-
-def _ceiling(found: tuple[str, Ceiling] | None) -> dict[str, Any] | None:
-    return None if found is None else {"derived_for": found[0], **asdict(found[1])}
 
 
 def _where(verdict: Availability) -> dict[str, Any]:

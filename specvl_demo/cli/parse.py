@@ -196,7 +196,7 @@ BENCH = (
     option(
         "--suite",
         "NAME",
-        "pocket (default), ablations, steps, lossless, papers, ceilings, device",
+        "pocket (default), ablations, steps, lossless, papers, device",
         default="pocket",
     ),
     numeric(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -91,8 +90,6 @@ class PairSpec:
         questions: The file of examples/ that it is measured with.
         n_frames: Of a clip.
         n_tokens: Of a prompt with a picture, and the answer.
-        accepted: By method, the published tokens per target forward (including the target's own),
-            and where they were published.
     """
 
     id: str
@@ -105,7 +102,6 @@ class PairSpec:
     knows: Literal["anything", "photographs", "scenes"] = "anything"
     questions: str = "photo-questions.jsonl"
     note: str = ""
-    accepted: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -142,8 +138,7 @@ def _listed() -> tuple[PairSpec, ...]:
     for row in found["pairs"]:
         target = checkpoints[row.pop("target")]
         drafters = {role: checkpoints[name] for role, name in row.pop("drafters").items()}
-        accepted = {name: (tau, where) for name, (tau, where) in row.pop("accepted", {}).items()}
-        listed.append(PairSpec(target=target, drafters=drafters, accepted=accepted, **row))
+        listed.append(PairSpec(target=target, drafters=drafters, **row))
     return tuple(listed)
 
 

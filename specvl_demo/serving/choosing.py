@@ -1,4 +1,4 @@
-"""Chooses methods and settings for a pair: which it supports, how, and what they could gain.
+"""Chooses methods and settings for a pair: which it supports, and how.
 
 Reads the tables of pairs and methods; loads no model.
 """
@@ -14,7 +14,7 @@ from specvl_demo.methods.base import Choice, Value
 from specvl_demo.methods.heads.files import compare, flattened
 from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, PairSpec, Role, base_weights
 from specvl_demo.pairs.machine import Machine
-from specvl_demo.serving import availability, ceilings
+from specvl_demo.serving import availability
 from specvl_demo.serving.availability import Availability, available, there
 from specvl_demo.vlm.compatibility import RECURRENT
 
@@ -120,26 +120,6 @@ def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability
     """
     role = choose(pair, name).drafter.role
     return available(pair, machine, roles=[one for one in pair.drafters if one == role])
-
-
-def ceiling(
-    pair: PairSpec, name: str, machine: Machine, runs: Availability
-) -> tuple[str, ceilings.Ceiling] | None:
-    """Return the most that a method can gain where it would run, and the device this is derived
-    for.
-
-    None if it does not run, or if there is no data.
-    """
-    if not runs.ok:
-        return None
-    gpu = "cpu" if runs.device == "cpu" else machine.gpus[int(runs.device.rpartition(":")[2])].name
-    each = availability.DTYPE_BYTES[runs.dtype]
-    packed = availability.QUANTISED_BYTES.get(runs.quantised, each)
-    try:
-        device = ceilings.device_of(gpu)
-        return device.name, ceilings.ceiling(pair, choose(pair, name), device, each, packed)
-    except ValueError:
-        return None  # there is no data sheet of this GPU
 
 
 def remarks(pair: PairSpec) -> list[str]:

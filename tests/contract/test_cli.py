@@ -392,9 +392,6 @@ def test_models_lists_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert pocket["id"] == "pocket" and pocket["available"] is True and "chain" in pocket["methods"]
     verdict = pocket["verdicts"]["chain"]
     assert verdict["available"] and verdict["needs_bytes"] > 0 and verdict["dtype"] == "float32"
-    assert (
-        verdict["ceiling"]["tau"] > 1 and verdict["ceiling"]["speedup"] <= verdict["ceiling"]["tau"]
-    )
     assert all(list(pair["verdicts"]) == pair["methods"] for pair in told["pairs"])
     assert all(pair["reason"] for pair in told["pairs"])
     chain = next(method for method in told["methods"] if method["name"] == "chain")

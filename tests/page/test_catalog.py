@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo.methods.base import METHODS
+from specvl_demo import pairs
 from specvl_demo.pairs import PAIRS, Checkpoint, PairSpec
 from specvl_demo.pairs.machine import Gpu, Machine
+from specvl_demo.serving import choosing
 from specvl_demo.ui.page import catalog
 
 
@@ -24,19 +25,13 @@ def test_drawn_scenes_are_offered_to_what_learnt_them(
     assert told == {pair.id: pair.id == "pocket" for pair in few}
 
 
-@pytest.mark.parametrize("gpu", ["NVIDIA L4", "of another maker", None])
-def test_what_is_offered_first_can_win(gpu: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU by what is derived for it, which the page says beside the pair; elsewhere by
-    name.
-    """
+@pytest.mark.parametrize("gpu", ["NVIDIA L4", None])
+def test_every_pair_offers_a_method_it_supports_first(
+    gpu: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gpus = () if gpu is None else (Gpu(gpu, 80_000_000_000, (8, 9)),)
     machine = Machine(8, 64_000_000_000, "x86_64", gpus)
     monkeypatch.setattr(catalog, "detect", lambda: machine)
     for pair in catalog.describe("pocket")["pairs"]:
-        derived = "derived and not measured" in pair["help"]
-        assert derived == (gpu is not None and gpu.startswith("NVIDIA") and pair["available"])
         (first,) = pair["first"]
-        if not derived:
-            assert first in catalog.FIRST_METHODS
-        elif "no method" not in pair["help"]:
-            assert f"measured: {METHODS[first].title}" in pair["help"]
+        assert first in catalog.FIRST_METHODS and first in choosing.served(pairs.find(pair["id"]))

@@ -34,7 +34,6 @@ from specvl_demo.records import LAW
 from specvl_demo.report import confidence, remarks, trace
 from specvl_demo.report.papers import verdict
 from specvl_demo.serving import availability, choosing, session
-from specvl_demo.serving.ceilings import ACCEPTANCE, Ceiling
 from specvl_demo.ui.serve.jobs import (
     MOST_FILES,
     MOST_LANES,
@@ -49,8 +48,11 @@ PAPERS = ("tabed", "sage", "lvspec", "hivis", "dream")
 """The methods of the five papers, which the page can race with one press."""
 FEATURED = ("ar", "chain", "tree", *PAPERS, "eagle2", "ngram")
 """Methods that are listed first; the others are one press away."""
-FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
-"""What a first visitor is offered on a CPU: the first of these that the pair supports."""
+FIRST_METHODS = (
+    *("sage", "chain", "tabed", "dream", "hivis", "eagle3", "eagle2"),
+    *("native", "mtp", "ngram"),
+)
+"""What a first visitor is offered: the first of these that the pair supports."""
 PRESET_TITLES = {
     "paper": "the paper",
     "published-code": "the published code",
@@ -59,8 +61,6 @@ PRESET_TITLES = {
     "photo": "tuned on the photo pair",
 }
 """What presets are called that several methods have."""
-WINS = 1.05
-"""Derived speedup over AR from which a method counts as faster."""
 
 
 def describe(first_pair: str) -> dict[str, Any]:
@@ -115,11 +115,10 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     problem: A sentence if the chosen parts do not fit together.
     """
     pair, method = find(pair_id), base.find(name)
-    named = base.find(name).presets
     titles = PRESET_TITLES | dict(method.preset_titles)
     standard = choosing.standard(pair, name)
     named_preset = settings.get("preset")
-    preset = named.get(named_preset if named_preset in named else standard or "")
+    preset = method.presets.get(str(named_preset if named_preset in method.presets else standard))
     parts: dict[str, Any] = {slot: settings[slot] for slot in SLOTS if slot in settings}
     problem = None
     try:
@@ -130,7 +129,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     paper = _paper(method, parts)
     open_slots = [slot for slot in SLOTS if len(base.alternatives(name, slot)) > 1]
     return {
-        "presets": [[one, titles.get(one, one.replace("-", " "))] for one in named],
+        "presets": [[one, titles.get(one, one.replace("-", " "))] for one in method.presets],
         "standard": standard,
         "parts": [_slot(slot, start[slot], name) for slot in open_slots],
         "params": [_param(param, paper.get(param.name)) for param in params],
@@ -190,54 +189,22 @@ def file(path: Path) -> dict[str, Any]:
 
 def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     verdict = availability.available(pair, machine, roles=())
-    device, gains = _gains(pair, machine)
     served = choosing.served(pair)
     notes = [pair.note, *choosing.remarks(pair)]
     if verdict.must_fetch or not pair.note:
         notes.insert(1, verdict.reason)
-    if gains:
-        notes.append(_at_most(device, gains))
     return {
         "id": pair.id,
         "title": pair.title,
         "available": verdict.ok,
         "help": " ".join(filter(None, notes)),
         "reason": verdict.reason,
-        "first": list(gains)[:1] or [name for name in FIRST_METHODS if name in served][:1],
+        "first": [name for name in FIRST_METHODS if name in served][:1],
         "loading": _loading(pair, machine),
         "knows": pair.knows,
         "words": _words(pair) if pair.knows == "scenes" else None,
         "methods": {name: _served(pair, name, machine) for name in base.METHODS},
     }
-
-
-def _gains(pair: PairSpec, machine: Machine) -> tuple[str, dict[str, Ceiling]]:
-    """Return the GPU that the pair would run on, and the most that lossless methods could gain
-    there, best first; nothing on a CPU, where figures are measured.
-    """
-    device = ""
-    found: dict[str, Ceiling] = {}
-    for name in choosing.served(pair) if machine.gpus else ():
-        if name == "ar" or not base.find(name).lossless:
-            continue
-        runs = choosing.availability_of(pair, name, machine)
-        if runs.device != "cpu" and (at_most := choosing.ceiling(pair, name, machine, runs)):
-            device, found[name] = at_most
-    return device, dict(sorted(found.items(), key=lambda one: -one[1].speedup))
-
-
-def _at_most(device: str, gains: Mapping[str, Ceiling]) -> str:
-    wins = [
-        f"{base.find(name).title} {gain.speedup:.1f} times"
-        + (f" ({gain.published:.1f} at the published acceptance)" if gain.published else "")
-        for name, gain in gains.items()
-        if gain.speedup >= WINS
-    ]
-    best = ", ".join(wins[:3]) or "no method is faster"
-    return (
-        f"Maximum gain over AR on {device} at {ACCEPTANCE:.0%} acceptance per drafted level,"
-        f" derived and not measured: {best}."
-    )
 
 
 def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
