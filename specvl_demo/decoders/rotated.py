@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.decoders import kernels
-from specvl_demo.decoders.fused_cpu import FusedDecoder, Layer
+from specvl_demo.decoders.lean import Layer, PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class Rotation(NamedTuple):
         return self(rows.unflatten(-1, (-1, len(self.signs)))).flatten(-2)
 
 
-class RotatedDecoder(FusedDecoder):
-    """A `FusedDecoder` whose output, MLP and head matrices are rounded to 8 bits, on a CPU with
+class RotatedDecoder(PackedDecoder):
+    """A `PackedDecoder` whose output, MLP and head matrices are rounded to 8 bits, on a CPU with
     8-bit dot products.
     """
 

@@ -19,7 +19,7 @@ from transformers.feature_extraction_utils import BatchFeature
 
 from specvl_demo.core.prefix_cache import continued
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
-from specvl_demo.decoders import calibration, fused_cpu, recurrent
+from specvl_demo.decoders import calibration, lean, recurrent
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
@@ -286,8 +286,8 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> Backend:
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
         return RotatedDecoder(model.get_decoder(), model.get_output_embeddings())
-    if wanted == "lean" or (wanted == "auto" and fused_cpu.why_not(model.get_decoder()) is None):
-        return fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings(), drafts)
+    if wanted == "lean" or (wanted == "auto" and lean.why_not_packed(model.get_decoder()) is None):
+        return lean.PackedDecoder(model.get_decoder(), model.get_output_embeddings(), drafts)
     plain = HFDecoder(model)
     graphs = plain.device.type == "cuda" and not plain.is_split
     return StaticDecoder(model) if wanted == "static" or (wanted == "auto" and graphs) else plain

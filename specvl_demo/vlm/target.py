@@ -28,7 +28,7 @@ from specvl_demo.core.types import (
 from specvl_demo.decoders.backend import ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, on_any_threads
 from specvl_demo.decoders.exact import MOST_NODES
-from specvl_demo.decoders.fused_cpu import FusedDecoder
+from specvl_demo.decoders.lean import PackedDecoder
 from specvl_demo.decoders.sequence import CachedPrefix, CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
 from specvl_demo.vlm.encoder import VLM
@@ -64,7 +64,7 @@ class VLMTarget:
         """Whether steps have the same bits on any number of threads, tested on first use; only of a
         lean decoder.
         """
-        lean = isinstance(self.decoder, FusedDecoder)
+        lean = isinstance(self.decoder, PackedDecoder)
         return lean and on_any_threads(self.decoder, self.least_rows)
 
     def encode(self, prompt: Prompt) -> Encoded:

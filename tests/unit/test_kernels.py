@@ -19,7 +19,7 @@ from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
-from specvl_demo.decoders.fused_cpu import FusedDecoder
+from specvl_demo.decoders.lean import PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.sequence import prefill
@@ -138,7 +138,7 @@ def test_a_row_has_the_same_bits_alone() -> None:
             assert torch.equal(one(x[at : at + 1]), whole[at : at + 1])
 
 
-def decoders(width: int, kind: str) -> tuple[FusedDecoder, FusedDecoder]:
+def decoders(width: int, kind: str) -> tuple[PackedDecoder, PackedDecoder]:
     """A random decoder with heads of a width, by our own layers and by torch's operations."""
     model = tiny_llava(kv_heads=2)
     decoder, head = model.get_decoder(), model.get_output_embeddings()
@@ -149,10 +149,10 @@ def decoders(width: int, kind: str) -> tuple[FusedDecoder, FusedDecoder]:
         for weight in decoder.parameters():
             weight.copy_(numbers(*weight.shape) * 0.1 + (weight.ndim == 1))
 
-    def made() -> FusedDecoder:
+    def made() -> PackedDecoder:
         if kind == "8bit":
             return RotatedDecoder(decoder, head)
-        return FusedDecoder(decoder.bfloat16() if kind == "half" else decoder, head)
+        return PackedDecoder(decoder.bfloat16() if kind == "half" else decoder, head)
 
     own, by_torch = made(), made()
     assert own._own is not None

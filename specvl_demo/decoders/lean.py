@@ -35,7 +35,7 @@ _LONGEST = 32768
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
-def why_not(decoder: PreTrainedModel) -> str | None:
+def why_not_packed(decoder: PreTrainedModel) -> str | None:
     """Return why this decoder cannot run lean here, as the end of a sentence; None if it can."""
     name, config = type(decoder).__name__, decoder.config
     weight = next(decoder.parameters())
@@ -108,7 +108,7 @@ _READ = ("qkv", "out", "gate_up", "down")
 """The matrices of a layer."""
 
 
-class FusedDecoder:
+class PackedDecoder:
     """A `backend.Backend` of matrices laid out for one to a few rows (`PackedLinear`).
 
     RMSNorm is x / hypot(|x|, sqrt(D eps)) times a weight that holds sqrt(D). Rotary pairs lie side
@@ -124,7 +124,7 @@ class FusedDecoder:
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear, rounded: bool = False) -> None:
         """rounded: Whether weights may be rounded to 8 bits, as is allowed for a drafter."""
         self._bits: Bits = 8 if rounded else 32
-        reason = why_not(decoder)
+        reason = why_not_packed(decoder)
         if reason:
             raise ValueError(f"this decoder cannot run lean: {reason}")
         config = decoder.config
