@@ -42,8 +42,7 @@ ENV HOME=/home/user \
     MPLCONFIGDIR=/tmp/cache/matplotlib \
     TORCHINDUCTOR_CACHE_DIR=/tmp/cache/inductor \
     TRITON_CACHE_DIR=/tmp/cache/triton \
-    GRADIO_ANALYTICS_ENABLED=False \
-    GRADIO_SSR_MODE=False
+    GRADIO_ANALYTICS_ENABLED=False
 
 WORKDIR /home/user/app
 

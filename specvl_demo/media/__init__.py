@@ -5,8 +5,17 @@ Given paths and limits, returns PIL images, and for clips uniformly sampled fram
 timestamps. Knows nothing of models, prompts or the page.
 """
 
-from specvl_demo.media.files import Limits, MediaError
+from specvl_demo.media.files import PLACE, Limits, MediaError
 from specvl_demo.media.load import load_any, load_media
 from specvl_demo.media.pictures import VideoFrames, Visual, to_rgb
 
-__all__ = ["Limits", "MediaError", "VideoFrames", "Visual", "load_any", "load_media", "to_rgb"]
+__all__ = [
+    "PLACE",
+    "Limits",
+    "MediaError",
+    "VideoFrames",
+    "Visual",
+    "load_any",
+    "load_media",
+    "to_rgb",
+]

@@ -38,6 +38,10 @@ class Limits:
 PICTURE_FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP", "AVIF")
 CLIP_FORMATS = ("MP4", "WebM", "AVI", "GIF", "WebP")
 HEAD_BYTES = 32
+PLACE = "\N{OBJECT REPLACEMENT CHARACTER}"
+"""Marks, in a question's text, where each of its pictures and clips stands, in order; without as
+many marks, they all stand before the text.
+"""
 NAME = "{name}"
 """Placeholder for a file's name in sentences of the decoding process, which does not know how to
 show it.

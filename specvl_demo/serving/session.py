@@ -98,21 +98,27 @@ def request(
     cancelled: Callable[[], bool] = bool,
     cache: PrefixCache | None = None,
     prefix: str | Sequence[int] = (),
+    up_to: bool = False,
 ) -> Request:
     """Return a request to the loaded target.
 
     Args:
         cache: Of the conversation; what its questions have in common is computed once.
         prefix: Text or ids that the answer must begin with.
+        up_to: Whether the answer may be shorter where the target's context ends.
 
     Raises:
         ValueError: With a sentence if the prompt does not fit the target.
     """
     system = replace_surrogates(system)
     begun = loaded.prompter.ids(replace_surrogates(prefix)) if isinstance(prefix, str) else prefix
+    room = 1 if up_to else max_new_tokens
+    prompt = loaded.prompter.prompt(turns, system, room, cache, begun)
+    if up_to:
+        max_new_tokens = min(max_new_tokens, loaded.prompter.context - len(prompt))
     return Request(
         id=secrets.token_hex(6),
-        prompt=loaded.prompter.prompt(turns, system, max_new_tokens, cache, begun),
+        prompt=prompt,
         target=loaded.models.target,
         token_texts=loaded.token_texts,
         sampling=sampling or Sampling(),

@@ -92,9 +92,10 @@ TOO_MANY_GUESSES = "Too many wrong passwords: try again in {seconds:.0f} s."
 TOO_MANY_STREAMS = "Too many connections from one address: close some of the page's tabs."
 NOT_SERVED = "`{name}` is not supported here; leave it out."
 NO_MODEL = "`model` must be the id of a pair, or pair/method; /v1/models lists them."
+NO_SUCH_MODEL = "There is no model {name!r} here; /v1/models lists them."
 NO_MESSAGES = (
-    "`messages` must be a list: system prompts first, then user and assistant in turns, ending"
-    " with a user; only users may send pictures."
+    "`messages` must be a list: system prompts first, then user and assistant, ending with a"
+    " user; only users may send pictures."
 )
 NO_PART = "A message's content must be text, or a list of text, image_url and video_url parts."
 NO_DATA_URL = (
@@ -150,3 +151,14 @@ ONLY_SO_MANY = (
 )
 SHARING = "Another race is being written to a file. Try again in a moment."
 NOT_SHARED = "This race has more than 8 MB: download its trace instead."
+
+
+def status(sentence: str) -> int:
+    """Return the HTTP status of a run that ended in this sentence: 400 unless the page is to blame.
+
+    Programs retry after a 503, so it is used only if that helps.
+    """
+    if sentence.startswith(BUSY.partition("{")[0]):
+        return 503
+    ours = (UNHEARD, TOO_LONG, ENGINE_DIED, NO_MEMORY, RUN_FAILED, ENGINE_NO_START)
+    return 500 if sentence.startswith(tuple(one.partition("{")[0] for one in ours)) else 400

@@ -21,7 +21,7 @@ from PIL import Image
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.types import Prompt
-from specvl_demo.media import VideoFrames
+from specvl_demo.media import PLACE, VideoFrames
 from specvl_demo.vlm.encoder import placeholder_ids
 from specvl_demo.vlm.layouts import MediaSize, spans
 
@@ -164,16 +164,22 @@ class PromptBuilder:
     def _message(
         self, role: str, text: str, shown: Sequence[Image.Image | VideoFrames] = ()
     ) -> dict[str, Any]:
-        """Return a message of the chat template: placeholders of what is shown, then the text."""
+        """Return a message of the chat template: placeholders of what is shown where the text marks
+        their places, else before the text.
+        """
+        texts = text.split(PLACE)
+        if len(texts) != len(shown) + 1:
+            texts = [*[""] * len(shown), "".join(texts)]
         content: list[dict[str, str]] = []
-        for item in shown:
+        for item, words in zip((None, *shown), texts, strict=True):
             if isinstance(item, VideoFrames) and self._films:
                 content.append({"type": "video"})
-            else:
-                content += [{"type": "image"}] * (
-                    len(item.frames) if isinstance(item, VideoFrames) else 1
-                )
-        return {"role": role, "content": [*content, {"type": "text", "text": self._plain(text)}]}
+            elif item is not None:
+                n = len(item.frames) if isinstance(item, VideoFrames) else 1
+                content += [{"type": "image"}] * n
+            if words or not shown:
+                content.append({"type": "text", "text": self._plain(words)})
+        return {"role": role, "content": content}
 
     def _decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
         return self._tokenizer.decode(

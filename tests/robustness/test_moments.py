@@ -69,7 +69,7 @@ def starting(folder: Path) -> Iterator[Page]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_SSR_MODE": "False"}
+    quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_SSR_MODE": "True"}
     quiet |= {"OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(folder / "uploads")}
     command = [sys.executable, "app.py", "--pair", "pocket", "--port", str(port)]
     with (folder / "log.txt").open("w") as log:

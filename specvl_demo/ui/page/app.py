@@ -136,6 +136,8 @@ def launch_settings(
         # Gradio would call its own address once and give up after three seconds, which a busy
         # machine takes.
         "_frontend": False,
+        # A Node server would stand before this app's own routes, and outlive it.
+        "ssr_mode": False,
         "enable_monitoring": False,  # it would show all visitors who asked what, and how often
         "mcp_server": False,
         "state_session_capacity": SESSIONS,

@@ -1,8 +1,8 @@
 """The page for programs that use OpenAI's API: `/v1/chat/completions` and `/v1/models`.
 
-Given the page's behaviour, returns two routes; requests have passed the route filter, and wait in
+Given the page's behaviour, returns its routes; requests have passed the route filter, and wait in
 the page's line. A model is a pair, or `pair/method`; pictures and clips are sent as data URLs. What
-is not supported is refused in OpenAI's form, never ignored.
+would change an answer and is not supported is refused in OpenAI's form, never ignored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import mimetypes
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -18,18 +17,22 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from specvl_demo.media.files import HEAD_BYTES, PLACE, sniff
+from specvl_demo.options import MAX_NEW_TOKENS_SERVED
 from specvl_demo.records import Begin, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.endpoints import TAKEN
 from specvl_demo.ui.page.handlers import Behaviour, Caller
+from specvl_demo.ui.serve.response import openai_error
 
 OWN = {"model", "messages", "stream", "stream_options"}
 SAMPLING = {
@@ -40,11 +43,18 @@ SAMPLING = {
     "seed": "seed",
 }
 """Fields that are options of the page, by their names there; the first one given counts."""
-IDLE = {"user", "metadata", "safety_identifier", "prompt_cache_key", "store"}
-"""Fields that change nothing in an answer."""
-NEUTRAL = {"n": 1, "response_format": {"type": "text"}, "tool_choice": "none", "top_logprobs": 0}
+IDLE = {
+    *{"user", "metadata", "safety_identifier", "prompt_cache_key", "store", "service_tier"},
+    *{"cache_prompt", "keep_alive", "parallel_tool_calls", "reasoning_effort", "verbosity"},
+}
+"""Fields that change nothing in an answer of models without tools and without hidden reasoning."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **{"n": (1,), "best_of": (1,), "top_k": (-1,), "modalities": (["text"],)},
+    **{"response_format": ({"type": "text"},), "tool_choice": ("none", "auto")},
+    **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p"), (1,)),
+    "skip_special_tokens": (True,),
+}
 """Values, besides null, 0, false and empty ones, that request nothing unsupported."""
-FINISH = {"eos": "stop", "length": "length"}
 
 
 class Refusal(Exception):
@@ -63,10 +73,11 @@ class ChatRequest:
 
 
 def routes(behaviour: Behaviour) -> list[Route]:
-    """Return the two routes."""
+    """Return the routes."""
     chat = Chat(behaviour)
     return [
         Route("/v1/models", chat.models, methods=["GET"]),
+        Route("/v1/models/{name:path}", chat.model, methods=["GET"]),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
     ]
 
@@ -77,13 +88,22 @@ class Chat:
 
     async def models(self, _: Request) -> Response:
         """Return every pair that runs here, and every method that it supports."""
+        return JSONResponse({"object": "list", "data": list(map(_model, self._served()))})
+
+    async def model(self, request: Request) -> Response:
+        """Return one of them."""
+        name = request.path_params["name"]
+        if name not in self._served():
+            return _refused(Refusal(404, messages.NO_SUCH_MODEL.format(name=name[:100]), "model"))
+        return JSONResponse(_model(name))
+
+    def _served(self) -> list[str]:
         ids = []
         for pair in self._behaviour.catalog["pairs"]:
             if pair["available"]:
-                served = [one for one, good in pair["methods"].items() if good is True]
-                ids += [pair["id"], *(f"{pair['id']}/{one}" for one in served)]
-        data = [{"id": one, "object": "model", "created": 0, "owned_by": "specvl"} for one in ids]
-        return JSONResponse({"object": "list", "data": data})
+                methods = [name for name, verdict in pair["methods"].items() if verdict is True]
+                ids += [pair["id"], *(f"{pair['id']}/{name}" for name in methods)]
+        return ids
 
     async def completions(self, request: Request) -> Response:
         """Return an answer, whole or streamed."""
@@ -112,9 +132,9 @@ class Chat:
 
     def _read(self, body: Mapping[str, Any], caller: Caller) -> ChatRequest:
         """Read a request and write its files; raises Refusal if it needs something unsupported."""
-        known = {*OWN, *SAMPLING, *IDLE}
+        used = {*OWN, *SAMPLING, *IDLE}
         for name, value in body.items():
-            if name not in known and value and NEUTRAL.get(name) != value:
+            if name not in used and value and value not in NEUTRAL.get(name, ()):
                 raise Refusal(400, messages.NOT_SERVED.format(name=name[:100]), name)
         model = body.get("model")
         if not isinstance(model, str):
@@ -124,12 +144,17 @@ class Chat:
         for name, asked in SAMPLING.items():
             if body.get(name) is not None:
                 question.setdefault(asked, body[name])
+        # Clients send the limit of the largest models, or -1 for none: the answer then ends with
+        # "length" at the limit here.
+        limit = question.get("max_new_tokens")
+        if isinstance(limit, int) and (limit == -1 or limit > MAX_NEW_TOKENS_SERVED):
+            question["max_new_tokens"] = MAX_NEW_TOKENS_SERVED
         options = body.get("stream_options")
         return ChatRequest(
             model=model,
             stream=body.get("stream") is True,
             with_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
-            question=question | self._conversation(body.get("messages"), caller),
+            question=question | {"up_to": True} | self._conversation(body.get("messages"), caller),
             caller=caller,
         )
 
@@ -140,58 +165,68 @@ class Chat:
             isinstance(one, Mapping) for one in conversation
         ):
             raise wrong
-        roles = [one.get("role") for one in conversation]
+        roles = [message.get("role") for message in conversation]
         n = next((n for n, role in enumerate(roles) if role not in ("system", "developer")), 0)
-        turns = len(roles) - n
-        if turns % 2 == 0 or roles[n:] != ["user", *["assistant", "user"] * (turns // 2)]:
+        if roles[-1:] != ["user"] or not {*roles[n:]} <= {"user", "assistant"}:
             raise wrong
-        read = [self._content(one.get("content"), caller) for one in conversation]
-        system, asked, answers = read[:n], read[n::2], read[n + 1 :: 2]
-        if any(files for _, files in (*system, *answers)):
-            raise wrong
-        history = [
-            {"question": text, "media": files, "answer": answer}
-            for (text, files), (answer, _) in zip(asked, answers)
-        ]
-        return {
-            "system": "\n".join(text for text, _ in system),
-            "history": history,
-            "question": asked[-1][0],
-            "media": asked[-1][1],
-        }
+        system = []
+        # Turns of the same role in a row are one; an answer before any question has an empty one.
+        turns: list[dict[str, Any]] = []
+        for role, message in zip(roles, conversation, strict=True):
+            text, files = self._content(message.get("content"), caller, role)
+            if role not in ("user", "assistant"):
+                system.append(text)
+                continue
+            if not turns or (role == "user" and "answer" in turns[-1]):
+                turns.append({"question": "", "media": []})
+            kind = "question" if role == "user" else "answer"
+            turns[-1][kind] = "\n".join(filter(None, (turns[-1].get(kind), text)))
+            turns[-1]["media"] += files
+        *history, open_turn = turns
+        return {**open_turn, "system": "\n".join(system), "history": history}
 
-    def _content(self, content: Any, caller: Caller) -> tuple[str, list[dict[str, Any]]]:
-        """Return the text of a message, and its files as the page names them."""
-        if isinstance(content, str):
-            return content, []
-        texts, files = [], []
+    def _content(self, content: Any, caller: Caller, role: str) -> tuple[str, list[dict[str, Any]]]:
+        """Return the text of a message, and its files as the page names them.
+
+        # choice: pictures before or after all of a message's texts come first, as in the examples
+        # that the families were trained on. Where one stands between texts, PLACE marks them all.
+        """
+        if isinstance(content, str) or (content is None and role == "assistant"):
+            return content or "", []
+        parts: list[str | dict[str, Any]] = []
         for part in content if isinstance(content, list) else [None]:
             kind = part.get("type") if isinstance(part, Mapping) else None
             held = part.get(kind) if isinstance(part, Mapping) and isinstance(kind, str) else None
             if kind == "text" and isinstance(held, str):
-                texts.append(held)
-            elif kind in ("image_url", "video_url") and isinstance(held, Mapping):
-                if held.get("detail") not in (None, "auto"):
-                    raise Refusal(400, messages.NOT_SERVED.format(name="detail"), "messages")
-                files.append(catalog.file(self._written(held.get("url"), caller)))
+                parts.append(held)
+            elif kind in ("image_url", "video_url") and isinstance(held, Mapping | str):
+                if role != "user":
+                    raise Refusal(400, messages.NO_MESSAGES, "messages")
+                url = held if isinstance(held, str) else held.get("url")
+                parts.append(catalog.file(self._written(url, caller)))
             else:
                 raise Refusal(400, messages.NO_PART, "messages")
-        return "\n".join(texts), files
+        files = [part for part in parts if not isinstance(part, str)]
+        texts = [n for n, part in enumerate(parts) if isinstance(part, str)]
+        if not files or len(texts) < 2 or texts[-1] - texts[0] == len(texts) - 1:
+            return "\n".join(part for part in parts if isinstance(part, str)), files
+        return "".join(part if isinstance(part, str) else PLACE for part in parts), files
 
     def _written(self, url: Any, caller: Caller) -> Path:
-        """Write a data URL to a file in the folder of uploads."""
+        """Write a data URL to a file in the folder of uploads; its content tells what it is."""
         head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
-        kind = head.removeprefix("data:").removesuffix(";base64")
-        suffix = mimetypes.guess_extension(kind)
-        if not head.startswith("data:") or not head.endswith(";base64") or suffix is None:
+        if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
             raise Refusal(400, messages.NO_DATA_URL, "messages")
+        data = "".join(unquote(data).split()).translate(str.maketrans("-_", "+/")).rstrip("=")
         try:
-            content = base64.b64decode(data, validate=True)
-        except binascii.Error:
+            content = base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
+        except (binascii.Error, ValueError):
             raise Refusal(400, messages.NO_DATA_URL, "messages") from None
+        suffix = (sniff(content[:HEAD_BYTES]) or "bin?").lower()
+        name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
             client, (key,) = caller.client or "", caller.listens
-            return self._behaviour.uploads.put(client, key, f"shown{suffix}", content)
+            return self._behaviour.uploads.put(client, key, name, content)
         except ValueError as fault:
             raise Refusal(507, str(fault), "messages") from None
 
@@ -212,9 +247,7 @@ class Chat:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            # Programs retry after a 503, so it is used only if that helps.
-            busy = str(fault) == messages.BUSY.format(waiting=self._behaviour.queue.max_waiting)
-            raise Refusal(503 if busy else 400, str(fault), None) from None
+            raise Refusal(messages.status(str(fault)), str(fault), None) from None
         finally:
             del listeners[key]
             self._behaviour.uploads.leave(key)
@@ -242,7 +275,7 @@ async def _chunks(
                 yield chunk({"content": text}) if text else b": waiting\n\n"
                 some = await anext(records, None)
         except Refusal as refusal:
-            yield _event(_error(*refusal.args))
+            yield _event(openai_error(*refusal.args))
             return
     (lane,) = validate_trace(heard)
     yield chunk({}, _finish(lane))
@@ -265,8 +298,13 @@ def _head(question: ChatRequest, kind: str) -> dict[str, Any]:
     return {"id": name, "object": kind, "created": int(time.time()), "model": question.model}
 
 
-def _finish(lane: LaneRecords) -> str | None:
-    return FINISH.get(lane.end.stop) if lane.end else None
+def _finish(lane: LaneRecords) -> str:
+    """Return why an answer ended; the limit of time is a limit of length."""
+    return "stop" if lane.end and lane.end.stop == "eos" else "length"
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "specvl"}
 
 
 def _usage(lane: LaneRecords) -> dict[str, Any]:
@@ -287,10 +325,5 @@ def _event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(data) + b"\n\n"
 
 
-def _error(status: int, sentence: str, name: str | None) -> dict[str, Any]:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": sentence, "type": kind, "param": name, "code": None}}
-
-
 def _refused(refusal: Refusal) -> Response:
-    return JSONResponse(_error(*refusal.args), refusal.args[0])
+    return JSONResponse(openai_error(*refusal.args), refusal.args[0])

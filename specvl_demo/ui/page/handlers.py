@@ -21,7 +21,7 @@ from typing import Any
 from specvl_demo import pairs
 from specvl_demo.methods import base
 from specvl_demo.pairs.machine import Load
-from specvl_demo.records import LaneRecords, Record, validate_trace
+from specvl_demo.records import End, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import costs, figure, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.serving.availability import DTYPE_BYTES
@@ -159,15 +159,27 @@ class Behaviour:
                 yield [event["record"] for event in events if "record" in event]
 
     async def _events(self, job: Job, caller: Caller) -> AsyncGenerator[list[Event], None]:
-        """Yield the events of a job that a program waits for; ValueError if it cannot continue."""
+        """Yield the events of a job that a program waits for.
+
+        Raises:
+            ValueError: If it cannot continue. What was computed until the limit of time, and whole
+                answers after which something else failed, are no errors.
+        """
+        wrong, begun, over = None, False, 0
+        late = messages.TOO_LONG.format(seconds=self.queue.limit_s)
         async with aclosing(self.queue.events(job)) as running:
             async for _, events in running:
                 if self._unheard(caller):
                     raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
                 for event in events:
                     if event["k"] == "error":
-                        raise ValueError(event["text"])
+                        wrong = wrong or event["text"]
+                    record = event.get("record")
+                    begun = begun or isinstance(record, Round)
+                    over += isinstance(record, End) and record.stop in ("eos", "length")
                 yield events
+        if wrong and over < len(job.lanes) and not (begun and wrong == late):
+            raise ValueError(wrong)
 
     async def report(
         self, payload: Any, caller: Caller

@@ -96,6 +96,7 @@ def events(
         cache=None if job.alone else engine.prefix_cache(job.visit, follows=bool(job.history)),
         detail="light" if job.alone else "full",
         prefix=job.prefix,
+        up_to=job.up_to,
     )
     if cancelled():
         return

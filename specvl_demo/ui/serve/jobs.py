@@ -69,6 +69,8 @@ class Job:
     picture_detail: float | None = None
     prefix: tuple[int, ...] | str = ()
     """Ids of the tokens that every answer continues, or their text."""
+    up_to: bool = False
+    """Whether an answer may be shorter than requested where the model's context ends."""
     alone: bool = False
     """Whether the lanes run one after the other with their forwards timed, as in a bench."""
     names: tuple[str, ...] = field(default=(), compare=False)
@@ -124,6 +126,7 @@ def read_job(
         history=tuple(_turn(item, folders) for item in earlier),
         system=_text(data.get("system", ""), "The system prompt"),
         max_new_tokens=_given(data, NEW_TOKENS, MAX_NEW_TOKENS_SERVED),
+        up_to=data.get("up_to") is True,
         temperature=_given(data, TEMPERATURE),
         top_p=_given(data, TOP_P),
         seed=_given(data, SEED),

@@ -37,6 +37,8 @@ POLICY = "; ".join(
         f"frame-ancestors {FRAMES}",
     )
 )
+UNBUFFERED = [(b"x-accel-buffering", b"no"), (b"cache-control", b"no-store")]
+"""For a stream: a proxy such as nginx would hold it back until its end."""
 HEADERS = [
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -49,7 +51,11 @@ class Response:
     or fails.
     """
 
-    def __init__(self, send: Send, sentences: Mapping[int, str], keep: bool = False) -> None:
+    def __init__(
+        self, send: Send, sentences: Mapping[int, str], keep: bool = False, openai: bool = False
+    ) -> None:
+        """openai: Whether refusals have OpenAI's form instead of Gradio's."""
+        self._openai = openai
         self.status = 0
         self.body = bytearray()
         """The body, if it is to be kept."""
@@ -70,16 +76,21 @@ class Response:
                 return
             self._started = True
             self.status = message["status"]
-            message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+            headers = [*message.get("headers", ()), *HEADERS]
+            if any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers):
+                headers = [one for one in headers if one[0] != b"cache-control"] + UNBUFFERED
+            message = {**message, "headers": headers}
         elif self._keep:
             self.body += message.get("body", b"")
         await self._send(message)
 
     async def say(self, status: int, sentence: str) -> None:
-        """Respond with a sentence, in the form in which Gradio's clients read a refusal."""
+        """Respond with a sentence, in the form in which the route's clients read a refusal."""
         self._started = True
         self.status = status
-        body = orjson.dumps({"detail": sentence})
+        body = orjson.dumps(
+            openai_error(status, sentence) if self._openai else {"detail": sentence}
+        )
         length = (b"content-length", str(len(body)).encode())
         headers = [(b"content-type", b"application/json"), length, *HEADERS]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
@@ -118,3 +129,9 @@ class Response:
     async def _replace(self, status: int, sentence: str) -> None:
         self._replaced = True
         await self.say(status, sentence)
+
+
+def openai_error(status: int, sentence: str, name: str | None = None) -> dict[str, Any]:
+    """Return an error in OpenAI's form; `name` is the field that it is about."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": sentence, "type": kind, "param": name, "code": None}}

@@ -59,12 +59,13 @@ FORM = r"""/ | /(static|svelte|assets)/.* | /theme\.css | /favicon\.ico | /robot
 PUBLIC = re.compile(rf"(?x) /login/? | {FORM}")
 """Open without a login."""
 READ = re.compile(
-    rf"""(?x) {FORM} | /(config|info|login_check|logout)/? | /v1/models
+    rf"""(?x) {FORM} | /(config|info|login_check|logout)/? | /v1/models(/.*)?
     | /gradio_api/( (config|info|user|token|app_id|login_check)/? | openapi\.json
       | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
       | call/(v2/)?(generate|race|bench)/\w+ )"""
 )
-CHAT = re.compile(r"/v1/(models|chat/completions)")
+CHAT = re.compile(r"/v1/.*")
+"""What programs in OpenAI's form ask for."""
 WRITE_JSON = re.compile(
     r"/v1/chat/completions|/gradio_api/(queue/join|cancel|component_server/?"
     r"|call/(v2/)?(generate|race|bench)/?)"
@@ -128,8 +129,9 @@ class RouteFilter:
         logging_in, uploading = bool(LOGIN.fullmatch(path)), bool(UPLOAD.fullmatch(path))
         # A login's own response is shown to the person who logs in; chat programs get errors in
         # their own form.
-        own = logging_in or CHAT.fullmatch(path)
-        answer = Response(send, {} if own else messages.BY_STATUS, keep=uploading)
+        chat = bool(CHAT.fullmatch(path))
+        sentences = {} if logging_in or chat else messages.BY_STATUS
+        answer = Response(send, sentences, keep=uploading, openai=chat)
         try:
             scope = self._known(scope, path, client)
             receive = await self._checked(scope, path, client, receive, answer)

@@ -1,0 +1,263 @@
+"""What programs in OpenAI's form send and get: by the routes, the filter before them and the queue,
+over an engine without a model (`tests.robustness.echo`)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+from starlette.applications import Starlette
+
+from specvl_demo.media import PLACE
+from specvl_demo.options import MAX_NEW_TOKENS_SERVED
+from specvl_demo.ui import messages
+from specvl_demo.ui.page import app, chat
+from specvl_demo.ui.page.handlers import Behaviour
+from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.route_filter import RouteFilter, Site
+from specvl_demo.ui.serve.uploads import Uploads
+from tests.robustness import echo
+from tests.robustness.support import offered
+
+COMPLETIONS = "/v1/chat/completions"
+
+
+class EchoWorker:
+    """Computes jobs in threads of this process; remembers them, and the formats of their files."""
+
+    capacity = 1
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.formats: list[str | None] = []
+        self._ends: dict[str, threading.Event] = {}
+
+    def start(self, run: str, job: Job, put: Any) -> None:
+        self.jobs.append(job)
+        for path in job.files:
+            with Image.open(path) as picture:
+                self.formats.append(picture.format)
+        end = self._ends[run] = threading.Event()
+        threading.Thread(target=self._play, args=(job, end, put), daemon=True).start()
+
+    def _play(self, job: Job, end: threading.Event, put: Any) -> None:
+        for event in echo.compute(job, end.is_set, lambda text: None):
+            put(event)
+        if "broken" in job.question:
+            put({"k": "error", "text": messages.RUN_FAILED.format(reason="after the answer")})
+        put({"k": "done"})
+
+    def stop(self, run: str) -> None:
+        self._ends[run].set()
+
+    kill = stop
+
+    def forget(self, visit: str) -> None:
+        """Nothing is kept."""
+
+
+class Api:
+    """The routes behind the filter."""
+
+    def __init__(self, folder: Path, limit_s: float = 60.0) -> None:
+        self.worker, kept = EchoWorker(), Uploads(folder)
+        catalog = {"pairs": [offered("light", sage=True)]}
+        behaviour = Behaviour(catalog, Queue(self.worker, limit_s=limit_s), kept, [folder])
+        site = Site(kept, [folder], 2**20, listeners=behaviour.listeners)
+        self._app = RouteFilter(Starlette(routes=chat.routes(behaviour)), site)
+
+    def send(self, method: str, path: str, **what: Any) -> httpx.Response:
+        async def sent() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+                return await client.request(method, path, **what)
+
+        return asyncio.run(sent())
+
+    def complete(self, content: Any = "rounds=3", **more: Any) -> httpx.Response:
+        asked = [{"role": "user", "content": content}]
+        return self.send("POST", COMPLETIONS, json={"model": "light/ar", "messages": asked, **more})
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Api:
+    return Api(tmp_path / "uploads")
+
+
+@pytest.mark.parametrize(("asked", "served"), [(4096, None), (32000, None), (-1, None), (7, 7)])
+def test_a_limit_beyond_ours_is_served_up_to_it(api: Api, asked: int, served: int | None) -> None:
+    answer = api.complete(max_tokens=asked)
+    assert answer.status_code == 200 and answer.json()["choices"][0]["finish_reason"] == "length"
+    (job,) = api.worker.jobs
+    assert job.max_new_tokens == (served or MAX_NEW_TOKENS_SERVED) and job.up_to
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"parallel_tool_calls": True},
+        {"tool_choice": "auto"},
+        {"service_tier": "auto"},
+        {"repetition_penalty": 1.0},
+        {"top_k": -1},
+        {"min_p": 0},
+        {"modalities": ["text"]},
+        {"reasoning_effort": "low"},
+        {"cache_prompt": True},
+    ],
+    ids=str,
+)
+def test_values_that_change_nothing_are_taken(api: Api, value: dict[str, Any]) -> None:
+    assert api.complete(**value).status_code == 200
+
+
+@pytest.mark.parametrize("value", [{"top_k": 40}, {"repetition_penalty": 1.1}, {"stop": ["."]}])
+def test_values_that_would_change_an_answer_are_refused(api: Api, value: dict[str, Any]) -> None:
+    answer = api.complete(**value)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] in value
+
+
+def encoded(kind: str, folder: Path) -> str:
+    file = folder / f"a.{kind}"
+    Image.effect_noise((24, 20), 90).convert("RGB").save(file)
+    return base64.b64encode(file.read_bytes()).decode()
+
+
+DATA_URLS = {
+    "image/jpg": ("jpeg", "data:image/jpg;base64,{}"),
+    "image/webp": ("webp", "data:image/webp;base64,{}"),
+    "a type in capitals": ("png", "data:IMAGE/PNG;base64,{}"),
+    "a charset": ("png", "data:image/png;charset=utf-8;base64,{}"),
+    "any type": ("png", "data:application/octet-stream;base64,{}"),
+    "no type": ("jpeg", "data:;base64,{}"),
+    "another type": ("webp", "data:image/png;base64,{}"),
+}
+
+
+@pytest.mark.parametrize(("kind", "form"), DATA_URLS.values(), ids=DATA_URLS.keys())
+def test_content_decides_what_a_data_url_is(api: Api, kind: str, form: str, tmp_path: Path) -> None:
+    """Whatever type is named, and without a table of types, which slim images lack."""
+    url = {"url": form.format(encoded(kind, tmp_path)), "detail": "high"}
+    assert api.complete([{"type": "image_url", "image_url": url}]).status_code == 200
+    assert api.worker.formats == [kind.upper()]
+
+
+def test_base64_in_other_spellings_is_read(api: Api, tmp_path: Path) -> None:
+    data = encoded("png", tmp_path)
+    lines = "\n".join(data[at : at + 76] for at in range(0, len(data), 76))
+    safe = data.replace("+", "-").replace("/", "_")
+    percent = data.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
+    assert safe != data != percent
+    for spelt in (lines, safe, percent, data.rstrip("=")):
+        part = {"type": "image_url", "image_url": f"data:image/png;base64,{spelt}"}
+        assert api.complete([part]).status_code == 200
+    assert api.worker.formats == ["PNG"] * 4
+
+
+def test_the_order_of_texts_and_pictures_is_kept(api: Api, tmp_path: Path) -> None:
+    picture = {
+        "type": "image_url",
+        "image_url": f"data:image/png;base64,{encoded('png', tmp_path)}",
+    }
+    before, after = ({"type": "text", "text": word} for word in ("Before:", "After:"))
+    for content in ([before, picture, after, picture], [picture, before, after], [before, picture]):
+        assert api.complete(content).status_code == 200
+    first, second, third = api.worker.jobs
+    assert first.question == f"Before:{PLACE}After:{PLACE}" and len(first.media) == 2
+    assert second.question == "Before:\nAfter:" and third.question == "Before:"
+
+
+def test_turns_of_one_role_are_merged(api: Api) -> None:
+    said = [
+        ("developer", "Be brief."),
+        ("assistant", "How can I help?"),
+        ("user", "Hello."),
+        ("user", "rounds=2"),
+        ("assistant", None),
+        ("user", "rounds=3"),
+    ]
+    messages_sent = [{"role": role, "content": text} for role, text in said]
+    assert api.complete(messages=messages_sent).status_code == 200
+    (job,) = api.worker.jobs
+    turns = [(turn.question, turn.answer) for turn in job.history]
+    assert turns == [("", "How can I help?"), ("Hello.\nrounds=2", "")]
+    assert job.system == "Be brief." and job.question == "rounds=3"
+
+
+def events(answer: httpx.Response) -> list[Any]:
+    lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_run_that_reaches_the_limit_of_time_returns_its_text(
+    tmp_path: Path, stream: bool
+) -> None:
+    api = Api(tmp_path, limit_s=0.4)
+    answer = api.complete("who=slow rounds=100 each=0.05", stream=stream)
+    assert answer.status_code == 200
+    if stream:
+        choices = [one["choices"][0] for one in events(answer)]
+        text = "".join(one["delta"].get("content", "") for one in choices)
+        finish = choices[-1]["finish_reason"]
+    else:
+        (choice,) = answer.json()["choices"]
+        text, finish = choice["message"]["content"], choice["finish_reason"]
+    assert text.startswith("slow slow") and finish == "length"
+
+
+def test_a_whole_answer_is_not_lost_behind_a_later_failure(api: Api) -> None:
+    answer = api.complete("who=whole rounds=2 broken=1")
+    assert answer.status_code == 200
+    assert answer.json()["choices"][0]["message"]["content"] == "whole whole "
+
+
+def test_a_failure_of_the_page_is_not_the_programs_fault() -> None:
+    reason = {"seconds": 3, "reason": "x", "waiting": 2}
+    ours = [messages.RUN_FAILED, messages.ENGINE_DIED, messages.NO_MEMORY, messages.TOO_LONG]
+    assert [messages.status(one.format(**reason)) for one in ours] == [500] * 4
+    assert messages.status(messages.BUSY.format(**reason)) == 503
+    assert messages.status("The prompt has 9 tokens.") == 400
+
+
+def test_a_stream_is_not_held_back_by_a_proxy(api: Api) -> None:
+    answer = api.complete(stream=True)
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_errors_have_openais_form_on_every_route(api: Api) -> None:
+    assert api.send("GET", "/v1/models/light/sage").json()["id"] == "light/sage"
+    for method, path, body, status in (
+        ("GET", "/v1/models/gpt-4o", b"", 404),
+        ("GET", "/v1/embeddings", b"", 404),
+        ("GET", COMPLETIONS, b"", 404),
+        ("POST", COMPLETIONS, b"no json", 400),
+        ("POST", COMPLETIONS, b" " * (17 * 2**20), 413),
+    ):
+        answer = api.send(method, path, content=body)
+        error = answer.json()["error"]
+        assert answer.status_code == status and error["message"].endswith(".")
+        assert error["type"] == "invalid_request_error"
+
+
+def test_the_page_is_never_rendered_by_a_node_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spaces ask for one by this variable; it would stand before the routes and outlive them."""
+    import gradio as gr
+
+    monkeypatch.setenv("GRADIO_SSR_MODE", "True")
+    with gr.Blocks() as page:
+        behaviour = Behaviour({"pairs": []}, Queue(EchoWorker()), Uploads(tmp_path), [tmp_path])
+    settings = app.launch_settings(page, behaviour)
+    assert page._resolve_ssr_mode(settings["ssr_mode"]) is False
