@@ -32,7 +32,7 @@ from specvl_demo.cli.parse import (
 from specvl_demo.pairs import ASSETS, ROLES, Role
 from specvl_demo.pairs.machine import cores
 
-PUBLISHED = ("small", "msd", "mtp", "assistant")
+PUBLISHED = ("small", "mtp", "assistant")
 """Roles without a recipe; the pairs' own small models are trained by `drafter`."""
 DRAFTERS = ("drafter", *(role for role in ROLES if role not in PUBLISHED))
 Options = argparse.Namespace

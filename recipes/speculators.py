@@ -43,7 +43,7 @@ def export(
         ValueError: If the format does not support such a head.
     """
     tensors, settings = files.read(head)
-    kind = checkpoints.recognise(tensors, head.name, settings).kind
+    kind = checkpoints.recognise(tensors, head.name).kind
     if kind not in ("eagle2", "eagle3", "dflash"):
         raise ValueError(
             f"{head.name} is {checkpoints.FORMATS[kind].title}, which the speculators format does"

@@ -220,7 +220,6 @@ add_format(
     Format(
         "dflash",
         "a DFlash head",
-        "dflash",
         DflashHead,
         lambda tensors: {"hidden_norm.weight", "layers.0.self_attn.q_norm.weight"} <= {*tensors},
         {"fc.weight": "D S", "hidden_norm.weight": "D", "norm.weight": "D"},

@@ -120,9 +120,7 @@ class DreamHead(FeatureHead):
         configured._look(settings.keep or self._keep, settings.ancestry, settings.cross)
         return configured
 
-    def join(
-        self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
-    ) -> Tensor:
+    def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
@@ -271,7 +269,6 @@ add_format(
     Format(
         "dream",
         "a DREAM head",
-        "dream",
         DreamHead,
         lambda tensors: "layers.1.cross_attn.q_proj.weight" in tensors,
         {

@@ -15,7 +15,6 @@ from specvl_demo.core.types import Decoder, Drafter, Policy, Start
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting
-from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.heads.shapes import FIRST
@@ -154,7 +153,6 @@ add_format(
     Format(
         "eagle2",
         "an EAGLE-2 head",
-        "eagle2",
         Eagle2Head,
         lambda tensors: columns(tensors) == 2 and "img_fc.weight" not in tensors,
         {**FIRST, "fc.weight": "D 2D"},

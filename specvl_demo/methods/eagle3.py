@@ -149,9 +149,7 @@ class Eagle3Head(FeatureHead):
             states = direction(states, self._wide_eps) * self._input_norm
         return self._fuse(states, self._fuse_bias)
 
-    def join(
-        self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
-    ) -> Tensor:
+    def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
@@ -184,7 +182,6 @@ add_format(
     Format(
         "eagle3",
         "an EAGLE-3 head",
-        "eagle3",
         Eagle3Head,
         lambda tensors: "layers.0.hidden_norm.weight" in tensors or "d2t" in tensors,
         {

@@ -54,7 +54,6 @@ add_format(
     Format(
         "hivis",
         "a HiViS head",
-        "hivis",
         HiViSHead,
         lambda tensors: columns(tensors) == 3 and "residual" in tensors,
         {**FIRST, "fc.weight": "D 3D", "residual": "N D"},

@@ -69,9 +69,7 @@ class MTPHead(FeatureHead):
     def new_cache(self, batch: int, room: int) -> KVCache:
         return HFCache(self.layouts(), batch, room, self.dtype)
 
-    def join(
-        self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
-    ) -> Tensor:
+    def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Project both, each normed by itself."""
         both = self._norms[NORMS[0]](embeds), self._norms[NORMS[1]](features)
         return nn.functional.linear(torch.cat(both, -1), self._fc)
@@ -112,7 +110,6 @@ add_format(
     Format(
         "mtp",
         "an MTP layer",
-        "mtp",
         MTPHead,
         lambda tensors: tensors.keys() >= OUTSIDE,
         dict.fromkeys(OUTSIDE, "*"),

@@ -14,7 +14,7 @@ from typing import Literal
 
 from specvl_demo.places import ASSETS
 
-Role = Literal["small", "eagle2", "eagle3", "hivis", "dream", "msd", "dflash", "mtp", "assistant"]
+Role = Literal["small", "eagle2", "eagle3", "hivis", "dream", "dflash", "mtp", "assistant"]
 
 ROLES: dict[str, str] = {
     "small": "small model with the target's vocabulary",
@@ -23,7 +23,6 @@ ROLES: dict[str, str] = {
     "hivis": "HiViS head on the target's features, blind to visual positions",
     "dream": "DREAM head with cross-attention to the target's features",
     "dflash": "DFlash head that drafts a block in one forward",
-    "msd": "MSD head on the target's features, which reads pictures without them",
     "mtp": "layer that predicts one token further, among the target's own weights",
     "assistant": "drafter of the target's family that reads the target's keys and values",
 }

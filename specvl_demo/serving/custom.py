@@ -151,7 +151,7 @@ def _head_fits(
     if first.folder is None:
         raise ValueError(f"The configuration of {first.id} could not be read.")
     text = sizes.text_config(first.folder)
-    form = checkpoints.recognise(tensors, folder.name, settings)
+    form = checkpoints.recognise(tensors, folder.name)
     width, vocab = text["hidden_size"], text["vocab_size"]
     checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
     shaped = f"All {len(tensors)} tensors have the names and shapes it needs for width {width}."
@@ -162,7 +162,7 @@ def _head_fits(
         *(FitReason(None, remark) for remark in files.compare(settings, text, folder.name)),
         FitReason(None, unknown),
     ]
-    return cast("Role", form.role), reasons
+    return cast("Role", form.kind), reasons
 
 
 def _size(card: compatibility.Card) -> str:

@@ -191,8 +191,8 @@ def _load(
         else:
             # Heads open .bin files only as plain weights, in which nothing can run.
             text = cast("Any", model).config.get_text_config().to_dict()
-            kinds, files = checkpoints.serving(role), folder(one, pickles=True)
-            drafters[role] = checkpoints.open_head(files, target.decoder, kinds, text)
+            files = folder(one, pickles=True)
+            drafters[role] = checkpoints.open_head(files, target.decoder, role, text)
     # If a device is lent per call, nothing may be loaded later, so drafters caption themselves.
     own_captions = pair.shipped or machine.per_call
     captioner = None if own_captions else _captioner(whole, prompter, tell, machine.offline)

@@ -123,7 +123,7 @@ def test_heads_follow_their_target(pair: Path) -> None:
     assert {path.name for path in (pair / "work").iterdir()} == {"answers-held-out.jsonl", *stores}
     target = loading.model(pair / "target", loading.LoadPlan(), "target")
     for method in ("dream", "eagle2", "hivis"):
-        open_head(pair / f"head-{method}", VLM(target, "target").decoder, (method,))
+        open_head(pair / f"head-{method}", VLM(target, "target").decoder, method)
     small = shared_drafter.load(pair / "head-drafter", target)
     assert small.get_input_embeddings().weight is target.get_input_embeddings().weight
     assert len(small.get_decoder().layers) == 2 and len(target.get_decoder().layers) == 3

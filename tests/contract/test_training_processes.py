@@ -63,7 +63,7 @@ def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
     ).decoder
     card = json.loads((tmp_path / f"head-{METHOD}" / "card.json").read_text())
     assert card["finished"] and card["steps"] == 4 and card["conversations"] <= N
-    open_head(tmp_path / f"head-{METHOD}", decoder, (METHOD,))
+    open_head(tmp_path / f"head-{METHOD}", decoder, METHOD)
 
 
 def check_average(folder: Path) -> None:

@@ -121,7 +121,7 @@ def test_two_steps_lower_the_loss_and_the_weights_draft(
     losses.append(_loss(run.learner, everything, recipe.self_feeding))
     assert losses[1] < losses[0]
     drafters.export(run, tmp_path / "head", {"target": "tiny", "data": "four prompts"})
-    head = open_head(tmp_path / "head", asked.target.decoder, (method,))
+    head = open_head(tmp_path / "head", asked.target.decoder, method)
     plain, _ = decode(asked.target, None, OneNode(), asked.prompts[0])
     chain = Chain(ChainSettings(4))
     ids, rounds = decode(asked.target, FeatureDrafter(head), chain, asked.prompts[0])
@@ -227,7 +227,7 @@ def test_measured_acceptance_is_what_the_engine_gets(
     run = _run(method, recipe, asked, store, tmp_path / "run")
     run.fit(store)
     drafters.export(run, tmp_path / "head", {"target": "tiny"})
-    head = open_head(tmp_path / "head", asked.target.decoder, (method,))
+    head = open_head(tmp_path / "head", asked.target.decoder, method)
     report = drafters.accepted(run.learner, store, length=3)
     n_rounds = n_tokens = 0
     for prompt, said in zip(asked.prompts, asked.answers, strict=True):
@@ -317,6 +317,6 @@ def _changed(rows: Rows, factor: float) -> Rows:
 
 
 def test_every_recipe_that_is_offered_has_its_settings() -> None:
-    assert {"drafter", "eagle2", "dflash"} < TRAININGS.keys() and "msd" not in TRAININGS
+    assert {"drafter", "eagle2", "dflash"} < TRAININGS.keys() and "mtp" not in TRAININGS
     for name in TRAININGS:
         standards(name)

@@ -7,10 +7,9 @@ sentence for what does not fit the target. Pickled code is never executed. Knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -32,9 +31,8 @@ class Format:
     it.
 
     Attributes:
-        kind: Its name in cards and messages.
+        kind: Its name in cards and messages, and the role in a pair that its heads have.
         title: With an article.
-        role: Which of a pair's roles it serves.
         build: build(head, decoder): the class that drafts.
         recognised: Whether tensors are in this format.
         required: Tensors that it must have.
@@ -48,7 +46,6 @@ class Format:
 
     kind: str
     title: str
-    role: str
     build: Callable[[Head, Decoder], Any]
     recognised: Callable[[Mapping[str, Tensor]], bool]
     required: Shapes
@@ -98,13 +95,13 @@ class Head:
 def load(
     folder: Path,
     decoder: Decoder,
-    wanted: Iterable[str] = (),
+    wanted: str | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> Head:
     """Read the head in `folder` for this target, on its device and in its type.
 
     Args:
-        wanted: Accepted kinds (empty: any).
+        wanted: The kind it must have; None for any.
         target: The text config of the target, to compare with.
 
     Raises:
@@ -112,7 +109,7 @@ def load(
     """
     tensors, settings = read(folder)
     source = folder.name
-    form = recognise(tensors, source, settings, tuple(wanted))
+    form = recognise(tensors, source, wanted)
     remarks = [] if form.of_target else compare(settings, target or {}, source)
     remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
     geometry = fit(form, tensors, settings, source, decoder.width, decoder.vocab)
@@ -165,7 +162,7 @@ def fit(
 def open_head(
     folder: Path,
     decoder: Decoder,
-    wanted: Iterable[str] = (),
+    wanted: str | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return what drafts with the head in `folder`, shared by lanes; otherwise as `load`."""
@@ -173,16 +170,11 @@ def open_head(
     return FORMATS[head.kind].build(head, decoder)
 
 
-def serving(role: str) -> list[str]:
-    """Return the formats whose heads serve a pair's role."""
-    return [kind for kind, form in FORMATS.items() if form.role == role]
-
-
 def role_in(folder: Path) -> str | None:
     """Return which role the head in a folder serves; None if it holds no head in a known format."""
     try:
-        tensors, settings = read(folder, outline=True)
-        return recognise(tensors, folder.name, settings).role
+        tensors, _ = read(folder, outline=True)
+        return recognise(tensors, folder.name).kind
     except ValueError:
         return None
 
@@ -190,24 +182,15 @@ def role_in(folder: Path) -> str | None:
 # ---------------------------------------------------------------- what it is
 
 
-def recognise(
-    tensors: Mapping[str, Tensor],
-    source: str,
-    settings: Mapping[str, Any] = MappingProxyType({}),
-    wanted: Sequence[str] = (),
-) -> Format:
-    """Return the format of these tensors; ValueError with a sentence for unsupported formats.
-
-    settings, wanted: Distinguish heads of MSD that have EAGLE-2's tensor names from EAGLE-2's: by
-    this project's section of their config.json, or by the pair that lists them.
+def recognise(tensors: Mapping[str, Tensor], source: str, wanted: str | None = None) -> Format:
+    """Return the format of these tensors; ValueError with a sentence if it is an unsupported one,
+    or not the wanted one.
     """
     found = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
-    if found is not None and found.kind == "eagle2":
-        named = settings.get(SECTION, {}).get("method")
-        found = FORMATS["msd"] if "msd" in (named, *wanted) else found
-    if found is not None and wanted and found.kind not in wanted:
-        names = " or ".join(FORMATS[w].title for w in wanted)
-        raise ValueError(f"{source}: {names} was needed, the tensors are those of {found.title}")
+    if found is not None and wanted is not None and found.kind != wanted:
+        raise ValueError(
+            f"{source}: {FORMATS[wanted].title} was needed, the tensors are those of {found.title}"
+        )
     if found is not None:
         return found
     if columns(tensors) == 3:

@@ -237,20 +237,12 @@ class FeatureHead(TrainedHead):
         """Return the target's features of every prompt position or every node [r, D]."""
         return known.hidden
 
-    def join(
-        self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
-    ) -> Tensor:
+    def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Return the block's input [k, D] for embeddings [k, D] and features [k, D].
 
-        Args:
-            step: Levels below the root, [k] or one for all.
-            scene: The result of `scene`.
+        step: Levels below the root, [k] or one for all.
         """
         return self._project(torch.cat((embeds, features), -1), self._bias[step])
-
-    def scene(self, start: Start) -> Tensor | None:
-        """Return what of the pictures goes into every drafted row."""
-        return None
 
     def forward(self, call: ForwardInput) -> Tensor:
         """Return predicted features [1, T, D]; the cache grows by T rows."""
@@ -336,7 +328,6 @@ class FeatureDrafter(NoDrafter):
         # the last step embedding.
         self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
         self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
-        self._scene = head.scene(start)
         self._fed = 0
         self._pending: list[int] = []
 
@@ -353,7 +344,7 @@ class FeatureDrafter(NoDrafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         head, first = self._head, self._fed
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            x = head.join(head.embed(self._unfed(tokens)), self._known, 0, self._scene)
+            x = head.join(head.embed(self._unfed(tokens)), self._known, 0)
             hidden = self._stream.root(x[None])[0, -1:]
             first, self._fed = 0, 1
         else:
@@ -363,7 +354,7 @@ class FeatureDrafter(NoDrafter):
             if head.n_steps > 1:
                 step = (self._step[above] + 1).clamp_max_(head.n_steps - 1)
                 self._step[first : self._fed] = step
-            x = head.join(head.embed(tokens), self._own[above], step, self._scene)
+            x = head.join(head.embed(tokens), self._own[above], step)
             hidden = self._stream.extend(x[None], parents)[0]
         self._own[first : self._fed] = hidden
         return self._logp(hidden)

@@ -151,14 +151,6 @@ export const DIAGRAMS = {
       0.4,
       'cut',
     ),
-  msd: () =>
-    canvas(
-      'Words and patches are drafted from the same target states',
-      ...each(3, (i) => box('ghost', 16 + 28 * i, 20, 22, 20)),
-      ...each(3, (i) => box('word', 110 + 28 * i, 20, 22, 20)),
-      ...drawTree([-1, 0, 0, 1, 1, 2, 4], [1, 4, 6], 40, 296, 62, 118),
-      say(250, 34, 'patches, words'),
-    ),
   mtp: () =>
     canvas(
       'One more layer on top of the target’s drafts the tokens after the next',
