@@ -6,6 +6,8 @@ that climbs folders.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
@@ -33,3 +35,10 @@ def cache() -> Path:
     """
     named = os.environ.get(CACHE_VARIABLE)
     return Path(named) if named else platformdirs.user_cache_path("specvl-demo")
+
+
+def importing(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which another Python imports from where this one does, whoever
+    started it and however it came by its `sys.path`.
+    """
+    return {**environment, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}

@@ -46,6 +46,8 @@ NAME = "{name}"
 """Placeholder for a file's name in sentences of the decoding process, which does not know how to
 show it.
 """
+READY = b"ready\n"
+"""What the decoding process says once it holds all that it needs, before it decodes anything."""
 _NAME_CHARACTERS = 80
 
 _STARTS = {

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from specvl_demo.media.files import (
     CLIP_FORMATS,
     NAME,
     PICTURE_FORMATS,
+    READY,
     Limits,
     MediaError,
     examine,
@@ -45,10 +47,16 @@ NO_ANSWER = (
     " time. Send it again.",
 )
 """Why a decoder gave no answer: it raised or crashed, or the system ended it."""
+NO_START = (
+    "{name} was not opened: the process that decodes files did not start ({reason}). The"
+    " installation is at fault, not the file."
+)
+START_S = 120.0
+"""So long the process may take to import its decoders, on a slow disk for instance."""
 _HEADER_BYTES = 2**20
 _SAID = 300
 """Characters of a decoder's error that are passed on."""
-# All that a decoder needs of the environment: no token, no proxy, no path of a user.
+# All that a decoder needs of the environment besides PYTHONPATH: no token, no proxy.
 _KEPT = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -143,31 +151,62 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual
             [sys.executable, "-B", "-m", f"{__package__}.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             cwd=places.ROOT,
-            env={name: os.environ[name] for name in _KEPT if name in os.environ} | _QUIET,
+            env=places.importing({n: os.environ[n] for n in _KEPT if n in os.environ}) | _QUIET,
         )
     except OSError as fault:
         raise MediaError(
-            f"{shown(items[0][0].name)} could not be decoded: the decoder process did not start"
-            f" ({fault.strerror})."
+            NO_START.format(name=shown(items[0][0].name), reason=fault.strerror)
         ) from None
+    with child:
+        try:
+            with _killed_after(START_S, child) as late:
+                _start(child, job, shown(items[0][0].name), late)
+            with _killed_after(limits.decode_s, child) as late:
+                return [_read(child, item, n_frames, limits, late) for item in items]
+        finally:
+            child.kill()  # before waiting for it: an error need not wait for the remaining files
+
+
+@contextmanager
+def _killed_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[threading.Event]:
+    """Kill the process if the block takes longer; the event says so."""
     late = threading.Event()
 
     def end() -> None:
         late.set()
         child.kill()
 
-    clock = threading.Timer(limits.decode_s, end)
+    clock = threading.Timer(seconds, end)
     clock.start()
-    with child:
-        assert child.stdin and child.stdout  # both are pipes
-        try:
-            _hand_over(child.stdin, json.dumps(job).encode() + b"\n")
-            return [_read(child, item, n_frames, limits, late) for item in items]
-        finally:
-            clock.cancel()
-            child.kill()  # before waiting for it: an error need not wait for the remaining files
+    try:
+        yield late
+    finally:
+        clock.cancel()
+
+
+def _start(
+    child: subprocess.Popen[bytes], job: dict[str, Any], name: str, late: threading.Event
+) -> None:
+    """Hand the job over and wait until the process is sealed, its files open and nothing decoded.
+
+    Whatever ends it before is no fault of a file.
+    """
+    assert child.stdin and child.stdout and child.stderr  # all are pipes
+    _hand_over(child.stdin, json.dumps(job).encode() + b"\n")
+    if child.stdout.readline(_HEADER_BYTES) == READY:
+        return
+    if _killed(child) and not late.is_set():
+        raise MediaError(NO_ANSWER[True].format(name=name))
+    child.kill()
+    lines = child.stderr.read(_HEADER_BYTES).decode(errors="replace").split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), "it ended")
+    # What cannot be imported may be told to everybody; another error may name a path.
+    reason = last if re.match("ImportError|ModuleNotFoundError", last) else last.partition(":")[0]
+    if late.is_set():
+        reason = f"it took longer than {START_S:g} seconds"
+    raise MediaError(NO_START.format(name=name, reason=printable(reason)[:_SAID]))
 
 
 def _clip_decoder(items: Sequence[Item]) -> str:

@@ -26,6 +26,7 @@ from specvl_demo.media.files import (
     CLIP_FORMATS,
     NAME,
     PICTURE_FORMATS,
+    READY,
     Limits,
     MediaError,
     check_size,
@@ -333,6 +334,7 @@ def main() -> NoReturn:
     Ends at once, since decoders may hang in their own clean-up; also when standard input closes
     early, since the results are no longer needed.
     """
+    os.set_blocking(2, False)  # decoders may print more than is read of it
     job = json.loads(sys.stdin.buffer.readline())
     limits = Limits(**job["limits"])
     # Decoders compute on several cores, so that a file may take more than the time on the clock.
@@ -342,6 +344,7 @@ def main() -> NoReturn:
         load_decoders(job["items"])
         sandbox.seal()
         threading.Thread(target=_end_with_the_reader, daemon=True).start()
+        os.write(1, READY)
         for item, source in zip(job["items"], sources, strict=True):
             answer(item, source, job["n_frames"], limits)
     os._exit(0)

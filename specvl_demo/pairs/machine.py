@@ -114,7 +114,7 @@ def _seen_by_a_process() -> tuple[Gpu, ...]:
             text=True,
             timeout=LOOK_S,
             check=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=places.importing(os.environ),
         )
         rows = json.loads(done.stdout.splitlines()[-1])
         return tuple(Gpu(name, size, tuple(capability)) for name, size, capability in rows)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from specvl_demo import pairs
+from specvl_demo import pairs, places
 from specvl_demo.serving import choosing
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import zerogpu
@@ -43,7 +43,8 @@ def _serve(options: argparse.Namespace) -> None:
     logins = startup.logins(options.login_file)
     if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
         # `make demo` did not run there. Run in a separate process, since this one needs no torch.
-        subprocess.run([sys.executable, "-m", "specvl_demo", "fetch", "photo"], check=False)
+        command = [sys.executable, "-m", "specvl_demo", "fetch", "photo"]
+        subprocess.run(command, check=False, env=places.importing(os.environ))
     pair = pairs.find(options.pair) if options.pair else choosing.default_pair()
     # A separate folder: old files in it are removed, and other Gradio apps share the default one.
     name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"

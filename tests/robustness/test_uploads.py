@@ -78,7 +78,7 @@ def test_a_request_is_decoded_in_order_by_one_process(
 def fake_decoder(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
     """A decoding process that does something else, and a picture for it."""
     program = folder / "decoder"
-    program.write_text(f"#!/bin/sh\necho $$ > {folder}/pid\n{script}\n")
+    program.write_text(f"#!/bin/sh\necho $$ > {folder}/pid\necho ready\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setattr(load.sys, "executable", str(program))
     picture = folder / "a.png"

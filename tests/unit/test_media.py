@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import numpy as np
@@ -146,7 +148,8 @@ def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> No
     }
     asked = {"items": [item], "n_frames": 1, "limits": vars(Limits())}
     command = [sys.executable, "-m", "specvl_demo.media.worker"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as decoder:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes) as decoder:
         decoder.stdin.write(json.dumps(asked).encode() + b"\n")
         decoder.stdin.flush()
         with pytest.raises(subprocess.TimeoutExpired):
@@ -154,6 +157,39 @@ def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> No
         decoder.stdin.close()
         assert decoder.wait(60) == 1
     os.close(held)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python without packages."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, symlinks=os.name != "nt")
+    return Path(sysconfig.get_path("scripts", "venv", {"base": str(folder)})) / "python"
+
+
+def test_a_decoder_imports_from_where_its_parent_does(bare: Path, tmp_path: Path) -> None:
+    """Whether that is PYTHONPATH, a folder of `pip --target`, or only the parent's `sys.path`."""
+    picture = tmp_path / "plain.png"
+    picture.write_bytes(GOOD["plain.png"])
+    asked = f"import specvl_demo.media as m; print(m.load_media([{str(picture)!r}])[0][0].size)"
+    packages = [entry for entry in sys.path if entry]
+    for code, path in ((asked, packages), (f"import sys; sys.path += {packages}; {asked}", [])):
+        done = subprocess.run(
+            [bare, "-c", code],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(path)},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.stdout.strip(), done.stderr) == (str(corpus.SIZE), "")
+
+
+def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(
+    bare: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load.sys, "executable", str(bare))
+    monkeypatch.setattr(load.places, "importing", lambda environment: environment)
+    with pytest.raises(MediaError, match="clip.mp4 was not opened.*No module named '.*'.*install"):
+        load_clip(clips / "clip.mp4")
 
 
 def test_frames_that_no_header_declares_are_counted(clips: Path) -> None:

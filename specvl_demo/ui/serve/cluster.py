@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specvl_demo import places
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.child import SAID, loading
 from specvl_demo.ui.serve.jobs import Job
@@ -156,6 +157,7 @@ class RayWorkers:
     ) -> None:
         # A call after the end must fail; by default it would start another cluster.
         os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
+        os.environ.update(places.importing({}))  # Ray's processes inherit it
         try:
             import ray  # noqa: PLC0415 - optional, and heavy
         except ImportError as fault:
