@@ -48,7 +48,7 @@ WORKDIR /home/user/app
 
 # Requirements first: a change of the code then rebuilds in seconds.
 COPY --chown=user requirements.txt tools/install_torch.py ./
-RUN python install_torch.py "$(sed -n 's/^torch==//p' requirements.txt)" --index "$TORCH_INDEX" --accelerator "$ACCELERATOR" \
+RUN python install_torch.py --index "$TORCH_INDEX" --accelerator "$ACCELERATOR" \
  && pip install -r requirements.txt $EXTRAS \
  && rm install_torch.py
 

@@ -76,7 +76,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.torch-$(TORCH): $(VENV)/bin/python
 	@echo "[2/3] PyTorch"
-	@$(PY) tools/install_torch.py $(TORCH) --index "$(TORCH_INDEX)"
+	@$(PY) tools/install_torch.py --index "$(TORCH_INDEX)"
 	@touch $@
 
 $(VENV)/.ready: requirements.txt $(VENV)/.torch-$(TORCH)

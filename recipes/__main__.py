@@ -310,10 +310,6 @@ def run(argv: Sequence[str]) -> int:
     name = chooser.parse_args(argv[:1]).recipe
     if name not in TRAININGS:
         raise InputError(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
-    # Before any recipe imports transformers, which fails with a torchvision whose operators do not
-    # load.
-    import specvl_demo.decoders  # noqa: F401, I001
-
     import torch
 
     training, recipe = TRAININGS[name], standards(name)

@@ -1,12 +1,14 @@
 """SpecVL demo: speculative decoding for vision-language models, shown round by round.
 
 The public interface: `load` a pair, ask it with `Pair.race`, read or save the `Race`; `register` a
-method of your own. Importing the package does not import torch.
+method of your own. Importing the package does not import torch; it makes torchvision importable.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from specvl_demo import torchvision_schemas as torchvision_schemas
 
 if TYPE_CHECKING:
     from specvl_demo.methods.base import Method

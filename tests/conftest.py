@@ -26,8 +26,6 @@ os.environ["SPECVL_CACHE"] = f"{tempfile.gettempdir()}/specvl-tests-empty"
 import pytest
 import torch
 
-# Before transformers is imported anywhere: see there.
-import specvl_demo.decoders  # noqa: F401
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Request
 from specvl_demo.core.types import Prompt

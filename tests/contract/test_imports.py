@@ -80,7 +80,7 @@ def test_arrows(path: Path) -> None:
 
 
 LAYERS = (
-    ("places", "native"),
+    ("places", "native", "torchvision_schemas"),
     ("records", "pairs", "media", "ui.messages"),
     ("options",),
     ("core", "report"),

@@ -18,7 +18,6 @@ import pytest
 import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-import specvl_demo.decoders  # noqa: F401 - before transformers, whose torchvision would not load
 from recipes import stages
 from recipes.drafters import KINDS
 from recipes.trainer import Trainer, processes
