@@ -26,6 +26,10 @@ FLIP, TEST_CROP = 1, 2
 VIEWS = {"train": (0, 1, 3, 4), "things": (0, 1, 3)}
 """Views of the pictures of each set that are trained on (see `view`)."""
 HELD_OUT_SHARE = 8
+LOOKED_AT = Path(__file__).with_name("looked_at.jsonl")
+"""Sentences about the pictures of 800 classes, a JSON line each: written by a model that looked at
+the pictures, and free for any use (CC0).
+"""
 
 
 Place = tuple[str, int, int]
@@ -47,6 +51,23 @@ class Thing:
     path: Path
     name: str
     index: int
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """What was written while looking at the picture of a class.
+
+    Attributes:
+        thing: Whose picture it is.
+        captions: Two sentences about a scene; none about a lone thing, which keeps its close-up.
+        description: Several true sentences about a scene, one about a lone thing.
+        questions: (question, short answer) pairs.
+    """
+
+    thing: Thing
+    captions: tuple[str, ...]
+    description: str
+    questions: tuple[tuple[str, str], ...]
 
 
 def clean(caption: str) -> str:
@@ -115,6 +136,27 @@ def read_things(folder: Path) -> list[Thing]:
     """
     paths = sorted(p for p in (folder / "things").glob("*") if p.suffix.lower() in SUFFIXES)
     return [Thing(p, p.stem.split("_", 1)[1].replace("_", " "), i) for i, p in enumerate(paths)]
+
+
+def read_looked_at(things: Sequence[Thing], path: Path = LOOKED_AT) -> list[LookedAt]:
+    """Return what was written about these pictures, in the order of the classes.
+
+    Raises ValueError for a line about a scene without its two captions.
+    """
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    written = {line["file"]: line for line in lines}
+    texts = []
+    for thing in things:
+        if (line := written.get(thing.path.name)) is None:
+            continue
+        captions = tuple(line["captions"])
+        if len(captions) not in (0, 2):
+            raise ValueError(
+                f"{path.name}: {thing.path.name} has {len(captions)} captions; a scene needs two"
+            )
+        questions = tuple((question, answer) for question, answer in line["questions"])
+        texts.append(LookedAt(thing, captions, line["description"], questions))
+    return texts
 
 
 def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:

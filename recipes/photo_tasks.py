@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from recipes import photo_writer
-from recipes.photo_data import VIEWS, Photo, Place, Thing
+from recipes.photo_data import VIEWS, LookedAt, Photo, Place, Thing, read_looked_at
 from recipes.photo_model import Node, Row
 from recipes.photo_writer import ANSWER, ASK, CLIP, DIFFERENCE, END, PHRASES, SHORT
 from recipes.world import photo_questions
@@ -30,10 +30,11 @@ CLOSE = "A close-up of {a}."
 ORDINALS = ("first", "second")
 DIFFERENT = "The first picture: {} The second picture: {}"
 ORDERED = ("First: {}", " Then: {}")
-# Shares of rows that begin from a thing, from two pictures, from a clip, from no picture, and of
-# the target's own answers, if there are any; the rest are photographs, with their own mixture
-# below: probabilities that a visit asks for each kind of answer.
-SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
+# Shares of rows that begin from a thing's name, from a scene that somebody looked at, from two
+# pictures, from a clip, from no picture, and of the target's own answers, if there are any; the
+# rest are photographs, with their own mixture below: probabilities that a visit asks for each kind
+# of answer.
+SHARES = {"thing": 0.1, "scene": 0.2, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
 VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
 QUESTIONS, DESCRIBED = 2, 0.4
 # A word that ends a sequence of REPEATED tokens for the second time counts as repeated; after
@@ -106,6 +107,7 @@ class Tasks:
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
         held = held_out(len(things))
         self.things = [t for t in things if t.index not in held]
+        self.looked_at = read_looked_at(self.things)
         cider = Cider([p.captions for p in photos])
         self.agreed = [agreed(p.captions, cider) for p in photos]
         self.by_word = photo_questions.WordIndex([p.captions for p in photos])
@@ -114,6 +116,7 @@ class Tasks:
         self.short = self._short_tokens()
         self.makers = {"pair": self.pair, "clip": self.clip}
         self.makers |= {"thing": self.thing} if self.things else {}
+        self.makers |= {"scene": self.scene} if self.looked_at else {}
         self.makers |= {"plain": self.chat} if self.plain else {}
         self.makers |= {"own": self.said} if self.own else {}
 
@@ -158,6 +161,10 @@ class Tasks:
                 # answer.
                 for text in (caption, " " + caption, " " + caption[0].lower() + caption[1:]):
                     used.update(self.tokens(text))
+        for seen in self.looked_at:
+            answers = (answer for _, answer in seen.questions)
+            for text in (*seen.captions, seen.description, *answers):
+                used.update(self.tokens(text))
         for thing in self.things:
             for form in (CLOSE, *(form for _, form in THING)):
                 used.update(self.tokens(self._thing(form, thing.name)))
@@ -230,6 +237,21 @@ class Tasks:
             told = self._answer(self._thing(CLOSE, thing.name), "thing")
             nodes.append(self._ask(rng.choice(SHORT), told))
         return self._row([self._view("things", thing.index, rng)], nodes)
+
+    def scene(self, rng: random.Random) -> Row:
+        """Return a picture that was looked at: its captions or its close-up, a longer description,
+        its questions.
+
+        Names of classes that are held out are never among the pictures.
+        """
+        seen: LookedAt = rng.choice(self.looked_at)
+        captions = seen.captions or (self._thing(CLOSE, seen.thing.name),)
+        nodes = [self._ask(rng.choice(SHORT), *(self._answer(c, "caption") for c in captions))]
+        if rng.random() < DESCRIBED:
+            told = self._answer(seen.description, "long")
+            nodes.append(self._ask(rng.choice(photo_writer.DESCRIBE), told))
+        nodes += [self._ask(q, self._answer(a, "question")) for q, a in seen.questions]
+        return self._row([self._view("things", seen.thing.index, rng)], nodes)
 
     def pair(self, rng: random.Random) -> Row:
         """Return two photographs: both described, and which of them shows what."""

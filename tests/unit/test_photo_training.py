@@ -375,6 +375,36 @@ def test_a_stopped_run_ends_as_one_that_was_not(
         torch.testing.assert_close(ends[1][name], value, rtol=0, atol=0, msg=name)
 
 
+def test_what_was_written_by_looking_is_taught(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """A scene's two captions, its description and its questions; a lone thing keeps its close-up.
+    Nothing is taught about a picture whose class is held out.
+    """
+    lines = map(json.loads, photo_data.LOOKED_AT.read_text(encoding="utf-8").splitlines())
+    written = {line["file"]: line for line in lines}
+    names = sorted(written)
+    things = [photo_data.Thing(tmp_path / name, name[10:-4], i) for i, name in enumerate(names)]
+    photo = photo_data.Photo(tmp_path / "p0.jpg", DOGS)
+    tasks = photo_tasks.Tasks(tokenizer, [photo], things, tmp_path, ROWS, seed=1)
+    held = photo_tasks.held_out(len(things))
+    assert {seen.thing.index for seen in tasks.looked_at} == set(range(len(things))) - held
+    rng = random.Random(0)
+    for _ in range(40):
+        row = tasks.scene(rng)
+        ((_, index, _),) = row.pictures
+        line = written[names[index]]
+        close = photo_tasks.Tasks._thing(photo_tasks.CLOSE, things[index].name)
+        answers = [answer for question in row.root.children for answer in question.children]
+        expected = line["captions"] or [close]
+        assert [a.ids for a in answers[: len(expected)]] == [
+            [*tasks.tokens(text), tokenizer.eos_token_id] for text in expected
+        ]
+        short = set(tasks.short.tolist())
+        assert all(a.kind == "long" or set(a.ids) <= short for a in answers)
+        assert sum(a.kind == "question" for a in answers) == len(line["questions"])
+
+
 def test_what_an_answer_says_again_is_marked() -> None:
     """From the second time on that four tokens stand in this order; and `pack` keeps each token's
     kind.
