@@ -21,7 +21,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
 
 # Left out of test-quick: what trains, measures or runs whole races many times over.
-SLOW := bench test_train_heads test_train_pocket test_photo_training test_fixed_shapes test_loading
+SLOW := bench test_train_heads test_train_pocket test_photo_training test_graphs test_loading
 
 .PHONY: demo test test-quick check lint audit browser clean help
 

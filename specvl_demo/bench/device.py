@@ -21,7 +21,7 @@ from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.encoder import VLM
 
 DTYPES = ("bfloat16", "float16", "float32")
-BACKENDS = {"eager": "hf", "fixed shapes": "static"}
+BACKENDS = {"eager": "hf", "fixed shapes": "graphs"}
 """Decoders whose steps are compared; on a CUDA device, steps of fixed shapes run as graphs."""
 NODES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXT = 1024

@@ -184,7 +184,7 @@ def _decoders(options: BenchOptions, graphs: bool) -> tuple[Loaded | None, dict[
     loaded.
     """
     models: dict[str, nn.Module]
-    pair, backend, loaded = options.pair, "static" if graphs else "auto", None
+    pair, backend, loaded = options.pair, "graphs" if graphs else "auto", None
     if pair.local:
         loaded = options.load(list(choosing.roles_here(pair)), None)
         vlms = {pair.target.title: loaded.models.target.vlm}

@@ -1,7 +1,7 @@
 """Tests of a loaded decoder before lanes begin: are its steps exact, and are fixed shapes faster?
 
 Exact steps (see `exact`) are tried from every row count on; steps of fixed shapes (see
-`fixed_shapes`) are compared with eager ones, also for trained heads. Random tokens suffice, since
+`graphs`) are compared with eager ones, also for trained heads. Random tokens suffice, since
 nothing here depends on their meaning.
 """
 
@@ -21,7 +21,7 @@ from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Context
 from specvl_demo.decoders import exact
 from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.fixed_shapes import StaticDecoder
+from specvl_demo.decoders.graphs import GraphDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import synchronize
 
@@ -169,7 +169,7 @@ class Switched(Backend, Protocol):
     fixed: bool
 
 
-def calibrate(decoder: StaticDecoder) -> str | None:
+def calibrate(decoder: GraphDecoder) -> str | None:
     """Compare eager steps and steps of fixed shapes on random tokens; see `pick_faster`."""
     return pick_faster(decoder, decoder.embed(random_ids(decoder, TRIED_ROWS)), decoder.logits)
 

@@ -7,6 +7,7 @@ served here. Keeps nothing of a request: positions, masks and the cache are argu
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -222,7 +223,8 @@ class _CacheLayer(CacheLayerMixin):
 
     def __init__(self, cache: KVCache, layer: int) -> None:
         super().__init__()
-        self._cache, self._layer = cache, layer
+        # Weak: the cache owns its layers.
+        self._cache, self._layer = weakref.ref(cache), layer
         self.is_initialized = True
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
@@ -231,18 +233,24 @@ class _CacheLayer(CacheLayerMixin):
     def update(
         self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        return self._cache.write(self._layer, keys, values)
+        return self._rows.write(self._layer, keys, values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._cache.length + query_length, 0
+        return self._rows.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self._cache.length
+        return self._rows.length
 
     def get_max_length(self) -> int:
-        return self._cache.room
+        return self._rows.room
 
     get_max_cache_shape = get_max_length
+
+    @property
+    def _rows(self) -> KVCache:
+        cache = self._cache()
+        assert cache is not None  # the forward that writes holds it
+        return cache
 
 
 @dataclass

@@ -20,7 +20,7 @@ from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
 from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import Backend, ForwardInput
-from specvl_demo.decoders.fixed_shapes import FixedSteps
+from specvl_demo.decoders.graphs import GraphRunner
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
@@ -107,7 +107,7 @@ class DreamHead(FeatureHead):
         self.capture = NOTHING
         if not cross:
             # The head's own layers attend across.
-            self._steps = FixedSteps(cast("Any", self))
+            self._runner = GraphRunner()
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
             # choice: the paper sums over all queries; only the last rows are used, to bound the

@@ -22,7 +22,7 @@ from specvl_demo.core.types import Encoded, Prompt, Vocabulary
 from specvl_demo.decoders import calibration, lean, recurrent
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
-from specvl_demo.decoders.fixed_shapes import StaticDecoder
+from specvl_demo.decoders.graphs import GraphDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.timing import synchronize
@@ -57,7 +57,7 @@ class VLM:
         name: As shown to the user.
         special: Ids that no relaxed verifier may relax, in addition to the end of sequence and
             placeholders.
-        backend: "auto" uses the lean forward if it can run, on one CUDA device "static" (Hugging
+        backend: "auto" uses the lean forward if it can run, on one CUDA device "graphs" (Hugging
             Face's with steps of fixed shapes, replayed as graphs), else "hf" (Hugging Face's).
             "lean" requires the lean forward, and "8bit" is lean with weights rounded to 8 bits.
         again: For a drafter that splits pictures into other tokens than its target: makes its own
@@ -82,7 +82,7 @@ class VLM:
     ) -> None:
         self.model, self.name, self._again = model, name, again
         self.decoder: Backend = _backend(model, backend, drafts)
-        self._static = self.decoder if isinstance(self.decoder, StaticDecoder) else None
+        self._graphs = self.decoder if isinstance(self.decoder, GraphDecoder) else None
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
             self.decoder = DraftVocabulary(
                 self.decoder, ids, model.get_input_embeddings().weight.shape[0]
@@ -105,7 +105,7 @@ class VLM:
         """Choose eager steps or graphs, whichever is faster here; return a sentence if graphs were
         possible but slower.
         """
-        return None if self._static is None else calibration.calibrate(self._static)
+        return None if self._graphs is None else calibration.calibrate(self._graphs)
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:
@@ -280,8 +280,8 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
 
 
 def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> Backend:
-    if wanted not in ("auto", "lean", "8bit", "hf", "static"):
-        raise ValueError(f"backend must be auto, lean, 8bit, hf or static, got {wanted!r}")
+    if wanted not in ("auto", "lean", "8bit", "hf", "graphs"):
+        raise ValueError(f"backend must be auto, lean, 8bit, hf or graphs, got {wanted!r}")
     if recurrent.is_recurrent(model.get_decoder()):
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
@@ -290,7 +290,7 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> Backend:
         return lean.PackedDecoder(model.get_decoder(), model.get_output_embeddings(), drafts)
     plain = HFDecoder(model)
     graphs = plain.device.type == "cuda" and not plain.is_split
-    return StaticDecoder(model) if wanted == "static" or (wanted == "auto" and graphs) else plain
+    return GraphDecoder(model) if wanted == "graphs" or (wanted == "auto" and graphs) else plain
 
 
 def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:

@@ -35,7 +35,7 @@ from specvl_demo.core.types import (
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import TRIED_ROWS, Switched, pick_faster
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities, narrowed
-from specvl_demo.decoders.fixed_shapes import FixedSteps
+from specvl_demo.decoders.graphs import GraphRunner
 from specvl_demo.decoders.kernels import ChainParts, InARow
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
@@ -145,7 +145,7 @@ class FeatureHead(TrainedHead):
         super().__init__(head, decoder)
         self.input_width = self.width
         # Like the target's steps, until its own are calibrated.
-        self._steps, self.fixed = FixedSteps(self), bool(getattr(decoder, "fixed", False))
+        self._runner, self.fixed = GraphRunner(), bool(getattr(decoder, "fixed", False))
         self._visual_scale: float = head.own.get("visual_scale", 1.0)
         self._chain: ChainParts | None = None
         """What drafts a chain by one call."""
@@ -161,7 +161,7 @@ class FeatureHead(TrainedHead):
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         if self.fixed:
-            return self._steps.acquire(batch, room)
+            return self._runner.acquire(self, batch, room)
         return KVCache(self.layouts(), batch, room, self.dtype)
 
     def layouts(self) -> list[Layout]:
@@ -246,7 +246,9 @@ class FeatureHead(TrainedHead):
 
     def forward(self, call: ForwardInput) -> Tensor:
         """Return predicted features [1, T, D]; the cache grows by T rows."""
-        return self._steps.forward(call, self._ordinary) if self.fixed else self._ordinary(call)
+        if self.fixed:
+            return self._runner.forward(self, call, self._ordinary)
+        return self._ordinary(call)
 
     def _ordinary(self, call: ForwardInput) -> Tensor:
         hidden = self.decode(call)

@@ -10,7 +10,7 @@ import torch
 
 from specvl_demo.__main__ import main
 from specvl_demo.bench import cases, device, steps
-from specvl_demo.decoders.fixed_shapes import StaticDecoder
+from specvl_demo.decoders.graphs import GraphDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.serving import loader
 from specvl_demo.serving.availability import Options
@@ -19,7 +19,7 @@ from specvl_demo.vlm import random_models
 from specvl_demo.vlm.random_models import n_weights, random_model
 
 
-@pytest.mark.parametrize("backend", [HFDecoder, StaticDecoder])
+@pytest.mark.parametrize("backend", [HFDecoder, GraphDecoder])
 def test_every_step_has_its_cost_and_its_bound(backend: type) -> None:
     target = backend(random_model("tiny-qwen2.5", "float32", "cpu"))
     drafter = backend(random_model("tiny-llava", "float32", "cpu"))

@@ -17,11 +17,12 @@ from specvl_demo.core.types import Capture, Context
 from specvl_demo.decoders import calibration
 from specvl_demo.decoders.backend import ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, started
-from specvl_demo.decoders.fixed_shapes import (
+from specvl_demo.decoders.graphs import (
     BUCKETS,
-    FixedSteps,
-    StaticCache,
-    StaticDecoder,
+    GraphCache,
+    GraphDecoder,
+    GraphRunner,
+    GraphStep,
     StepShape,
 )
 from specvl_demo.decoders.huggingface import HFDecoder
@@ -166,7 +167,7 @@ MODELS = {
 @torch.inference_mode()
 def test_fixed_shapes_change_nothing(name: str) -> None:
     model = MODELS[name]()
-    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(StaticDecoder(model))
+    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(GraphDecoder(model))
     torch.testing.assert_close(said, truth, atol=1e-4, rtol=1e-4)
     assert len(states) == len(kept) > 0
     for mine, theirs in zip(kept, states, strict=True):
@@ -182,7 +183,7 @@ def pairs_of_models() -> dict[str, Models]:
     """The same models on ordinary steps and on fixed ones; heads draft on either's target."""
     model, words = tiny_llava(), {"newline": (5,), "caption": (6, 7), "describe": (8, 9, 10)}
     found = {}
-    for backend in ("hf", "static"):
+    for backend in ("hf", "graphs"):
         target = VLMTarget(VLM(model, "target", backend=backend))
         heads = {
             kind: built(random_module(kind), kind, target.decoder)
@@ -205,7 +206,7 @@ def test_whole_races_are_the_same(pairs_of_models: dict[str, Models], method: st
             (one.lane, one.index, [(t.id, t.origin) for t in one.tokens])
             for one in sorted(records, key=lambda one: (one.lane, one.index))
         ]
-    assert said["static"] == said["hf"]
+    assert said["graphs"] == said["hf"]
 
 
 @pytest.mark.parametrize("name", ["eagle2", "hivis", "dream", "dream as published"])
@@ -224,100 +225,106 @@ def test_heads_say_the_same_in_fixed_shapes(pairs_of_models: dict[str, Models], 
             torch.cat([drafter.extend(torch.tensor(ids), parents) for ids, parents in levels])
         )
         recorded = getattr(drafter._stream.cache, "steps", {})
-        assert head.fixed == bool(recorded) == (backend == "static")
+        assert head.fixed == bool(recorded) == (backend == "graphs")
         assert {shape.rows for shape in recorded} <= set(BUCKETS)
     # Heads in 8 bits round rows, so that the last bit of a sum counts.
     torch.testing.assert_close(said[1], said[0], atol=1e-2, rtol=1e-2)
 
 
 def test_exact_steps_have_fixed_shapes_too() -> None:
-    static = StaticDecoder(tiny_llava(kv_heads=2))
+    static = GraphDecoder(tiny_llava(kv_heads=2))
     assert least_rows(static) == least_rows(HFDecoder(tiny_llava(kv_heads=2)))
     gc.collect()
-    assert any(shape.tail for cache in static.steps.free for shape in cache.steps)
+    assert any(shape.tail for cache in static.runner.free for shape in cache.steps)
 
 
-def test_questions_share_caches_and_what_is_recorded_on_them() -> None:
+def test_questions_share_caches_and_what_is_captured_on_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two lanes and the prefill hold three at once; later questions find them again."""
-    target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="static"))
-    models, steps = Models(target, {}, {}), target.decoder.steps
-    buffers = steps._buffers
-    made: list[tuple[int, object]] = []
-    steps._buffers = lambda cache, shape: made.append((id(cache), shape)) or buffers(cache, shape)
+    target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="graphs"))
+    models, runner = Models(target, {}, {}), target.decoder.runner
+    made = made_steps(monkeypatch)
     first = 0
     for seed in range(5):
         shared = SharedPrefill(ask(target, tiny_prompt(seed=seed % 2)))
         assert list(race([Lane(n, assemble(choose(n), models), shared) for n in ("ar", "ngram")]))
         del shared
         gc.collect()
-        assert len(steps.free) == 3
+        assert len(runner.free) == 3
         first = first or len(made)
     assert 0 < first <= len(made) == len(set(made)) <= 3 * len({shape for _, shape in made})
     assert {shape.rows for _, shape in made} <= set(BUCKETS)
 
 
+def made_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, StepShape]]:
+    """Every step made from now on: its cache and its shape."""
+    made, buffers = [], GraphRunner._buffers
+
+    def noted(runner: GraphRunner, host: object, cache: GraphCache, shape: StepShape) -> GraphStep:
+        made.append((id(cache), shape))
+        return buffers(runner, host, cache, shape)
+
+    monkeypatch.setattr(GraphRunner, "_buffers", noted)
+    return made
+
+
 @pytest.mark.parametrize("method", [*RACES, "eagle2", "hivis", "dream", "exact"])
-def test_no_round_records_a_shape(
+def test_no_round_captures_a_shape(
     pairs_of_models: dict[str, Models], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lanes are ready for all their steps before their first round is timed."""
-    models, in_round, made = pairs_of_models["static"], False, []
+    models, in_rounds = pairs_of_models["graphs"], 0
     if method == "exact":
         target = VLMTarget(models.target.vlm, exact=True)
         models, method = Models(target, models.drafters, models.words), "chain"
         assert target.least_rows is not None
-    buffers, step = FixedSteps._buffers, Lane.step
-
-    def counted(steps: FixedSteps, cache: StaticCache, shape: StepShape) -> object:
-        made.append((in_round, shape))
-        return buffers(steps, cache, shape)
-
-    def timed(lane: Lane) -> object:
-        nonlocal in_round
-        in_round = True
-        try:
-            return step(lane)
-        finally:
-            in_round = False
-
-    monkeypatch.setattr(FixedSteps, "_buffers", counted)
-    monkeypatch.setattr(Lane, "step", timed)
     gc.collect()
     small, *heads = models.drafters.values()
-    for steps in (models.target.decoder.steps, small.decoder.steps, *(h._steps for h in heads)):
-        steps.free.clear()  # what other tests recorded
+    for runner in (models.target.decoder.runner, small.decoder.runner, *(h._runner for h in heads)):
+        runner.release()  # what other tests captured
+    made, step = made_steps(monkeypatch), Lane.step
+
+    def timed(lane: Lane) -> object:
+        nonlocal in_rounds
+        before = len(made)
+        round_ = step(lane)
+        in_rounds += len(made) - before
+        return round_
+
+    monkeypatch.setattr(Lane, "step", timed)
     shared = SharedPrefill(ask(models.target, tiny_prompt()))
     assert list(race([Lane("one", assemble(choose(method), models), shared)]))
-    assert made and [shape for inside, shape in made if inside] == []
+    assert made and in_rounds == 0
 
 
 def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
-    decoder = StaticDecoder(tiny_llava(kv_heads=2))
+    decoder = GraphDecoder(tiny_llava(kv_heads=2))
     reason = calibration.calibrate(decoder)
     assert decoder.fixed == (reason is None) and (reason is None or "ms as graphs" in reason)
     same = torch.ones(1, 2)
     assert "2.0 ms as graphs" in str(calibration._drawback((0.001, same), (0.002, same)))
-    compute = decoder.steps._compute
+    compute = decoder.runner._compute
 
-    def wrong(step: object, cache: object) -> None:
-        compute(step, cache)
+    def wrong(host: object, step: GraphStep, cache: object) -> None:
+        compute(host, step, cache)
         step.hidden = -step.hidden
 
-    decoder.steps._compute = wrong
+    decoder.runner._compute = wrong
     assert "chose other tokens" in str(calibration.calibrate(decoder)) and not decoder.fixed
 
-    def broken(step: object, cache: object) -> None:
+    def broken(*_: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    decoder.steps._compute = broken
+    decoder.runner._compute = broken
     reason = calibration.calibrate(decoder)
     assert "failed (operation not permitted when stream is capturing)" in str(reason)
     assert not decoder.fixed and torch.isfinite(decode(decoder, 1)[0]).all()
 
-    def lost(step: object, cache: object) -> None:
+    def lost(*_: object) -> None:
         raise torch.AcceleratorError("an illegal memory access was encountered")
 
-    decoder.steps._compute = lost
+    decoder.runner._compute = lost
     with pytest.raises(torch.AcceleratorError, match="illegal"):
         calibration.calibrate(decoder)
 
@@ -327,5 +334,5 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
 @torch.inference_mode()
 def test_graphs_give_what_ordinary_steps_give() -> None:
     model = tiny_llava(kv_heads=2).cuda()
-    (truth, _), (said, _) = decode(HFDecoder(model)), decode(StaticDecoder(model))
+    (truth, _), (said, _) = decode(HFDecoder(model)), decode(GraphDecoder(model))
     torch.testing.assert_close(said, truth, atol=1e-3, rtol=1e-3)

@@ -1,0 +1,489 @@
+"""Small steps that a CUDA device captures as graphs and replays, for decoders and trained heads.
+
+A graph repeats its kernels over the same buffers. So small calls (a step, a tree or a draft, also
+exact ones and those that keep layer states) are padded to one of a few row counts, read the whole
+cache under a mask, and write at rows given by a tensor. Prefills and calls that keep attention are
+not padded. Without CUDA the same steps run without graphs, which is what tests check.
+
+A decoder or head owns its `GraphRunner`, the runner its unused caches, a cache its graphs. What
+points back is weak: a graph is reset when its cache is dropped, not when the garbage collector
+finds it, which could be in the middle of a capture.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache as cached
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.types import Capture
+from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
+from specvl_demo.decoders.exact import MOST_NODES, padded
+from specvl_demo.decoders.huggingface import HFCache, HFDecoder
+from specvl_demo.decoders.kv_cache import KVCache, Layout
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+LEAST_ROWS = 512
+
+
+class Host(Protocol):
+    """The module whose steps are captured.
+
+    `decode` runs once to warm up and once more while it is captured, and never again: a replay
+    repeats its kernels, not its Python code. It may therefore depend on shapes but not on numbers,
+    may not wait for the device or copy from the host, and must read everything that differs from
+    step to step from tensors of the call: x, positions and masks, and `call.cache.at`, the rows to
+    write. In a captured step the mask spans the whole cache.
+
+    Attributes:
+        input_width: Width of the rows of `ForwardInput.x`.
+        axes: Axes of positions.
+        window: Whether layers read a second mask; see `ForwardInput.window_mask`.
+    """
+
+    input_width: int
+    axes: int
+    window: int | None
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def layouts(self) -> list[Layout]:
+        """How every layer stores its rows."""
+
+    def decode(self, call: ForwardInput) -> Tensor:
+        """Return hidden states [B, T, D]; the cache is written, but its length is unchanged."""
+
+    def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
+        """Capture the inputs of the chosen layers until the stack is closed."""
+
+
+class StepShape(NamedTuple):
+    """What a graph was captured for.
+
+    Attributes:
+        rows: Padded row count.
+        layers: Layers whose inputs are kept.
+        tail: Columns after the cache's in the mask of an exact step, 0 in an ordinary one.
+    """
+
+    rows: int
+    layers: tuple[int, ...]
+    tail: int
+
+
+@dataclass
+class GraphStep:
+    """The buffers of one step shape on one cache, and the graph over them if the device has
+    graphs.
+
+    at: [rows] of the cache, where new rows are written. The others are as in `ForwardInput`.
+    """
+
+    x: Tensor
+    positions: Tensor
+    at: Tensor
+    mask: Tensor
+    window_mask: Tensor | None
+    columns: Tensor | None
+    kept: ForwardOutput
+    hidden: Tensor | None = None
+    graph: torch.cuda.CUDAGraph | None = None
+
+    def call(self, cache: GraphCache) -> ForwardInput:
+        """Return the call that computes the step."""
+        return ForwardInput(
+            self.x,
+            self.positions,
+            cache,
+            mask=self.mask,
+            window_mask=self.window_mask,
+            columns=self.columns,
+            kept=self.kept,
+        )
+
+    def reset(self) -> None:
+        """Destroy the graph and what it computed into."""
+        graph, self.graph, self.hidden = self.graph, None, None
+        self.kept.layers.clear()
+        if graph is not None:
+            graph.reset()
+
+
+class GraphCache(HFCache):
+    """A cache that can be written at rows given by a tensor and read as a whole, with the graphs
+    captured over its buffers. It returns to its runner once it is unused.
+
+    room: Rows in use. As many rows as the largest call follow, so that padding has a place to be
+    written.
+    """
+
+    room = 0
+
+    def __init__(self, runner: GraphRunner, host: Host, batch: int, span: int) -> None:
+        super().__init__(host.layouts(), batch, span, host.dtype)
+        self._runner = weakref.ref(runner)
+        self.at: Tensor | None = None
+        self.steps: dict[StepShape, GraphStep] = {}
+
+    def acquire(self, host: Host, room: int) -> GraphCache:
+        """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
+        self._host = weakref.ref(host)
+        self.room, self.length, self.holes = room, 0, 0
+        self.clear()
+        return self
+
+    def release(self) -> None:
+        """Return it, with its graphs, to its runner."""
+        runner = self._runner()
+        if runner is None:
+            self.reset()
+        else:
+            runner.free.append(self)
+
+    def reset(self) -> None:
+        """Destroy its graphs."""
+        for step in self.steps.values():
+            step.reset()
+        self.steps.clear()
+
+    def prepare(self, most: int, layers: tuple[int, ...] = (), least: int | None = None) -> None:
+        """Capture every shape of such steps, so that no timed round has to."""
+        exactly = least is not None and most <= MOST_NODES
+        first = padded(1, least) if exactly and least else 1
+        last = next((rows for rows in BUCKETS if rows >= max(most, first)), BUCKETS[-1])
+        tail = MOST_NODES if exactly else 0
+        shapes = [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
+        runner, host = self._owners()
+        runner.capture(host, self, [shape for shape in shapes if shape not in self.steps])
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Like `KVCache.write`; in a fixed step, write at `self.at` and return the whole buffer."""
+        if self.at is None:
+            return super().write(layer, keys, values)
+        data = self.layer(layer)
+        data[0].index_copy_(2, self.at, keys)
+        data[1].index_copy_(2, self.at, values)
+        return data[0], data[1]
+
+    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Like `KVCache.spans`; in a fixed step, the slots are rows given by a tensor."""
+        if self.at is None:
+            return super().spans(k)
+        layers = [self.layer(i) for i in range(len(self.layouts))]
+        slots = cast("tuple[Tensor, ...]", tuple(_Rows(data, self.at) for data in layers))
+        return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
+
+    def another(self, room: int) -> GraphCache:
+        runner, host = self._owners()
+        return runner.acquire(host, self.batch, room)
+
+    def _owners(self) -> tuple[GraphRunner, Host]:
+        runner, host = self._runner(), self._host()
+        if runner is None or host is None:
+            raise ReferenceError("the decoder of this cache is gone; keep it while its caches live")
+        return runner, host
+
+
+class _Rows(NamedTuple):
+    """Rows of a layer's buffer [2, batch, heads, span, width], written as a slot is."""
+
+    data: Tensor
+    at: Tensor
+
+    def copy_(self, rows: Tensor) -> None:
+        """Write keys and values [2, batch, heads, k, width]."""
+        self.data.index_copy_(3, self.at, rows)
+
+
+class GraphRunner:
+    """Captures and replays the steps of one host, on caches that one lane uses after the other: a
+    pair captures once for every cache held at the same time.
+
+    The host passes itself to every call: heads with other settings share one runner.
+
+    free: Unused caches, the one unused for longest first.
+    """
+
+    def __init__(self) -> None:
+        self.free: list[GraphCache] = []
+        self._pool = _Pool()
+
+    # Caches and buffers outlive the mode that they are first asked for in.
+    @torch.inference_mode(False)
+    def acquire(self, host: Host, batch: int, room: int) -> GraphCache:
+        """Return a free cache, or make one that replaces the cache unused for longest."""
+        span = _span(room + BUCKETS[-1])
+        for cache in self.free:
+            if (cache.batch, cache.span) == (batch, span):
+                self.free.remove(cache)
+                return cache.acquire(host, room)
+        if self.free:
+            self.free.pop(0).reset()
+        return GraphCache(self, host, batch, span).acquire(host, room)
+
+    def release(self) -> None:
+        """Destroy the graphs of all unused caches, and the caches."""
+        while self.free:
+            self.free.pop().reset()
+
+    def forward(
+        self, host: Host, call: ForwardInput, otherwise: Callable[[ForwardInput], Tensor]
+    ) -> Tensor:
+        """Return hidden states [B, T, D]; the cache grows by T rows.
+
+        otherwise: Called if the call does not fit a fixed shape.
+        """
+        shape, cache, size = self.can_replay(call), call.cache, call.x.shape[1]
+        if shape is None or not isinstance(cache, GraphCache):
+            return otherwise(call)
+        if shape not in cache.steps:
+            self.capture(host, cache, [shape])
+        step = cache.steps[shape]
+        self._pad(step, call)
+        if step.graph is None:
+            self._compute(host, step, cache)
+        else:
+            step.graph.replay()
+        cache.advance(size)
+        assert step.hidden is not None  # written by the run above
+        # Copied before any other graph runs, which may use the same memory.
+        hidden = step.hidden[:, :size].clone()
+        call.kept.layers |= {i: states[:, :size].clone() for i, states in step.kept.layers.items()}
+        if len(cache.layouts) in shape.layers:
+            call.kept.layers[len(cache.layouts)] = hidden
+        return hidden
+
+    @staticmethod
+    def can_replay(call: ForwardInput) -> StepShape | None:
+        """Return the shape that a call is padded to, or None if it is not."""
+        size, capture = call.x.shape[1], call.kept.capture
+        if call.deepstack is not None or size > BUCKETS[-1]:
+            return None
+        # Many rows without a mask are a causal prefill; a single row sees all rows before it.
+        if (call.mask is None and size > 1) or capture.attention:
+            return None
+        tail = 0 if call.columns is None else call.columns.shape[1] - call.cache.span
+        rows = next(bucket for bucket in BUCKETS if bucket >= size)
+        return StepShape(rows, capture.layers, tail)
+
+    def capture(self, host: Host, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
+        """Make the buffers of these shapes on a cache, and capture them if the device has graphs.
+
+        A fault leaves the cache with the shapes before it, and a device that can capture again.
+        """
+        if not shapes:
+            return
+        with ExitStack() as stack:
+            if has_graphs(host.device):
+                stack.enter_context(_undisturbed())
+            for shape in shapes:
+                step = self._buffers(host, cache, shape)
+                if has_graphs(host.device):
+                    self._record(host, step, cache)
+                cache.steps[shape] = step
+
+    @torch.inference_mode(False)
+    def _buffers(self, host: Host, cache: GraphCache, shape: StepShape) -> GraphStep:
+        batch, rows, device = cache.batch, shape.rows, host.device
+        # Exact steps use masks in float32.
+        dtype = torch.float32 if shape.tail else host.dtype
+
+        def mask() -> Tensor:
+            return torch.zeros(batch, 1, rows, cache.span + shape.tail, dtype=dtype, device=device)
+
+        axes, columns = (host.axes,) if host.axes > 1 else (), None
+        if shape.tail:
+            every = torch.arange(cache.span + shape.tail, device=device).clamp_max(cache.span - 1)
+            columns = every.repeat(rows, 1)
+        return GraphStep(
+            x=torch.zeros(batch, rows, host.input_width, dtype=host.dtype, device=device),
+            positions=torch.zeros(*axes, batch, rows, dtype=torch.int64, device=device),
+            at=torch.arange(rows, device=device),
+            mask=mask(),
+            window_mask=None if host.window is None else mask(),
+            columns=columns,
+            kept=ForwardOutput(Capture(layers=shape.layers)),
+        )
+
+    @staticmethod
+    def _pad(step: GraphStep, call: ForwardInput) -> None:
+        """Copy a call into the buffers. Rows of padding are written after it and see only
+        themselves.
+        """
+        size, rows, cache = call.x.shape[1], len(step.at), call.cache
+        step.x.zero_()[:, :size] = call.x
+        step.positions.zero_()[..., :size] = call.positions
+        first = cache.length
+        torch.arange(first, first + rows, out=step.at)
+        if step.columns is not None and call.columns is not None:
+            step.columns[:size] = call.columns
+        for buffer, own in ((step.mask, call.mask), (step.window_mask, call.window_mask)):
+            if buffer is None:
+                continue
+            given = call.mask if own is None else own
+            if call.columns is not None and given is not None:
+                # Rows of padding keep an earlier step's mask: finite numbers that are never read.
+                buffer[..., :size, :] = given
+                continue
+            buffer.fill_(torch.finfo(buffer.dtype).min)
+            seen = buffer[..., :size, : first + size]
+            if given is None:
+                seen.zero_()
+            else:
+                seen.copy_(given)
+            buffer[..., size:, first + size : first + rows].diagonal(dim1=-2, dim2=-1).zero_()
+        if cache.holes and step.window_mask is not None:
+            buffer = step.window_mask
+            buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
+
+    def _record(self, host: Host, step: GraphStep, cache: GraphCache) -> None:
+        """Run the step once, so that kernels are chosen and workspaces allocated, then capture it.
+
+        It writes rows that no cache reads: those of an empty one, or the first after its length.
+        """
+        step.at += cache.length
+        device = host.device
+        stream, current = _capture_stream(device), torch.cuda.current_stream(device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream):
+            self._compute(host, step, cache)
+        current.wait_stream(stream)
+        graph, pool = torch.cuda.CUDAGraph(), self._pool.handle()
+        try:
+            # The outer context restores the current stream also where ending the capture fails.
+            with (
+                torch.cuda.stream(stream),
+                torch.cuda.graph(
+                    graph, pool=pool, stream=stream, capture_error_mode="thread_local"
+                ),
+            ):
+                self._compute(host, step, cache)
+        except BaseException:
+            step.reset()
+            self._pool = _Pool()
+            _abandon(graph, pool, device)
+            raise
+        self._pool.graphs.add(graph)
+        step.graph = graph
+
+    def _compute(self, host: Host, step: GraphStep, cache: GraphCache) -> None:
+        cache.at = step.at
+        try:
+            with ExitStack() as stack:
+                host.watch(step.kept, stack)
+                step.hidden = host.decode(step.call(cache))
+        finally:
+            cache.at = None
+
+
+@dataclass
+class _Pool:
+    """The private memory that a runner's graphs share. They run one after another and leave nothing
+    for one another, so what one has computed another may overwrite.
+
+    graphs: Those in it that exist.
+    """
+
+    graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = field(default_factory=weakref.WeakSet)
+    _handle: Any = None
+
+    def handle(self) -> Any:
+        """Return the pool's handle. A pool whose graphs are all gone may not be captured into
+        again, so it is a new one then.
+        """
+        if not self.graphs:
+            self._handle = torch.cuda.graph_pool_handle()
+        return self._handle
+
+
+def has_graphs(device: torch.device) -> bool:
+    """Whether steps on this device are captured as graphs."""
+    return device.type == "cuda"
+
+
+@cached
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the one stream that captures on a device: every stream that multiplies matrices has a
+    workspace of its own, tens of megabytes, for ever.
+    """
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Collect garbage now and not until the end: the collector could free what may not be freed
+    during a capture, or wait for the device.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> None:
+    """Clean up after a fault during a capture.
+
+    If the fault made the capture invalid, ending it failed before the allocator was told, which
+    then still takes the pool for one that is being captured into.
+    """
+    graph.reset()
+    with suppress(RuntimeError):  # the capture had ended
+        torch._C._cuda_endAllocateToPool(device.index, pool)
+        torch._C._cuda_releasePool(device.index, pool)
+    # A capture that ends well also tells the random generators that the last one is over.
+    stream, trial = _capture_stream(device), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream), torch.cuda.graph(trial, stream=stream):
+        torch.zeros(1, device=device)
+    trial.reset()
+
+
+class GraphDecoder(HFDecoder):
+    """A `backend.Backend`: `HFDecoder` with small steps of fixed shapes.
+
+    fixed: Whether steps have fixed shapes; see `calibration`.
+    """
+
+    fixed = True
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+        if self.is_split:
+            raise ValueError("graphs span one device; this model is spread over several")
+        self.input_width = self.width
+        self.runner = GraphRunner()
+
+    def new_cache(self, batch: int, room: int) -> KVCache:
+        if self.fixed:
+            return self.runner.acquire(self, batch, room)
+        return super().new_cache(batch, room)
+
+    def forward(self, call: ForwardInput) -> Tensor:
+        if self.fixed:
+            return self.runner.forward(self, call, super().forward)
+        return super().forward(call)
+
+
+def _span(rows: int) -> int:
+    """Round the rows of a cache up to one of four sizes per power of two, so that similar requests
+    share caches.
+    """
+    quarter = LEAST_ROWS // 4
+    while 8 * quarter < rows:
+        quarter *= 2
+    return max(LEAST_ROWS, -(-rows // quarter) * quarter)
