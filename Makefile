@@ -13,24 +13,22 @@ TORCH_INDEX ?=
 # Processes that run tests: one more than there are processors, for most tests wait on a server or a browser.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))' 2>/dev/null || echo 2)
 
-# How tests are spread over them: by file, in the order of tests/conftest.py.
-SPREAD := --dist loadfile --no-loadscope-reorder
+# How tests are spread over them: in the groups and the order of tests/conftest.py.
+PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
 
-# Left out of test-quick: what trains, measures or runs whole races many times over.
-SLOW := bench test_train_heads test_train_pocket test_photo_training test_graphs test_loading
-
-.PHONY: demo test test-quick check lint audit browser clean help
+.PHONY: demo test test-slow test-quick check lint audit weights browser clean help
 
 help:
 	@echo "make demo    set up .venv and serve the page on http://$(HOST):$(PORT)"
-	@echo "make test    set up what the tests need and run them all"
-	@echo "make test-quick  units and contracts only: no browser, no server, no training"
+	@echo "make test    set up what the tests need and run them, but for the slow ones"
+	@echo "make test-slow   the slow ones: every family, clusters, training, long visits"
+	@echo "make test-quick  units and contracts only: no browser, no server"
 	@echo "make lint    ruff, mypy, and Prettier where node is installed"
-	@echo "make check   lint and types, then test"
+	@echo "make check   lint and types, then both kinds of tests"
 	@echo "make audit   look up known vulnerabilities of what .venv holds"
 	@echo "make clean   remove .venv and caches"
 
@@ -38,16 +36,16 @@ demo: $(VENV)/.ready
 	@$(PY) -m specvl_demo fetch photo > /dev/null || echo "The page serves the drawn-scene pair."
 	$(PY) app.py --host $(HOST) --port $(PORT)
 
-test: $(VENV)/.ready-dev browser
-	@$(PY) -m specvl_demo fetch photo || echo "Tests that need these weights are skipped."
-	$(PY) -m pytest -n $(WORKERS) $(SPREAD) $(PYTEST_ARGS)
+test: weights browser
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-slow: weights browser
+	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.ready-dev
-	$(PY) -m pytest -n $(WORKERS) $(SPREAD) tests/unit tests/contract/test_docs.py \
-	  tests/contract/test_imports.py tests/contract/test_records.py \
-	  $(foreach name,$(SLOW),--ignore-glob='*/unit/$(name)*')
+	$(PYTEST) -m "not slow" tests/unit tests/contract $(PYTEST_ARGS)
 
-check: lint test
+check: lint test test-slow
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
@@ -88,6 +86,9 @@ $(VENV)/.ready-dev: pyproject.toml $(VENV)/.ready
 	@echo "Installing what the tests need"
 	$(PIP) -c requirements.txt -e ".[dev]"
 	@touch $@
+
+weights: $(VENV)/.ready-dev
+	@$(PY) -m specvl_demo fetch photo || echo "Tests that need these weights are skipped."
 
 # Installs a browser for the page's tests where it can; without one those tests skip and say so.
 browser: $(VENV)/.ready-dev

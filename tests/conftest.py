@@ -45,11 +45,16 @@ def second_try(why: str) -> pytest.MarkDecorator:
 
 
 FIRST = ("tests/page/", "tests/robustness/")
-"""Where the longest files are: begun last, one would run on when all others have ended."""
+"""Where the longest groups are: begun last, one would run on when all others have ended."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, for `pytest --dist loadfile --no-loadscope-reorder`."""
+    """Run tests of one file in one process, and all that need the page's server in the same: with
+    one browser and one server. The longest come first; see the Makefile.
+    """
+    for item in items:
+        page = item.nodeid.startswith("tests/page/")
+        item.add_marker(pytest.mark.xdist_group("page" if page else item.path.stem))
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 

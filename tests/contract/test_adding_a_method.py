@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from specvl_demo import records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +38,7 @@ print(json.dumps([told, catalog.describe("pocket"), catalog.panel("pocket", "gro
 """
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: Path) -> None:
     (tmp_path / "growing.py").write_text(block("python"), encoding="utf-8")
     shutil.copy(ROOT / "examples" / "scene.png", tmp_path)

@@ -74,6 +74,7 @@ def test_the_table_is_the_codes() -> None:
     } <= rows.keys()
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_in_an_empty_folder(tmp_path: Path) -> None:
     cells = json.loads((ROOT / "examples" / "specvl.ipynb").read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code")

@@ -16,6 +16,7 @@ FIRST = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", FIRST)
 def test_processors_can_be_imported_whatever_was_imported_before(first: str) -> None:
     """A torchvision whose operators do not load fails until this package is imported."""

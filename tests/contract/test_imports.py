@@ -227,6 +227,7 @@ def test_the_command_line_and_reports_start_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_the_process_of_the_page_does_not_import_what_loads_models() -> None:
     """Its worker does; importing it twice would add two seconds to the start, and 100 MB."""
     code = (

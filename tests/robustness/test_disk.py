@@ -70,6 +70,7 @@ async def asks_alone(url: str, who: str) -> str:
         return texts(await question(visitor, who))
 
 
+@pytest.mark.slow
 def test_a_disk_of_forty_megabytes(small: tuple[str, Path]) -> None:
     url, folder = small
 

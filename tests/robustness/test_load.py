@@ -124,6 +124,7 @@ VISITS: dict[str, Callable[[Visitor], Awaitable[Any]]] = {
 }
 
 
+@pytest.mark.slow
 def test_no_request_holds_up_the_others(echoing: tuple[str, int], folder: Path) -> None:
     """The longest that the event loop computes without a pause, for every request of the corpus."""
     slow = folder / "slow.txt"
@@ -394,10 +395,9 @@ STOP_S = 5.0
 @pytest.mark.parametrize(
     ("question", "number", "options"),
     [
-        ("fail=hang at=1", signal.SIGTERM, ()),
-        ("9999", signal.SIGINT, ("--cluster",)),
+        pytest.param("fail=hang at=1", signal.SIGTERM, (), id="a round that lasts"),
+        pytest.param("9999", signal.SIGINT, ("--cluster",), id="cluster", marks=pytest.mark.slow),
     ],
-    ids=["a round that lasts", "cluster"],
 )
 def test_a_server_that_is_told_to_stop_stops(
     echoing: tuple[str, int],

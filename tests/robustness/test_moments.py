@@ -25,7 +25,10 @@ from tests.robustness.support import connect, fetch, until
 from tests.robustness.test_load import alive
 from tests.robustness.visitor import Turned, Visitor
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="has no SIGTERM")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="has no SIGTERM"),
+]
 
 EXAMPLES = ROOT / "examples"
 QUESTION = {"pair": "pocket", "methods": ["chain"], "question": "What is this?"}

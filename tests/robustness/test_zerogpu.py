@@ -12,6 +12,7 @@ import pytest
 
 from specvl_demo.ui.serve import zerogpu
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -21,6 +21,8 @@ from tests.conftest import noisy
 from tests.contract.families import zoo
 
 TOKENS = 14
+OFTEN = ("llava", "llava-onevision", "qwen2.5-vl", "qwen3-vl", "idefics3", "gemma3", "pixtral")
+"""One family of each layout of visual tokens; the others are slow tests."""
 SHOWN: dict[str, Callable[[], tuple[Any, ...]]] = {
     "nothing": tuple,
     "picture": lambda: (zoo.picture(0),),
@@ -106,6 +108,10 @@ def load(name: str) -> Here:
     return Here(name, library, prompter, target, models, zoo.FAMILIES[name])
 
 
-@pytest.fixture(params=list(zoo.FAMILIES))
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in zoo.FAMILIES
+    ]
+)
 def here(request: pytest.FixtureRequest) -> Here:
     return load(request.param)
