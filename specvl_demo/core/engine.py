@@ -70,7 +70,6 @@ class Parts:
     Attributes:
         draws: What is drafted at a temperature above 0: the drafter's token under the target's
             noise ("shared"), its likeliest ("argmax"), or a sample from its own stream ("own").
-        ahead: Starts work that needs only the prompt while the target prefills: a captioner's.
     """
 
     method: str
@@ -83,7 +82,6 @@ class Parts:
     drafter_model: str | None = None
     draws: Literal["shared", "argmax", "own"] = "argmax"
     charts: Sequence[Chart] = ()
-    ahead: Callable[[Prompt], None] | None = None
 
     @property
     def key(self) -> str:
@@ -127,13 +125,9 @@ class SharedPrefill:
         One pass per capture: a lane that requests nothing is not charged for what others keep.
         """
         if capture not in self._prefills:
-            self._prefills[capture] = self.prefill_apart(capture)
+            target = self.request.target
+            self._prefills[capture] = target.prefill(self.encoded(target), capture)
         return self._prefills[capture]
-
-    def prefill_apart(self, capture: Capture) -> Prefill:
-        """Run a pass for one lane only, whose other work meanwhile must not delay the others."""
-        target = self.request.target
-        return target.prefill(self.encoded(target), capture)
 
 
 class Lane:
@@ -176,11 +170,7 @@ class Lane:
         request, parts, shared = self._request, self.parts, self._shared
         target, prompt = request.target, request.prompt
         encoded = shared.encoded(target)
-        if parts.ahead is None:
-            prefill = shared.prefill(parts.drafter.capture)
-        else:
-            parts.ahead(prompt)
-            prefill = shared.prefill_apart(parts.drafter.capture)
+        prefill = shared.prefill(parts.drafter.capture)
         borrowed = 0.0
 
         def encode(encoder: VisionEncoder) -> Encoded:

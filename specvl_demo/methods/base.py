@@ -19,7 +19,6 @@ from specvl_demo.methods.declare import Learn, Param, Settings, Value
 from specvl_demo.records import Chart, checked
 
 if TYPE_CHECKING:
-    from specvl_demo.vlm.florence import FlorenceCaptions
     from specvl_demo.vlm.target import VLMTarget
 
 T = TypeVar("T")
@@ -361,15 +360,12 @@ class Models:
         words: Token ids that views put in place of pictures, by purpose: "newline"; "caption",
             which precedes a caption; "describe", which follows a picture and makes the drafter
             caption it, up to where its answer begins.
-        captioner: Loads a model that describes pictures; called when a caption view is first
-            needed. None if the drafter captions pictures itself.
         commonest: Ids, the ones the target emits most often first, as far as known.
     """
 
     target: VLMTarget
     drafters: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    captioner: Callable[[int], FlorenceCaptions] | None = None
     commonest: Sequence[int] = ()
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
@@ -422,7 +418,6 @@ def assemble(choice: Choice, models: Models) -> Parts:
         if choice.verifier.sampled
         else cast("Any", choice.params.get("draws", "argmax")),
         drafter_model=None if drafter.name == "none" else drafter.name,
-        ahead=next((ahead for view in views if (ahead := getattr(view, "ahead", None))), None),
         charts=choice.charts,
     )
 

@@ -1,7 +1,7 @@
-"""The caption view: words in place of a picture, from a captioner or from the drafter itself.
+"""The caption view: the drafter's own words in place of a picture.
 
-Source: arXiv 2601.20357. The drafter's own captions take one forward per token for all pictures
-together; the request for a caption is given as token ids.
+Source: arXiv 2601.20357, which takes Florence-2's. The captions of all pictures take one forward
+per token together; the request for a caption is given as token ids.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from specvl_demo.core.types import (
     Context,
     Encoded,
     Prefill,
-    Prompt,
     VisionEncoder,
 )
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import Models, Part
-from specvl_demo.methods.declare import Settings, setting
+from specvl_demo.methods.declare import Settings
 from specvl_demo.methods.views import spliced
 from specvl_demo.vlm.layouts import visual_runs
 
+CAPTION_TOKENS = 24
+"""Maximum length of a caption.
+
+# choice: one short sentence; the paper's captioner writes about ten words.
+"""
 Captioner = Callable[[Encoded, VisionEncoder], Sequence[Sequence[int]]]
 """Returns the token ids of a caption for every run of visual positions, given the drafter's
 encoding and its encoder.
@@ -36,18 +40,8 @@ encoding and its encoder.
 
 
 @dataclass(frozen=True)
-class CaptionSettings(Settings):
-    """The length of captions."""
-
-    caption_length: int = setting(24, "maximum length of a caption, in tokens", 1, 256)
-
-
-@dataclass(frozen=True)
 class CaptionView:
     """Words instead of a picture: every run of visual positions becomes `prefix` and a caption.
-
-    ahead: Starts captioning from the prompt only, while the target prefills; None if the captioner
-    needs the drafter's encoding first.
 
     # choice: an empty caption leaves only the prefix ("image: ").
     """
@@ -56,7 +50,6 @@ class CaptionView:
     prefix: tuple[int, ...]
     name: str = "caption"
     capture: Capture = NOTHING
-    ahead: Callable[[Prompt], None] | None = None
 
     def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
         """Return text positions and captions, renumbered without gaps."""
@@ -87,7 +80,7 @@ class OwnCaptions:
     ask: Sequence[int]
     stop: Collection[int]
     banned: Sequence[int] = ()
-    length: int = 24
+    length: int = CAPTION_TOKENS
 
     def __call__(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
         """Return one caption for every run, cut before its end token.
@@ -124,24 +117,21 @@ class OwnCaptions:
         ]
 
 
-def _caption_view(models: Models, settings: CaptionSettings) -> CaptionView:
-    if models.captioner is not None:
-        captions = models.captioner(settings.caption_length)
-        return CaptionView(captions, models.word("caption"), ahead=captions.ahead)
+def _caption_view(models: Models, settings: Settings) -> CaptionView:
+    small = models.drafters.get("small")
+    if small is not None and not small.sees:
+        raise ValueError(
+            f"{small.name} reads only text and cannot describe a picture: leave the view caption"
+            " out, or take a drafter that sees."
+        )
     vocabulary = models.target.vocabulary
-    own = OwnCaptions(
-        models.word("describe"), vocabulary.eos, vocabulary.banned, settings.caption_length
-    )
+    own = OwnCaptions(models.word("describe"), vocabulary.eos, vocabulary.banned)
     return CaptionView(own, models.word("caption"))
 
 
 CAPTION = Part(
     "views",
     "caption",
-    (
-        "a caption in place of the picture: by Florence-2, or by the drafter itself in the shipped"
-        " pairs"
-    ),
+    "a caption in place of the picture, by the drafter itself",
     _caption_view,
-    CaptionSettings,
 )

@@ -25,9 +25,8 @@ from specvl_demo.serving.availability import (
     exact_cost,
 )
 from specvl_demo.serving.choosing import roles_here
-from specvl_demo.vlm import compatibility, florence, loading, photo_assembly, shared_drafter
+from specvl_demo.vlm import compatibility, loading, photo_assembly, shared_drafter
 from specvl_demo.vlm.encoder import VLM, LanguageModel
-from specvl_demo.vlm.loading import LoadPlan
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 
@@ -193,11 +192,8 @@ def _load(
             text = cast("Any", model).config.get_text_config().to_dict()
             files = folder(one, pickles=True)
             drafters[role] = checkpoints.open_head(files, target.decoder, role, text)
-    # If a device is lent per call, nothing may be loaded later, so drafters caption themselves.
-    own_captions = pair.shipped or machine.per_call
-    captioner = None if own_captions else _captioner(whole, prompter, tell, machine.offline)
     commonest = _commonest(pair.target, target)
-    models = Models(target, drafters, prompter.words(), captioner, commonest)
+    models = Models(target, drafters, prompter.words(), commonest)
     return Loaded(pair, models, prompter, prompter.token_texts(), place, versions())
 
 
@@ -220,25 +216,3 @@ def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
     listed = json.loads(counted.read_text()) if target.local and counted.is_file() else []
     every = range(model.decoder.vocab)
     return list(dict.fromkeys([*sorted(model.vocabulary.eos), *listed, *every]))
-
-
-def _captioner(
-    plan: LoadPlan, prompter: PromptBuilder, tell: Callable[[str], None], offline: bool
-) -> Any:
-    """Load Florence-2 on first use and keep it; returns a function from the longest caption to a
-    captioner.
-
-    # choice: the small published drafters (68M) cannot describe a picture; the pocket drafter can,
-    and does.
-    """
-    held: list[Any] = []
-
-    def make(length: int) -> Any:
-        if not held:
-            folder = loading.fetch(florence.ID, tell, offline=offline)
-            model = loading.model(folder, plan, florence.ID)
-            held.extend((model, loading.processor(folder, florence.ID)))
-        model, processor = held
-        return florence.FlorenceCaptions(model, processor, prompter.ids, length)
-
-    return make

@@ -29,8 +29,8 @@ PROMPTS = {
 }
 LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "tabed": ("tabed", {}),
-    "tabed mtcp": ("tabed", {"views": MTCP, "weights": "kld", "caption_length": 6}),
-    "tabed mtcp grid": ("tabed", {"views": MTCP, "caption_length": 6, "grid_steps": 4}),
+    "tabed mtcp": ("tabed", {"views": MTCP, "weights": "kld"}),
+    "tabed mtcp grid": ("tabed", {"views": MTCP, "grid_steps": 4}),
     "tabed boosted": ("tabed", {"weights": "adaboost", "gamma": 3}),
     "tabed beam 2": ("tabed", {"policy": "beam", "beams": 2}),
     "tabed beam 3": ("tabed", {"policy": "beam", "beams": 3, "gamma": 4}),

@@ -268,38 +268,6 @@ def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
     assert availability.cached(one)
 
 
-def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A processor that fails once leaves nothing behind that the next call would take for the
-    model.
-    """
-    from specvl_demo.vlm import florence, loading
-
-    tries = []
-
-    def processor(folder: Path, name: str) -> str:
-        tries.append(name)
-        if len(tries) == 1:
-            raise ValueError("no connection")
-        return "processor"
-
-    monkeypatch.setattr(loading, "fetch", lambda name, tell, offline: Path(name))
-    monkeypatch.setattr(loading, "model", lambda folder, plan, name: "model")
-    monkeypatch.setattr(loading, "processor", processor)
-    monkeypatch.setattr(florence, "FlorenceCaptions", lambda *parts: parts)
-    make = loader._captioner(loading.LoadPlan(), SimpleNamespace(ids="ids"), print, False)
-    with pytest.raises(ValueError, match="no connection"):
-        make(8)
-    assert make(8) == ("model", "processor", "ids", 8) and make(9) == (
-        "model",
-        "processor",
-        "ids",
-        9,
-    )
-    assert len(tries) == 2
-
-
 def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
     own = tmp_path / "cgroup"
     assert machine.container_limits(tmp_path / "nowhere", own) == (None, None)

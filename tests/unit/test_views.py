@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.types import Capture, Context, Encoded, Prefill, Prompt
-from specvl_demo.methods.captions import CaptionView
+from specvl_demo.methods.base import Models
+from specvl_demo.methods.captions import CAPTION, CaptionView
 from specvl_demo.methods.views import (
     PooledView,
     PrunedSettings,
@@ -99,6 +100,13 @@ def test_captions_stand_where_their_pictures_stood() -> None:
         )
     nothing = CaptionView(lambda *_: pytest.fail("nothing to describe"), prefix=(30,))
     assert seen(nothing, prompt("tttt")).ids.tolist() == [20, 21, 22]
+
+
+def test_a_drafter_that_reads_only_text_writes_no_captions() -> None:
+    blind = SimpleNamespace(name="a language model", sees=False)
+    models = Models(SimpleNamespace(), {"small": blind}, {"caption": (6,), "describe": (7,)})
+    with pytest.raises(ValueError, match=r"a language model reads only text .* leave the view"):
+        CAPTION.build(models, CAPTION.settings())
 
 
 def test_pooling_is_a_mean_of_blocks_before_the_projector() -> None:

@@ -41,7 +41,7 @@ LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "pruned by the target's attention": ("specvlm", {"drop_image": 0.5, "drop_video": 0.5}),
     "four views": (
         "tabed",
-        {"views": "multimodal+text-only+caption+pruned", "caption_length": 4, "policy": "beam"},
+        {"views": "multimodal+text-only+caption+pruned", "policy": "beam"},
     ),
     "entropy tree": ("sage", {}),
     "entropy tree, as it grows": (
