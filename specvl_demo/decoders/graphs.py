@@ -28,6 +28,7 @@ from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.exact import MOST_NODES, padded
 from specvl_demo.decoders.huggingface import HFCache, HFDecoder
 from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.lean import LeanDecoder
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 LEAST_ROWS = 512
@@ -453,30 +454,31 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> No
     trial.reset()
 
 
-class GraphDecoder(HFDecoder):
-    """A `backend.Backend`: `HFDecoder` with small steps of fixed shapes.
+class GraphDecoder:
+    """A `backend.Backend`: another one whose small steps have fixed shapes.
 
     fixed: Whether steps have fixed shapes; see `calibration`.
     """
 
     fixed = True
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__(model)
-        if self.is_split:
+    def __init__(self, inner: HFDecoder | LeanDecoder) -> None:
+        if inner.is_split:
             raise ValueError("graphs span one device; this model is spread over several")
-        self.input_width = self.width
-        self.runner = GraphRunner()
+        self.inner, self.runner = inner, GraphRunner()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         if self.fixed:
-            return self.runner.acquire(self, batch, room)
-        return super().new_cache(batch, room)
+            return self.runner.acquire(self.inner, batch, room)
+        return self.inner.new_cache(batch, room)
 
     def forward(self, call: ForwardInput) -> Tensor:
         if self.fixed:
-            return self.runner.forward(self, call, super().forward)
-        return super().forward(call)
+            return self.runner.forward(self.inner, call, self.inner.forward)
+        return self.inner.forward(call)
 
 
 def _span(rows: int) -> int:

@@ -61,6 +61,7 @@ class HFDecoder:
         self._hybrid = sliding and len(types) > 1
         self._softcap = getattr(config, "final_logit_softcapping", None)
         self.width: int = config.hidden_size
+        self.input_width = self.width
         self.n_layers: int = config.num_hidden_layers
         self.vocab: int = self._head.weight.shape[0]
         rope = getattr(config, "rope_parameters", None) or {}

@@ -105,7 +105,7 @@ class RotatedDecoder(PackedDecoder):
     def _fold(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         most = _MOST / scale
-        (qkv, bias), head_turn = self._joint(attn), Rotation.of(self._head_width)
+        (qkv, bias), head_turn = self._projection(attn), Rotation.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)
         qkv[values] = head_turn.within(qkv[values].t()).t()
         if bias is not None:

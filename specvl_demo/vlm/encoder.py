@@ -22,7 +22,7 @@ from specvl_demo.core.types import Encoded, Prompt, Vocabulary
 from specvl_demo.decoders import calibration, lean, recurrent
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
-from specvl_demo.decoders.graphs import GraphDecoder
+from specvl_demo.decoders.graphs import GraphDecoder, has_graphs
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.timing import synchronize
@@ -57,9 +57,10 @@ class VLM:
         name: As shown to the user.
         special: Ids that no relaxed verifier may relax, in addition to the end of sequence and
             placeholders.
-        backend: "auto" uses the lean forward if it can run, on one CUDA device "graphs" (Hugging
-            Face's with steps of fixed shapes, replayed as graphs), else "hf" (Hugging Face's).
-            "lean" requires the lean forward, and "8bit" is lean with weights rounded to 8 bits.
+        backend: "auto" uses a lean forward if one can run, else Hugging Face's, and on one CUDA
+            device steps of fixed shapes, replayed as graphs. "graphs" has these steps on any
+            device, "lean" requires a lean forward, "8bit" is lean with weights rounded to 8 bits,
+            and "hf" is Hugging Face's without graphs.
         again: For a drafter that splits pictures into other tokens than its target: makes its own
             prompt from a target's.
         shares: For a drafter with its target's tower, projector and embeddings: the target, which
@@ -282,15 +283,20 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
 def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> Backend:
     if wanted not in ("auto", "lean", "8bit", "hf", "graphs"):
         raise ValueError(f"backend must be auto, lean, 8bit, hf or graphs, got {wanted!r}")
-    if recurrent.is_recurrent(model.get_decoder()):
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    if recurrent.is_recurrent(decoder):
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
-        return RotatedDecoder(model.get_decoder(), model.get_output_embeddings())
-    if wanted == "lean" or (wanted == "auto" and lean.why_not_packed(model.get_decoder()) is None):
-        return lean.PackedDecoder(model.get_decoder(), model.get_output_embeddings(), drafts)
-    plain = HFDecoder(model)
-    graphs = plain.device.type == "cuda" and not plain.is_split
-    return GraphDecoder(model) if wanted == "graphs" or (wanted == "auto" and graphs) else plain
+        return RotatedDecoder(decoder, head)
+    if wanted in ("auto", "lean") and lean.why_not_packed(decoder) is None:
+        return lean.PackedDecoder(decoder, head, drafts)
+    plain: HFDecoder | lean.LeanDecoder
+    if wanted == "lean" or (wanted != "hf" and lean.why_not(decoder) is None):
+        plain = lean.LeanDecoder(decoder, head)
+    else:
+        plain = HFDecoder(model)
+    graphs = has_graphs(plain.device) and not plain.is_split
+    return GraphDecoder(plain) if wanted == "graphs" or (wanted == "auto" and graphs) else plain
 
 
 def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:

@@ -167,7 +167,7 @@ MODELS = {
 @torch.inference_mode()
 def test_fixed_shapes_change_nothing(name: str) -> None:
     model = MODELS[name]()
-    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(GraphDecoder(model))
+    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(GraphDecoder(HFDecoder(model)))
     torch.testing.assert_close(said, truth, atol=1e-4, rtol=1e-4)
     assert len(states) == len(kept) > 0
     for mine, theirs in zip(kept, states, strict=True):
@@ -232,7 +232,7 @@ def test_heads_say_the_same_in_fixed_shapes(pairs_of_models: dict[str, Models], 
 
 
 def test_exact_steps_have_fixed_shapes_too() -> None:
-    static = GraphDecoder(tiny_llava(kv_heads=2))
+    static = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
     assert least_rows(static) == least_rows(HFDecoder(tiny_llava(kv_heads=2)))
     gc.collect()
     assert any(shape.tail for cache in static.runner.free for shape in cache.steps)
@@ -299,7 +299,7 @@ def test_no_round_captures_a_shape(
 
 
 def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
-    decoder = GraphDecoder(tiny_llava(kv_heads=2))
+    decoder = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
     reason = calibration.calibrate(decoder)
     assert decoder.fixed == (reason is None) and (reason is None or "ms as graphs" in reason)
     same = torch.ones(1, 2)
@@ -334,5 +334,5 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
 @torch.inference_mode()
 def test_graphs_give_what_ordinary_steps_give() -> None:
     model = tiny_llava(kv_heads=2).cuda()
-    (truth, _), (said, _) = decode(HFDecoder(model)), decode(GraphDecoder(model))
+    (truth, _), (said, _) = decode(HFDecoder(model)), decode(GraphDecoder(HFDecoder(model)))
     torch.testing.assert_close(said, truth, atol=1e-3, rtol=1e-3)

@@ -1,0 +1,186 @@
+"""The lean decoder computes what the library's does, in few operations, over the same weights."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from specvl_demo.core.tree import chain, shape_of
+from specvl_demo.core.types import Capture
+from specvl_demo.decoders import grouped_attention, lean
+from specvl_demo.decoders.attention import attend
+from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
+from specvl_demo.decoders.calibration import least_rows, text_context
+from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.decoders.lean import LeanDecoder
+from specvl_demo.decoders.sequence import prefill
+from tests.contract.families import zoo
+
+TAKEN = [
+    *("llava", "llava-qwen2", "llava-next", "llava-onevision", "qwen2-vl", "qwen2.5-vl"),
+    *("qwen3-vl", "idefics3", "smolvlm", "mistral3", "internvl"),
+]
+MOST_OPERATIONS = 14
+"""Of a layer without norms of its queries and keys, which add three."""
+
+
+def lean_of(model: Any) -> LeanDecoder:
+    return LeanDecoder(model.get_decoder(), model.get_output_embeddings())
+
+
+def answers(decoder: Backend) -> list[torch.Tensor]:
+    """Hidden states, logits and captures of a prefill of two views, of trees and of an exact
+    step.
+    """
+    rng, ids = random.Random(1), torch.arange(40) + 5
+    context = text_context(decoder, ids)
+    if decoder.axes == 3:
+        at = torch.arange(len(ids))
+        context = replace(context, positions=torch.stack((at, at // 2, at % 7)))
+    capture = Capture(layers=(0, 2, 3), attention=(1,))
+    stream, hidden, kept = prefill(decoder, [context], 200, capture)
+    made = [hidden, *(kept.layers[i] for i in (0, 2, 3)), kept.attention[1]]
+    for size in (1, 7, 40, 3):
+        shape = shape_of((-1, *(rng.randrange(i) for i in range(1, size))))
+        kept = ForwardOutput(Capture(layers=(1, 3), attention=(2,)))
+        hidden = stream.score(decoder.embed(torch.arange(size) + 9)[None], shape, kept)
+        made += [hidden, decoder.logits(hidden), kept.layers[1], kept.layers[3], kept.attention[2]]
+        stream.keep(shape.path(size - 1))
+    exact = stream.fork(300)
+    exact.cache.clear()
+    made.append(exact.score(decoder.embed(ids[:5])[None], chain(4), least=8)[:, :5])
+    several, hidden, _ = prefill(decoder, [context, text_context(decoder, ids[:9])], 60)
+    tree = several.score(decoder.embed(ids[:4]).expand(2, -1, -1), shape_of((-1, 0, 0, 1)))
+    return [*made, hidden[0], hidden[1, -9:], tree]
+
+
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+@torch.inference_mode()
+def test_it_computes_what_the_library_does(family: str) -> None:
+    (model, _), (twin, _) = zoo.build(family), zoo.build(family)
+    assert (lean.why_not(model.get_decoder()) is None) == (family in TAKEN)
+    if family not in TAKEN:
+        with pytest.raises(ValueError, match="cannot run lean: "):
+            lean_of(model)
+        return
+    mine, library = answers(lean_of(model)), answers(HFDecoder(twin))
+    for one, other in zip(mine, library, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    for name, weight in twin.state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight), name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.inference_mode()
+def test_half_precision_differs_by_rounding_only(dtype: torch.dtype) -> None:
+    truth = answers(HFDecoder(zoo.build("qwen3-vl")[0]))
+    models = [zoo.build("qwen3-vl")[0].to(dtype) for _ in range(2)]
+    mine, library = answers(lean_of(models[0])), answers(HFDecoder(models[1]))
+    for one, other, exact in zip(mine, library, truth, strict=True):
+        far = (other.float() - exact).abs().mean()
+        assert (one.float() - exact).abs().mean() <= 1.5 * far + 1e-3
+
+
+def test_exact_steps_are_found() -> None:
+    assert least_rows(lean_of(zoo.build("qwen2.5-vl")[0])) is not None
+
+
+def test_no_weight_is_stored_twice() -> None:
+    model, _ = zoo.build("llava-qwen2")
+    layer, other = model.get_decoder().layers[0], model.get_decoder().layers[1]
+    other.mlp.up_proj.weight = layer.mlp.up_proj.weight  # as drafters share what their target has
+    before = layer.mlp.up_proj.weight.clone()
+    first = lean_of(model)._layers[0]
+    attn = layer.self_attn
+    for one in (attn.k_proj, attn.v_proj):
+        for mine, whole in ((one.weight, first.qkv._table), (one.bias, first.bias)):
+            assert mine.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+    assert other.mlp.up_proj.weight is layer.mlp.up_proj.weight
+    assert torch.equal(layer.mlp.up_proj.weight, before)
+    again = lean_of(model)._layers[0]
+    assert again.qkv._table.data_ptr() == first.qkv._table.data_ptr()
+
+
+class Counted(TorchDispatchMode):
+    """Counts operators that compute something, and refuses the host's tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> torch.Tensor:
+        assert not any(isinstance(one, torch.Tensor) and one.is_cpu and one.ndim for one in args)
+        if not func.is_view and "empty" not in func.name():
+            self.names.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("family", TAKEN)
+def test_a_layer_is_few_operations_that_never_ask_the_host(family: str) -> None:
+    model, _ = zoo.build(family)
+    decoder = lean_of(model.to(torch.bfloat16).to("meta"))
+    every, counts = decoder._layers, []
+    for layers in (2, 3):
+        decoder._layers, decoder.n_layers = every[:layers], layers
+        cache = decoder.new_cache(1, 128)
+        cache.advance(100)
+        axes = (3,) if decoder.axes == 3 else ()
+        call = ForwardInput(
+            torch.empty(1, 8, decoder.width, dtype=decoder.dtype, device="meta"),
+            torch.empty(*axes, 1, 8, dtype=torch.int64, device="meta"),
+            cache,
+            mask=torch.empty(1, 1, 8, 108, dtype=decoder.dtype, device="meta"),
+        )
+        with torch.inference_mode(), Counted() as counted:
+            decoder.decode(call)
+        counts.append(len(counted.names))
+    norms = 3 if every[0].head_norm is not None else 0
+    assert counts[1] - counts[0] <= MOST_OPERATIONS + norms, counted.names
+
+
+@pytest.mark.parametrize("size", [1, 5])
+@torch.inference_mode()
+def test_every_way_attends_alike(size: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(1, 6, size, 16, generator=generator)
+    keys, values = torch.randn(2, 1, 2, 512, 16, generator=generator)
+    seen = torch.rand(size, 512, generator=generator) < 0.4
+    seen[:, 300:] = False
+    mask = torch.zeros(size, 512).masked_fill_(~seen, torch.finfo(torch.float32).min)
+    told = attend(queries, keys, values, mask)
+    ways = grouped_attention.ways(1, 512)
+    assert len(ways) > 3 and len(grouped_attention.ways(2, 512)) == 2
+    for way in ways:
+        mixes = grouped_attention.Fastest()
+        mixes._chosen[1, size, 512] = way
+        made = mixes.of(queries, [keys], [values], mask, steady=True)(0)
+        torch.testing.assert_close(made, told, atol=1e-5, rtol=1e-5)
+
+
+def test_the_fastest_way_that_is_right_is_chosen() -> None:
+    taken: dict[Any, float] = {}
+
+    def way(seconds: float, change: float, *call: torch.Tensor) -> torch.Tensor:
+        if seconds < 1:
+            raise RuntimeError("not on this device")
+        return grouped_attention.fused(*call) + change
+
+    ways = [partial(way, *of) for of in ((4.0, 0.0), (3.0, 0.001), (2.0, 1.0), (0.5, 0.0))]
+    rows = torch.ones(1, 2, 3, 16)
+    calls = [(rows, rows, rows, torch.zeros(1, 1, 3, 3))] * 2
+    slow = dict(zip(ways, (4.0, 3.0, 2.0, 0.5), strict=True))
+
+    def seconds(run: Any) -> float:
+        run()
+        return taken.setdefault(run.args[0], slow[run.args[0]])
+
+    assert grouped_attention.fastest(ways, calls, seconds) is ways[1]
+    assert [*taken] == ways[:2]
