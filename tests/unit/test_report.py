@@ -147,6 +147,9 @@ def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
         (0.0, 0.159, "a", 0.002, "verifying 5 nodes costs 2.0 AR steps"),
         (0.0, 0.079, "", 0.002, "too few drafted tokens are accepted (0.0 per round)"),
         (0.0, 0.079, "", 0.012, "everything outside the models' forwards costs 0.1 AR steps"),
+        # All that was drafted was accepted: it is never the drafts.
+        (0.5, 0.6, "abcd", 0.01, "verifying 5 nodes costs 7.5 AR steps"),
+        (0.7, 0.5, "abcd", 0.01, "drafting costs 8.8 AR steps"),
     ],
 )
 def test_why_slow_names_the_reason(
@@ -157,6 +160,20 @@ def test_why_slow_names_the_reason(
     slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), **seconds)
     said = metrics.compare(LaneRecords(begin(), [slow]), ar_lane()).why_slow()
     assert said is not None and part in said and "costs 0.0" not in said
+
+
+def test_other_programs_are_the_reason_where_they_took_the_time() -> None:
+    """Most rounds win; some took long while another program ran."""
+    lane, ar = timed(n=40, lane_s=0.15, load=0.1)
+    rounds = [replace(r, verify_s=0.9) if i % 5 == 0 else r for i, r in enumerate(lane.rounds)]
+    said = {
+        load: metrics.compare(
+            LaneRecords(lane.begin, rounds, replace(lane.end, load=load)), ar
+        ).why_slow()
+        for load in (0.1, None)
+    }
+    assert "other programs used 10 % of the machine" in said[0.1]
+    assert "verifying 2 nodes costs 3.0 AR steps" in said[None]
 
 
 def test_unknown_is_none_never_zero() -> None:
