@@ -50,9 +50,6 @@ HEADS = {
     "share_before": "share of time before decoding",
     "speedup_total_vs_ar": "× our AR, all",
     "speedup_total_vs_hf_generate": "× HF generate, all",
-    "vs_step": "in steps",
-    "bound_ms": "bound, ms",
-    "bound_by": "bound by",
     "at_paper_costs": "× at the paper's costs",
     "visual": "visual tokens",
     "alpha_lag_1": "α, a round later",
@@ -197,43 +194,6 @@ def ablations(report: Report) -> Page:
     )
 
 
-def steps(report: Report) -> Page:
-    machine = report["machine"]
-    ar = next(row for row in report["rows"] if row["step"] == "step")
-    ridge = machine["flops_per_s"] / machine["bytes_per_s"] * ar["bytes"] / ar["flops"]
-    card = (
-        f"Roofline: {machine['bytes_per_s'] / 1e9:.1f} GB/s read,"
-        f" {machine['flops_per_s'] / 1e9:.0f} GFLOP/s in matrix products. An AR step reads"
-        f" {ar['bytes'] / 1e6:.1f} MB and computes {ar['flops'] / 1e6:.1f} MFLOP: at least"
-        f" {ar['bound_ms']:.2f} ms, by {ar['bound_by']}; measured {ar['ms']:.2f} ms. Up to"
-        f" {ridge:.0f} rows cost no more than one where memory binds."
-    )
-    timed = "step", "model", "rows", "ms", "vs_step"
-    bound = "bound_ms", "bound_by", "share", "spread"
-    alone = [
-        {**row, "MB": row["bytes"] / 1e6, "MFLOP": row["flops"] / 1e6}
-        for row in report["rows"]
-        if "bytes" in row
-    ]
-    drafted = [row for row in report["rows"] if "bytes" not in row]
-    found: list[Table] = [
-        ("Each model alone, in its own steps", alone, (*timed, "MB", "MFLOP", *bound)),
-        ("Draft steps inside the rounds of methods, in AR steps", drafted, timed),
-    ]
-    return Page([one for one in found if one[1]], [card, origin(machine)])
-
-
-def device(report: Report) -> Page:
-    machine, parts = report["machine"], report["rows"]
-    before = [origin(machine)]
-    if "gpu" in machine:
-        before.append("{gpu}, compute capability {capability}, CUDA {toolkit}.".format(**machine))
-    found: list[Table] = [
-        (one["part"], one["rows"], list(one["rows"][0])) for one in parts if one["rows"]
-    ]
-    return Page(found, before, [f"{one['part']}: {one['fault']}" for one in parts if one["fault"]])
-
-
 def differences(report: Report) -> Page:
     return Page([("", report["rows"], lossless.COLUMNS)], [origin(report["machine"])])
 
@@ -301,17 +261,6 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
             _bars("Decoding speed over AR, and its limit", rows, speeds, "overlay"),
             _bars("Where a round's time goes", ours, phases, "stack"),
         ]
-    elif rows and "bound_ms" in rows[0]:
-        verify = [row for row in rows if row["step"] in ("step", "verify")]
-        figure = go.Figure(
-            layout={"title": "Verification against nodes, and what the machine allows"}
-        )
-        figure.update_xaxes(title="nodes of the tree, root included").update_yaxes(title="ms")
-        for key, name in (("ms", "measured"), ("bound_ms", "bound")):
-            figure.add_scatter(
-                x=[row["rows"] for row in verify], y=[row[key] for row in verify], name=name
-            )
-        figures = [figure]
     elif rows and "claim" in rows[0]:
         figures = [
             _bars(
@@ -323,9 +272,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
             for claim in report["claims"]
         ]
     else:
-        raise ValueError(
-            f"The suite {report['suite']} has no charts; pocket, steps and papers have."
-        )
+        raise ValueError(f"The suite {report['suite']} has no charts; pocket and papers have.")
     path.write_text(html.file(figures, f"bench {report['suite']}"), encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specvl_demo.bench import ablations, device, lossless, measure, pages, papers, steps
+from specvl_demo.bench import ablations, lossless, measure, pages, papers
 from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.bench.pages import Page, Report
 from specvl_demo.options import NEW_TOKENS
@@ -28,9 +28,7 @@ class Suite:
 SUITES: dict[str, Suite] = {
     "pocket": Suite(measure.answers, pages.answers),
     "ablations": Suite(ablations.report, pages.ablations, repeats=3),
-    "steps": Suite(steps.report, pages.steps, repeats=20),
     "lossless": Suite(lossless.report, pages.differences, max_new_tokens=64, prompts=60),
-    "device": Suite(device.report, pages.device, max_new_tokens=64, prompts=40),
     "papers": Suite(papers.report, pages.papers, max_new_tokens=80, prompts=30),
 }
 

@@ -64,10 +64,8 @@ def _choices(options: argparse.Namespace, pair: PairSpec) -> list[Choice]:
     """Return `ar`, then the named methods, or all that the pair supports."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
     names = choosing.served(pair, options.temperature) if names == ["all"] else names
-    # Settings of the suite of steps do not belong to methods.
-    settings = [] if options.suite == "steps" else options.set
     names = ["ar", *(name for name in dict.fromkeys(names) if name != "ar")]
-    return pick(names, settings, pair, options.temperature)
+    return pick(names, options.set, pair, options.temperature)
 
 
 def _bench_options(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice]) -> Any:

@@ -196,13 +196,13 @@ BENCH = (
     option(
         "--suite",
         "NAME",
-        "pocket (default), ablations, steps, lossless, papers, device",
+        "pocket (default), ablations, lossless, papers",
         default="pocket",
     ),
     numeric(
         "--repeats",
         "N",
-        "interleaved (default: pocket and device 5, ablations 3, steps 20)",
+        "interleaved (default: pocket 5, ablations 3)",
         (1, 1000),
     ),
     numeric(

@@ -114,8 +114,6 @@ REFUSED = [
     ("bench --suite lossless --data nowhere.jsonl", "no file or folder"),
     ("bench --suite ablations", "needs --heads"),
     ("bench --suite ablations --heads nowhere", "no folder with a trained head"),
-    ("bench --suite steps --pair gemma-3-12b --json", "knows no shapes for gemma-3-12b"),
-    ("bench --suite steps --set depth=3", "--set context"),
     ("trace", "check|show|html"),
     ("trace check", "FILE"),
     ("trace check nowhere.jsonl", "no file"),

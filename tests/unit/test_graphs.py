@@ -32,9 +32,9 @@ from specvl_demo.methods.dream import DreamSettings
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.records import Round
 from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.random_models import random_model
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, ask, noisy, tiny_llava, tiny_prompt
+from tests.contract.families import zoo
 from tests.heads import begun, built, random_module
 
 
@@ -158,7 +158,7 @@ def score(
 
 MODELS = {
     "grouped": lambda: tiny_llava(kv_heads=2),
-    "three axes": lambda: random_model("tiny-qwen2.5", "float32", "cpu"),
+    "three axes": lambda: zoo.build("qwen2.5-vl")[0],
     "a window": windowed,
 }
 

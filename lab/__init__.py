@@ -1,0 +1,1 @@
+"""The laboratory: what measures the demo and its methods. Nothing imports it."""

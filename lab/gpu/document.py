@@ -1,0 +1,104 @@
+"""docs/gpu.md and README's table, made from the record of `python -m lab.gpu`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from specvl_demo.report.tables import render
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE, README = ROOT / "docs" / "gpu.md", ROOT / "README.md"
+BEGIN, END = "<!-- gpu:begin -->", "<!-- gpu:end -->"
+
+COLUMNS = {
+    "tokens_per_s": "tokens/s",
+    "speedup_vs_ar": "× AR",
+    "tau": "τ",
+    "round_steps": "a round, in steps",
+    "draft_steps": "drafting",
+    "verify_steps": "verifying",
+    "nodes": "nodes",
+    "first_prefill_s": "first token, first question (s)",
+    "prefill_s": "first token, later (s)",
+    "identical_to_ar": "AR's tokens",
+    "first_difference": "differs at",
+    "gap_nats": "by (nats)",
+    "bound_ms": "least ms",
+    "share": "share of the least",
+    "vs_step": "in steps",
+    "predicted_gb": "predicted GB",
+    "measured_gb": "measured GB",
+    "on_device_gb": "GB taken on the device",
+    "measured_over_predicted": "measured / predicted",
+    "memory_gb": "GB",
+}
+"""Headings of columns that need another word than their name."""
+HIDDEN = {
+    *("bytes", "flops", "bound_by", "spread", "context"),
+    *("commit_steps", "other_steps", "exactness"),
+}
+SHORT = ("method", "tokens_per_s", "speedup_vs_ar", "tau", "round_steps", "identical_to_ar")
+
+
+def write(record: Mapping[str, Any]) -> list[Path]:
+    """Write the page, and the table between the marks in README if it has them."""
+    PAGE.write_text(text(record), encoding="utf-8")
+    whole = README.read_text(encoding="utf-8")
+    section = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
+    if not section.search(whole):
+        return [PAGE]
+    made = f"{BEGIN}\n{short(record)}\n{END}"
+    README.write_text(section.sub(lambda _: made, whole), encoding="utf-8")
+    return [PAGE, README]
+
+
+def text(record: Mapping[str, Any]) -> str:
+    """Return the record as a page."""
+    lines = ["# On a GPU", "", *_origin(record), ""]
+    for part in record["parts"]:
+        lines += [f"## {part['part']}", ""]
+        if part["fault"]:
+            lines += [f"Not whole: {part['fault']}", ""]
+        if part["rows"]:
+            lines += [table(part["rows"]), ""]
+        lines += [sentence for note in part.get("notes", ()) for sentence in (note, "")]
+    return "\n".join(lines)
+
+
+def short(record: Mapping[str, Any]) -> str:
+    """Return the races of the largest model in a few columns."""
+    part = next(
+        part
+        for part in record["parts"]
+        if part["rows"] and "tau" in part["rows"][0] and "Pocket" not in part["part"]
+    )
+    rows = [row for row in part["rows"] if row.get("tokens_per_s")]
+    return f"{part['part']}:\n\n" + table({key: row.get(key) for key in SHORT} for row in rows)
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as a table, without columns that are blank everywhere."""
+    rows = list(rows)
+    names = dict.fromkeys(key for row in rows for key in row if key not in HIDDEN)
+    named = [name for name in names if any(row.get(name) is not None for row in rows)]
+    headed = [{COLUMNS.get(name, name): row.get(name) for name in named} for row in rows]
+    return render(headed, [COLUMNS.get(name, name) for name in named])
+
+
+def _origin(record: Mapping[str, Any]) -> list[str]:
+    machine = record["machine"]
+    tiny = " Sizes are tiny: times say nothing of real models." if record.get("tiny") else ""
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return [
+        f"Measured on {machine['when'][:10]} at {machine['commit'] or 'no commit'} on"
+        f" {machine['title']}; {versions}.{tiny} `python -m lab.gpu --out FILE.json` measures, and"
+        " `python -m lab.gpu --docs FILE.json` makes this page of it.",
+        *(f"\n{remark}" for remark in record.get("remarks", ())),
+        "",
+        "Models have published shapes and random weights. The drafter of a real size is the"
+        " target's own first layers; its acceptance is set. Heads are never right: their rows tell"
+        " what a round costs. What was not measured is blank.",
+    ]

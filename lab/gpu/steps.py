@@ -1,0 +1,171 @@
+"""What one step costs: AR step, verification, draft step, prefill, each beside what the machine
+allows, and the kernels that it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from specvl_demo.core.tree import TreeShape, chain, shape_of
+from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.calibration import text_context
+from specvl_demo.decoders.sequence import CachedSequence, prefill
+from specvl_demo.decoders.timing import clock_for, synchronize
+
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+WIDTH = 8
+"""Rows of a draft step that expands a tree."""
+PROFILED = 3
+"""Steps in a profile."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The measured limits of the machine: bytes read per second, and operations per second in the
+    decoder's type.
+    """
+
+    bytes_per_s: float
+    flops_per_s: float
+
+
+def bounds(device: torch.device, dtype: torch.dtype, size: int | None = None) -> Bounds:
+    """Measure the limits: a sum over a buffer much larger than the caches, and a square product.
+
+    size: Side of the product; None for one that keeps the device busy for a moment.
+    """
+    large = device.type == "cuda"
+    side = size or (8192 if large else 768)
+    buffer = torch.ones((2**31 if large else 2**26) // 4, device=device)
+    read = min(_times(buffer.sum, device, 5))
+    a = torch.randn(side, side, device=device, dtype=dtype)
+    product = min(_times(lambda: a @ a, device, 5))
+    return Bounds(buffer.numel() * 4 / read, 2 * side**3 / product)
+
+
+def costs(
+    decoder: Backend,
+    name: str,
+    limits: Bounds,
+    context: int,
+    rows: Sequence[int] = ROWS,
+    repeats: int = 20,
+    step: str = "verify",
+) -> list[Row]:
+    """Return the costs of scoring `rows` nodes after `context` tokens, including the head and the
+    choice of tokens.
+
+    A row has ms (median), spread ((highest - lowest) / median), bound_ms (the least that memory and
+    arithmetic allow), share (bound / median) and vs_step (in steps of the first row count).
+    """
+    found: list[Row] = []
+    sequence = _started(decoder, context, max(rows))
+    for count in rows:
+        times = _times(_step(decoder, sequence, count), decoder.device, repeats)
+        cached = decoder.n_cached * (context + count) * decoder.dtype.itemsize
+        label = "step" if count == 1 and step == "verify" else step
+        row: Row = {"step": label, "model": name, "rows": count, "context": context}
+        row |= _timed(times, decoder.n_bytes + cached, 2.0 * decoder.n_weights * count, limits)
+        found.append(row | {"vs_step": row["ms"] / (found[0] if found else row)["ms"]})
+    return found
+
+
+def prefill_cost(decoder: Backend, name: str, limits: Bounds, length: int, repeats: int = 5) -> Row:
+    """Return the cost of a pass over a prompt; its head reads only one row."""
+    context = text_context(decoder, torch.arange(length, device=decoder.device) % decoder.vocab)
+    times = _times(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
+    row = {"step": "prefill", "model": name, "rows": length, "context": 0, "vs_step": None}
+    return row | _timed(times, decoder.n_bytes, 2.0 * decoder.n_weights * length, limits)
+
+
+@torch.inference_mode()
+def kernels(decoder: Backend, context: int, rows: int, most: int = 16) -> list[Row]:
+    """Return what one step of so many rows is made of: milliseconds and launches by kernel, the
+    longest first, after a row for their sum. On a CPU, operators stand for kernels.
+    """
+    once = _step(decoder, _started(decoder, context, rows), rows)
+    for _ in range(PROFILED):
+        once()
+    synchronize(decoder.device)
+    on_gpu = decoder.device.type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with profile(activities=activities) as seen:
+        for _ in range(PROFILED):
+            once()
+        synchronize(decoder.device)
+    times: dict[str, tuple[float, float]] = {}
+    for event in seen.key_averages():
+        if on_gpu and event.device_type == DeviceType.CPU:
+            continue
+        us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        times[event.key] = (us / 1e3 / PROFILED, event.count / PROFILED)
+    longest = sorted(times.items(), key=lambda item: -item[1][0])
+    total = [sum(values) for values in zip(*times.values(), strict=True)]
+    table = [("all", tuple(total)), *longest[:most]]
+    return [
+        {"kernel": name[:90], "rows": rows, "ms": ms, "launches": launches}
+        for name, (ms, launches) in table
+    ]
+
+
+@torch.inference_mode()
+def _started(decoder: Backend, context: int, room: int) -> CachedSequence:
+    ids = torch.arange(context, device=decoder.device) % decoder.vocab
+    return prefill(decoder, [text_context(decoder, ids)], context + room)[0]
+
+
+@torch.inference_mode()
+def _step(decoder: Backend, sequence: CachedSequence, rows: int) -> Callable[[], Tensor]:
+    """Return a step that scores so many nodes and chooses their tokens."""
+    shape = _bushy(rows)
+    x = decoder.embed(torch.arange(rows, device=decoder.device) % decoder.vocab)[None]
+    return lambda: decoder.logits(sequence.score(x, shape)).argmax(-1)
+
+
+def _bushy(size: int) -> TreeShape:
+    """Return a tree of this many nodes, two children each: its mask is neither full nor a
+    triangle.
+    """
+    return chain(0) if size == 1 else shape_of((-1, *((i - 1) // 2 for i in range(1, size))))
+
+
+def _timed(times: list[float], size: int, flops: float, limits: Bounds) -> Row:
+    """Return the time of a step of so many bytes and operations, with its bound."""
+    ms = median(times) * 1e3
+    by_memory, by_flops = size / limits.bytes_per_s * 1e3, flops / limits.flops_per_s * 1e3
+    bound = max(by_memory, by_flops)
+    return {
+        "ms": ms,
+        "spread": (max(times) - min(times)) / median(times),
+        "bytes": size,
+        "flops": flops,
+        "bound_ms": bound,
+        "bound_by": "memory" if by_memory >= by_flops else "arithmetic",
+        "share": bound / ms,
+    }
+
+
+@torch.inference_mode()
+def _times(once: Callable[[], Tensor], device: torch.device, repeats: int) -> list[float]:
+    """Return seconds of each repeat, after two uncounted ones."""
+    for _ in range(2):
+        once()
+    synchronize(device)
+    seconds = []
+    for _ in range(repeats):
+        watch = clock_for(device)
+        watch.start()
+        once()
+        watch.lap("all")
+        seconds.append(watch.read()["all"])
+    return seconds

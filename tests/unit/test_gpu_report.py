@@ -1,0 +1,108 @@
+"""`python -m lab.gpu` on a machine without a GPU: the same parts, in tiny sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lab.gpu import document, isolated, models, parts, steps
+from lab.gpu.isolated import Aside, Message, Part, Setting, Started
+from specvl_demo.decoders.huggingface import HFDecoder
+from tests.contract.families import zoo
+
+ROOT = Path(__file__).resolve().parents[2]
+LOSSLESS_PARTS = "Pocket pair", "τ", "heads"
+
+
+def report(tmp_path: Path, *flags: str, minutes: int = 5) -> dict[str, Any]:
+    """The record of the command on this machine, with one thread for a busy one."""
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "lab.gpu", "--tiny", "--out", str(out), *flags]
+    quiet = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=ROOT, check=False, timeout=60 * minutes + 30, env=quiet)
+    return json.loads(out.read_text(encoding="utf-8"))
+
+
+def test_a_part_runs_by_itself_and_is_told_as_a_page(tmp_path: Path) -> None:
+    record = report(tmp_path, "--part", f"{parts.LLAVA}: models", "--part", f"{parts.LLAVA}: steps")
+    made, measured, kernels = record["parts"]
+    assert [each["fault"] for each in record["parts"]] == [None] * 3
+    assert len(made["rows"]) == 5
+    assert {row["step"] for row in measured["rows"]} == {"step", "verify", "draft", "prefill"}
+    assert all(row["share"] > 0 for row in measured["rows"])
+    assert kernels["rows"][0]["kernel"] == "all"
+    page = document.text(record)
+    assert "Sizes are tiny" in page and "share of the least" in page
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_whole_report_is_told_in_five_minutes(tmp_path: Path) -> None:
+    record = report(tmp_path)
+    assert [each["part"] for each in record["parts"] if each["fault"]] == []
+    assert set(parts.PARTS) <= {each["part"] for each in record["parts"]}
+    races = [row for each in record["parts"] for row in each["rows"] if "lossless" in row]
+    assert {"ar", "chain", "sage", "tabed", "dream", "hivis", "hf-assisted"} <= {
+        row["method"] for row in races
+    }
+    exact = [row for row in races if row["lossless"] and row.get("gap_nats") is None]
+    assert exact and all(row["identical_to_ar"] for row in exact)
+    assert "tokens/s" in document.short(record)
+
+
+def parts_that_fail(_: Setting, without: frozenset[str]) -> Iterator[Message]:
+    for name in ("first", "dies", "last"):
+        if name not in without:
+            yield Started(name)
+            if name == "dies":
+                os._exit(7)
+            yield {"method": name}
+            yield Aside("another", {"of": name})
+    if "last" not in without:
+        raise ValueError("it broke\nat the end")
+
+
+def parts_that_hang(_: Setting, without: frozenset[str]) -> Iterator[Message]:
+    yield {"method": "before"}
+    time.sleep(60)
+
+
+def test_what_ends_a_process_ends_only_its_step(tmp_path: Path) -> None:
+    failing = [Part("fails", parts_that_fail), Part("hangs", parts_that_hang, 12.0)]
+    *_, outcomes = isolated.run(failing, Setting(tmp_path, True), 60.0, lambda text: None)
+    fails, another, hangs = outcomes
+    assert [row["method"] for row in fails.rows[:3]] == ["first", "dies", "last"]
+    assert "code 7" in fails.rows[1]["fault"] and "code 7" in (fails.fault or "")
+    assert fails.rows[2].get("fault") in (None, "ValueError: it broke at the end")
+    assert another.rows == [{"of": "first"}, {"of": "last"}]
+    assert hangs.rows == [{"method": "before"}] and "too long" in (hangs.fault or "")
+
+
+def test_a_drafter_is_made_for_an_acceptance_length(tmp_path: Path) -> None:
+    shape = models.tiny(models.QWEN)
+    told = list(models.make_pair(shape, tmp_path, torch.device("cpu"), (2.0, 5.0)))
+    assert len(told) == 3
+    pair = models.pair_of(tmp_path, "early-2")
+    assert "small" in pair.drafters and pair.target.params > pair.drafters["small"].params
+    assert models.chained(0.0) == 1 and models.chained(1.0) == models.GAMMA + 1
+
+
+def test_a_step_reads_the_layers_the_head_and_the_cache() -> None:
+    model = zoo.build("llava")[0]
+    decoder = HFDecoder(model)
+    (cost,) = steps.costs(decoder, "t", steps.Bounds(1e9, 1e12), 50, (1,), repeats=2)
+    cached = 2 * zoo.LAYERS * 2 * 16 * 51 * 4  # keys and values, layers, heads, width, rows, bytes
+    assert cost["bytes"] == decoder.n_weights * 4 + cached
+    assert cost["bound_ms"] == pytest.approx(cost["bytes"] / 1e9 * 1e3)
+    wide = partial(steps.costs, decoder, "t", steps.Bounds(1e9, 1e12), 50, repeats=2)
+    assert [row["vs_step"] for row in wide((1, 4))][0] == 1.0
