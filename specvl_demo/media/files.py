@@ -25,6 +25,7 @@ class Limits:
     max_items: int = 8  # pictures and clips together
     max_bytes: int = 64 * 2**20  # of one file
     max_pixels: int = 25_000_000  # of one picture, or of one frame of a clip
+    max_jpeg_pixels: int = 178_000_000  # of one that is read at a part of its size, as Pillow opens
     max_aspect: int = 100  # longer side over shorter side; a thinner picture vanishes when resized
     max_scans: int = (
         100  # passes of a JPEG over its pixels: cameras write 1, progressive files about 10

@@ -11,9 +11,10 @@ import contextlib
 import io
 import re
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageOps, features
+from PIL import Image, ImageCms, ImageOps, features
 
 from specvl_demo.media.files import NAME, Limits, MediaError, check_size
 
@@ -27,6 +28,15 @@ class VideoFrames:
 
 
 Visual = Image.Image | VideoFrames
+Curve = Literal["hlg", "pq"]
+"""How brightness is coded for HDR screens."""
+TO_BT709 = np.array(
+    [[1.6605, -0.1246, -0.0182], [-0.5876, 1.1329, -0.1006], [-0.0728, -0.0083, 1.1187]],
+    np.float32,
+)
+"""BT.2020's primaries in those of sRGB (ITU-R BT.2087), for rows of colours."""
+DEPTHS = [2.0**bits - 1 for bits in (8, 10, 12, 14, 16)]
+"""The largest values of greys in 16 bits: what they hold decides."""
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -37,8 +47,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
         values = np.asarray(image).astype(np.float32)
         if image.mode == "F":
             top = 1.0 if values.size and values.min() >= 0 and values.max() <= 1 else 255.0
-        else:
-            top = 65535.0
+        else:  # sensors of 12 bits, for example, are stored in 16
+            top = next((t for t in DEPTHS if values.max(initial=0) <= t), DEPTHS[-1])
         values *= 255.0 / top
         grey = np.clip(values, 0, 255, out=values).round().astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
@@ -67,16 +77,76 @@ def open_picture(data: bytes, kind: str, limits: Limits) -> Image.Image:
             f" {limits.max_scans} are accepted."
         )
     image = Image.open(io.BytesIO(data), formats=(kind.upper(),))
+    width, height = image.size
+    if kind == "JPEG" and limits.max_pixels < width * height <= limits.max_jpeg_pixels:
+        # Telephones write 48 million pixels and more; a JPEG can be read at a part of its size.
+        part = next(n for n in (2, 4, 8) if width * height <= n**2 * limits.max_pixels or n == 8)
+        image.draft(image.mode, (width // part, height // part))
     check_size(*image.size, limits)
     return image
 
 
 def decoded(image: Image.Image) -> Image.Image:
-    """Return an opened picture upright in RGB; the first frame of an animation."""
+    """Return an opened picture upright in sRGB; the first frame of an animation."""
+    if image.info.get("default_image"):
+        image.seek(1)  # before it comes the picture for programs that show no animation
     image.load()
     with contextlib.suppress(Exception):  # of a broken EXIF block; the picture itself is whole
         image = ImageOps.exif_transpose(image)
-    return to_rgb(image)
+    return to_rgb(_in_srgb(image))
+
+
+def _in_srgb(image: Image.Image) -> Image.Image:
+    """Return a picture with a colour profile in the colours that a browser shows, with its
+    transparency; as it is if it has none, or a broken one.
+    """
+    stored = image.info.get("icc_profile")
+    if not stored or image.mode.startswith(("I", "F")):
+        return image
+    try:
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(stored))
+        if image.mode == "RGB" and _changes_nothing(profile):
+            return image
+        alpha = image.convert("RGBA").getchannel("A") if image.has_transparency_data else None
+        if image.mode not in ("RGB", "CMYK", "L", "LAB"):
+            image = image.convert("L" if image.mode in ("1", "LA") else "RGB")
+        srgb = ImageCms.createProfile("sRGB")
+        shown = ImageCms.profileToProfile(image, profile, srgb, outputMode="RGB")
+    except (ImageCms.PyCMSError, OSError):
+        return image
+    assert shown is not None  # not in place
+    if alpha is not None:
+        shown.putalpha(alpha)
+    return shown
+
+
+def _changes_nothing(profile: ImageCms.ImageCmsProfile) -> bool:
+    """Whether a profile of RGB is sRGB, up to rounding: most are, and pictures then stay as they
+    are.
+    """
+    steps = np.array([0, 64, 128, 192, 255], np.uint8)
+    colours = Image.fromarray(np.stack(np.meshgrid(steps, steps, steps), -1).reshape(1, -1, 3))
+    srgb = ImageCms.createProfile("sRGB")
+    mapped = ImageCms.profileToProfile(colours, profile, srgb, outputMode="RGB")
+    return bool(np.abs(np.asarray(mapped, int) - np.asarray(colours, int)).max() <= 3)
+
+
+def from_hdr(image: Image.Image, curve: Curve) -> Image.Image:
+    """Map a frame from HLG or PQ (ITU-R BT.2100) to sRGB: reference white, 203 cd/m², to white.
+
+    # choice: what is brighter is white too; a curve that keeps highlights would darken the rest.
+    """
+    signal = np.arange(256) / 255
+    if curve == "pq":
+        power = signal ** (1 / 78.84375)
+        light = np.maximum(power - 0.8359375, 0) / (18.8515625 - 18.6875 * power)
+        light = light ** (1 / 0.1593017578125) * 10_000 / 203
+    else:
+        bent = (np.exp((signal - 0.55991073) / 0.17883277) + 0.28466892) / 12
+        light = np.where(signal <= 0.5, signal**2 / 3, bent) ** 1.2 * 1000 / 203
+    linear = (light.astype(np.float32)[np.asarray(image)] @ TO_BT709).clip(0, 1)
+    srgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return Image.fromarray((srgb * 255).round().astype(np.uint8))
 
 
 # A marker: 0xFF and a code. 0xFF00 is a pixel byte; D0 to D7 and 01 have no payload.

@@ -288,15 +288,21 @@ def _is_words(added: str) -> bool:
 
 
 def _metadata(clip: VideoFrames) -> dict[str, Any]:
-    """Return what the library needs to know of frames that are already sampled."""
-    n = len(clip.frames)
-    span = clip.times_s[-1] - clip.times_s[0] if len(clip.times_s) > 1 else 0.0
-    fps = (n - 1) / span if span > 0 else 1.0
+    """Return what the library needs to know of frames that are already sampled.
+
+    It derives the times that prompts name from numbers of frames: these are milliseconds.
+    """
+    n, times = (
+        len(clip.frames),
+        [round(1000 * at) for at in clip.times_s or range(len(clip.frames))],
+    )
+    span = times[-1] - times[0] if n > 1 else 0
+    each = span / (n - 1) if span else 1000.0
     return {
-        "total_num_frames": n,
-        "fps": fps,
-        "frames_indices": list(range(n)),
-        "duration": n / fps,
+        "total_num_frames": round(n * each),
+        "fps": 1000.0,
+        "frames_indices": times,
+        "duration": n * each / 1000,
         "height": clip.frames[0].height,
         "width": clip.frames[0].width,
     }

@@ -14,18 +14,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 
 from specvl_demo import media
 from specvl_demo.media import Limits, MediaError, load, load_any
 from specvl_demo.media.files import sniff
-from specvl_demo.media.pictures import count_scans, open_picture
+from specvl_demo.media.pictures import count_scans, from_hdr, open_picture
 from specvl_demo.media.pictures import decoded as decoded_picture
+from specvl_demo.media.worker import chosen
 from tests import corpus
 from tests.corpus import load_clip, load_picture
 from tests.robustness import corpus_cameras
 
 GOOD = corpus.good_pictures()
+CLIPS = Path(__file__).parents[1] / "clips"
+"""Made by PyAV as cameras, screen recorders and converters write them: red left, blue right."""
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +124,13 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(
     limits = Limits()
     with path.open("rb") as file:
         source = media_worker.Readable(file)
-        _, declared = media_worker.probe(source, limits)
+        packets = media_worker.probe(source, limits).times
         by_decord, times, n = media_worker.by_decord(source, 4)
-        by_opencv, times_cv, n_cv = media_worker.by_opencv(source, declared, 4, limits)
+        by_opencv, times_cv, n_cv = media_worker.by_opencv(source, packets, 4, limits)
         monkeypatch.setattr(media_worker, "READ_THROUGH", 20)
-        sought, times_sought, _ = media_worker.by_opencv(source, declared, 4, limits)
-    assert times_sought == times_cv and all(map(np.array_equal, sought, by_opencv))
+        sought, times_sought, _ = media_worker.by_opencv(source, packets, 4, limits)
+    assert times_sought == pytest.approx(times_cv)
+    assert all(map(np.array_equal, sought, by_opencv))
     assert n == n_cv == 24 and times == pytest.approx(times_cv, abs=0.02)
     for a, b in zip(by_decord, by_opencv, strict=True):
         assert a.shape == b.shape == (96, 64, 3)
@@ -192,17 +196,74 @@ def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(
         load_clip(clips / "clip.mp4")
 
 
-def test_frames_that_no_header_declares_are_counted(clips: Path) -> None:
+def test_frames_that_no_packet_tells_of_are_counted(clips: Path) -> None:
     """Up to the most that is accepted; a clip with more is refused with a sentence."""
     from specvl_demo.media import worker as media_worker
 
     with (clips / "clip.webm").open("rb") as file:
         source = media_worker.Readable(file)
-        for declared in (0, 23, 25, 1999):
-            frames, times, n = media_worker.by_opencv(source, declared, 4, Limits())
+        for told in (0, 23, 25, 1999):
+            packets = [number / 12 for number in range(told)]
+            frames, times, n = media_worker.by_opencv(source, packets, 4, Limits())
             assert n == 24 and len(frames) == 4 and times[-1] == pytest.approx(23 / 12, abs=0.02)
         with pytest.raises(MediaError, match="more than 20 frames, the limit"):
-            media_worker.by_opencv(source, 0, 4, Limits(max_clip_frames=20))
+            media_worker.by_opencv(source, [], 4, Limits(max_clip_frames=20))
+
+
+@pytest.mark.parametrize("decoder", ["opencv", "decord"])
+def test_frames_are_chosen_by_the_times_at_which_they_are_shown(
+    decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A screen recording: a frame each at 0, 3, 6 and 9 s, then sixty in a second. A green bar
+    moves down by 80/63 rows a frame."""
+    if decoder == "decord":
+        pytest.importorskip("decord")
+    monkeypatch.setenv("SPECVL_CLIPS", decoder)
+    clip = load_clip(CLIPS / "variable.mp4")
+    assert clip.times_s == pytest.approx([11 * i / 7 for i in range(8)], abs=0.03)
+    bars = [(np.asarray(frame)[:, 80, 1] > 150).nonzero()[0].min() for frame in clip.frames]
+    wanted = [80 * frame / 63 for frame in (0, 0, 1, 1, 2, 2, 3, 63)]
+    assert bars == pytest.approx(wanted, abs=1.5)
+
+
+def test_moments_of_a_sparse_part_show_what_stands_there() -> None:
+    even = [i / 12 for i in range(24)]
+    assert [frame for frame, _ in chosen(even, 4)] == [0, 8, 15, 23]
+    assert [at for _, at in chosen(even, 4)] == [even[i] for i in (0, 8, 15, 23)]
+    still = [0.0, 0.1, 0.2, 10.0]
+    assert chosen(still, 3) == [(0, 0.0), (2, 5.0), (3, 10.0)]
+    assert chosen(still, 5) == list(enumerate(still)) and chosen([], 4) == []
+
+
+def test_pixels_of_a_clip_become_square() -> None:
+    frame = load_clip(CLIPS / "sar.mp4").frames[0]
+    assert frame.size == (320, 96)
+    assert near(frame.getpixel((70, 50)), (220, 30, 30)) and near(
+        frame.getpixel((250, 50)), (30, 30, 220)
+    )
+
+
+def test_hdr_is_mapped_to_a_usual_screen() -> None:
+    """By the anchors of ITU-R BT.2408: reference white is 75 % of HLG's signal and 58 % of PQ's."""
+    for curve, white in (("hlg", 0.75), ("pq", 0.581)):
+        greys = Image.fromarray(np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, 2))
+        mapped = np.asarray(from_hdr(greys, curve))[0, :, 0].astype(int)
+        assert mapped[0] == 0 and (np.diff(mapped) >= 0).all()
+        assert mapped[round(255 * white)] >= 252 > mapped[round(255 * white) - 4]
+    frame = load_clip(CLIPS / "hlg.mp4").frames[0]  # its red is brighter than reference white
+    assert near(frame.getpixel((20, 80)), (255, 0, 0), 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("av1.mp4", r"is AV1.*convert it to H\.264"),
+        ("alpha.webm", "is transparent.*with a background"),
+    ],
+)
+def test_a_clip_that_no_decoder_reads_is_named_with_the_way_out(name: str, said: str) -> None:
+    with pytest.raises(MediaError, match=f"{name} {said}"):
+        load_clip(CLIPS / name)
 
 
 def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> None:
@@ -219,6 +280,66 @@ def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> 
         assert near(clip.frames[1].getpixel((20, 15)), (0, 255, 0))
         assert isinstance(load_any([path])[0], media.VideoFrames)
         assert isinstance(load_picture(path), Image.Image)
+
+
+def test_an_animation_is_sampled_by_its_delays(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (20, 20), (12 * i, 0, 0)) for i in range(20)]
+    for fmt in ("GIF", "WEBP"):
+        path = tmp_path / f"uneven.{fmt.lower()}"
+        delays = [1000] * 3 + [20] * 17
+        path.write_bytes(
+            corpus.encode(frames[0], fmt, save_all=True, append_images=frames[1:], duration=delays)
+        )
+        clip = load_clip(path, n_frames=4)
+        assert clip.times_s == pytest.approx((0, 1.107, 2.213, 3.32), abs=0.02)
+        reds = [frame.getpixel((10, 10))[0] for frame in clip.frames]
+        assert reds == pytest.approx([0, 12, 24, 228], abs=8)
+
+
+def test_colours_are_those_that_a_browser_shows() -> None:
+    """A profile whose red and blue are exchanged is applied, under transparency too; sRGB's own
+    changes nothing; a broken one is left aside."""
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    exchanged = bytearray(srgb)
+    tags = {srgb[at : at + 4]: at + 4 for at in range(132, 132 + 12 * srgb[131], 12)}
+    red, blue = (slice(tags[name], tags[name] + 8) for name in (b"rXYZ", b"bXYZ"))
+    exchanged[red], exchanged[blue] = srgb[blue], srgb[red]
+    halves = corpus.halves()
+    half = halves.copy()
+    half.putalpha(Image.new("L", halves.size, 255))
+    half.putpixel((0, 0), (0, 0, 0, 0))
+    for image in (halves, half, halves.quantize(8)):
+        data = corpus.encode(image, "PNG", icc_profile=bytes(exchanged))
+        assert near(decoded(data).getpixel((8, 24)), corpus.RED[::-1])
+    assert decoded(corpus.encode(half, "PNG", icc_profile=bytes(exchanged))).getpixel((0, 0)) == (
+        (255,) * 3
+    )
+    for harmless in (srgb, srgb[:200]):
+        data = corpus.encode(halves, "PNG", icc_profile=harmless)
+        assert np.array_equal(np.asarray(decoded(data)), np.asarray(halves))
+
+
+def test_the_first_frame_of_an_animated_png_is_shown() -> None:
+    """Not the picture before it, which is for programs that show no animation."""
+    frames = [Image.new("RGB", corpus.SIZE, colour) for colour in (corpus.RED, corpus.BLUE)]
+    still = Image.new("RGB", corpus.SIZE, "white")
+    more = {"save_all": True, "append_images": frames, "default_image": True}
+    assert decoded(corpus.encode(still, "PNG", **more)).getpixel((8, 8)) == corpus.RED
+
+
+def test_a_jpeg_of_a_telephone_is_read_at_a_part_of_its_size() -> None:
+    data = corpus.encode(corpus.halves((800, 600)), "JPEG", exif=corpus.exif(1))
+    limits = Limits(max_pixels=100_000, max_jpeg_pixels=500_000)
+    image = decoded_picture(open_picture(data, "JPEG", limits))
+    assert image.size == (200, 150) and near(image.getpixel((50, 75)), corpus.RED)
+    with pytest.raises(MediaError, match="800×600"):
+        open_picture(data, "JPEG", Limits(max_pixels=100_000, max_jpeg_pixels=400_000))
+
+
+def test_greys_of_twelve_bits_are_scaled_by_what_they_hold() -> None:
+    values = np.tile(np.linspace(0, 4095, 64).astype(np.uint16), (48, 1))
+    image = decoded(corpus.encode(Image.fromarray(values), "PNG"))
+    assert image.getpixel((63, 5)) == (255,) * 3 and near(image.getpixel((32, 5)), (129,) * 3, 2)
 
 
 def test_kinds_are_told_apart(clips: Path, tmp_path: Path) -> None:
