@@ -28,7 +28,6 @@ MAX_PATCHES = 2**20
 LARGEST = 2**53 - 1
 """The largest number in a record: integers up to it are exact in a browser too."""
 
-LAW = "the target's law, by a draw of its own"
 """What a lane guarantees if its answer has AR's distribution but differs for the same seed."""
 
 Origin = Literal["draft", "relaxed", "target"]

@@ -242,8 +242,7 @@ CLAIMS = (
         "LVSpec (arXiv 2604.05650)",
         "Tokens little related to the picture may differ: longer rounds with over 99 % of the"
         " quality, which relaxing by chance does not keep (Figures 6 and 7).",
-        "strict verification, random relaxation, FLy's gate and typical acceptance of the same"
-        " drafts",
+        "strict verification, random relaxation and FLy's gate of the same drafts",
         every_kind,
         (
             Arm("strict", "lvspec", {**HALF, "gamma": 10, "verifier": "strict"}),
@@ -254,7 +253,6 @@ CLAIMS = (
             ),
             Arm("LVSpec, λ 0.3, no shift", "lvspec", {**LOOSE, "loose": 0.3, "shift": False}),
             Arm("FLy", "custom", {**CHAIN_OF_10, "verifier": "entropy-gate", "window": 4}),
-            Arm("typical acceptance", "custom", {**CHAIN_OF_10, "verifier": "typical"}),
         ),
         (
             Margin("LVSpec, λ 0.3", "strict"),

@@ -32,7 +32,7 @@ from specvl_demo.core.types import (
     VisionEncoder,
 )
 from specvl_demo.options import NEW_TOKENS
-from specvl_demo.records import LAW, Begin, Chart, End, Prefix, Record, Round, Seen, Stop, Totals
+from specvl_demo.records import Begin, Chart, End, Prefix, Record, Round, Seen, Stop, Totals
 
 NOT_FINITE = (
     "{name} returned logits that are not finite: its weights are damaged, or the dtype is too"
@@ -69,7 +69,7 @@ class Parts:
 
     Attributes:
         draws: What is drafted at a temperature above 0: the drafter's token under the target's
-            noise ("shared"), its likeliest ("argmax"), or a sample from its own stream ("own").
+            noise ("shared"), or its likeliest ("argmax").
     """
 
     method: str
@@ -80,7 +80,7 @@ class Parts:
     policy: Policy
     verifier: Verifier
     drafter_model: str | None = None
-    draws: Literal["shared", "argmax", "own"] = "argmax"
+    draws: Literal["shared", "argmax"] = "argmax"
     charts: Sequence[Chart] = ()
 
     @property
@@ -207,7 +207,7 @@ class Lane:
         device = target.decoder.device
         self._device = device
         self._eos = target.vocabulary.eos
-        self._sampler = Sampler(request.sampling, device, own=parts.draws == "own")
+        self._sampler = Sampler(request.sampling, device)
         self._sampler.advance(len(prompt.prefix))  # the draws of a place do not depend on its past
         drawn = parts.draws != "argmax" and not request.sampling.greedy
         self._draws = self._sampler if drawn else None
@@ -252,8 +252,6 @@ class Lane:
     def _exactness(self) -> str:
         if not self.parts.lossless:
             return "lossy"
-        if self.parts.draws == "own" and not self._request.sampling.greedy:
-            return LAW
         return self._request.target.exactness(self.parts.policy.max_nodes)
 
     def _seen(self) -> list[Seen]:
@@ -300,7 +298,6 @@ class Lane:
         session.commit(path)
         if not self.done:
             drafter.commit(tree, verdict, scores)
-            policy.observe(verdict, scores)
             policy.update(tree, verdict)
         watch.lap("commit_s")
         laps: dict[str, Any] = watch.read()

@@ -91,13 +91,11 @@ class Sampler:
     """One lane's choice of tokens.
 
     Every lane makes its own noise, once per position, so that no lane's clock profits from
-    another's work. own: drafts are drawn from a separate stream, independent of the target's
-    choices.
+    another's work.
     """
 
-    def __init__(self, sampling: Sampling, device: torch.device, own: bool = False) -> None:
+    def __init__(self, sampling: Sampling, device: torch.device) -> None:
         self.sampling, self.device = sampling, device
-        self._own = torch.Generator().manual_seed(sampling.seed) if own else None
         self._emitted = 0
         self._drafted: list[Tensor] = []
         self._noise: dict[int, Tensor] = {}
@@ -128,15 +126,7 @@ class Sampler:
         """
         scores = cut(logp, self.sampling)
         self._drafted.append(scores)
-        if self._own is not None:
-            return torch.multinomial(scores.softmax(-1).cpu(), 1, generator=self._own)[:, 0].to(
-                scores.device
-            )
         return self._raised(scores, [depth] * len(scores)).argmax(-1)
-
-    def drafted(self, row: int) -> Tensor:
-        """Return the drafter's processed distribution [V] at one of this round's rows."""
-        return torch.cat(self._drafted)[row].softmax(-1)
 
     def record(
         self, logits: Tensor, tokens: Sequence[int], rows: Sequence[int]

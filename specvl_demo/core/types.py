@@ -521,10 +521,6 @@ class Policy(Protocol):
                 are drafted, as in greedy decoding.
         """
 
-    def observe(self, verdict: Verdict, scores: Scores) -> None:
-        """Look at the target's states, before `update`."""
-        return None
-
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """Adapt to the verdict on the tree."""
         return None  # without a body, type checkers take it for abstract

@@ -174,12 +174,6 @@ class CachedSequence:
         self._next = self._next + late
         return made
 
-    def forget(self, rows: int) -> None:
-        """Keep only the first `rows` nodes of a chain fed in this round."""
-        if not self._is_chain:
-            raise ValueError("only a chain can be cut; these nodes branch")
-        self._fed = min(self._fed, rows)
-
     def keep(self, nodes: Sequence[int]) -> None:
         """Commit these fed nodes, a path from node 0, and drop the others."""
         self.cache.keep(self.length, nodes)

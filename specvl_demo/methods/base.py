@@ -50,8 +50,6 @@ class Part:
         needs: What a policy or verifier requires of the drafter (names in OFFERS).
         role: Which of a pair's models a drafter runs on, None for none.
         label: Names a policy and its settings in the title of a method that has another one.
-        sampled: For a verifier of chains that the drafter samples independently: the answer follows
-            the target's distribution but differs from AR's with the same seed.
     """
 
     slot: Slot
@@ -66,7 +64,6 @@ class Part:
     greedy_only: bool = False
     label: Callable[[Any], str] | None = None
     charts: tuple[Chart, ...] = ()
-    sampled: bool = False
 
     @property
     def runs_a_model(self) -> bool:
@@ -329,8 +326,6 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
     if lacking:
         part = policy if lacking[0] in policy.needs else verifier
         return f"{_a(part)} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
-    if verifier.sampled and policy.needs >= TREE:
-        return f"{_a(verifier)} judges chains; policy {policy.name!r} drafts trees."
     if not policy.needs and drafter.gives:
         return (
             f"Policy {policy.name!r} drafts nothing, so {drafter.title} would never be used;"
@@ -414,9 +409,7 @@ def assemble(choice: Choice, models: Models) -> Parts:
         drafter=drafter,
         policy=assembled_policy(choice),
         verifier=choice.verifier.build(choice.of(choice.verifier)),
-        draws="own"
-        if choice.verifier.sampled
-        else cast("Any", choice.params.get("draws", "argmax")),
+        draws=cast("Any", choice.params.get("draws", "argmax")),
         drafter_model=None if drafter.name == "none" else drafter.name,
         charts=choice.charts,
     )

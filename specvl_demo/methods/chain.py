@@ -114,7 +114,7 @@ register(
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=CHAIN,
-        options=("small-lookup",),
+        options=(),
         reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
         presets=TUNED,
         order=10,

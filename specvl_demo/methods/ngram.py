@@ -8,9 +8,8 @@ same as without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,7 +20,6 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, Settings, setting
-from specvl_demo.methods.small_vlm import SmallVLM, small_part
 
 
 @dataclass(frozen=True)
@@ -108,73 +106,6 @@ class NGram(NoDrafter):
         self._text.add(verdict.tokens)
 
 
-AHEAD, OCCURRED = 6, 4
-"""How many tokens a small model is fed ahead, and the longest run that is looked up for them, as in
-the published code.
-"""
-
-
-class SmallLookup(SmallVLM):
-    """A `core.types.Drafter`: a small model whose chains need fewer forwards if the text repeats
-    itself.
-
-    Rows fed ahead become rows of the chain when they are drafted; otherwise they are removed before
-    the next forward. The root is fed by itself.
-    """
-
-    def begin(self, start: Start) -> None:
-        """Begin the small model and index the prompt."""
-        super().begin(replace(start, max_nodes=start.max_nodes + AHEAD))
-        self._text = Occurrences(NGramSettings(OCCURRED), start.vocabulary)
-        self._text.add(start.prompt.ids.tolist())
-        self._drafted: list[int] = []
-        self._guessed: list[int] = []
-        self._answers: list[Tensor] = []
-        self._branches, self._spared = False, 0
-
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Return log-probabilities [k, V] after each fed node; guesses follow a chain's."""
-        if not isinstance(parents, Tensor) and parents[0] < 0:
-            self._branches, self._spared = False, 0
-            return super().extend(tokens, parents)
-        rows = 1 + len(self._drafted)
-        if self._branches or isinstance(parents, Tensor) or list(parents) != [rows - 1]:
-            self._cut(rows)
-            self._branches = True
-            return super().extend(tokens, parents)
-        token = int(tokens)
-        self._drafted.append(token)
-        if self._guessed and self._guessed.pop(0) == token:
-            self._spared += 1
-            return self._answers.pop(0)
-        self._cut(rows)
-        self._guessed = self._text.following(self._drafted)[:AHEAD]
-        fed = torch.tensor([token, *self._guessed], device=tokens.device)
-        log_probs = super().extend(fed, range(rows - 1, rows + len(self._guessed)))
-        first, *self._answers = log_probs.split(1)
-        return first
-
-    def in_a_row(self, root: Tensor, most: int, floor: float) -> None:
-        """Return None: what is looked up decides which forwards there are."""
-
-    def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Commit to the small model and index the new tokens."""
-        super().commit(tree, verdict, scores)
-        self._text.add(verdict.tokens)
-        self._drafted, self._guessed, self._answers = [], [], []
-
-    def notes(self) -> Mapping[str, Any]:
-        """Return the small model's notes and `spared`: forwards that lookup saved in this round."""
-        return {**super().notes(), "spared": self._spared}
-
-    def _cut(self, rows: int) -> None:
-        """Remove what was fed ahead and not drafted."""
-        if self._answers:
-            self._stream.forget(rows)
-            self._log_probs = [torch.cat(self._log_probs, dim=1)[:, :rows]]
-        self._guessed, self._answers = [], []
-
-
 LOOKUP = Part(
     "drafter",
     "ngram",
@@ -184,8 +115,6 @@ LOOKUP = Part(
     gives=base.CHAIN,
 )
 
-
-SMALL_LOOKUP = small_part("small-lookup", "small model, faster by prompt lookup", SmallLookup)
 
 register(
     Method(

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from specvl_demo.records import LAW, LaneRecords, Round
+from specvl_demo.records import LaneRecords, Round
 from specvl_demo.report.metrics import compare
 
 MIN_TOKENS = 20
@@ -40,8 +40,7 @@ class Agreement:
 
     Attributes:
         kind: "same": token for token. "so_far": one was stopped, and what both have is the same.
-            "tie": a lossless lane's first difference is due to rounding. "law": it samples with its
-            own random numbers. "differs" otherwise.
+            "tie": a lossless lane's first difference is due to rounding. "differs" otherwise.
         at: The first token that differs, else the number of tokens in common.
         gap: By how many nats the target preferred AR's token there, including the noise of the draw
             when sampling; None if not recorded.
@@ -49,7 +48,7 @@ class Agreement:
             else None.
     """
 
-    kind: Literal["same", "so_far", "tie", "law", "differs"]
+    kind: Literal["same", "so_far", "tie", "differs"]
     at: int
     gap: float | None = None
     words: float | None = None
@@ -60,11 +59,6 @@ class Agreement:
         if self.kind == "so_far":
             return f"the same so far: {self.at} tokens, then one of the two was stopped"
         words = "" if self.words is None else f"; {100 * self.words:.0f} % of the words agree"
-        if self.kind == "law":
-            return (
-                "another answer with the target's distribution: it samples with its own random"
-                " numbers"
-            )
         if self.kind == "tie":
             return (
                 f"differs from token {self.at + 1} on, a rounding tie ({self.gap:.3f} nats){words}"
@@ -99,8 +93,6 @@ def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     gap = _gap(ar, at, ours[at])
     words = words_agreeing(lane.text, ar.text) if whole else None
     tie = lane.begin.lossless and gap is not None and abs(gap) < TIE_NATS
-    if lane.begin.exactness == LAW:
-        return Agreement("law", at, gap, words)
     return Agreement("tie" if tie else "differs", at, gap, words)
 
 

@@ -21,7 +21,6 @@ from specvl_demo.methods.lvspec import (
     VisualVerifier,
     least_relevant,
 )
-from specvl_demo.methods.typical import TypicalSettings, TypicalVerifier
 
 V, D, EOS, IMAGE = 50, 8, 1, 2
 VOCABULARY = Vocabulary(size=V, banned=(IMAGE,), eos=frozenset({EOS}), special=frozenset({0, EOS}))
@@ -267,25 +266,3 @@ def test_the_control_relaxes_as_many_tokens_wherever_they_stand() -> None:
     assert found[0] == found[1] and len(found[0]) == 7 != found[0][-1]
     told_again = verifier.verify(drafted(tokens), told, Sampler(Sampling(), CPU))
     assert told_again.notes["loosened"] != found[0]  # the stream goes on
-
-
-def test_what_is_typical_may_stay() -> None:
-    """p > min(ε, δ exp(−H)): the runner-up of an even choice does, of a clear one it does not; the
-    target's own always; end of sequence never.
-    """
-    even, clear = torch.full((V,), -99.0), torch.full((V,), -99.0)
-    even[[11, 12]] = 0.0  # H = ln 2: .15 would be enough, ε is less
-    clear[[11, 12]] = torch.tensor([4.0, 0.0])  # the runner-up has .018
-    ends = torch.full((V,), -99.0)
-    ends[[11, EOS]] = torch.tensor([0.1, 0.0])
-    verifier = TypicalVerifier(TypicalSettings())
-    for row, token, stays in ((even, 12, True), (clear, 12, False), (clear, 11, True)):
-        told = Scores(torch.stack((row, even)), torch.zeros(2, D))
-        verdict = judged(verifier, drafted([token]), told)
-        assert (verdict.n_accepted == 1) == stays
-        assert verdict.relaxed == ([True] if stays and token == 12 else [False] * stays)
-    told = Scores(torch.stack((ends, even)), torch.zeros(2, D))
-    assert judged(verifier, drafted([EOS]), told).n_accepted == 0
-    strict = TypicalVerifier(TypicalSettings(epsilon=1.0, delta=1.0))
-    even_told = Scores(torch.stack((even, even)), torch.zeros(2, D))
-    assert judged(strict, drafted([12]), even_told).n_accepted == 0  # p = exp(−H), not above it

@@ -18,13 +18,12 @@ from specvl_demo.core.verification import Strict
 from specvl_demo.decoders.draft_vocabulary import LogProbabilities, narrowed
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
-from specvl_demo.methods.ngram import SmallLookup
 from specvl_demo.methods.small_vlm import SmallVLM
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import FullView, TextView
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import IMAGE, VOCAB, ask, noisy, tiny_llava, tiny_prompt
+from tests.conftest import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
 from tests.heads import decode
 
 POLICIES = {
@@ -114,29 +113,6 @@ def test_a_mixer_learns_accepted_positions_and_the_first_mismatch(
         assert logits.argmax(-1).tolist() == tokens
         mixed = logp.exp().mean(0).argmax(-1).tolist()
         assert mixed == round_.tree.tokens[1 : positions + 1]
-
-
-@pytest.mark.parametrize(
-    ("policy", "repeats"), [("chain", True), ("chain", False), ("tree", False)]
-)
-def test_lookup_drafts_the_same_with_fewer_forwards(
-    target: VLMTarget, small: VLM, policy: str, repeats: bool
-) -> None:
-    """Where the text repeats itself what is looked up is right, elsewhere it is cut off again."""
-    if repeats:
-        model = noisy(small.model, 0.0)
-        for layer in model.get_decoder().layers:
-            torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
-            torch.nn.init.zeros_(layer.mlp.down_proj.weight)
-        small = VLM(model, "parrot")
-        target = VLMTarget(small)
-    said = []
-    for kind in (SmallVLM, SmallLookup):
-        drafter, prompt = kind(small, (FullView(),)), tiny_prompt(1, words=20)
-        _, rounds = decode(target, drafter, POLICIES[policy](), prompt, max_new_tokens=60)
-        said.append([round_.tree.tokens for round_ in rounds])
-    assert said[0] == said[1]
-    assert (sum(round_.notes["spared"] for round_ in rounds) > 5) == repeats
 
 
 def test_views_are_recorded_where_they_spoke(target: VLMTarget, small: VLM) -> None:

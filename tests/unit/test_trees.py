@@ -11,7 +11,6 @@ import torch
 
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
 from specvl_demo.core.types import Verdict, Vocabulary
-from specvl_demo.methods.adaptive import AdaptiveChain, AdaptiveSettings
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.ngram import NGram, NGramSettings
@@ -243,42 +242,6 @@ class Silent(TableDrafter):
 def test_a_silent_drafter_ends_the_tree(policy: object, n: int) -> None:
     tree = policy.propose(Silent(n), ROOT, 99)
     assert max(tree.shape.depth) == min(n, 4)
-
-
-def test_an_adaptive_chain_follows_what_became_of_the_last() -> None:
-    """Two more after a full acceptance, one fewer after a rejection, unchanged if only room cut it
-    short.
-    """
-    policy = AdaptiveChain(AdaptiveSettings(first=3, most=6))
-    lengths = []
-    for accepted, room in ((3, 99), (5, 99), (6, 99), (2, 4), (2, 2), (1, 2), (0, 99)):
-        tree, _ = propose(policy, room)
-        assert len(tree) - 1 == min(room, tree.notes["length"])
-        lengths.append(tree.notes["length"])
-        n = accepted
-        policy.update(tree, Verdict(list(range(n + 1)), [0] * (n + 1), [False] * n))
-    assert [*lengths, propose(policy)[0].notes["length"]] == [3, 5, 6, 6, 5, 5, 4, 3]
-
-
-def test_an_adaptive_chain_takes_a_plain_step_where_the_state_is_like_the_picture() -> None:
-    policy = AdaptiveChain(AdaptiveSettings(first=3, visual_gate=0.5, visual_anchors=1))
-    states = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    picture = SimpleNamespace(visual=torch.tensor([True, False, False]))
-    policy.begin(SimpleNamespace(encoded=picture, prefill=SimpleNamespace(hidden=states)))
-    lengths = []
-    for path in ([0], [0, 1], [0, 1, 2]):
-        policy.observe(
-            Verdict(path, [0] * len(path), [False] * (len(path) - 1)),
-            SimpleNamespace(hidden=states),
-        )
-        tree, _ = propose(policy)
-        lengths.append((len(tree) - 1, tree.notes["near"]))
-    assert lengths == [(0, 1.0), (3, 0.0), (0, 1.0)]
-    text = SimpleNamespace(visual=torch.zeros(3, dtype=torch.bool))
-    blind = AdaptiveChain(AdaptiveSettings(first=3, visual_gate=-1.0))
-    blind.begin(SimpleNamespace(encoded=text, prefill=SimpleNamespace(hidden=states)))
-    blind.observe(Verdict([0], [0], []), SimpleNamespace(hidden=states))
-    assert len(propose(blind)[0]) == 4
 
 
 SIZE, PLACEHOLDER = 50, 9

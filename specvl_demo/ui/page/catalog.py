@@ -30,7 +30,6 @@ from specvl_demo.options import (
 from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
-from specvl_demo.records import LAW
 from specvl_demo.report import confidence, remarks, trace
 from specvl_demo.report.papers import verdict
 from specvl_demo.serving import availability, choosing, session
@@ -75,7 +74,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "methods": [_method(method) for method in base.METHODS.values()],
         "papers": PAPERS,
         "sure": confidence.SENTENCES,
-        "rules": {"law": LAW, "tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
+        "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": session.DESCRIBE,
         "examples": shown["examples"],
         "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},

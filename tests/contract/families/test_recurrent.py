@@ -33,7 +33,6 @@ pytest.importorskip("torchvision", reason="the processor of this family needs to
 shown = pytest.mark.parametrize("shown", SHOWN)
 CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
     "chain": ("chain", {"gamma": 4}),
-    "adaptive": ("adaptive", {"first": 3, "most": 6}),
     "a drafter that sees no picture": ("custom", {"views": "text-only"}),
     "itself": ("custom", {"drafter": "self", "policy": "chain"}),
     "prompt lookup": ("ngram", {}),
@@ -77,7 +76,7 @@ def test_chains_give_the_plain_answer(
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
     rounds = [one for one in records if isinstance(one, Round)]
-    if method in ("chain", "adaptive"):
+    if method == "chain":
         rejected = [len(one.tree.tokens) - len(one.path) for one in rounds]
         assert any(rejected) and len(rounds) < TOKENS, "nothing was rejected, or nothing accepted"
     if method == "itself":
@@ -109,8 +108,8 @@ def test_a_pair_offers_no_methods_that_draft_trees() -> None:
     one = pairs.Checkpoint("target", 6e9, "x"), pairs.Checkpoint("drafter", 1e9, "x")
     pair = pairs.PairSpec("p", "P", "Qwen3.5", one[0], {"small": one[1]})
     served = choosing.served(pair)
-    assert {"chain", "adaptive", "ngram"} < set(served)
-    assert not {"tree", "sage", "specvlm", "suffix"} & set(served)
+    assert {"chain", "ngram"} < set(served)
+    assert not {"tree", "sage", "specvlm"} & set(served)
     with pytest.raises(ValueError, match="tree drafts a tree, but Qwen3.5 has linear-attention"):
         choosing.choose(pair, "tree")
     assert choosing.choose(pair, "custom", {"policy": "chain"}).policy.name == "chain"

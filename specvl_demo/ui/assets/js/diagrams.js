@@ -93,64 +93,6 @@ export const DIAGRAMS = {
       say(116, 96, 'circle at the', 'draft', 'start'),
       svg('path.edge.draft', { d: 'M150 80C170 60 176 60 150 52' }),
     ),
-  adaptive: () =>
-    canvas(
-      'After rounds that were kept it drafts further, after refusals less',
-      ...[
-        [6, 5, 16],
-        [7, 2, 52],
-        [3, 2, 88],
-      ].flatMap(([drafted, kept, y], i) => [
-        ...drawTree(
-          each(drafted + 1, (j) => j - 1),
-          each(kept, (j) => j + 1),
-          70,
-          70 + 30 * drafted,
-          y,
-          y,
-        ),
-        say(8, y + 4, `round ${i + 1}`, '', 'start'),
-      ]),
-      say(160, 124, 'green: kept'),
-    ),
-  hybrid: () =>
-    canvas(
-      'A copy where the text repeats itself, a draft where it does not',
-      say(10, 26, '… a small blue circle …', '', 'start'),
-      ...drawTree([-1, 0, 1, 2], [1, 2, 3], 180, 300, 22, 22),
-      say(10, 92, '… and next to it', '', 'start'),
-      ...drawTree([-1, 0, 1, 2], [1, 2], 180, 300, 88, 88),
-      say(240, 48, 'copied'),
-      say(240, 114, 'drafted by the model'),
-    ),
-  rejection: () =>
-    canvas(
-      'Kept as often as the target’s probability allows',
-      ...[
-        ['red', 0.3, 0.6],
-        ['star', 0.8, 0.4],
-      ].flatMap(([word, drafted, target], i) => [
-        bar('bar one', 40 + 150 * i, 100, 24, 80 * drafted),
-        bar('bar two', 70 + 150 * i, 100, 24, 80 * target),
-        say(67 + 150 * i, 118, word),
-        say(132 + 150 * i, 60, target >= drafted ? 'always' : '1 of 2'),
-      ]),
-    ),
-  block: () =>
-    canvas(
-      'Judged together: a later token can save an earlier one',
-      box('ghost', 66, 40, 200, 52, 8),
-      ...drawTree([-1, 0, 1, 2, 3], [1, 2, 3, 4], 30, 240, 66, 66),
-      say(166, 116, 'one judgement for the whole draft'),
-    ),
-  typical: () =>
-    relevance(
-      'Likely enough for the target is kept',
-      ['a', 'large', 'red', 'star', 'is', 'above'],
-      [0.8, 0.45, 0.7, 0.9, 0.3, 0.6],
-      0.4,
-      'cut',
-    ),
   mtp: () =>
     canvas(
       'One more layer on top of the target’s drafts the tokens after the next',
@@ -158,24 +100,6 @@ export const DIAGRAMS = {
       box('ghost', 16, 20, 90, 15),
       say(61, 32, 'one more'),
       ...drawTree([-1, 0, 1, 2], [1, 2], 150, 300, 27, 27),
-    ),
-  suffix: () =>
-    canvas(
-      'What followed the same words before, each way as often as it did',
-      say(10, 20, '… red star above … red star above …', '', 'start'),
-      say(10, 38, '… red star below …', '', 'start'),
-      ...drawTree([-1, 0, 1, 2, 1], [1, 2, 3], 24, 230, 66, 112),
-      say(252, 70, '2 of 3', '', 'start'),
-      say(180, 128, '1 of 3', '', 'start'),
-    ),
-  recycling: () =>
-    canvas(
-      'The target’s own second thoughts become drafts',
-      ...['a', 'red', 'star'].flatMap((text, i) => [
-        box('word', 10, 20 + 34 * i, 52, 24, 4),
-        say(36, 37 + 34 * i, text),
-      ]),
-      ...drawTree([-1, 0, 0, 0, 1, 1, 2], [1, 4], 110, 300, 20, 112),
     ),
   specvlm: () =>
     patches(

@@ -11,9 +11,8 @@ import { W } from './words.js';
 
 /** A lane's guarantee relative to the autoregressive one. Single precision has no badge: there,
  *  rounding changed no token. */
-function guarantee({ lossless, exactness, dtype }, { law }) {
+function guarantee({ lossless, exactness, dtype }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
-  if (exactness === law) return term(W.lane.law, W.lane.lawHelp, 'vl-badge');
   if (exactness === 'exact') return term(W.lane.exact, W.lane.exactHelp(dtype), 'vl-badge');
   return exactness && dtype !== 'float32'
     ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge')
@@ -95,7 +94,7 @@ export class LaneView {
 
   /** Facts that only the lane's first record has. */
   begun() {
-    const badge = this.plain ? null : guarantee(this.lane.begin, this.race.rules);
+    const badge = this.plain ? null : guarantee(this.lane.begin);
     this.promise.replaceChildren(...(badge ? [badge] : []));
     put(this.given, laid(this.lane.given.text, MOST_TEXT));
     this.mark();

@@ -20,7 +20,7 @@ const UNKNOWN = {
 };
 
 export class Race extends EventTarget {
-  /** rules: {tokens, load}, the limits of what is timed, and {law}, a guarantee, from the catalog. */
+  /** rules: {tokens, load}, the limits of what is timed, from the catalog. */
   constructor(rules) {
     super();
     this.rules = rules;

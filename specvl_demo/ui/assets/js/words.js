@@ -74,9 +74,6 @@ export const W = {
     missing: 'The lane in focus has another token here.',
     exact: 'exact',
     nearly: 'equal up to rounding',
-    law: 'same law',
-    lawHelp:
-      'It samples with its own random numbers, as serving engines do: every answer has the same probability as with the large model, but one seed gives another answer.',
     exactHelp: (dtype) =>
       `Its checks give the same numbers as plain steps in ${dtype}, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
@@ -560,8 +557,6 @@ export const W = {
       so_far: (titles) => `${list(titles)}: the same, as far as both were written`,
       tie: ([t], { at, gap, words }) =>
         `${t}: differs from token ${at + 1} on, a rounding tie (${gap.toFixed(3)} nats)${agree(words)}`,
-      law: (titles) =>
-        `${list(titles)}: another answer with the target’s distribution, by random numbers of its own`,
       differs: ([t], { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
     },
     reasons: (n) => `Why ${spelt(n)} lanes are slower here`,

@@ -2,7 +2,8 @@
 continuation occurred.
 
 The frequency-weighted tree is SuffixDecoding's (Oliaro et al., arXiv 2411.04975), the automaton is
-SAM-Decoding's (Hu et al., arXiv 2411.10666). No model; knows only token ids.
+SAM-Decoding's (Hu et al., arXiv 2411.10666). No model; knows only token ids. A plug-in: name this
+file in SPECVL_METHODS (docs/adding-a-method.md).
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import specvl_demo
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, NoDrafter, Policy, Scores, Start, Verdict, Vocabulary
-from specvl_demo.methods.base import TREE, Method, Part, register
+from specvl_demo.methods.base import TREE, Method, Part
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, PolicySettings, Settings, setting
 from specvl_demo.records import Chart, Series
@@ -281,7 +283,7 @@ GREEDY_TREE = Part(
     label=lambda settings: f"greedy tree of {settings.size}",
 )
 
-register(
+specvl_demo.register(
     Method(
         "suffix",
         "Suffix lookup",

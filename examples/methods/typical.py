@@ -1,7 +1,7 @@
 """Typical acceptance (Medusa, Cai et al., arXiv 2401.10774, §2.3.1): a drafted token may stay if
 the target finds it likely enough, given its own certainty.
 
-Not lossless.
+Not lossless. A plug-in: name this file in SPECVL_METHODS (docs/adding-a-method.md).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import specvl_demo
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
-from specvl_demo.methods.base import STRICT, Method, Part, register
+from specvl_demo.methods.base import STRICT, Method, Part
 from specvl_demo.methods.chain import CHAIN, TUNED
 from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.small_vlm import SELF, SMALL
@@ -103,7 +104,7 @@ TYPICAL = Part(
     ),
 )
 
-register(
+specvl_demo.register(
     Method(
         "typical",
         "Typical acceptance",
