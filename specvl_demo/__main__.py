@@ -13,6 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 from specvl_demo.cli.parse import InputError, parse, run
+from specvl_demo.core.faults import cause, loses_device
+
+DEVICE_LOST = (
+    "The GPU stopped responding: {reason} Run the command again; if it fails again, run it with"
+    " SPECVL_GRAPHS=off, or with CUDA_LAUNCH_BLOCKING=1 to see where."
+)
+"""CUDA answers every later call of this process with an error."""
 
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _JOINER = "\N{ZERO WIDTH JOINER}"  # part of many emoji
@@ -51,6 +58,11 @@ def guarded(command: Callable[[], int]) -> int:
         sys.stderr.write(f"{_sentence(str(fault))}\n")
         return 1
     except (MemoryError, RuntimeError) as fault:
+        if loses_device(fault):
+            sys.stderr.write(f"{DEVICE_LOST.format(reason=_sentence(cause(fault)))}\n")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)  # what is freed at exit would fail once more, and abort
         if not isinstance(fault, MemoryError) and type(fault).__name__ != "OutOfMemoryError":
             raise  # torch's own class, since torch is not imported here
         sys.stderr.write(f"Out of memory: {_sentence(str(fault) or 'the machine has no more')}\n")

@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from plotly import graph_objects as go
+from typing import TYPE_CHECKING, Any
 
 from specvl_demo.bench import lossless
 from specvl_demo.methods.base import shape
@@ -16,6 +14,9 @@ from specvl_demo.report import answers as folds
 from specvl_demo.report import html, tables
 from specvl_demo.report.papers import beside, verdict
 from specvl_demo.serving.availability import PACKED
+
+if TYPE_CHECKING:
+    from plotly import graph_objects as go
 
 Report = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -252,6 +253,7 @@ def write(page: Page, path: Path, name: str) -> None:
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
     """Draw the charts of a report, one below the other; ValueError if its suite has none."""
+
     rows = report["rows"]
     if rows and "speedup_vs_ar" in rows[0]:
         ours = [row for row in rows if row["share_draft"] is not None]
@@ -351,6 +353,8 @@ def _same(row: Mapping[str, Any]) -> str | None:
 
 
 def _bars(title: str, rows: Any, columns: Mapping[str, str], mode: str) -> go.Figure:
+    from plotly import graph_objects as go  # noqa: PLC0415 - only what draws needs it
+
     figure = go.Figure(layout={"title": title, "barmode": mode})
     for name, key in columns.items():
         figure.add_bar(x=[row["method"] for row in rows], y=[row[key] for row in rows], name=name)

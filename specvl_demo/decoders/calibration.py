@@ -17,11 +17,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specvl_demo.core.faults import cause
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Context
 from specvl_demo.decoders import exact
 from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.graphs import GraphDecoder
+from specvl_demo.decoders.graphs import GraphDecoder, GraphRunner
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import synchronize
 
@@ -167,6 +168,7 @@ class Switched(Backend, Protocol):
     """Runs steps of fixed shapes while `fixed` is set."""
 
     fixed: bool
+    runner: GraphRunner
 
 
 def calibrate(decoder: GraphDecoder) -> str | None:
@@ -186,18 +188,18 @@ def pick_faster(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Ten
         Why eager steps are used, in a sentence; None if fixed ones are.
 
     Raises:
-        torch.AcceleratorError: After such a fault the device no longer responds at all.
+        torch.AcceleratorError: If the device no longer responds after a fault.
     """
     switched.fixed = False
     eager = _timed(switched, rows, logits)
     switched.fixed = True
     try:
         reason = _drawback(eager, _timed(switched, rows, logits))
-    except torch.AcceleratorError:
-        raise
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
-        line = (str(fault).splitlines() or [type(fault).__name__])[0]
-        reason = f"graphs of them failed ({line[:200]})"
+        synchronize(switched.device)  # raises if the device is lost
+        reason = f"graphs of them failed ({cause(fault)[:200]})"
+    # The caches of this trial are of no use to anything else.
+    switched.runner.release()
     switched.fixed = reason is None
     return None if reason is None else f"Steps are launched one by one: {reason}."
 

@@ -13,6 +13,7 @@ finds it, which could be in the middle of a capture.
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -409,8 +410,8 @@ class _Pool:
 
 
 def has_graphs(device: torch.device) -> bool:
-    """Whether steps on this device are captured as graphs."""
-    return device.type == "cuda"
+    """Whether steps on this device are captured as graphs: on CUDA, unless SPECVL_GRAPHS is off."""
+    return device.type == "cuda" and os.environ.get("SPECVL_GRAPHS") != "off"
 
 
 @cached

@@ -107,7 +107,7 @@ class DreamHead(FeatureHead):
         self.capture = NOTHING
         if not cross:
             # The head's own layers attend across.
-            self._runner = GraphRunner()
+            self.runner = GraphRunner()
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
             # choice: the paper sums over all queries; only the last rows are used, to bound the

@@ -17,7 +17,7 @@ from string import Template
 from typing import Any
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report import confidence, figure, plots, remarks, tables
+from specvl_demo.report import confidence, figure, remarks, tables
 from specvl_demo.report.metrics import runs
 
 PICTURE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+")
@@ -45,6 +45,8 @@ def page(lanes: Sequence[LaneRecords], compact: bool = False) -> str:
     the pictures are left out if they are too large.
     """
     if not compact:
+        from specvl_demo.report import plots  # noqa: PLC0415 - plotly, only for charts
+
         return _page(lanes, "".join(plots.fragments(plots.figures(lanes))), _pictures(lanes))
     clocks = figure.svg(lanes, answers=False)
     whole = _page(lanes, clocks, _pictures(lanes))
@@ -76,6 +78,8 @@ def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
 
 def file(figures: Sequence[Any], title: str) -> str:
     """Return Plotly figures below each other, as one HTML file that needs no network."""
+    from specvl_demo.report import plots  # noqa: PLC0415 - plotly, only for charts
+
     body = "".join(plots.fragments(figures))
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8">{_policy(body)}'

@@ -65,6 +65,14 @@ class Loaded:
                 "This target has no exact steps here: a row's numbers depend on the other rows."
                 f" Lossless answers compared with AR's: {target.exactness(1)}."
             )
+        self.release()  # caches of these trials
+
+    def release(self) -> None:
+        """Give up caches and graphs that are kept for the next question: before the pair is
+        dropped, so that not the garbage collector destroys graphs.
+        """
+        for one in (self.models.target.vlm, *self.models.drafters.values()):
+            getattr(one, "release", lambda: None)()
 
     @property
     def remarks(self) -> list[str]:

@@ -48,6 +48,10 @@ PAGE_FAILED = (
 ENGINE_DIED = (
     "The engine stopped unexpectedly ({reason}) and is being restarted. Run again in a moment."
 )
+DEVICE_LOST = (
+    "The GPU stopped responding ({reason}). The engine is being restarted, and the answers so far"
+    " are kept: run again in a moment, with other settings if it happens again."
+)
 NO_MEMORY = (
     "There was not enough memory for this run. Use fewer or smaller pictures, or fewer tokens."
 )

@@ -108,6 +108,11 @@ class VLM:
         """
         return None if self._graphs is None else calibration.calibrate(self._graphs)
 
+    def release(self) -> None:
+        """Give up caches and graphs that are kept for the next question."""
+        if self._graphs is not None:
+            self._graphs.runner.release()
+
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:
         """Run the model up to, but not into, its decoder: vision tower, projector, merge,

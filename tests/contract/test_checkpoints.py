@@ -160,7 +160,7 @@ def test_heads_draft_the_same_trees_in_steps_of_fixed_shapes(
         _, rounds = decode(target, FeatureDrafter(head), SMALL_TREES(), tiny_prompt())
         drafted.append([(one.tree.tokens, one.tree.parent, one.path) for one in rounds])
         gc.collect()
-        assert head.fixed == bool(head._runner.free) == (target is deep_in_fixed_shapes)
+        assert head.fixed == bool(head.runner.free) == (target is deep_in_fixed_shapes)
     assert drafted[0] == drafted[1]
     # Fixed steps are kept where they are faster; on a CPU either may be.
     reason = head.calibrate()

@@ -454,6 +454,33 @@ def test_what_a_process_cannot_do_is_one_sentence(
     assert done.returncode == code and said in text and text.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (
+            "class AcceleratorError(RuntimeError): ...\n"
+            "fault = AcceleratorError('CUDA error: misaligned address\\nCUDA kernel errors might')",
+            "The GPU stopped responding: CUDA error: misaligned address. Run the command again",
+        ),
+        (
+            "fault = RuntimeError('CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `x`')",
+            "The GPU stopped responding: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED",
+        ),
+    ],
+)
+def test_a_gpu_that_is_lost_is_one_sentence(fault: str, said: str) -> None:
+    """The process ends at once: what is freed at exit would fail again, and abort."""
+    code = (
+        f"import sys, atexit\n{fault}\nfrom specvl_demo.__main__ import guarded\n"
+        "def command(): raise fault\n"
+        "atexit.register(print, 'aborted')\n"
+        "sys.exit(guarded(command))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1 and not done.stdout
+
+
 def test_a_missing_package_is_named() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; from specvl_demo.__main__ import main;"

@@ -235,6 +235,16 @@ def test_the_process_of_the_page_does_not_import_what_loads_models() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_only_what_draws_needs_plotly() -> None:
+    code = (
+        "import sys; sys.modules['plotly'] = None;"
+        " import specvl_demo.bench.suites, specvl_demo.cli.bench, specvl_demo.serving.session;"
+        " from specvl_demo.report import answers, html;"
+        " from specvl_demo.__main__ import main; sys.exit(main(['bench', '--help']))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
 def doubled() -> dict[str, int]:
     """Class names of the package that more than one class has."""
     names: Counter[str] = Counter()

@@ -82,6 +82,10 @@ def compute(job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[st
     yield {"k": "end", "record": End("ar", "length", totals, None)}
 
 
+class AcceleratorError(RuntimeError):
+    """As torch's own class is named."""
+
+
 def _note(line: str) -> None:
     if os.environ.get(LEDGER):
         with Path(os.environ[LEDGER]).open("a") as file:
@@ -93,6 +97,8 @@ def _fail(how: str | None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "raise":
         raise KeyError("a mistake of ours")
+    elif how == "gpu":
+        raise AcceleratorError("CUDA error: misaligned address\nCUDA kernel errors might be")
     elif how == "hang":
         time.sleep(10_000)
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from specvl_demo.records import Round
+from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import UNHEARD_S, Behaviour, Caller
 from specvl_demo.ui.serve import queue as queues
 from specvl_demo.ui.serve.queue import Queue
@@ -240,7 +241,11 @@ def test_what_is_kept_of_runs_is_bounded(
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [("die", "stopped unexpectedly (SIGKILL"), ("raise", "KeyError: 'a mistake of ours'")],
+    [
+        ("die", "stopped unexpectedly (SIGKILL"),
+        ("raise", "KeyError: 'a mistake of ours'"),
+        ("gpu", messages.DEVICE_LOST.format(reason="CUDA error: misaligned address")),
+    ],
 )
 def test_a_worker_that_ends_in_the_middle(
     worker: ProcessWorker, how: str, said: str, tmp_path: Path

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import random
+import weakref
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ import transformers as hf
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Capture, Context
-from specvl_demo.decoders import calibration
+from specvl_demo.decoders import calibration, kernels
 from specvl_demo.decoders.backend import ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, started
 from specvl_demo.decoders.graphs import (
@@ -35,7 +36,10 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, ask, noisy, tiny_llava, tiny_prompt
 from tests.contract.families import zoo
+from tests.cuda import FakeCuda, FakeGraph, graphs_on_the_processor
 from tests.heads import begun, built, random_module
+
+cuda = pytest.fixture(graphs_on_the_processor)
 
 
 def contexts_of(vlm: VLM) -> list[Context]:
@@ -180,8 +184,12 @@ RACES += ["ngram"]
 
 @pytest.fixture(scope="module")
 def pairs_of_models() -> dict[str, Models]:
+    return both_backends(tiny_llava())
+
+
+def both_backends(model: torch.nn.Module) -> dict[str, Models]:
     """The same models on ordinary steps and on fixed ones; heads draft on either's target."""
-    model, words = tiny_llava(), {"newline": (5,), "caption": (6, 7), "describe": (8, 9, 10)}
+    words = {"newline": (5,), "caption": (6, 7), "describe": (8, 9, 10)}
     found = {}
     for backend in ("hf", "graphs"):
         target = VLMTarget(VLM(model, "target", backend=backend))
@@ -281,7 +289,7 @@ def test_no_round_captures_a_shape(
         assert target.least_rows is not None
     gc.collect()
     small, *heads = models.drafters.values()
-    for runner in (models.target.decoder.runner, small.decoder.runner, *(h._runner for h in heads)):
+    for runner in (models.target.decoder.runner, small.decoder.runner, *(h.runner for h in heads)):
         runner.release()  # what other tests captured
     made, step = made_steps(monkeypatch), Lane.step
 
@@ -298,7 +306,9 @@ def test_no_round_captures_a_shape(
     assert made and in_rounds == 0
 
 
-def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
+def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     decoder = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
     reason = calibration.calibrate(decoder)
     assert decoder.fixed == (reason is None) and (reason is None or "ms as graphs" in reason)
@@ -321,12 +331,136 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
     assert "failed (operation not permitted when stream is capturing)" in str(reason)
     assert not decoder.fixed and torch.isfinite(decode(decoder, 1)[0]).all()
 
-    def lost(*_: object) -> None:
-        raise torch.AcceleratorError("an illegal memory access was encountered")
+    def lost(_: torch.device) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 
-    decoder.runner._compute = lost
+    monkeypatch.setattr(calibration, "synchronize", lost)
     with pytest.raises(torch.AcceleratorError, match="illegal"):
         calibration.calibrate(decoder)
+
+
+def captured(decoder: GraphDecoder, n: int = 2) -> CachedSequence:
+    """A sequence with graphs of one row, two and four."""
+    stream = started(decoder, torch.arange(20), 100)
+    stream.cache.prepare(n + 2)
+    return stream
+
+
+@torch.inference_mode()
+def test_replays_say_what_ordinary_steps_say(cuda: FakeCuda) -> None:
+    """Only what the captured kernels read may differ from step to step; what one graph leaves,
+    another overwrites.
+    """
+    model = tiny_llava(kv_heads=2)
+    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(GraphDecoder(HFDecoder(model)))
+    torch.testing.assert_close(said, truth, atol=1e-4, rtol=1e-4)
+    for mine, theirs in zip(kept, states, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+    assert FakeGraph.captured > 5
+
+
+@torch.inference_mode()
+def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCuda) -> None:
+    decoder = GraphDecoder(HFDecoder(tiny_llava()))
+    gc.collect()
+    gc.disable()
+    try:
+        stream = captured(decoder)
+        cache = weakref.ref(stream.cache)
+        assert len(FakeGraph.alive) == 3
+        del stream
+        assert decoder.runner.free == [cache()]  # its graphs wait for the next question
+        decoder.runner.release()
+        assert cache() is None and not FakeGraph.alive
+        stream = captured(decoder)
+        cache, owner = weakref.ref(stream.cache), weakref.ref(decoder)
+        del stream, decoder
+        assert owner() is None and cache() is None and not FakeGraph.alive
+    finally:
+        gc.enable()
+
+
+@torch.inference_mode()
+def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda) -> None:
+    """A cache of another size replaces an unused one, with its graphs; old ones stay usable."""
+    decoder = GraphDecoder(HFDecoder(tiny_llava()))
+    kept = captured(decoder)
+    for room in (100, 1000, 2000, 100):
+        stream = started(decoder, torch.arange(20), room)
+        stream.cache.prepare(4)
+        del stream
+        assert len(decoder.runner.free) == 1 and len(FakeGraph.alive) == 6
+    hidden = kept.score(embedded(kept, [1]), chain(0))
+    assert torch.isfinite(hidden).all()
+    del kept
+    decoder.runner.release()
+    assert not FakeGraph.alive
+    captured(decoder)
+
+
+@torch.inference_mode()
+def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCuda) -> None:
+    decoder = GraphDecoder(HFDecoder(tiny_llava()))
+    stream, decode_ = captured(decoder), decoder.inner.decode
+    calls = 0
+
+    def reads(call: object) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        hidden = decode_(call)
+        if calls == 2:  # the first only warms up
+            hidden.nonzero()
+        return hidden
+
+    def shrinks(call: object) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise ValueError("a fault of Python's")
+        return decode_(call)
+
+    for broken, fault in ((reads, torch.AcceleratorError), (shrinks, ValueError)):
+        calls, decoder.inner.decode = 0, broken
+        with pytest.raises(fault):
+            stream.cache.prepare(16)
+        assert cuda.current is cuda.default and not any(
+            p.underway for p in FakeGraph.pools.values()
+        )
+        assert {shape.rows for shape in stream.cache.steps} == {1, 2, 4}
+        assert len(FakeGraph.alive) == 3 and gc.isenabled()
+    decoder.inner.decode = decode_
+    stream.cache.prepare(16)
+    assert {shape.rows for shape in stream.cache.steps} == {1, 2, 4, 8, 16}
+    assert torch.isfinite(score(stream, bush(9, random.Random(0)))).all()
+
+
+def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda) -> None:
+    decoder = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
+    calibration.calibrate(decoder)
+    assert not FakeGraph.alive and FakeGraph.captured > 0
+    decoder.fixed = True
+    target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="graphs"), exact=True)
+    assert target.least_rows == least_rows(HFDecoder(tiny_llava(kv_heads=2)))
+    target.vlm.release()
+    assert not FakeGraph.alive
+
+
+@pytest.mark.parametrize("method", ["chain", "eagle2", "dream"])
+def test_whole_races_in_graphs_are_the_same(
+    method: str, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With prompts of two lengths: graphs are replayed, and replaced by others."""
+    for name in ("floats", "integers", "layers"):  # they run only on processors
+        monkeypatch.setattr(kernels, name, lambda *_: None)
+    said = []
+    for models in both_backends(tiny_llava()).values():
+        said.append([])
+        for pictures in (1, 40):
+            shared = SharedPrefill(ask(models.target, tiny_prompt(pictures), max_new_tokens=8))
+            lanes = [Lane(n, assemble(choose(n), models), shared) for n in ("ar", method)]
+            records = [one for one in race(lanes) if isinstance(one, Round)]
+            said[-1] += sorted((one.lane, one.index, str(one.tokens)) for one in records)
+    assert said[0] == said[1] and FakeGraph.captured
 
 
 @pytest.mark.gpu

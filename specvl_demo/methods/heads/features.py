@@ -145,7 +145,7 @@ class FeatureHead(TrainedHead):
         super().__init__(head, decoder)
         self.input_width = self.width
         # Like the target's steps, until its own are calibrated.
-        self._runner, self.fixed = GraphRunner(), bool(getattr(decoder, "fixed", False))
+        self.runner, self.fixed = GraphRunner(), bool(getattr(decoder, "fixed", False))
         self._visual_scale: float = head.own.get("visual_scale", 1.0)
         self._chain: ChainParts | None = None
         """What drafts a chain by one call."""
@@ -161,7 +161,7 @@ class FeatureHead(TrainedHead):
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         if self.fixed:
-            return self._runner.acquire(self, batch, room)
+            return self.runner.acquire(self, batch, room)
         return KVCache(self.layouts(), batch, room, self.dtype)
 
     def layouts(self) -> list[Layout]:
@@ -177,6 +177,10 @@ class FeatureHead(TrainedHead):
             self.device, self.dtype
         )
         return pick_faster(cast("Switched", self), rows, self.log_probabilities(self.vocab, ()))
+
+    def release(self) -> None:
+        """Give up caches and graphs that are kept for the next question."""
+        self.runner.release()
 
     def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it.
@@ -247,7 +251,7 @@ class FeatureHead(TrainedHead):
     def forward(self, call: ForwardInput) -> Tensor:
         """Return predicted features [1, T, D]; the cache grows by T rows."""
         if self.fixed:
-            return self._runner.forward(self, call, self._ordinary)
+            return self.runner.forward(self, call, self._ordinary)
         return self._ordinary(call)
 
     def _ordinary(self, call: ForwardInput) -> Tensor:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 
+from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.run import Event, refusal
@@ -72,8 +73,12 @@ def _serve_one(
         for event in compute(job, ended.is_set, lambda text: outbox.put(run, loading(text))):
             outbox.put(run, event)
     except BaseException as fault:
-        reason = f"{type(fault).__name__}: {fault}"[:SAID]
-        for event in refusal(messages.RUN_FAILED.format(reason=reason)):
+        if loses_device(fault):
+            problem = messages.DEVICE_LOST.format(reason=cause(fault)[:SAID])
+        else:
+            reason = f"{type(fault).__name__}: {fault}"[:SAID]
+            problem = messages.RUN_FAILED.format(reason=reason)
+        for event in refusal(problem):
             outbox.put(run, event)
         raise  # the state of this process is unknown: the page starts a fresh one
     outbox.put(run, {"k": "done"})

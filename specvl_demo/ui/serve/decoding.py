@@ -22,6 +22,7 @@ from PIL import Image
 from specvl_demo import media, pairs
 from specvl_demo.bench import forwards
 from specvl_demo.core.engine import Request, SharedPrefill
+from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.similarity_map import similarity_map
@@ -46,11 +47,6 @@ SHORT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory"
 
 class Ended(Exception):
     """The run was stopped, or its visitor has left, while something was being loaded."""
-
-
-def _line(fault: Exception) -> str:
-    lines = str(fault).strip().splitlines()
-    return lines[0][:SAID] if lines else type(fault).__name__
 
 
 def _short_of_memory(fault: RuntimeError) -> bool:
@@ -266,17 +262,24 @@ class Engine:
         except RuntimeError as fault:  # torch raises it when memory, a kernel or a shape fails
             if _short_of_memory(fault):
                 problem = messages.NO_MEMORY
-            elif isinstance(fault, torch.AcceleratorError):
-                raise  # after such a fault the device no longer responds
+            elif loses_device(fault):
+                raise
             else:
-                problem = messages.RUN_FAILED.format(reason=_line(fault))
+                problem = messages.RUN_FAILED.format(reason=cause(fault)[:SAID])
         except (OSError, FloatingPointError) as fault:
-            problem = messages.RUN_FAILED.format(reason=_line(fault))
+            problem = messages.RUN_FAILED.format(reason=cause(fault)[:SAID])
         except ValueError as fault:
             problem = str(fault)
         if problem is not None:
             loading.release()  # only now is everything released that the run held
             yield {"k": "error", "text": problem}
+
+    def drop(self) -> None:
+        """Give up the loaded pair, its graphs too."""
+        self._prefix_cache = None
+        if self._loaded is not None:
+            self._loaded.release()
+        self._loaded = None
 
     def has(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
         return self._is(pair, options) and set(roles) <= set(self._roles)
@@ -305,7 +308,7 @@ class Engine:
             chosen = availability.available(pair, machine, options, roles)
             if not chosen.ok:
                 raise ValueError(f"{pair.id} does not run here: {chosen.reason}")
-            self._loaded = self._prefix_cache = None  # their memory is needed
+            self.drop()  # its memory is needed
             self.warmed = []
             self._roles, self._options = every, options
             if (both.ok, both.dtype, both.quantised) != (chosen.ok, chosen.dtype, chosen.quantised):

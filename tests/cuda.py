@@ -1,0 +1,230 @@
+"""Stand-ins for a CUDA device: graphs that refuse what CUDA refuses, and a mode that refuses what
+only a host can do.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from specvl_demo.decoders import graphs
+
+HOST_READS = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "unique2"}
+"""Operators that wait for the device, by their short names."""
+
+
+def _tensors(*trees: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(trees) if isinstance(leaf, torch.Tensor)]
+
+
+def _name(func: Any) -> str:
+    return func.overloadpacket.__name__
+
+
+class OnDeviceOnly(TorchDispatchMode):
+    """For meta tensors, which have no numbers: whatever reads one raises by itself. This mode also
+    refuses tensors of the host, but for single numbers, and copies from it.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        tensors = _tensors(args, kwargs)
+        if any(one.device.type == "cpu" and one.dim() > 0 for one in tensors):
+            raise RuntimeError(f"{func} takes a tensor of the host")
+        if _name(func) in HOST_READS:
+            raise RuntimeError(f"{func} waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+class _Pool:
+    """The allocator's account of one pool: graphs that use it, and whether one is captured."""
+
+    def __init__(self) -> None:
+        self.uses, self.made, self.underway = 0, False, False
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes every operation of a capture, and refuses those that read numbers."""
+
+    def __init__(self, graph: FakeGraph) -> None:
+        super().__init__()
+        self._graph = graph
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if _name(func) in HOST_READS:
+            FakeGraph.spoilt = f"{_name(func)} waits for the device"
+            raise torch.AcceleratorError(
+                "CUDA error: operation not permitted when stream is capturing"
+            )
+        before = {one.untyped_storage().data_ptr() for one in _tensors(args, kwargs)}
+        made = func(*args, **kwargs)
+        self._graph.operations.append((func, args, kwargs, made))
+        for one in _tensors(made):
+            if one.untyped_storage().data_ptr() not in before:
+                self._graph.own.append(one)
+        return made
+
+
+class FakeGraph:
+    """`torch.cuda.CUDAGraph` on the processor: a replay repeats the captured operations on the same
+    tensors, and nothing else.
+    """
+
+    capturing: ClassVar[FakeGraph | None] = None
+    spoilt: ClassVar[str | None] = None
+    """Why the capture under way is invalid."""
+    pools: ClassVar[dict[int, _Pool]] = {}
+    alive: ClassVar[weakref.WeakSet[FakeGraph]] = weakref.WeakSet()
+    captured: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        self.operations: list[tuple[Any, tuple[Any, ...], Mapping[str, Any], Any]] = []
+        self.own: list[torch.Tensor] = []
+        """Tensors in the pool's memory."""
+        self._pool: _Pool | None = None
+        FakeGraph.alive.add(self)
+
+    def begin(self, pool: _Pool) -> None:
+        if FakeGraph.capturing is not None:
+            raise RuntimeError("a capture is under way already")
+        if pool.made and pool.uses == 0:
+            raise RuntimeError("it->second->use_count > 0 INTERNAL ASSERT FAILED")
+        if pool.underway:
+            raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
+        pool.made, pool.underway, pool.uses = True, True, pool.uses + 1
+        FakeGraph.capturing, FakeGraph.spoilt, self._begun = self, None, pool
+
+    def end(self) -> None:
+        FakeGraph.capturing = None
+        if FakeGraph.spoilt is not None:
+            # The allocator is not told.
+            raise torch.AcceleratorError(f"cudaErrorStreamCaptureInvalidated ({FakeGraph.spoilt})")
+        self._begun.underway, self._pool = False, self._begun
+        FakeGraph.captured += 1
+
+    def replay(self) -> None:
+        assert self._pool is not None, "replay without a capture"
+        assert FakeGraph.capturing is None
+        for other in FakeGraph.alive:
+            if other is not self and other._pool is self._pool:
+                for left in other.own:
+                    if left.is_floating_point():
+                        left.fill_(torch.nan)  # it is the memory of this one too
+        for func, args, kwargs, made in self.operations:
+            again = func(*args, **kwargs)
+            for old, new in zip(_tensors(made), _tensors(again), strict=True):
+                if old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+    def reset(self) -> None:
+        if self._pool is None:
+            return
+        if FakeGraph.capturing is not None:
+            FakeGraph.spoilt = "a graph was destroyed"
+        self._pool.uses -= 1
+        self._pool = None
+        self.operations.clear()
+        self.own.clear()
+
+    __del__ = reset
+
+
+class _Stream:
+    def __init__(self, *_: object) -> None: ...
+
+    def wait_stream(self, other: _Stream) -> None: ...
+
+
+class FakeCuda:
+    """What `torch.cuda` is asked for by captures. current: The current stream."""
+
+    def __init__(self) -> None:
+        self.default = self.current = _Stream()
+
+    @contextmanager
+    def stream(self, stream: _Stream) -> Iterator[None]:
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def pool(self) -> int:
+        FakeGraph.pools[len(FakeGraph.pools)] = _Pool()
+        return len(FakeGraph.pools) - 1
+
+    def graph(self, graph: FakeGraph, pool: int | None = None, **_: object) -> _Capture:
+        return _Capture(self, graph, FakeGraph.pools[self.pool() if pool is None else pool])
+
+
+class _Capture:
+    """`torch.cuda.graph`: if ending a capture fails, the current stream is not restored."""
+
+    def __init__(self, cuda: FakeCuda, graph: FakeGraph, pool: _Pool) -> None:
+        self._cuda, self._graph, self._pool = cuda, graph, pool
+        self._recorder = _Recorder(graph)
+
+    def __enter__(self) -> None:
+        self._before, self._cuda.current = self._cuda.current, _Stream()
+        self._graph.begin(self._pool)
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(1)  # the collector comes whenever it may
+        self._recorder.__enter__()
+
+    def __exit__(self, *fault: object) -> None:
+        self._recorder.__exit__(*fault)
+        gc.set_threshold(*self._thresholds)
+        self._graph.end()
+        self._cuda.current = self._before
+
+
+def graphs_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    """Let steps on the processor be captured as graphs. A fixture of the tests that name it."""
+    fake = FakeCuda()
+    FakeGraph.capturing, FakeGraph.spoilt, FakeGraph.captured = None, None, 0
+    replaced: dict[str, Any] = {
+        "graph": fake.graph,
+        "CUDAGraph": FakeGraph,
+        "graph_pool_handle": fake.pool,
+        "Stream": _Stream,
+        "stream": fake.stream,
+        "current_stream": lambda *_: fake.current,
+    }
+    for name, stand_in in replaced.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", _end_allocation, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", _release_pool, raising=False)
+    monkeypatch.setattr(graphs, "has_graphs", lambda device: True)
+    graphs._capture_stream.cache_clear()
+
+    def collected(phase: str, _: Mapping[str, int]) -> None:
+        if phase == "start" and FakeGraph.capturing is not None:
+            FakeGraph.spoilt = "garbage was collected"
+
+    gc.callbacks.append(collected)
+    yield fake
+    gc.callbacks.remove(collected)
+    graphs._capture_stream.cache_clear()
+    assert fake.current is fake.default and FakeGraph.capturing is None
+
+
+def _end_allocation(device: int | None, pool: int) -> None:
+    if not FakeGraph.pools[pool].underway:
+        raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+    FakeGraph.pools[pool].underway = False
+
+
+def _release_pool(device: int | None, pool: int) -> None:
+    FakeGraph.pools[pool].uses -= 1
