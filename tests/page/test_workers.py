@@ -34,6 +34,8 @@ from tests.page.light import rounds, started
 from tests.robustness.support import Guest
 
 WAIT_S, EACH_S = 200, 0.05
+clustered = pytest.mark.slow
+"""Starting Ray takes half a minute of every core, and so does ending it."""
 
 
 def job(n_rounds: int = 4, **changes: Any) -> Job:
@@ -59,6 +61,7 @@ def cluster() -> Iterator[RayWorkers]:
 
 
 @second_try("a busy machine may hold one of the two processes up until the other is done")
+@clustered
 def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) -> None:
     picture = tmp_path / "a.png"
     picture.write_bytes(b"12345")
@@ -74,6 +77,7 @@ def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) ->
     assert next(e["files"] for e in second.events if "files" in e) == [5]
 
 
+@clustered
 def test_a_third_visitor_waits_for_a_seat(cluster: RayWorkers) -> None:
     queue = Queue(cluster)
     early = [Visitor(queue, job(30)) for _ in range(2)]
@@ -85,6 +89,7 @@ def test_a_third_visitor_waits_for_a_seat(cluster: RayWorkers) -> None:
     assert late.kinds("round") == ["round"] * 2
 
 
+@clustered
 def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(
     cluster: RayWorkers,
 ) -> None:
@@ -116,6 +121,7 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(
         assert not visitor.kinds("error")
 
 
+@clustered
 def test_a_cluster_that_dies_is_started_again_and_its_visitors_told(cluster: RayWorkers) -> None:
     """The raylet: Ray's process on this machine, without which no actor is restarted."""
     queue = Queue(cluster)
@@ -135,6 +141,7 @@ def test_a_cluster_that_dies_is_started_again_and_its_visitors_told(cluster: Ray
         assert not visitor.kinds("error")
 
 
+@clustered
 def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> None:
     """Questions go to whichever actor is free, so a conversation may lie in any of them."""
     queue = Queue(cluster)

@@ -24,7 +24,7 @@ from specvl_demo.media.pictures import decoded as decoded_picture
 from specvl_demo.media.worker import chosen
 from tests import corpus
 from tests.corpus import load_clip, load_picture
-from tests.robustness import corpus_cameras
+from tests.robustness import corpus_files
 
 GOOD = corpus.good_pictures()
 CLIPS = Path(__file__).parents[1] / "clips"
@@ -69,7 +69,7 @@ def test_transparency_lies_on_white() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [pytest.param(data, id=name) for name, data in corpus_cameras.layouts()]
+    "data", [pytest.param(data, id=name) for name, data in corpus_files.layouts()]
 )
 def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: bytes) -> None:
     assert count_scans(data) == 1
@@ -81,7 +81,7 @@ def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: b
 
 
 def test_scans_of_the_picture_itself_are_counted() -> None:
-    assert count_scans(corpus_cameras.scan_bomb(400)) > 400
+    assert count_scans(corpus_files.scan_bomb(400)) > 400
     with pytest.raises(ValueError, match="too many segments"):
         count_scans(b"\xff\xd8" + b"\xff\xe0\0\0" * 20_000)
     plain = corpus.encode(corpus.halves(), "JPEG")
