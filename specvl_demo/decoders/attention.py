@@ -7,9 +7,36 @@ steps (`exact`), and the library's decoders, which call the library's (`huggingf
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Those that take any mask, or are left out where they do not. cuDNN's fails with some."""
+
+
+def fused(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Return the library's attention [B, heads, T, width], by kernels that are right.
+
+    Args:
+        mask: Additive or bool (True: visible), broadcast to [B, heads, T, S].
+        scale: None for width^-0.5.
+    """
+    grouped = queries.shape[1] != keys.shape[1]
+    with sdpa_kernel(_KERNELS) if queries.is_cuda else nullcontext():
+        return F.scaled_dot_product_attention(
+            queries, keys, values, mask, is_causal=causal, scale=scale, enable_gqa=grouped
+        )
 
 
 def attend(
@@ -25,14 +52,7 @@ def attend(
         keys, values: [B, kv_heads, S, width].
         mask: Additive, [T, S] or [B or 1, 1, T, S]; None if every row sees all keys, or is causal.
     """
-    mixed = F.scaled_dot_product_attention(
-        queries,
-        keys,
-        values,
-        attn_mask=mask,
-        is_causal=causal,
-        enable_gqa=queries.shape[1] != keys.shape[1],
-    )
+    mixed = fused(queries, keys, values, mask, causal)
     return mixed.transpose(1, 2).reshape(-1, queries.shape[1] * queries.shape[3])
 
 

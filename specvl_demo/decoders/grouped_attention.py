@@ -13,10 +13,9 @@ from functools import partial
 from statistics import median
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.decoders.attention import attend
+from specvl_demo.decoders.attention import attend, fused
 
 Way = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Attention of queries [B, kv_heads, R, width] over keys and values [B, kv_heads, S, width] under
@@ -34,9 +33,9 @@ _CLOSE = 0.03
 """How far ways may differ, by rounding, from the first one's largest number."""
 
 
-def fused(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+def by_library(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """By the library's kernel, which computes every 64 rows of a head by one part of the device."""
-    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    return fused(queries, keys, values, mask)
 
 
 def by_products(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
@@ -123,7 +122,7 @@ class Fastest:
                 ways(batch, mask.shape[3]),
                 [(rows, *both, mask) for both in zip(keys, values, strict=True)],
             )
-        way = self._chosen.get(key, fused)
+        way = self._chosen.get(key, by_library)
 
         def mixed(i: int) -> Tensor:
             rows = way(packed, keys[i], values[i], mask).view(batch, heads, size, width)
@@ -135,7 +134,7 @@ class Fastest:
 def ways(batch: int, n_keys: int) -> list[Way]:
     """Return the ways that take so many keys, the safest first."""
     fit = [n for n in _PARTS if n_keys % n == 0 and n_keys // n >= _LEAST_PART]
-    return [fused, by_products, *(partial(in_parts, n) for n in fit if batch == 1)]
+    return [by_library, by_products, *(partial(in_parts, n) for n in fit if batch == 1)]
 
 
 def fastest(

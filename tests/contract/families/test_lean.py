@@ -14,13 +14,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import grouped_attention, lean
-from specvl_demo.decoders.attention import attend
+from specvl_demo.decoders.attention import attend, fused
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, text_context
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.sequence import prefill
+from specvl_demo.vlm import windows
 from tests.contract.families import zoo
+from tests.contract.families.conftest import load
 
 TAKEN = [
     *("llava", "llava-qwen2", "llava-next", "llava-onevision", "qwen2-vl", "qwen2.5-vl"),
@@ -171,7 +173,7 @@ def test_the_fastest_way_that_is_right_is_chosen() -> None:
     def way(seconds: float, change: float, *call: torch.Tensor) -> torch.Tensor:
         if seconds < 1:
             raise RuntimeError("not on this device")
-        return grouped_attention.fused(*call) + change
+        return grouped_attention.by_library(*call) + change
 
     ways = [partial(way, *of) for of in ((4.0, 0.0), (3.0, 0.001), (2.0, 1.0), (0.5, 0.0))]
     rows = torch.ones(1, 2, 3, 16)
@@ -184,3 +186,37 @@ def test_the_fastest_way_that_is_right_is_chosen() -> None:
 
     assert grouped_attention.fastest(ways, calls, seconds) is ways[1]
     assert [*taken] == ways[:2]
+
+
+@pytest.mark.parametrize("family", ["qwen2-vl", "qwen2.5-vl", "qwen3-vl", "glm4v"])
+def test_a_tower_sees_the_same_in_all_windows_at_once(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, calls = load(family), []
+    vlm, prompt = here.target.vlm, here.prompt("clip")
+
+    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(args[0].shape)
+        return attention(*args, **kwargs)
+
+    attention = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    vision, made = vlm.model.config.vision_config, []
+    for name in (vision._attn_implementation, "sdpa"):
+        monkeypatch.setattr(vision, "_attn_implementation_internal", name)
+        calls.clear()
+        made.append((vlm.encode(prompt).embeds, len(calls)))
+    assert made[0][1] < made[1][1]
+    torch.testing.assert_close(made[0][0], made[1][0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", [(4, 4, 4), (4, 3, 4, 1), (9, 1, 1, 1)])
+def test_windows_are_apart(lengths: tuple[int, ...]) -> None:
+    rows = torch.randn(3, 1, 2, sum(lengths), 16, generator=torch.Generator().manual_seed(0))
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    made, _ = windows._attention(
+        torch.nn.Identity(), *rows, cu_seq_lens_q=bounds, max_length_q=max(lengths)
+    )
+    split = zip(*(one.split(lengths, 2) for one in rows), strict=True)
+    told = torch.cat([fused(*one) for one in split], 2).transpose(1, 2)
+    torch.testing.assert_close(made, told, atol=1e-6, rtol=1e-5)

@@ -1,0 +1,87 @@
+"""Attention of vision towers that see pictures in windows (the Qwen-VL and GLM-V families), in one
+call a layer.
+
+The library's modules call their attention once for every window, unless it takes windows of several
+lengths at once as flash attention does: 28 of the 32 layers of Qwen2.5-VL's tower then make some 90
+calls each for a photograph, and a GPU waits for the host. This one takes them at once, padded to
+the longest.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from specvl_demo.decoders.attention import fused
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_ATTENTION = "specvl_flash_windows"
+"""The library passes windows to what has "flash" in its name."""
+_MOST_PADDED = 2
+"""Windows are padded if this makes at most so many times as many rows."""
+
+
+def join(model: PreTrainedModel) -> None:
+    """Let the model's vision tower attend in all its windows at once, if it has windows."""
+    from transformers import AttentionInterface  # noqa: PLC0415 - a server never builds a model
+
+    inside = set(model.get_decoder().modules())
+    towers = {
+        id(part.config): part.config
+        for part in model.modules()
+        if part not in inside and _takes_windows(part)
+    }
+    if towers:
+        AttentionInterface.register(_ATTENTION, _attention)
+    for config in towers.values():
+        # Not by `set_attn_implementation`, which would look for the flash attention package.
+        config._attn_implementation = _ATTENTION
+
+
+def _takes_windows(part: nn.Module) -> bool:
+    attends = type(part).__name__.endswith("VisionAttention") and hasattr(part, "config")
+    return attends and "cu_seqlens" in inspect.signature(type(part).forward).parameters
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    scaling: float | None = None,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int | Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend in each window of [1, heads, N, width]; returns [1, N, heads, width].
+
+    Args:
+        cu_seq_lens_q: [windows + 1] where they begin and end; None for one.
+        max_length_q: Of the longest one.
+    """
+    bounds, n = cu_seq_lens_q, query.shape[2]
+    if bounds is None or max_length_q is None or len(bounds) == 2:
+        return fused(query, key, value, attention_mask, scale=scaling).transpose(1, 2), None
+    starts, ends, longest = bounds[:-1], bounds[1:], int(max_length_q)
+    if len(starts) * longest > _MOST_PADDED * n:
+        lengths = (ends - starts).tolist()
+        windows = zip(*(one.split(lengths, 2) for one in (query, key, value)), strict=True)
+        mixed = torch.cat([fused(q, k, v, scale=scaling) for q, k, v in windows], 2)
+        return mixed.transpose(1, 2), None
+    every = torch.arange(n, device=query.device)
+    rows, mask = starts[:, None] + every[:longest], None
+    if len(starts) * longest > n:  # some are shorter
+        mask = (rows < ends[:, None])[:, None, None]
+        rows = rows.clamp_max(n - 1)
+    # [windows, heads, longest, width]
+    q, k, v = (one[0][:, rows].transpose(0, 1) for one in (query, key, value))
+    mixed = fused(q, k, v, mask, scale=scaling)
+    window = torch.bucketize(every, ends, right=True)
+    place = window * longest + every - starts[window]
+    return mixed.transpose(1, 2).flatten(0, 1)[place][None], None
