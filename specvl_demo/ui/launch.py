@@ -25,7 +25,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog, startup
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
-from specvl_demo.ui.serve import connections, uploads, workers
+from specvl_demo.ui.serve import uploads, workers
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.request_check import LOCAL
 from specvl_demo.ui.serve.workers import Cluster
@@ -59,7 +59,6 @@ def serve(
     startup.few_arenas()
     folder = Path(get_upload_folder())
     uploads.sweep(folder)
-    held = connections.most()
     kept = uploads.Uploads(folder)
 
     def leave() -> None:
@@ -87,11 +86,11 @@ def serve(
                 share=share,
                 auth=list(logins) or None,
                 prevent_thread_lock=True,  # so that runs end before the server does
-                **launch_settings(page, behaviour, hosts or own_names(host, share), held),
+                **launch_settings(page, behaviour, hosts or own_names(host, share)),
             )
         except OSError as fault:
             raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
-        connections.guard(page.server, held)
+        page.server.config.limit_concurrency = startup.open_files() // 2  # read by each connection
         sys.stdout.flush()  # Gradio has printed the address, which a container's log should show
         # What was imported stays. A collection that walks over it takes a quarter of a second,
         # in which no visitor is served.
@@ -101,7 +100,6 @@ def serve(
         if lacks := sandbox.weakness():
             sys.stderr.write(f"{lacks}\n")
         stopping.get()
-        connections.cut(page.server)
     gr.close_all(verbose=False)
     leave()
 

@@ -65,10 +65,6 @@ DISK_FULL = (
     "The disk of this machine is full: nothing can be added until older files are removed. Try"
     " again later."
 )
-SHARE_FULL = (
-    "The files in your questions take up the {most} MB that one visitor may keep here. Close a"
-    " conversation, or try again later."
-)
 NOT_KEPT = "This machine cannot store files: its upload folder is not writable. Ask without a file."
 NOT_FOUND = "There is nothing here."
 NOT_JSON = "The body of this request must be a JSON object."
@@ -91,9 +87,7 @@ WRONG_ORIGIN = (
     "Another site may not send requests for a visitor. Start the page with --hosts NAME to allow"
     " that site."
 )
-NOT_LOGGED_IN = "Log in first: this page requires an account (an API key is user:password)."
-TOO_MANY_GUESSES = "Too many wrong passwords: try again in {seconds:.0f} s."
-TOO_MANY_STREAMS = "Too many connections from one address: close some of the page's tabs."
+NOT_LOGGED_IN = "Log in first: this page requires an account."
 NOT_SERVED = "`{name}` is not supported here; leave it out."
 NO_MODEL = "`model` must be the id of a pair, or pair/method; /v1/models lists them."
 NO_SUCH_MODEL = "There is no model {name!r} here; /v1/models lists them."

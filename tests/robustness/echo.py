@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import resource
 import signal
 import sys
 import time
@@ -130,10 +129,7 @@ def main() -> None:
     parser.add_argument(
         "--slow", type=Path, help="where every long step of an event loop becomes a line"
     )
-    parser.add_argument("--files", type=int, help="how many files it may open, at most")
     options = parser.parse_args()
-    if options.files:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (options.files, options.files))
     if options.slow:
         note_slow_steps(options.slow)
     # Here, not above: the process that computes imports this file, and is to stay light.

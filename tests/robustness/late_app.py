@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+
 from specvl_demo.__main__ import main
 from tests.robustness.echo import note_slow_steps
 
@@ -43,16 +45,13 @@ def serve() -> int:
     parser.add_argument("--late", type=Path, required=True)
     asked, options = parser.parse_known_args()
     note_slow_steps(steps(asked.late))
-    # Here, not above: the process that computes imports this file, and is to stay light.
-    from specvl_demo.ui.serve import connections
+    real, tasks = uvicorn.Server.startup, []
 
-    real = connections.guard
+    async def startup(self: uvicorn.Server, sockets: Any = None) -> None:
+        await real(self, sockets)
+        tasks.append(asyncio.create_task(note(asked.late)))
 
-    def guard(server: Any, held: int) -> None:
-        real(server, held)
-        asyncio.run_coroutine_threadsafe(note(asked.late), server.servers[0].get_loop())
-
-    connections.guard = guard
+    uvicorn.Server.startup = startup  # type: ignore[method-assign]
     return main(["serve", *options])
 
 

@@ -267,9 +267,9 @@ def test_a_visit_that_ends_leaves_what_another_client_has_just_sent(tmp_path: Pa
     for path in (both, own):
         path.parent.mkdir(parents=True)
         path.write_bytes(b"x")
-    visits.come("visitor", 1, [str(both), str(own)])
+    visits.release("visitor", 1, [str(both), str(own)])
     visits.keep("visit", [str(both), str(own)])
-    visits.come("program", 1, [str(both)])
+    visits.release("program", 1, [str(both)])
     visits.leave("visit")
     assert both.exists() and not own.exists()
 

@@ -69,7 +69,7 @@ def test_examples_and_uploaded_traces_are_compared_as_they_are(
         path = tmp_path / "sent" / "race.trace.jsonl"
         path.parent.mkdir(exist_ok=True)
         path.write_text(content, encoding="utf-8")
-        uploads.come("c", 0, [str(path)])
+        uploads.release("c", 0, [str(path)])
         found = behaviour.compared(str(path), caller)
         assert not path.exists()
         return found

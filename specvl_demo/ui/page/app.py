@@ -7,7 +7,6 @@ launch.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -21,7 +20,6 @@ from specvl_demo.ui.page import chat
 from specvl_demo.ui.page.assets import FILES, PLACES, SCRIPTS, STYLES, board
 from specvl_demo.ui.page.endpoints import ARGUMENTS, publish
 from specvl_demo.ui.page.handlers import Behaviour, Caller
-from specvl_demo.ui.serve.connections import MOST
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope, Site
 from specvl_demo.ui.serve.run import Run, refusal
 
@@ -104,12 +102,10 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 
 
 def launch_settings(
-    page: gr.Blocks, behaviour: Behaviour, hosts: Sequence[str] = ("*",), held: int = MOST
+    page: gr.Blocks, behaviour: Behaviour, hosts: Sequence[str] = ("*",)
 ) -> dict[str, Any]:
     """Return the settings for launching a page that strangers can reach: nothing unneeded is open
     or kept.
-
-    held: Connections at once, of which a quarter is reserved for requests that are not streams.
     """
     site = Site(
         behaviour.uploads,
@@ -120,7 +116,6 @@ def launch_settings(
         events=frozenset(page.fns),
         components=frozenset(page.blocks),
         places=PLACES,
-        streams=held * 3 // 4,
         listeners=behaviour.listeners,
         admitted=_admitted,
     )
@@ -149,14 +144,7 @@ def launch_settings(
 
 
 def _admitted(scope: Scope) -> bool:
-    """Whether a request comes from a logged-in visitor, or no login is required.
-
-    Programs send `user:password` as their API key.
-    """
+    """Whether a request comes from a logged-in visitor, or no login is required."""
     app, cookies = scope["app"], HTTPConnection(scope).cookies
     names = (f"access-token-{app.cookie_id}", f"access-token-unsecure-{app.cookie_id}")
-    if app.auth is None or any(cookies.get(name) in app.tokens for name in names):
-        return True
-    kind, _, key = HTTPConnection(scope).headers.get("authorization", "").partition(" ")
-    keys = [f"{user}:{password}".encode() for user, password in app.auth.items()]
-    return kind == "Bearer" and any(hmac.compare_digest(key.encode(), one) for one in keys)
+    return app.auth is None or any(cookies.get(name) in app.tokens for name in names)

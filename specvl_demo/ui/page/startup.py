@@ -87,6 +87,17 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
     return found
 
 
+def open_files() -> int:
+    """Raise the limit of open files to the hard limit; return it, at most 2,048."""
+    try:
+        import resource  # noqa: PLC0415 - Windows has none
+    except ImportError:
+        return 2048
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return 2048 if hard == resource.RLIM_INFINITY else min(2048, hard)
+
+
 def few_arenas() -> None:
     """Let the C library allocate from two arenas, and large blocks outside them.
 

@@ -3,8 +3,8 @@ middleware.
 
 Only the routes that the page and its endpoints need exist (Gradio brings a proxy, a fetcher of
 addresses, an editor and more). Host, origin and login are checked before anything is read, bodies
-are counted as they arrive, JSON is checked before the app sees it, and each client has a limited
-share of streams, of uploads and of password guesses. Knows nothing of Gradio's own code.
+are counted as they arrive, and JSON is checked before the app sees it. Knows nothing of Gradio's
+own code.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,16 +41,10 @@ CHAT_BYTES = 16 * 2**20
 """The same, with pictures in it as data URLs."""
 JSON_BYTES = 2 * 2**20
 """A conversation of seventeen turns of 20,000 characters each way, in most alphabets."""
-MOST_STREAMS = 128
-"""Streams of one client at once: a visitor has two or three, and behind an untrusted proxy all
-visitors are one client.
-"""
+BODY_S = 20.0
+"""Seconds for which the next bytes of a body may be missing."""
 MOST_NAME = 255
 """Bytes of a name in a path: no file has a longer one."""
-FREE_GUESSES, LONGEST_WAIT_S = 5, 60.0
-"""Wrong passwords that a client may send at once; after each further one it waits twice as long."""
-MOST_CLIENTS = 4096
-"""How many clients' wrong passwords are remembered, the newest."""
 
 FORM = r"""/ | /(static|svelte|assets)/.* | /theme\.css | /favicon\.ico | /robots\.txt
     | /manifest\.json | /pwa_icon | /gradio_api/(startup-events | theme\.css)"""
@@ -74,7 +67,6 @@ LOGIN = re.compile(r"/login/?")
 UPLOAD = re.compile(r"/gradio_api/upload/?")
 CALL = re.compile(r"/gradio_api/call/(v2/)?(\w+)/?")
 LISTENING = re.compile(r"/gradio_api/call/(?:v2/)?\w+/(\w+)")
-STREAM = re.compile(r"/gradio_api/(heartbeat/|queue/data|upload_progress|call/(v2/)?\w+/\w).*")
 FILE = re.compile(r"/gradio_api/file=(\w+)/(.*)")
 FORWARDED = (b"x-forwarded-host", b"x-gradio-server")
 """Headers in which a proxy names the requested host."""
@@ -91,7 +83,6 @@ class Site:
         arguments: Of every named endpoint, in order.
         events, components: Numbers that a request may name.
         places: Folders whose files are fetched by the name of the place.
-        streams: How many at once, of all clients.
         listeners: Counts the connected listeners, by event or session.
         admitted: Whether a request comes from a logged-in visitor.
     """
@@ -104,7 +95,6 @@ class Site:
     events: frozenset[int] = frozenset()
     components: frozenset[int] = frozenset()
     places: Mapping[str, Path] = field(default_factory=dict)
-    streams: int = 512
     listeners: Counter[str | None] = field(default_factory=Counter)
     admitted: Callable[[Scope], bool] = lambda _: True
 
@@ -117,8 +107,6 @@ class RouteFilter:
         self._site = site
         self._most = site.most_bytes + FORM_BYTES
         self._too_large = messages.UPLOAD_TOO_LARGE.format(most=self._most >> 20)
-        self._streams: Counter[str] = Counter()
-        self._guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -133,15 +121,14 @@ class RouteFilter:
         sentences = {} if logging_in or chat else messages.BY_STATUS
         answer = Response(send, sentences, keep=uploading, openai=chat)
         try:
-            scope = self._known(scope, path, client)
-            receive = await self._checked(scope, path, client, receive, answer)
-            size = await self._expect(scope, client) if uploading else 0
+            scope = self._known(scope, path)
+            receive = await self._checked(scope, path, receive, answer)
+            size = await self._expect(scope) if uploading else 0
         except RefusedRequest as refused:
             await answer.say(*refused.args)
             return
         listened = _listened(scope, path)
-        streams = bool(STREAM.fullmatch(path))
-        self._count(listened, client, streams, 1)
+        _add(self._site.listeners, listened, 1)
         try:
             await self._app(scope, receive, answer.send)
         except Exception as fault:  # noqa: BLE001 - a bug of this program, or of a library
@@ -149,13 +136,11 @@ class RouteFilter:
             if not isinstance(fault.__cause__ or fault, HTTPException | MultiPartException):
                 logging.getLogger(__name__).exception("A request to %r failed", path[:100])
         finally:
-            self._count(listened, client, streams, -1)
+            _add(self._site.listeners, listened, -1)
             if uploading:
-                self._site.uploads.come(client, size, _paths(answer))
-            if logging_in and answer.status == 200:
-                self._guesses.right(client)
+                self._site.uploads.release(client, size, _paths(answer))
 
-    def _known(self, scope: Scope, path: str, client: str) -> Scope:
+    def _known(self, scope: Scope, path: str) -> Scope:
         """Return the request as the app may see it.
 
         Raises:
@@ -172,19 +157,13 @@ class RouteFilter:
         hosts = [texts.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
         if sentence := origin_refusal(texts.get(b"origin", ""), hosts, site.hosts):
             raise RefusedRequest(403, sentence)
-        if not PUBLIC.fullmatch(path):
-            keyed = b"authorization" in texts
-            if keyed:  # a password that may be guessed
-                self._guesses.check(client)
-            if not site.admitted(scope):
-                raise RefusedRequest(401, messages.NOT_LOGGED_IN)
-            if keyed:
-                self._guesses.right(client)
+        if not (PUBLIC.fullmatch(path) or site.admitted(scope)):
+            raise RefusedRequest(401, messages.NOT_LOGGED_IN)
         headers = [(key, value) for key, value in scope["headers"] if key not in forged]
         return {**scope, "headers": headers}
 
     async def _checked(
-        self, scope: Scope, path: str, client: str, receive: Receive, answer: Response
+        self, scope: Scope, path: str, receive: Receive, answer: Response
     ) -> Receive:
         """Return how the app reads the body of an admitted request; RefusedRequest if it is not
         valid.
@@ -195,23 +174,20 @@ class RouteFilter:
         if method in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
             if found := FILE.fullmatch(path):
                 self._place(scope, *found.groups())
-            if STREAM.fullmatch(path):
-                self._check_streams(client)
             return receive
         if method != "POST":
             raise RefusedRequest(404, messages.NOT_FOUND)
         if UPLOAD.fullmatch(path):
-            return answer.limited(receive, self._most, self._too_large)
+            return answer.limited(in_time(receive), self._most, self._too_large)
         if LOGIN.fullmatch(path):
-            self._guesses.check(client)
             too_large = messages.BODY_TOO_LARGE.format(most=FORM_BYTES)
-            return answer.limited(receive, FORM_BYTES, too_large)
+            return answer.limited(in_time(receive), FORM_BYTES, too_large)
         if not WRITE_JSON.fullmatch(path):
             raise RefusedRequest(404, messages.NOT_FOUND)
         if dict(scope["headers"]).get(b"content-type", b"").startswith(b"multipart/"):
             raise RefusedRequest(415, messages.NOT_JSON)
         most = CHAT_BYTES if CHAT.fullmatch(path) else JSON_BYTES
-        body = await _read(receive, _declared(scope) or 0, most)
+        body = await _read(in_time(receive), _declared(scope) or 0, most)
         called = CALL.fullmatch(path)
         names = self._site.arguments.get(called[2]) if called else None
         by_name = bool(called and called[1])
@@ -224,14 +200,14 @@ class RouteFilter:
             scope.setdefault("state", {})["visit"] = str(data.get("session_hash"))
         return _replay(body, receive)
 
-    async def _expect(self, scope: Scope, client: str) -> int:
+    async def _expect(self, scope: Scope) -> int:
         """Reserve room for an upload, and return its expected number of bytes."""
         size = _declared(scope)
         size = self._most if size is None else size  # one of undeclared size may be the largest
         if size > self._most:
             raise RefusedRequest(413, self._too_large)
         # In a thread, since examining every file takes a while.
-        if sentence := await asyncio.to_thread(self._site.uploads.expect, client, size):
+        if sentence := await asyncio.to_thread(self._site.uploads.expect, size):
             raise RefusedRequest(507, sentence)
         return size
 
@@ -240,38 +216,6 @@ class RouteFilter:
         if (folder := self._site.places.get(place)) is not None:
             root = scope.get("root_path", "")
             scope["path"] = f"{root}/gradio_api/file={folder / rest.lstrip('/')}"
-
-    def _check_streams(self, client: str) -> None:
-        if self._streams[client] >= MOST_STREAMS:
-            raise RefusedRequest(429, messages.TOO_MANY_STREAMS)
-        if self._streams.total() >= self._site.streams:
-            raise RefusedRequest(503, messages.BY_STATUS[503])
-
-    def _count(self, listened: str | None, client: str, streams: bool, one: int) -> None:
-        _add(self._site.listeners, listened, one)
-        if streams:
-            _add(self._streams, client, one)
-
-
-class Guesses:
-    """Wrong passwords by client, and how long each client must wait for the next guess."""
-
-    def __init__(self) -> None:
-        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
-
-    def check(self, client: str) -> None:
-        """Count a guess as wrong until it is found `right`; RefusedRequest if it comes too soon."""
-        wrong, last = self._wrong.pop(client, (0, 0.0))
-        wait_s = min(2.0 ** (wrong - FREE_GUESSES), LONGEST_WAIT_S) if wrong >= FREE_GUESSES else 0
-        rest_s = last + wait_s - time.monotonic()
-        self._wrong[client] = (wrong, last) if rest_s > 0 else (wrong + 1, time.monotonic())
-        if len(self._wrong) > MOST_CLIENTS:
-            self._wrong.popitem(last=False)
-        if rest_s > 0:
-            raise RefusedRequest(429, messages.TOO_MANY_GUESSES.format(seconds=rest_s))
-
-    def right(self, client: str) -> None:
-        self._wrong.pop(client, None)
 
 
 def _add(counter: Counter[Any], key: Any, one: int) -> None:
@@ -295,6 +239,18 @@ def _paths(answer: Response) -> list[str]:
     """Return the files that an upload has become."""
     paths = orjson.loads(answer.body) if answer.status == 200 else []
     return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+
+
+def in_time(receive: Receive) -> Receive:
+    """Receive a body; a client whose next bytes are missing for BODY_S counts as gone."""
+
+    async def timed() -> Any:
+        try:
+            return await asyncio.wait_for(receive(), BODY_S)
+        except asyncio.TimeoutError:  # noqa: UP041 - not yet the built-in one in Python 3.10
+            return {"type": "http.disconnect"}
+
+    return timed
 
 
 async def _read(receive: Receive, declared: int, most: int) -> bytes:

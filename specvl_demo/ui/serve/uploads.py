@@ -1,4 +1,4 @@
-"""The folder of uploads: how much is kept, whose the files are, what is removed and when.
+"""The folder of uploads: how much is kept, who sent the files, what is removed and when.
 
 Given the folder and the files of pages' questions; knows nothing of the questions' meaning.
 """
@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +20,6 @@ from specvl_demo.ui import messages
 
 UPLOADS_BYTES = 4 * 2**30
 """All uploads of all visitors together."""
-CLIENT_BYTES = 2**30
-"""All uploads of one client (an address)."""
 SPARE_BYTES = 32 * 2**20
 """What is left free on the disk."""
 MOST_AGE_S = 2 * 3600.0
@@ -94,23 +92,21 @@ class Uploads:
     """Files by visit and by client. Gradio names an upload after its content, so two visitors may
     share one file: it is removed when the last visit that used it has ended.
 
-    folder: Only files below it are ever removed. room, share: bytes of all clients, of one.
+    folder: Only files below it are ever removed. room: bytes of all files.
     """
 
-    def __init__(self, folder: Path, room: int = UPLOADS_BYTES, share: int = CLIENT_BYTES) -> None:
+    def __init__(self, folder: Path, room: int = UPLOADS_BYTES) -> None:
         self.folder = folder.resolve()
-        self._room, self._share = room, share
+        self._room = room
         self._visits: OrderedDict[str, set[Path]] = OrderedDict()
         self._clients: dict[Path, set[str]] = {}
-        self._coming: Counter[str] = Counter()
+        self._reserved = 0
         self._lock = threading.Lock()
 
-    def expect(self, client: str, size: int) -> str | None:
-        """Reserve room for so many bytes of a client until they have `come`; return the reason if
-        there is none.
+    def expect(self, size: int) -> str | None:
+        """Reserve room for so many bytes until `release`; return the reason if there is none.
 
-        The oldest files that no visit has used make room: the client's own if its share is full,
-        else any.
+        The oldest files that no visit has used make room.
         """
         place = next(one for one in (self.folder, *self.folder.parents) if one.exists())
         if not os.access(place, os.W_OK | os.X_OK):
@@ -119,24 +115,18 @@ class Uploads:
             files = sweep(self.folder)
             there = {file.path for file in files}
             self._clients = {path: who for path, who in self._clients.items() if path in there}
-            mine = [file for file in files if client in self._clients.get(file.path, ())]
-            over = sum(file.size for file in mine) + self._coming[client] + size - self._share
-            if not self._make_room(over, mine):
-                return messages.SHARE_FULL.format(most=self._share >> 20)
-            files = [file for file in files if file.path.exists()]
-            coming = self._coming.total() + size
+            coming = self._reserved + size
             over = sum(file.size for file in files) + coming - self._room
             short = coming + SPARE_BYTES - shutil.disk_usage(place).free
             if not self._make_room(max(over, short), files):
                 return messages.DISK_FULL
-            self._coming[client] += size
+            self._reserved += size
         return None
 
-    def come(self, client: str, size: int, paths: Collection[str] = ()) -> None:
-        """Release a reservation: the bytes have arrived, as these files, or will not."""
+    def release(self, client: str, size: int, paths: Collection[str] = ()) -> None:
+        """Release a reservation: a client's bytes have arrived, as these files, or will not."""
         with self._lock:
-            self._coming[client] -= size
-            self._coming += Counter()
+            self._reserved -= size
             for path in paths:
                 if (found := located(path, [self.folder])) is not None:
                     self._clients.setdefault(found, set()).add(client)
@@ -147,7 +137,7 @@ class Uploads:
         Raises:
             ValueError: With a sentence if there is no room.
         """
-        if sentence := self.expect(client, len(content)):
+        if sentence := self.expect(len(content)):
             raise ValueError(sentence)
         path = self.folder / os.urandom(16).hex() / name
         part = path.with_suffix(".part")
@@ -159,7 +149,7 @@ class Uploads:
             _remove([part, path])
             raise ValueError(reason(fault)) from None
         finally:
-            self.come(client, len(content), [str(path)])
+            self.release(client, len(content), [str(path)])
         self.keep(visit, [str(path)])
         return path
 
