@@ -75,20 +75,22 @@ def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_a_lean_target_whose_bits_stay_is_run_on_any_threads() -> None:
+    """Whether they stay is the processor's matter: the trial finds it out."""
     model, now = tiny_llava(kv_heads=2), torch.get_num_threads()
     lean, plain = (VLM(model, "tiny", backend=name) for name in ("lean", "hf"))
     torch.set_num_threads(2)
     try:
-        assert VLMTarget(lean).on_any_threads and not VLMTarget(plain).on_any_threads
-        assert torch.get_num_threads() == 2
-        output, heard = lean.decoder.logits, []
+        assert not VLMTarget(plain).on_any_threads
+        output, threads_used = lean.decoder.logits, []
 
         def shaken(hidden: torch.Tensor) -> torch.Tensor:
-            heard.append(torch.get_num_threads())
-            return output(hidden) + (heard[-1] == 1) * 1e-6
+            threads_used.append(torch.get_num_threads())
+            return output(hidden) + (threads_used[-1] == 1) * 1e-6
 
+        promised = VLMTarget(lean).on_any_threads
         lean.decoder.logits = shaken  # type: ignore[method-assign]
         assert not VLMTarget(lean).on_any_threads
-        assert sorted(set(heard)) == [1, 2]
+        assert 2 in threads_used and (1 in threads_used or not promised)
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(now)
