@@ -87,10 +87,9 @@ def test_only_a_lean_target_whose_bits_stay_is_run_on_any_threads() -> None:
             threads_used.append(torch.get_num_threads())
             return output(hidden) + (threads_used[-1] == 1) * 1e-6
 
-        promised = VLMTarget(lean).on_any_threads
         lean.decoder.logits = shaken  # type: ignore[method-assign]
         assert not VLMTarget(lean).on_any_threads
-        assert 2 in threads_used and (1 in threads_used or not promised)
+        assert sorted(set(threads_used)) == [1, 2]
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(now)
