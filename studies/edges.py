@@ -19,7 +19,6 @@ from typing import Any
 from specvl_demo import pairs
 from specvl_demo.bench import cases
 from specvl_demo.core.engine import Request
-from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.methods.base import PARTS, Choice
 from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.loader import Loaded
@@ -67,20 +66,18 @@ def methods(loaded: Loaded) -> dict[str, Choice]:
 
 
 def turns(loaded: Loaded) -> list[dict[str, Any]]:
-    """Run a conversation of eight questions, each method with its own prefix cache, against the
-    plain model without any.
-    """
+    """Run a conversation of eight questions with each method, against the plain model."""
     picture = cases.pocket()[0].shown
     rows = []
     for name, choice in methods(loaded).items():
-        cache, same, tokens = PrefixCache(), 0, 0
+        same, tokens = 0, 0
         said: list[Turn] = []
         for question in QUESTIONS:
             now = [*said, Turn(question, picture if not said else ())]
-            fresh = session.request(loaded, now, 80, detail="light")
-            (plain,) = session.answers(loaded, fresh, [choosing.choose(loaded.pair, "ar")])
-            kept = session.request(loaded, now, 80, detail="light", cache=cache)
-            (lane,) = session.answers(loaded, kept, [choice])
+            asked = session.request(loaded, now, 80, detail="light")
+            plain, lane = session.answers(
+                loaded, asked, [choosing.choose(loaded.pair, "ar"), choice]
+            )
             same, tokens = same + (lane.token_ids == plain.token_ids), tokens + len(lane.token_ids)
             said.append(replace(now[-1], answer=plain.text))
         rows.append(

@@ -20,7 +20,6 @@ from typing import Any
 
 from specvl_demo import pairs
 from specvl_demo.core import engine
-from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import load_media
 from specvl_demo.records import Round
@@ -64,9 +63,8 @@ def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
             if name in served
         ]
         for kind, args in conversations(pair).items():
-            cache = PrefixCache()
             for i, turns in enumerate(args):
-                request = session.request(loaded, turns, tokens, sampling, cache=cache)
+                request = session.request(loaded, turns, tokens, sampling)
                 title = kind if i == 0 else "follow-up"
                 lanes: dict[str, dict[str, Any]] = {}
                 for record in engine.race(session.lanes(loaded, request, choices)):

@@ -324,13 +324,6 @@ class Lane:
     def end(self) -> End:
         """Close the lane; if it is not done, it counts as cancelled."""
         self.stop = self.stop or "cancelled"
-        if self._session is not None:
-            answer = torch.tensor(
-                [int(self._request.prompt.ids[-1]), *self._emitted], device=self._device
-            )
-            # Not charged to any clock.
-            self._session.close(answer)
-            self.parts.drafter.close(answer)
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes())
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampler, Sampling
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.records import Span
@@ -36,7 +35,6 @@ class Prompt:
         inputs: What the processor returned (ids, pixels, grids), passed to the model unread.
         prefix: Ids at the end of the prompt that begin the answer; the model goes on from them.
         source: What the prompt was made from, for models that prepare pictures differently; opaque.
-        cache: The conversation's prefix cache. With None nothing is reused and nothing kept.
     """
 
     ids: Tensor
@@ -46,7 +44,6 @@ class Prompt:
     text: str = ""
     source: Any = None
     prefix: tuple[int, ...] = ()
-    cache: PrefixCache | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 1 or self.visual.shape != self.ids.shape:
@@ -81,8 +78,6 @@ class Encoded:
         seconds: Time the encoding took, charged in full to every lane that uses it.
         index: [n] the target's prompt position of every position, -1 if there is none. Set if a
             drafter prepares pictures differently and so has another prompt; else None.
-        keys: [n] int64, equal where two encodings of a conversation have the same token or the same
-            place in the same pictures; None means the ids.
     """
 
     ids: Tensor
@@ -95,7 +90,6 @@ class Encoded:
     deepstack: Tensor | None = None
     seconds: float = 0.0
     index: Tensor | None = None
-    keys: Tensor | None = None
 
     def in_prompt(self, positions: Tensor) -> Tensor:
         """Map positions to the target's prompt positions; -1 stays -1."""
@@ -130,7 +124,6 @@ class Encoded:
             index=self.in_prompt(index),
             blocks=None if self.blocks is None else self.blocks[index],
             deepstack=None if self.deepstack is None else self.deepstack[:, rows],
-            keys=None if self.keys is None else self.keys[index],
         )
 
 
@@ -281,8 +274,8 @@ class VisionEncoder(Protocol):
 class Context:
     """The part of a prompt that one view shows the drafter, never with the prompt's last token.
 
-    Most views are `encoded.context(name, keep)`. `blocks`, `deepstack` and `keys` are those of
-    Encoded, cut to these positions.
+    Most views are `encoded.context(name, keep)`. `blocks` and `deepstack` are those of Encoded,
+    cut to these positions.
 
     Attributes:
         name: Name of the view.
@@ -294,7 +287,6 @@ class Context:
         index: [c] prompt position of every context position, -1 if it is not in the prompt.
         blocks: [c].
         deepstack: [levels, visual positions, D].
-        keys: [c].
     """
 
     name: str
@@ -306,7 +298,6 @@ class Context:
     index: Tensor
     blocks: Tensor | None = None
     deepstack: Tensor | None = None
-    keys: Tensor | None = None
 
     def text_only(self) -> Context:
         """Return the context without visual positions, renumbered from 0 on a single axis."""
@@ -319,7 +310,6 @@ class Context:
             positions=torch.arange(len(kept), device=kept.device),
             next_position=len(kept),
             index=self.index[kept],
-            keys=None if self.keys is None else self.keys[kept],
         )
 
 
@@ -410,13 +400,6 @@ class Session(Protocol):
     def commit(self, path: Sequence[int]) -> None:
         """Keep these nodes of the scored tree (root first) and drop the others."""
 
-    def close(self, answer: Tensor) -> None:
-        """End the lane.
-
-        Args:
-            answer: [r] the prompt's last token and the answer, for the prefix cache.
-        """
-
 
 class Drafter(Protocol):
     """Guesses what the target will say. A drafter object serves one lane.
@@ -432,14 +415,6 @@ class Drafter(Protocol):
 
     def begin(self, start: Start) -> None:
         """Prefill the drafter. Called once."""
-        return None
-
-    def close(self, answer: Tensor) -> None:
-        """End the lane.
-
-        Args:
-            answer: [r] the prompt's last token and the answer, for the prefix cache.
-        """
         return None
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:

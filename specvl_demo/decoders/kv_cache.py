@@ -87,10 +87,6 @@ class KVCache:
     def settle(self) -> None:
         """All rows are decided: none of them will be forgotten."""
 
-    def reaches(self, rows: int) -> bool:
-        """Whether a copy can end at this many of the rows."""
-        return rows <= self.length
-
     def layer(self, layer: int) -> Tensor:
         """Return the buffer of one layer, [2, batch, heads, span, width]."""
         block, index = self._places[layer]
@@ -153,11 +149,9 @@ class KVCache:
             data[:, :, :, :, start + first : start + n] = data.index_select(4, source)
         self.length = start + n
 
-    def copy(self, room: int, rows: int | None = None) -> KVCache:
-        """Return the same rows, or the first of them, in buffers of another size."""
-        length = self.length if rows is None else rows
-        if length > self.length:
-            raise ValueError(f"a cache of {self.length} rows cannot be copied up to row {length}")
+    def copy(self, room: int) -> KVCache:
+        """Return the same rows in buffers of another size."""
+        length = self.length
         if room < length:
             raise ValueError(f"a cache of {length} rows does not fit into {room}")
         twin = self.another(room)

@@ -150,14 +150,10 @@ class RecurrentCache(HFCache):
         self._x.append(x)
         self._positions.append(positions)
 
-    def reaches(self, rows: int) -> bool:
-        return rows >= self._kept
-
-    def copy(self, room: int, rows: int | None = None) -> KVCache:
-        twin = super().copy(room, rows)
+    def copy(self, room: int) -> KVCache:
+        twin = super().copy(room)
         assert isinstance(twin, RecurrentCache)  # as made by `another`
-        if twin.length == self.length:
-            self.settle()
+        self.settle()
         twin._snapshot, twin._kept = self._snapshot, self._kept
         twin._x, twin._positions = [*self._x], [*self._positions]
         twin.seen, twin._decided = -1, twin.length

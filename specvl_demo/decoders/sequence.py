@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.core.prefix_cache import new_columns, row_keys
 from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import TreeShape, chain
 from specvl_demo.core.types import NOTHING, Capture, Context
@@ -71,15 +69,10 @@ class CachedSequence:
         self._depth: Tensor
         weakref.finalize(self, cache.release).atexit = False
 
-    def fork(self, room: int, rows: int | None = None) -> CachedSequence:
-        """Copy the committed rows into a new cache with `room` rows in all.
-
-        rows: Copy only the first of them; those left out must be text, with one position each.
-        """
-        rows = self.length if rows is None else rows
-        following = self._next[:, 0] - (self.length - rows)
+    def fork(self, room: int) -> CachedSequence:
+        """Copy the committed rows into a new cache with `room` rows in all."""
         return CachedSequence(
-            self.backend, self.cache.copy(room, rows), following, self._axes, self._padded
+            self.backend, self.cache.copy(room), self._next[:, 0], self._axes, self._padded
         )
 
     def score(
@@ -284,55 +277,17 @@ class CachedSequence:
         self._is_chain = False
 
 
-@dataclass(frozen=True)
-class CachedPrefix:
-    """Rows of an earlier question, in a cache without spare room.
-
-    keys: `row_keys` [1 + axes, m, r] of the rows.
-    """
-
-    keys: Tensor
-    stream: CachedSequence
-
-    @classmethod
-    def of(
-        cls, stream: CachedSequence, contexts: Sequence[Context], answer: Tensor
-    ) -> CachedPrefix:
-        """Copy a stream's committed rows: its contexts, then the answer."""
-        return cls(row_keys(contexts, answer)[..., : stream.length], stream.fork(stream.length))
-
-
-def grown(
-    stream: CachedSequence,
-    room: int,
-    rows: int,
-    x: Tensor,
-    kept: ForwardOutput | None = None,
-) -> tuple[CachedSequence, Tensor]:
-    """Copy a stream's first `rows` rows and run x [m, k, D] after them.
-
-    Returns the copy, whose cache has `room` rows, and the new hidden states [m, k, D].
-    """
-    twin, new = stream.fork(room, rows), x.shape[1]
-    hidden = twin.score(x, chain(new - 1), kept)
-    twin.keep(range(new))
-    return twin, hidden
-
-
 def prefill(
     backend: Backend,
     contexts: Sequence[Context],
     room: int,
     capture: Capture = NOTHING,
-    prefix: CachedPrefix | None = None,
 ) -> tuple[CachedSequence, Tensor, ForwardOutput]:
     """Run m contexts in one forward.
 
     Args:
         room: Rows of the cache, at least N.
         capture: What to capture.
-        prefix: If the contexts begin with it, only the last columns are computed, and hidden states
-            and captures cover only those.
 
     Returns:
         A stream of the contexts' rows, hidden states [m, N, D], and the captures. N is the longest
@@ -342,12 +297,6 @@ def prefill(
     lengths = [context.ids.shape[0] for context in contexts]
     size, padded = max(lengths), min(lengths) < max(lengths)
     kept = ForwardOutput(capture)
-    if prefix is not None:
-        new = new_columns(prefix.keys, contexts)
-        if new is not None and prefix.stream.cache.reaches(size - new):
-            x = torch.stack([context.embeds[-new:] for context in contexts])
-            stream, hidden = grown(prefix.stream, max(room, size), size - new, x, kept)
-            return stream, hidden, kept
 
     def aligned(rows: Sequence[Tensor]) -> Tensor:
         """Pad [..., c] each on the left -> [..., m, N]."""

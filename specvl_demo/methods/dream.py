@@ -124,21 +124,16 @@ class DreamHead(FeatureHead):
         """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
-    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
+    def open(self, start: Start) -> HeadPrompt:
         """Return a row for every token that is left after compression.
 
-        # choice: the visual tokens chosen for a conversation's first question stay; choosing again
-        would cost all rows. Positions are compact, as the published code counts the tokens it fed.
+        # choice: positions are compact, as the published code counts the tokens it fed.
         """
         visual, features = start.encoded.visual[:-1], start.prefill.hidden
         n = features.shape[0]
-        if before is None:
-            attention = start.prefill.attention
-            importance = attention[self.decoder.n_layers - 1].sum(0) if self._keep < 1.0 else None
-            seen = compressed(visual, importance, self._keep)
-        else:
-            chosen = before[before < n]
-            seen = torch.cat((chosen, torch.arange(int(chosen[-1]) + 1, n, device=chosen.device)))
+        attention = start.prefill.attention
+        importance = attention[self.decoder.n_layers - 1].sum(0) if self._keep < 1.0 else None
+        seen = compressed(visual, importance, self._keep)
         x = self.join(self.prompt_embeds(start.encoded)[seen], features[seen - 1])
         positions = torch.arange(len(seen) + 1, device=self.device)
         return HeadPrompt(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))

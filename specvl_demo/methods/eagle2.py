@@ -143,9 +143,9 @@ class Eagle2Head(FeatureHead):
             configured._hide, configured.view = True, "text only"
         return configured
 
-    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
+    def open(self, start: Start) -> HeadPrompt:
         if not self._hide:
-            return super().open(start, before)
+            return super().open(start)
         return self.open_without(start, start.encoded.visual)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from specvl_demo.core.types import Decoder, Start
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
@@ -35,7 +33,7 @@ class HiViSHead(FeatureHead):
         self._published = not head.own
         self._chain = self._plain_chain()
 
-    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
+    def open(self, start: Start) -> HeadPrompt:
         """Use text only: visual rows are dropped before tokens and features are paired.
 
         # choice: several pictures or clips are all hidden (the published code supports one).

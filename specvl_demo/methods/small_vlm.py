@@ -29,7 +29,7 @@ from specvl_demo.core.types import (
     VisionEncoder,
 )
 from specvl_demo.decoders.draft_vocabulary import LogProbabilities, narrowed
-from specvl_demo.decoders.sequence import CachedPrefix, prefill
+from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.vlm.encoder import VLM
@@ -108,17 +108,14 @@ class SmallVLM:
             self.capture = self.capture.union(view.capture)
 
     def begin(self, start: Start) -> None:
-        """Read the prompt through every view, in one batched prefill of what is new to it."""
+        """Read the prompt through every view, in one batched prefill."""
         encoded = start.encode(self.vlm)
         contexts = [view.build_context(encoded, self.vlm, start.prefill) for view in self._views]
         if not self.vlm.sees:
             contexts = [context.text_only() for context in contexts]
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
-        self._contexts, self._cache = contexts, start.prompt.cache
-        self._key = (self.vlm, *(context.name for context in contexts))
-        known = None if self._cache is None else self._cache.get(self._key)
-        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room, prefix=known)
+        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room)
         self._stream.cache.prepare(start.max_nodes)
         self._seen = {context.name: context.index for context in contexts}
         self._words = {
@@ -170,11 +167,6 @@ class SmallVLM:
         self._stream.keep(rows)
         self._pending = verdict.tokens[n - 1 : -1]
         self._log_probs = []
-
-    def close(self, answer: Tensor) -> None:
-        """Leave the rows of all views to the conversation's next question."""
-        if self._cache is not None:
-            self._cache[self._key] = CachedPrefix.of(self._stream, self._contexts, answer)
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         return dict(zip(self._seen, self._at(rows), strict=True))

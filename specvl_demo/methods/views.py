@@ -303,7 +303,6 @@ def _joined(
         next_position=len(index),
         index=encoded.in_prompt(index),
         blocks=None if encoded.blocks is None else torch.where(own, -1, encoded.blocks[source]),
-        keys=None if encoded.keys is None else torch.where(own, ids, encoded.keys[source]),
     )
 
 

@@ -20,7 +20,6 @@ from specvl_demo import pairs, records
 from specvl_demo.core import engine
 from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
-from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
@@ -96,14 +95,12 @@ def request(
     system: str = "",
     detail: Literal["full", "light"] = "full",
     cancelled: Callable[[], bool] = bool,
-    cache: PrefixCache | None = None,
     prefix: str | Sequence[int] = (),
     up_to: bool = False,
 ) -> Request:
     """Return a request to the loaded target.
 
     Args:
-        cache: Of the conversation; what its questions have in common is computed once.
         prefix: Text or ids that the answer must begin with.
         up_to: Whether the answer may be shorter where the target's context ends.
 
@@ -113,7 +110,7 @@ def request(
     system = replace_surrogates(system)
     begun = loaded.prompter.ids(replace_surrogates(prefix)) if isinstance(prefix, str) else prefix
     room = 1 if up_to else max_new_tokens
-    prompt = loaded.prompter.prompt(turns, system, room, cache, begun)
+    prompt = loaded.prompter.prompt(turns, system, room, begun)
     if up_to:
         max_new_tokens = min(max_new_tokens, loaded.prompter.context - len(prompt))
     return Request(
@@ -157,11 +154,9 @@ def warm(
     `shared`.
 
     The first computation pays for allocations and for kernels chosen on first use. In a race that
-    would be AR, which would inflate every speedup. Lanes that have run in this conversation are
-    warm already.
+    would be AR, which would inflate every speedup.
     """
-    cache = asked.prompt.cache
-    warmed = set() if cache is None else cache.warm
+    warmed: set[str] = set()
     shared = shared or SharedPrefill(asked)
     for choice in choices:
         parts = assemble(choice, loaded.models)
@@ -170,7 +165,6 @@ def warm(
             lane.begin()
             while not lane.done:
                 lane.step()
-            # It is not ended, so the conversation keeps nothing of it.
             warmed.add(parts.key)
 
 

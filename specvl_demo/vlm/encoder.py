@@ -7,7 +7,6 @@ the decoder. The model may be shared by many requests and is never changed.
 from __future__ import annotations
 
 import inspect
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from transformers.feature_extraction_utils import BatchFeature
 
-from specvl_demo.core.prefix_cache import continued
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
 from specvl_demo.decoders import calibration, lean, recurrent
 from specvl_demo.decoders.backend import Backend
@@ -119,8 +117,7 @@ class VLM:
         """Run the model up to, but not into, its decoder: vision tower, projector, merge,
         positions.
 
-        The only cost is the vision tower's. If the conversation's cache has an encoding of the same
-        pictures and the prompt continues in text, not even the tower runs.
+        The only cost is the vision tower's.
         """
         if self._shares is not None:
             return self._shares.encode(prompt)
@@ -129,15 +126,8 @@ class VLM:
         if self._again is not None:
             original, prompt = prompt, self._again(prompt)
             index = aligned(prompt.visual, original.visual).to(self.decoder.device)
-        before = None if prompt.cache is None else prompt.cache.get(self)
-        encoded = None if before is None else continued(before, prompt, self.decoder)
-        if encoded is None:
-            encoded = self._encode(prompt)
-        encoded = replace(encoded, index=index, seconds=time.perf_counter() - started)
-        if prompt.cache is not None:
-            # Without the cache in it: a reference cycle would outlive the conversation.
-            prompt.cache[self] = replace(encoded, prompt=replace(prompt, cache=None))
-        return encoded
+        encoded = self._encode(prompt)
+        return replace(encoded, index=index, seconds=time.perf_counter() - started)
 
     def _encode(self, prompt: Prompt) -> Encoded:
         inputs = dict(BatchFeature(dict(prompt.inputs)).to(self.decoder.device, self.decoder.dtype))
@@ -169,7 +159,6 @@ class VLM:
             features=features,
             blocks=_blocks(captured.get("attention_mask")),
             deepstack=None if deepstack is None else torch.stack(tuple(deepstack)),
-            keys=_keys(prompt.ids, prompt.visual).to(embeds.device),
         )
 
     @torch.inference_mode()
@@ -264,16 +253,6 @@ def aligned(mine: Tensor, theirs: Tensor) -> Tensor:
     for (_, start, stop), (_, first, end) in zip(here, others, strict=True):
         found[start:stop] = first + torch.arange(stop - start) * (end - first) // (stop - start)
     return found
-
-
-_passes = itertools.count(1)
-
-
-def _keys(ids: Tensor, visual: Tensor) -> Tensor:
-    """Return [n] ids, with visual positions replaced by negative numbers that are unique to this
-    vision pass.
-    """
-    return torch.where(visual, -(next(_passes) << 32) - torch.arange(len(ids)), ids)
 
 
 class _Reached(Exception):

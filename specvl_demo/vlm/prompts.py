@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ import torch.nn.functional as F
 from PIL import Image
 
 from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.types import Prompt
 from specvl_demo.media import PLACE, VideoFrames
 from specvl_demo.vlm.encoder import placeholder_ids
@@ -92,15 +90,12 @@ class PromptBuilder:
         turns: Sequence[Turn],
         system: str = "",
         room: int = 128,
-        cache: PrefixCache | None = None,
         prefix: Sequence[int] = (),
     ) -> Prompt:
         """Return the prompt of a conversation whose last turn is open.
 
         Args:
             room: How many tokens the answer may have.
-            cache: Of the conversation; pictures that its last prompt also showed are not prepared
-                again.
             prefix: Ids of text that the answer must begin with.
 
         Raises:
@@ -122,12 +117,7 @@ class PromptBuilder:
             messages, add_generation_prompt=True, tokenize=False
         )
         shown = [item for turn in turns for item in turn.shown]
-        prepared: _Prepared | None = None if cache is None else cache.get(self)
-        if prepared is None or prepared.shown != shown:
-            prepared = _Prepared(shown, {})
-        if cache is not None:
-            cache[self] = prepared
-        inputs = self._process(text, prepared)
+        inputs = self._process(text, shown)
         visual = torch.isin(inputs["input_ids"][0], torch.tensor(self._visual))
         sizes = [self._shown(item) for item in shown]
         where = spans(self._processor, inputs, visual, sizes, self._words)
@@ -140,7 +130,7 @@ class PromptBuilder:
                 f" model allows at most {self.context}."
             )
         made_of = (tuple(turns), system)
-        return Prompt(ids, visual, inputs, where, text, made_of, prefix, cache)
+        return Prompt(ids, visual, inputs, where, text, made_of, prefix)
 
     def again(self, prompt: Prompt) -> Prompt:
         """Build another model's prompt again from its source, in this model's format."""
@@ -149,7 +139,7 @@ class PromptBuilder:
                 "This prompt does not record its source, so it cannot be built for another model."
             )
         turns, system = prompt.source
-        return self.prompt(turns, system, 0, prompt.cache, prompt.prefix)
+        return self.prompt(turns, system, 0, prompt.prefix)
 
     def _text(self, prefix: Sequence[int]) -> tuple[int, ...]:
         """Return the ids of an answer's prefix; ValueError if one is not text."""
@@ -193,10 +183,10 @@ class PromptBuilder:
                 text = text.replace(special, f"{special[:1]} {special[1:]}")
         return text
 
-    def _process(self, text: str, prepared: _Prepared) -> dict[str, Any]:
+    def _process(self, text: str, shown: Sequence[Image.Image | VideoFrames]) -> dict[str, Any]:
         images: list[Image.Image] = []
         clips: list[VideoFrames] = []
-        for item in prepared.shown:
+        for item in shown:
             if isinstance(item, VideoFrames) and self._films:
                 clips.append(item)
             else:
@@ -214,7 +204,7 @@ class PromptBuilder:
             more["do_sample_frames"] = False
         # The template has already written the beginning of the sequence.
         begins = bool(self._tokenizer.bos_token) and text.startswith(self._tokenizer.bos_token)
-        made = prepared.through(self._processor)(
+        made = self._processor(
             text=[text], return_tensors="pt", add_special_tokens=not begins, **more
         )
         return {name: value for name, value in made.items() if name in self._accepts}
@@ -242,40 +232,6 @@ def continued(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:
         else value
         for name, value in inputs.items()
     }
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """Pictures and clips in order, and the outputs of a model's picture processors, by
-    their names.
-    """
-
-    shown: Sequence[Image.Image | VideoFrames]
-    made: dict[str, Any]
-
-    def through(self, processor: Any) -> Any:
-        """Return the processor, with parts that return what is already prepared."""
-        twin = copy(processor)
-        for name in ("image_processor", "video_processor"):
-            if getattr(twin, name, None) is not None:
-                setattr(twin, name, _Once(getattr(twin, name), name, self.made))
-        return twin
-
-
-class _Once:
-    """Wraps a picture processor and runs it only once for the same pictures."""
-
-    def __init__(self, inner: Any, name: str, made: dict[str, Any]) -> None:
-        self._inner, self._name, self._made = inner, name, made
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._name not in self._made:
-            self._made[self._name] = self._inner(*args, **kwargs)
-        # Callers remove what is not for the model.
-        return copy(self._made[self._name])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 def _is_words(added: str) -> bool:

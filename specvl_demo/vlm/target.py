@@ -7,8 +7,7 @@ nothing of drafters, acceptance or text.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -29,18 +28,9 @@ from specvl_demo.decoders.backend import ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, on_any_threads
 from specvl_demo.decoders.exact import MOST_NODES
 from specvl_demo.decoders.lean import PackedDecoder
-from specvl_demo.decoders.sequence import CachedPrefix, CachedSequence, prefill
+from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
 from specvl_demo.vlm.encoder import VLM
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """Rows of a conversation [r] with their hidden states [r, D] and layers {i: [r, D]}."""
-
-    prefix: CachedPrefix
-    hidden: Tensor
-    layers: Mapping[int, Tensor]
 
 
 class VLMTarget:
@@ -72,39 +62,16 @@ class VLMTarget:
 
     @torch.inference_mode()
     def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
-        """Run one pass over positions 0..n-2, or over those that are not in the conversation's
-        prefix cache; the last token is the first round's root.
-
-        # choice: attention, if requested, is that of the new rows only.
-
-        # choice: if steps are exact, keys and values are those that AR continues from, whatever a
-        lane that keeps layers left in the cache: rows computed at another time are rounded
-        differently.
-        """
+        """Run one pass over positions 0..n-2; the last token is the first round's root."""
         started = time.perf_counter()
         context = encoded.context("target")
-        cache = encoded.prompt.cache
-        left = {} if cache is None else cache
-        known: _Kept | None = left.get((self.vlm, capture.layers))
-        plain: _Kept | None = known if self.least_rows is None else left.get((self.vlm, ()))
-        known = None if plain is None else known
-        prefix = None if known is None else known.prefix
-        stream, hidden, kept = prefill(self.decoder, [context], 0, capture, prefix)
-        if plain is not None and plain is not known:
-            stream = prefill(self.decoder, [context], 0, prefix=plain.prefix)[0]
-        rows, layers = hidden[0], {i: states[0] for i, states in kept.layers.items()}
-        shared = len(context.ids) - len(rows)
-        if known is not None and shared:
-            rows = torch.cat((known.hidden[:shared], rows))
-            layers = {
-                i: torch.cat((known.layers[i][:shared], states)) for i, states in layers.items()
-            }
+        stream, hidden, kept = prefill(self.decoder, [context], 0, capture)
         synchronize(self.decoder.device)
         return Prefill(
             encoded=encoded,
-            hidden=rows,
+            hidden=hidden[0],
             cache=stream,
-            layers=layers,
+            layers={i: states[0] for i, states in kept.layers.items()},
             attention={i: rows[0] for i, rows in kept.attention.items()},
             seconds=time.perf_counter() - started,
         )
@@ -173,9 +140,6 @@ class VLMSession:
         self._least_rows, self._rereads = least, rereads
         self._encoded = prefill.encoded
         self._answer: list[Tensor] = []
-        self._cache = prefill.encoded.prompt.cache
-        # Hidden states and layers of all committed rows, kept if the next question may need them.
-        self._decided = [(prefill.hidden, prefill.layers)] if self._cache is not None else []
 
     @property
     def length(self) -> int:
@@ -194,12 +158,11 @@ class VLMSession:
         reread = None
         if self._rereads:
             self._tokens, reread = tree.tokens, self._reread
-        self._scores = Scores(decoder.logits(hidden)[:size], hidden[:size], layers, reread)
-        return self._scores
+        return Scores(decoder.logits(hidden)[:size], hidden[:size], layers, reread)
 
     def _reread(self, path: Sequence[int]) -> Tensor:
         """See `Scores.reread`. Two passes, over the prompt and over what was said, which begin
-        with an empty cache: also the conversation's cached rows depend on earlier trees.
+        with an empty cache.
         """
         decoder = self._stream.backend
         answer = torch.cat((*self._answer, self._tokens[list(path)])).to(decoder.device)
@@ -213,19 +176,3 @@ class VLMSession:
         self._stream.keep(path)
         if self._rereads:
             self._answer.append(taken(self._tokens, list(path)))
-        if self._cache is not None:
-            one, at = self._scores, list(path)
-            self._decided.append(
-                (taken(one.hidden, at), {i: taken(states, at) for i, states in one.layers.items()})
-            )
-
-    @torch.inference_mode()
-    def close(self, answer: Tensor) -> None:
-        if self._cache is None:
-            return
-        hidden, layers = zip(*self._decided, strict=True)
-        self._cache[self._vlm, self._capture.layers] = _Kept(
-            CachedPrefix.of(self._stream, [self._encoded.context("target")], answer),
-            torch.cat(hidden),
-            {i: torch.cat([one[i] for one in layers]) for i in self._capture.layers},
-        )

@@ -85,26 +85,6 @@ def started(count: int) -> RayWorkers:
             sys.modules["ray"].shutdown()
 
 
-class Noting:
-    """Records rounds and forgotten visits, in order, one line each."""
-
-    def __init__(self, ledger: str | None) -> None:
-        self._ledger = Path(str(ledger))
-
-    def __call__(self, job: Job, ended: Any, tell: Any) -> Iterator[dict[str, Any]]:
-        for event in rounds(int(job.question)):
-            time.sleep(0.005)
-            self._note(event["k"])
-            yield event
-
-    def forget(self, visit: str) -> None:
-        self._note(f"forget {visit}")
-
-    def _note(self, line: str) -> None:
-        with self._ledger.open("a") as file:
-            file.write(line + "\n")
-
-
 class Slow:
     """Loads until a file is there; then every job is answered at once."""
 
@@ -126,12 +106,11 @@ class LightEngine:
 
     def __init__(self, first_pair: str | None) -> None:
         self._stopped: set[str] = set()
-        self._forgotten: list[str] = []
 
     def run(self, run: str, parcel: Parcel) -> Iterator[dict[str, Any]]:
         job: Job = parcel.job
         sizes = sorted(len(content) for content in parcel.files.values())
-        here = {"pid": os.getpid(), "files": sizes, "forgotten": list(self._forgotten)}
+        here = {"pid": os.getpid(), "files": sizes}
         yield {"k": "status", "stage": "here", **here}
         for event in rounds(int(job.question)):
             time.sleep(0.05)
@@ -141,9 +120,6 @@ class LightEngine:
 
     def stop(self, run: str) -> None:
         self._stopped.add(run)
-
-    def forget(self, visit: str) -> None:
-        self._forgotten.append(visit)
 
     def ready(self) -> bool:
         return True

@@ -39,11 +39,8 @@ class SyntheticWorker:
 
     capacity = 1
 
-    def __init__(self, rate: float, pace: float | None, forgotten: Path) -> None:
-        """forgotten: a file that gets a line for every visit whose conversation is to be
-        dropped.
-        """
-        self.rate, self.pace, self.stopped, self.forgotten = rate, pace, set(), forgotten
+    def __init__(self, rate: float, pace: float | None) -> None:
+        self.rate, self.pace, self.stopped = rate, pace, set()
 
     def start(self, run, job, put) -> None:
         threading.Thread(target=self._play, args=(run, job, put), daemon=True).start()
@@ -102,10 +99,6 @@ class SyntheticWorker:
 
     def stop(self, run) -> None:
         self.stopped.add(run)
-
-    def forget(self, visit) -> None:
-        with self.forgotten.open("a") as file:
-            file.write(visit + "\n")
 
     def close(self) -> None:
         pass
@@ -175,7 +168,7 @@ def main() -> None:
     folder = options.folder.resolve()
     files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
     folders = [Path(get_upload_folder()), folder]
-    queue = Queue(SyntheticWorker(options.rate, options.pace, folder / "forgotten.txt"))
+    queue = Queue(SyntheticWorker(options.rate, options.pace))
     behaviour = Behaviour(known(folder), queue, Uploads(folders[0]), folders, files)
     page = build(behaviour)
     page.launch(

@@ -12,8 +12,6 @@ from playwright.sync_api import expect
 
 from tests.contract.test_cli import FIELDS, RACE_FIELDS
 from tests.page.conftest import ready
-from tests.page.test_race import run_race
-from tests.robustness.support import until
 
 # Gradio's name for this visit, as the browser sends it with a question.
 NOTE_VISIT = """
@@ -68,26 +66,6 @@ def test_the_second_visitor_sees_the_place_in_line_may_leave_it_and_is_served(op
     second.wait_for_function(
         "!specvl.ask.running && specvl.race.meta.source === 'live' && specvl.race.finished"
     )
-
-
-def test_closing_the_tab_has_the_conversation_dropped(
-    second, tmp_path_factory: pytest.TempPathFactory
-):
-    """Who leaves after a race leaves nothing behind: the worker is told whose conversation to
-    drop.
-    """
-
-    def visits() -> list[str]:
-        told = tmp_path_factory.getbasetemp().glob(
-            "page*/forgotten.txt"
-        )  # one folder a served page
-        return [visit for file in told for visit in file.read_text().split()]
-
-    run_race(second)
-    visit = second.evaluate("window.visit")
-    assert visit and visit not in visits()
-    second.close()
-    until(lambda: visit in visits(), "the worker to be told")
 
 
 @pytest.fixture(scope="module")

@@ -141,24 +141,6 @@ def test_a_cluster_that_dies_is_started_again_and_its_visitors_told(cluster: Ray
         assert not visitor.kinds("error")
 
 
-@clustered
-def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> None:
-    """Questions go to whichever actor is free, so a conversation may lie in any of them."""
-    queue = Queue(cluster)
-    queue.forget("somebody")
-    told: dict[int, list[str]] = {}
-
-    def look() -> bool:
-        both = [Visitor(queue, job(20)) for _ in range(2)]
-        for visitor in both:
-            visitor.until("done")
-            here = next(event for event in visitor.events if "forgotten" in event)
-            told[here["pid"]] = here["forgotten"]
-        return len(told) == 2 and all("somebody" in names for names in told.values())
-
-    assert any(look() for _ in range(5)), told
-
-
 class Loading:
     """A computation that loads until it is released, then yields rounds until it is stopped, or
     raises.
@@ -179,8 +161,6 @@ class Loading:
             if ended():
                 return
             yield event
-
-    def forget(self, visit: str) -> None: ...
 
 
 @pytest.fixture

@@ -59,8 +59,6 @@ class Still:
 
     def stop(self, run: str) -> None: ...
 
-    def forget(self, visit: str) -> None: ...
-
     def end(self, question: str) -> None:
         self.puts[question]({"k": "done"})
 

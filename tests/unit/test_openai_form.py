@@ -60,9 +60,6 @@ class EchoWorker:
 
     kill = stop
 
-    def forget(self, visit: str) -> None:
-        """Nothing is kept."""
-
 
 class Api:
     """The routes behind the filter."""

@@ -15,7 +15,6 @@ from PIL import Image
 from recipes import pocket
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.engine import Lane, SharedPrefill
-from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.methods.base import assemble, choose
@@ -23,7 +22,7 @@ from specvl_demo.records import Begin, Confidence, End
 from specvl_demo.serving import session
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
-from specvl_demo.vlm.prompts import PromptBuilder, Turn, VideoFrames, continued
+from specvl_demo.vlm.prompts import PromptBuilder, Turn, continued
 from specvl_demo.vlm.shared_drafter import with_layers
 from tests import pocketlike
 from tests.conftest import ask, tiny_prompt
@@ -48,20 +47,6 @@ def prompter(model_and_processor: tuple[torch.nn.Module, object]) -> PromptBuild
     return PromptBuilder(processor, model)
 
 
-@pytest.fixture
-def runs(prompter: PromptBuilder, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """One entry for every time that pictures are made ready."""
-    kind, found = type(prompter._processor.image_processor), []
-    run = kind.__call__
-
-    def counted(self: object, *args: object, **kwargs: object) -> object:
-        found.append(args)
-        return run(self, *args, **kwargs)
-
-    monkeypatch.setattr(kind, "__call__", counted)
-    return found
-
-
 def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: PromptBuilder) -> None:
     """Else the next question would show the model another text, and none of the kept rows would
     hold.
@@ -83,45 +68,6 @@ def test_marks_that_a_person_types_are_taken_apart(prompter: PromptBuilder, mark
     (number,) = prompter.ids(mark)
     assert torch.equal((typed.ids == number).sum(), (plain.ids == number).sum())
     assert len(typed) > len(plain)
-
-
-def test_pictures_are_made_ready_once_a_conversation(
-    prompter: PromptBuilder, runs: list[object]
-) -> None:
-    """The same inputs as afresh, without a second run; another picture, or one more, is made
-    ready.
-    """
-    clip = VideoFrames((PICTURE, PICTURE.rotate(90)))
-    cache = PrefixCache()
-    prompter.prompt([Turn("what is it?", (PICTURE, clip))], cache=cache)
-    turns = [Turn("what is it?", (PICTURE.copy(), clip), "a star"), Turn("is it above?")]
-    again, made = prompter.prompt(turns, cache=cache), len(runs)
-    fresh = prompter.prompt(turns)
-    assert (made, len(runs)) == (1, 2)
-    assert again.inputs.keys() == fresh.inputs.keys() and again.spans == fresh.spans
-    assert all(torch.equal(again.inputs[key], fresh.inputs[key]) for key in fresh.inputs)
-    for shown in ((PICTURE.rotate(90), clip), (PICTURE, clip, PICTURE), ()):
-        other = prompter.prompt([Turn("what is it?", shown)], cache=cache)
-        same = prompter.prompt([Turn("what is it?", shown)])
-        assert all(torch.equal(other.inputs[key], same.inputs[key]) for key in same.inputs)
-
-
-def test_a_drafter_that_is_asked_in_its_own_way_makes_pictures_ready_once_too(
-    prompter: PromptBuilder, model_and_processor: tuple[torch.nn.Module, object], runs: list[object]
-) -> None:
-    model, processor = model_and_processor
-    cache = PrefixCache()
-    first = prompter.prompt([Turn("what is it?", (PICTURE,))], cache=cache)
-    follow = prompter.prompt(
-        [Turn("what is it?", (PICTURE,), "a star"), Turn("is it above?")], cache=cache
-    )
-    drafter = VLM(model, "drafter", again=PromptBuilder(processor, model).again)
-    runs.clear()
-    drafter.encode(first)
-    found, made = drafter.encode(follow), len(runs)
-    fresh = drafter.encode(replace(follow, cache=None))
-    assert (made, len(runs)) == (1, 2)
-    assert torch.equal(found.ids, fresh.ids) and torch.equal(found.embeds, fresh.embeds)
 
 
 @pytest.mark.parametrize("method", ["ar", "chain", "tree", "tabed"])

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import Tensor
 
-from specvl_demo.core.prefix_cache import new_columns, row_keys
 from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
@@ -39,7 +38,7 @@ from specvl_demo.decoders.graphs import GraphRunner
 from specvl_demo.decoders.kernels import ChainParts, InARow
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
-from specvl_demo.decoders.sequence import CachedPrefix, CachedSequence, grown
+from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
@@ -182,11 +181,8 @@ class FeatureHead(TrainedHead):
         """Give up caches and graphs that are kept for the next question."""
         self.runner.release()
 
-    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
-        """Pair every token but the first and the last with the feature of the token before it.
-
-        before: Prompt positions that the head was given at the conversation's last question.
-        """
+    def open(self, start: Start) -> HeadPrompt:
+        """Pair every token but the first and the last with the feature of the token before it."""
         features, positions = self.features(start.prefill), start.encoded.positions
         every = torch.arange(features.shape[0], device=self.device)
         x = self.join(self.prompt_embeds(start.encoded)[1:-1], features[:-1])
@@ -300,8 +296,7 @@ class FeatureDrafter(NoDrafter):
     features.
 
     Known rows stay in its cache: the prompt's in one forward, then the accepted tokens with the
-    target's features in one forward per round, together with the root. Drafted rows are dropped;
-    the known ones are kept for the conversation's next question.
+    target's features in one forward per round, together with the root. Drafted rows are dropped.
     """
 
     def __init__(self, head: FeatureHead) -> None:
@@ -309,25 +304,15 @@ class FeatureDrafter(NoDrafter):
         self._head = head
 
     def begin(self, start: Start) -> None:
-        """Prefill with the head's rows of the prompt, as far as they are new to it."""
-        head, cache, name = self._head, start.prompt.cache, self.name
-        cached: tuple[CachedPrefix, Tensor] | None = None if cache is None else cache.get(head)
-        opening, new = head.open(start, None if cached is None else cached[1]), None
-        if cached is not None:
-            new = new_columns(cached[0].keys, [start.encoded.context(name, opening.seen)])
-            opening = head.open(start) if new is None else opening
+        """Prefill with the head's rows of the prompt."""
+        head, opening = self._head, self._head.open(start)
         rows, ahead = opening.holes + opening.x.shape[0], start.max_new_tokens + start.max_nodes
         if max(rows, int(opening.position)) + ahead >= POSITIONS:
-            raise ValueError(f"{name} supports {POSITIONS} positions; this request needs more")
+            raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
         room = rows + 1 + ahead
-        if cached is None or new is None:
-            stream = head.prefill(start, opening, room)
-        else:
-            stream, _ = grown(cached[0].stream, room, rows - new, opening.x[None, -new:])
+        stream = head.prefill(start, opening, room)
         stream.cache.prepare(start.max_nodes)
         self._stream, self._known, self._seen = stream, opening.known, opening.seen
-        self._begun, self._cache = stream.length, cache
-        self._context = start.encoded.context(name, opening.seen)
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         self._drafting = head.in_a_row(start.vocabulary.size, start.vocabulary.banned)
         # The head's output at every row of this round, and how far below the root the row is, up to
@@ -336,13 +321,6 @@ class FeatureDrafter(NoDrafter):
         self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
         self._fed = 0
         self._pending: list[int] = []
-
-    def close(self, answer: Tensor) -> None:
-        """Leave the known rows and their prompt positions to the conversation's next question."""
-        if self._cache is not None:
-            stream = self._stream.fork(self._stream.length)
-            keys = row_keys([self._context], answer[: stream.length - self._begun])
-            self._cache[self._head] = CachedPrefix(keys, stream), self._seen
 
     def seen(self) -> Mapping[str, Tensor]:
         return {self._head.view: self._seen}

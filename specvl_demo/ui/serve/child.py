@@ -30,8 +30,7 @@ Tell = Callable[[str], None]
 Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[Event]]
 """(job, whether it is to end, callback for the progress of loading) -> the job's events.
 
-May have `prepare(tell)`, called before the first job, whose progress waiting visitors see; and
-`forget(visit)`, called when a visit is over, if it keeps something of a visit between jobs.
+May have `prepare(tell)`, called before the first job, whose progress waiting visitors see.
 """
 
 
@@ -49,10 +48,6 @@ def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
         if prepare := getattr(compute, "prepare", None):
             prepare(tell_all)
         while (item := inbox.items.get()) is not None:
-            if isinstance(item, str):  # a visit that is over
-                if forget := getattr(compute, "forget", None):
-                    forget(item)
-                continue
             run, job, ended = item
             inbox.begun = run
             if not ended.is_set():  # otherwise its visitor has already seen its end
@@ -85,8 +80,7 @@ def _serve_one(
 
 
 class Inbox:
-    """Receives jobs, stop requests and ended visits, in a thread; ended visits are handled in
-    order.
+    """Receives jobs and stop requests, in a thread.
 
     A job that is stopped before it has begun ends at once, also while something is being loaded.
     begun: the last job that was started.
@@ -95,9 +89,7 @@ class Inbox:
     def __init__(self, pipe: Connection, outbox: Outbox) -> None:
         self.begun: str | None = None
         self._outbox = outbox
-        self.items: queue.SimpleQueue[tuple[str, Job, threading.Event] | str | None] = (
-            queue.SimpleQueue()
-        )
+        self.items: queue.SimpleQueue[tuple[str, Job, threading.Event] | None] = queue.SimpleQueue()
         self._pipe = pipe
         self._ends: dict[str, threading.Event] = {}
         threading.Thread(target=self._run, daemon=True).start()
@@ -125,8 +117,6 @@ class Inbox:
             if what == "job":
                 self._ends[whose] = threading.Event()
                 self.items.put((whose, job, self._ends[whose]))
-            elif what == "forget":
-                self.items.put(whose)
             elif whose in self._ends:
                 self._ends[whose].set()
                 if whose != self.begun:

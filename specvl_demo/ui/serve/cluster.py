@@ -72,25 +72,13 @@ class Actor:
         self._compute = Models(first_pair)
         self._compute.prepare()
         self._stopped: str | None = None
-        self._left: set[str] = set()
 
     def run(self, run: str, parcel: Parcel) -> Iterator[Event]:
-        self._left.clear()
-        try:
-            with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
-                yield from self._events(run, parcel.unpack(Path(folder)))
-        finally:
-            while self._left:
-                self._compute.forget(self._left.pop())
+        with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
+            yield from self._events(run, parcel.unpack(Path(folder)))
 
     def stop(self, run: str) -> None:
         self._stopped = run
-
-    def forget(self, visit: str) -> None:
-        """Drop a visit's conversation, now and after the current job."""
-        # The current job may be that visit's, and store its conversation only later.
-        self._left.add(visit)
-        self._compute.forget(visit)
 
     def _events(self, run: str, job: Job) -> Iterator[Event]:
         """Yield a job's events, computed in a thread so that the progress of loading is sent while
@@ -196,12 +184,6 @@ class RayWorkers:
             actor = self._runs.get(run)
             if actor is not None and not self._closed:
                 self._ray.kill(actor, no_restart=False)
-
-    def forget(self, visit: str) -> None:
-        """Make every actor drop a visit's conversation, since questions go to whichever is free."""
-        with self._lock:
-            for actor in () if self._closed else self._actors:
-                actor.forget.remote(visit)
 
     def close(self) -> None:
         """End the actors, and the cluster if it was started here. Ray is not called after that."""

@@ -23,7 +23,6 @@ from specvl_demo import media, pairs
 from specvl_demo.bench import forwards
 from specvl_demo.core.engine import Request, SharedPrefill
 from specvl_demo.core.faults import cause, loses_device
-from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.similarity_map import similarity_map
 from specvl_demo.methods.base import Choice
@@ -89,7 +88,6 @@ def events(
         Sampling(job.temperature, job.top_p, seed=job.seed),
         job.system,
         cancelled=cancelled,
-        cache=None if job.alone else engine.prefix_cache(job.visit, follows=bool(job.history)),
         detail="light" if job.alone else "full",
         prefix=job.prefix,
         up_to=job.up_to,
@@ -208,7 +206,7 @@ def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
 class Engine:
     """Computes jobs one after the other.
 
-    Keeps one pair at a time, with the drafters requested so far, and one visit's conversation.
+    Keeps one pair at a time, with the drafters requested so far, and nothing of a job.
     first_pair: what `prepare` loads.
     """
 
@@ -217,8 +215,6 @@ class Engine:
         self._loaded: loader.Loaded | None = None
         self._roles: list[pairs.Role] = []
         self._options: Options | None = None
-        self._prefix_cache: PrefixCache | None = None
-        self._visit: str | None = None
         self.warmed: list[str] = []
         """The lanes of the last bench step."""
 
@@ -276,7 +272,6 @@ class Engine:
 
     def drop(self) -> None:
         """Give up the loaded pair, its graphs too."""
-        self._prefix_cache = None
         if self._loaded is not None:
             self._loaded.release()
         self._loaded = None
@@ -319,25 +314,3 @@ class Engine:
 
     def _is(self, pair: pairs.PairSpec, options: Options) -> bool:
         return self._loaded is not None and self._loaded.pair == pair and self._options == options
-
-    def prefix_cache(self, visit: str | None, follows: bool) -> PrefixCache:
-        """Return the cache of this visit's conversation.
-
-        A request without a visit gets one for this job only, since the similarity map continues
-        from the race's rows. There is only one: a first question, and any question of another
-        visit, drops it.
-        """
-        if not follows or visit != self._visit:
-            self._prefix_cache = None
-        self._visit = visit
-        cache = PrefixCache() if self._prefix_cache is None else self._prefix_cache
-        self._prefix_cache = None if visit is None else cache
-        return cache
-
-    def forget(self, visit: str) -> None:
-        """Drop everything of a visit, its pictures as well as what was computed from them. A
-        current job continues with what it was given.
-        """
-        if visit == self._visit:
-            self._prefix_cache = self._visit = None
-            loading.release()

@@ -65,7 +65,6 @@ class Queue:
         At least every BEAT_S something is yielded, if only an empty list.
         """
         run = self._enter(job)
-        heard = False
         try:
             async for place in self._wait(run):
                 yield run, [place]
@@ -76,7 +75,6 @@ class Queue:
                 self._start(run, job)
             async for events in self._follow(run):
                 yield run, events
-            heard = True
         finally:  # also when the visitor has left
             if run.began is None:
                 self._leave(run)
@@ -84,8 +82,6 @@ class Queue:
                 self._end(run)
             if job.visit in self._left:
                 self._runs.pop(run.id, None)
-            if not heard and job.visit is not None:
-                self.worker.forget(job.visit)  # the run may have begun after its page was closed
 
     def stop(self, run_id: str, visit: str | None = None) -> None:
         """Stop a run: a waiting one leaves the line, a running one ends within a round.
@@ -97,13 +93,12 @@ class Queue:
             self._end(run)
 
     def forget(self, visit: str) -> None:
-        """End a visit: its runs end, and nothing of its conversation is kept."""
+        """End a visit: its runs end, and nothing of them is kept."""
         self._left.append(visit)
         for run in [run for run in self._runs.values() if run.visit == visit]:
             if not run.done:
                 self._end(run)
             self._runs.pop(run.id, None)
-        self.worker.forget(visit)
 
     def batches(self, run_id: str, visit: str | None = None) -> list[str]:
         """Return all batches of a run of this visit so far, for a page that missed one; empty if

@@ -55,10 +55,6 @@ class Worker(Protocol):
         """End this job although it does not react: its process is replaced."""
         ...
 
-    def forget(self, visit: str) -> None:
-        """Drop what is kept of this visit's conversation, at the latest after the current job."""
-        ...
-
     def close(self) -> None:
         """Release everything."""
         ...
@@ -160,13 +156,6 @@ class ProcessWorker:
             if run in self._pending:
                 self._pending[run].heard = True  # it is not to be tried again
                 self._process.kill()
-
-    def forget(self, visit: str) -> None:
-        """Make the process drop a visit's conversation; one that has ended has nothing left to
-        drop.
-        """
-        with self._lock:
-            self._say("forget", visit, None)
 
     def close(self) -> None:
         """End the process, after its current round if that takes no longer than END_S."""

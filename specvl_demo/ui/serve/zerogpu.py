@@ -95,7 +95,7 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
 
     def lent(job: Job) -> Iterator[Event]:
         # Nothing is kept: the next question could not find it.
-        yield from engine(replace(job, visit=None), bool, lambda _: None)
+        yield from engine(job, bool, lambda _: None)
 
     return ZeroGpuWorker(pair_id, lend, lent, token_s(pair), roles)
 
@@ -185,9 +185,6 @@ class ZeroGpuWorker:
     def kill(self, run: str) -> None:
         """Request the run to stop; the Space ends a run that outlasts its estimate."""
         self.stop(run)
-
-    def forget(self, visit: str) -> None:
-        """Do nothing: everything made in a lent call ends with its process."""
 
     def close(self) -> None:
         """Do nothing: nothing is held between calls."""
