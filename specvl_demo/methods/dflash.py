@@ -9,7 +9,7 @@ takes several of each, as in Ringel and Romano (DDTree, arXiv 2604.12989).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,6 +43,10 @@ NORMS = {
 }
 
 
+PLAIN = {"projector_type": "dflash", "sample_from_anchor": False, "shift_label": False}
+"""What tells Domino, DFlash 2 and DSpark apart, as it is in DFlash."""
+
+
 def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads; ValueError if the target does not have them.
 
@@ -67,10 +71,61 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
     return layers
 
 
+class Reach(NamedTuple):
+    """Which rows a layer's rows attend to: the last `window` up to themselves (None: all); rows of
+    the block after them too, unless it is causal.
+    """
+
+    window: int | None = None
+    causal: bool = False
+
+    def mask(self, size: int, n: int, like: Tensor) -> Tensor | None:
+        """Return the additive mask [size, n] of the last `size` of n rows; None if all are seen."""
+        if not self.causal and (self.window is None or n <= self.window):
+            return None
+        at = torch.arange(n, device=like.device)
+        rows = at[-size:, None]
+        hidden = (at > rows) if self.causal else torch.zeros_like(rows > at)
+        if self.window is not None:
+            hidden |= at <= rows - self.window
+        return like.new_zeros(size, n).masked_fill_(hidden, -torch.inf)
+
+
+def reaches(config: Mapping[str, Any], n_layers: int, source: str) -> list[Reach]:
+    """Return what each layer attends to, by the published settings.
+
+    Either `layer_types` names the layers with a `sliding_window`, or `dflash_config.use_swa` gives
+    all of them one of `swa_window_size` (Model-Optimizer). Layers with a window are causal unless
+    the config says otherwise, the others are not, as in the authors' code for MLX, in speculators
+    (`sliding_window_non_causal`) and in SGLang.
+    """
+    own = config.get("dflash_config") or {}
+    kinds = config.get("layer_types") or ["full_attention"] * n_layers
+    windowed = [kind == "sliding_attention" or bool(own.get("use_swa")) for kind in kinds]
+    window = own.get("swa_window_size") if own.get("use_swa") else config.get("sliding_window")
+    if len(kinds) < n_layers or (any(windowed[:n_layers]) and not window):
+        raise ValueError(
+            f"the config.json of {source} must name a kind for each of its {n_layers} layers in"
+            " layer_types, and a sliding_window if one of them has it"
+        )
+    said = own.get("causal", config.get("is_causal"))
+    bent = not config.get("sliding_window_non_causal", False)
+    return [
+        Reach(
+            int(window or 0) if slides else None,
+            bool(said) if said is not None else slides and bent,
+        )
+        for slides in windowed[:n_layers]
+    ]
+
+
 class InjectedLayer:
     """A Qwen3-type layer whose rows also attend to rows that have only keys and values."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry, reach: Reach
+    ) -> None:
+        self._reach = reach
         attention, scale = f"{prefix}.self_attn.", g.width**0.5
         self._geometry, self._eps = g, root_of(g, tensors[f"{attention}q_proj.weight"])
         self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
@@ -100,13 +155,14 @@ class InjectedLayer:
     def __call__(
         self, x: Tensor, turns: Tensor, slot: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        """Return [k, D] for x [k, D]; every row attends to all keys and values, the slot's too."""
+        """Return [k, D] for x [k, D]; rows attend to keys and values in reach, the slot's too."""
         g, rows = self._geometry, x.shape[0]
         h = self._qkv(direction(x, self._eps)).view(rows, -1, g.head_width)
         turned = self._turned(h[:, : g.heads + g.kv_heads], self._norms, turns)
         slot[0].copy_(turned[g.heads :])
         slot[1].copy_(h[:, g.heads + g.kv_heads :].transpose(0, 1))
-        x = self._out(attend(turned[None, : g.heads], keys, values), x)
+        mask = self._reach.mask(rows, keys.shape[2], x)
+        x = self._out(attend(turned[None, : g.heads], keys, values, mask), x)
         return self._mlp(x, x)
 
     def _turned(self, h: Tensor, norms: Tensor, turns: Tensor) -> Tensor:
@@ -127,18 +183,33 @@ class DflashHead(TrainedHead):
         super().__init__(head, decoder)
         g, t, config = head.geometry, head.tensors, head.settings
         self._read(layers_read(config, decoder.n_layers, head.source), t["fc.weight"])
-        mask = (config.get("dflash_config") or config).get("mask_token_id")
+        said = {**config, **config.get("dflash_config", {})}
+        for name, plain in PLAIN.items():
+            if said.get(name, plain) != plain:
+                raise ValueError(
+                    f"{head.source} is a DFlash head of a later kind, which is not supported: its"
+                    f" config has {name} {said[name]!r}"
+                )
+        mask = said.get("mask_token_id")
         self.block = int(config.get("block_size") or 0)
         if mask is None or not 0 <= mask < decoder.vocab or self.block < 2:
             raise ValueError(
                 f"the config.json of {head.source} must have block_size and a mask_token_id below"
                 f" {decoder.vocab}"
             )
-        self._mask = decoder.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
+        self._table = t.get("embed_tokens.weight")
+        self._mask = self._embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
         self._fuse = PackedLinear(t["fc.weight"], bits=8)
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
-        self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
+        self._layers = [
+            InjectedLayer(t, f"layers.{i}", g, reach)
+            for i, reach in enumerate(reaches(config, n, head.source))
+        ]
         self._eps, self._norm = root_of(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        """Embed ids by the head's own table if it has one that differs from the target's."""
+        return self.decoder.embed(ids) if self._table is None else self._table[ids]
 
     def drafter(self) -> BlockDrafter:
         return BlockDrafter(self)
@@ -164,7 +235,7 @@ class DflashHead(TrainedHead):
 
     def draft(self, cache: KVCache, root: Tensor) -> Tensor:
         """Return the states after the root [1] and after each unknown token [block - 1, D]."""
-        x = torch.cat((self.decoder.embed(root), self._mask))
+        x = torch.cat((self._embed(root), self._mask))
         at = torch.arange(cache.length, cache.length + self.block, device=self.device)
         turns, spans = self._rotary(at), cache.spans(self.block)
         for layer, slot, keys, values in zip(self._layers, *spans, strict=True):
@@ -223,8 +294,12 @@ add_format(
         DflashHead,
         lambda tensors: {"hidden_norm.weight", "layers.0.self_attn.q_norm.weight"} <= {*tensors},
         {"fc.weight": "D S", "hidden_norm.weight": "D", "norm.weight": "D"},
-        optional={},
+        optional={"lm_head.weight": "V D", "d2t": "N", "embed_tokens.weight": "N D"},
         every_layer={**BLOCK, **NORMS},
+        unused={"t2d": "*"},
+        own_embeddings=True,
+        own_output=True,
+        windows=True,
     )
 )
 

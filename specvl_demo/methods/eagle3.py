@@ -8,7 +8,7 @@ published formats, with or without the norms of version 3.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from specvl_demo.core.types import Decoder, Encoded, Prefill, Scores
 from specvl_demo.decoders.backend import ForwardInput
-from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.kernels import ChainParts
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
@@ -24,7 +23,7 @@ from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads import shapes
-from specvl_demo.methods.heads.blocks import direction, root_of, stacked
+from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stacked
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.tree import STATIC_TREE
@@ -63,17 +62,6 @@ def default_layers(n_layers: int) -> tuple[int, int, int]:
     return low, middle, high
 
 
-class OwnOutput:
-    """A head's own rows of an output head [R, D], with the interface of a `backend.Backend`'s."""
-
-    def __init__(self, rows: Tensor) -> None:
-        self._rows, self.vocab, self.device = rows, len(rows), rows.device
-        self.head = self.logits = self.part(torch.arange(self.vocab))
-
-    def part(self, rows: Tensor) -> PackedLinear:
-        return PackedLinear(self._rows[rows.to(self.device)], bits=8)
-
-
 class Eagle3Head(FeatureHead):
     """The weights of an EAGLE-3 head. Positions have the target's axes if sections are given."""
 
@@ -101,14 +89,6 @@ class Eagle3Head(FeatureHead):
         if self._input_norm is not None:
             self._input_norm = self._input_norm * (n_read * g.width) ** 0.5
         self._table = t.get("embed_tokens.weight")
-        if "lm_head.weight" in t:
-            self._output = OwnOutput(t["lm_head.weight"])
-        elif "d2t" in t:
-            raise ValueError(f"{head.source} is an EAGLE-3 head but lacks lm_head.weight")
-        if "d2t" in t:
-            # Draft id i stands for target id i + d2t[i].
-            ids = torch.arange(len(t["d2t"]), device=self.device) + t["d2t"]
-            self._output = DraftVocabulary(self._output, ids, decoder.vocab)
         if not (self._norm_before_residual or self._norm_output):
             block = [self._block.parts]
             layers = stacked(block, g, self._eps, self.dtype, self._norm)
@@ -119,6 +99,9 @@ class Eagle3Head(FeatureHead):
         """Return the same head with these settings, among them what it reads at pictures."""
         configured = super().with_settings(settings, commonest)
         configured._sees = settings.pictures == "embeddings"
+        if settings.theta:
+            geometry = replace(self._geometry, theta=settings.theta)
+            configured._geometry, configured._rotary = geometry, Rotary(geometry, self.device)
         return configured
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
@@ -213,6 +196,14 @@ class DrafterSettings(ModelSettings):
         " placeholder's",
         choices={"embeddings": "embeddings", "placeholders": "placeholders"},
         title="input at pictures",
+    )
+    theta: float = setting(
+        0.0,
+        "base of the head's rotary positions where it was trained with another than its config says"
+        " (AngelSlim's text heads: 10000); 0: its config's",
+        0,
+        1e9,
+        title="rotary base",
     )
 
 

@@ -135,5 +135,6 @@ def remarks(pair: PairSpec) -> list[str]:
     found: list[str] = []
     for role, one in pair.drafters.items():
         if role != "small" and (own := availability.config(one)):
-            found += compare(flattened(own), text, one.title)
+            windows = role in ("dflash", "assistant")
+            found += compare(flattened(own), text, one.title, windows)
     return found

@@ -159,7 +159,10 @@ def _head_fits(
     reasons = [
         FitReason(True, f"{drafter} is {form.title}, by its tensors."),
         FitReason(True, shaped),
-        *(FitReason(None, remark) for remark in files.compare(settings, text, folder.name)),
+        *(
+            FitReason(None, remark)
+            for remark in files.compare(settings, text, folder.name, form.windows)
+        ),
         FitReason(None, unknown),
     ]
     return cast("Role", form.kind), reasons

@@ -43,6 +43,38 @@ def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+FLOATS = (torch.float8_e4m3fn, torch.float8_e5m2)
+SCALES = ("_scale_inv", "_scale")
+"""Endings of a weight's scales: blocks' (DeepSeek), or rows' or one (compressed-tensors)."""
+
+
+def unscaled(tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Return published weights in 8-bit floats, scaled, in float32; others as they are.
+
+    Raises:
+        ValueError: If one of them comes without its scales: its numbers alone mean nothing.
+    """
+    found = dict(tensors)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in FLOATS:
+            continue
+        ends = [name + ending for ending in SCALES if name + ending in tensors]
+        if not ends or tensor.ndim != 2:
+            raise ValueError(
+                f"{source} has {name} in 8-bit floats without {name}{SCALES[1]} or"
+                f" {name}{SCALES[0]}, which it needs"
+            )
+        scale = found.pop(ends[0]).float()
+        scale = scale.reshape(len(scale), -1) if scale.ndim else scale.reshape(1, 1)
+        for axis, size in enumerate(tensor.shape):
+            if 1 < scale.shape[axis] < size:
+                # Blocks are powers of two; the last one may be cut off.
+                block = 1 << (-(-size // scale.shape[axis]) - 1).bit_length()
+                scale = scale.repeat_interleave(block, axis).narrow(axis, 0, size)
+        found[name] = tensor.float() * scale
+    return found
+
+
 @torch.no_grad()
 def round_to(module: nn.Module) -> None:
     """Round a module's weights to the values they will have when read from such a file."""

@@ -281,6 +281,159 @@ def test_eagle3_says_what_a_plain_transcription_says(
     assert may.tolist() == ids[:10].tolist()
 
 
+WINDOWS = {
+    "plain": ({}, [(None, False)] * 2),
+    "windows": (
+        {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4},
+        [(4, True), (None, False)],
+    ),
+    "not causal": (
+        {"layer_types": ["sliding_attention"] * 2, "sliding_window": 5, "is_causal": False},
+        [(5, False)] * 2,
+    ),
+    "speculators": (
+        {
+            "layer_types": ["full_attention", "sliding_attention"],
+            "sliding_window": 3,
+            "sliding_window_non_causal": True,
+        },
+        [(None, False), (3, False)],
+    ),
+    "model optimizer": (
+        {
+            "dflash_config": {
+                **DFLASH["dflash_config"],
+                "use_swa": True,
+                "swa_window_size": 6,
+                "causal": False,
+            }
+        },
+        [(6, False)] * 2,
+    ),
+    "own output": ({"draft_vocab_size": 40}, [(None, False)] * 2),
+}
+"""What config.json says of DFlash's layers, and the window of each and whether it is causal."""
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("form", WINDOWS)
+@pytest.mark.usefixtures("unrounded")
+def test_dflash_says_what_a_plain_transcription_says(
+    form: str, deep: object, tmp_path: Path
+) -> None:
+    """A block of four after a prompt: rows attend to the states before them and to each other, each
+    layer in its window, to tokens of the head's own vocabulary if it has one."""
+    config, layers = WINDOWS[form]
+    t = published("dflash", deep)
+    if form == "own output":
+        ids = torch.randperm(VOCAB)[:40].sort().values
+        t["lm_head.weight"], t["d2t"] = torch.randn(40, D), (ids - torch.arange(40)).float()
+        t["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True)
+        t["embed_tokens.weight"] = torch.randn(VOCAB, D)
+    head = open_head(write(tmp_path, t, **DFLASH | config), deep.decoder)
+    drafter = head.drafter()
+    start = begun(deep, drafter, tiny_prompt(words=20))
+    root = start.encoded.ids[-1:]
+    drafter.extend(root, (-1,))
+    states = torch.cat([start.prefill.layers[i] for i in (2, 4, 5)], -1)
+    context = norm(states @ t["fc.weight"].t(), t["hidden_norm.weight"])
+    tokens = torch.cat((root, torch.zeros(3, dtype=torch.long)))
+    table = t.get("embed_tokens.weight")
+    x = deep.decoder.embed(tokens) if table is None else table[tokens]
+    n = len(context)
+    at = torch.arange(n + 4)
+    for i, (window, causal) in enumerate(layers):
+        part = under(t, f"layers.{i}.")
+        h = norm(x, part["input_layernorm.weight"])
+        q, k, v = (
+            (rows @ part[f"self_attn.{name}_proj.weight"].t()).view(len(rows), -1, 16)
+            for name, rows in zip("qkv", (h, torch.cat((context, h)), torch.cat((context, h))))
+        )
+        q = turned(norm(q, part["self_attn.q_norm.weight"]), at[n:])
+        k = turned(norm(k, part["self_attn.k_norm.weight"]), at)
+        k, v = (rows.repeat_interleave(q.shape[1] // rows.shape[1], 1) for rows in (k, v))
+        hidden = torch.zeros(4, n + 4, dtype=torch.bool)
+        if window is not None:
+            hidden |= at <= at[n:, None] - window
+        if causal:
+            hidden |= at > at[n:, None]
+        scores = torch.einsum("ihd,jhd->hij", q, k) / 4
+        mixed = torch.einsum("hij,jhd->ihd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+        x = mlp(x + mixed.reshape(4, -1) @ part["self_attn.o_proj.weight"].t(), part)
+    out = norm(x[1:], t["norm.weight"])
+    if form == "own output":
+        logits = torch.full((3, VOCAB), -torch.inf)
+        logits[:, ids] = out @ t["lm_head.weight"].t()
+    else:
+        logits = deep.decoder.logits(out)
+    logits[:, list(start.vocabulary.banned)] = -torch.inf
+    said = drafter._log_probs
+    torch.testing.assert_close(said, logits.log_softmax(-1), atol=3e-4, rtol=3e-4)
+
+
+def test_nulls_in_a_config_mean_not_set(deep: object, tmp_path: Path) -> None:
+    layer = {
+        **CONFIG,
+        "rope_theta": None,
+        "rope_parameters": {"rope_type": None, "mrope_section": None},
+    }
+    config = {
+        **dict.fromkeys(CONFIG),
+        **{"transformer_layer_config": layer, "eagle_config": {LAYERS: None}},
+        "num_attention_heads": 4,
+    }
+    folder = write(tmp_path, published("eagle3", deep), **config)
+    plain = write(tmp_path / "plain", published("eagle3", deep))
+    assert (
+        checkpoints.load(folder, deep.decoder).geometry
+        == checkpoints.load(plain, deep.decoder).geometry
+    )
+
+
+@pytest.mark.parametrize("layout", ["block", "row", "one"])
+def test_eight_bit_floats_are_read_with_their_scales(
+    layout: str, deep: object, tmp_path: Path
+) -> None:
+    """Blocks of 128 as DeepSeek stores them (here whole matrices and parts), rows, or one scale."""
+    tensors, stored = published("eagle2", deep), {}
+    tensors.pop("embed_tokens.weight")
+    for name, tensor in tensors.items():
+        if tensor.ndim != 2:
+            stored[name] = tensor
+            continue
+        scale = torch.rand(1, 1) + 0.5
+        if layout == "row":
+            scale = torch.rand(len(tensor), 1) + 0.5
+        elif layout == "block" and tensor.shape[1] > 64:
+            scale = torch.rand(1, 2) + 0.5
+        spread = (
+            scale.repeat_interleave(64, 1)[:, : tensor.shape[1]] if scale.shape[1] > 1 else scale
+        )
+        stored[name] = (tensor / spread).to(torch.float8_e4m3fn)
+        ending = "weight_scale_inv" if layout == "block" else "weight_scale"
+        stored[name.removesuffix("weight") + ending] = scale[0, 0] if layout == "one" else scale
+    read = checkpoints.load(write(tmp_path, stored), deep.decoder).tensors
+    plain = checkpoints.load(write(tmp_path / "plain", tensors), deep.decoder).tensors
+    assert read.keys() == plain.keys()
+    for name, tensor in plain.items():
+        torch.testing.assert_close(read[name], tensor, atol=0.02, rtol=0.07)
+    assert role_in(tmp_path) == "eagle2"
+
+
+def test_the_rotary_base_of_a_head_can_be_set(deep: object, tmp_path: Path) -> None:
+    """For heads that were trained with another than their config says."""
+    tensors = published("eagle3", deep)
+    wrong = open_head(write(tmp_path / "a", tensors, rope_theta=1e6), deep.decoder)
+    right = open_head(write(tmp_path / "b", tensors, rope_theta=1e4), deep.decoder)
+    said = []
+    for head in (wrong.with_settings(DrafterSettings(theta=1e4), ()), right, wrong):
+        drafter = FeatureDrafter(head)
+        start = begun(deep, drafter, tiny_prompt())
+        with torch.inference_mode():
+            said.append(drafter.extend(start.encoded.ids[-1:], (-1,)).clone())
+    assert torch.equal(said[0], said[1]) and not torch.equal(said[1], said[2])
+
+
 Q = "layers.0.self_attn.o_proj.weight"
 REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = {
     "missing tensor": ("hivis", {Q: None}, {}, f"lacks {Q}"),
@@ -318,7 +471,31 @@ REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object]
         {},
         f"vocabulary ends at {VOCAB - 1}",
     ),
-    "ids twice": ("eagle3", {"d2t": -torch.arange(40)}, {}, "duplicate ids"),
+    "other ids marked": (
+        "eagle3",
+        {"t2d": torch.arange(VOCAB) < 40},
+        {},
+        "contradicts itself: d2t and t2d name different tokens",
+    ),
+    "floats without scales": (
+        "eagle2",
+        {"fc.weight": torch.zeros(D, 2 * D, dtype=torch.float8_e4m3fn)},
+        {},
+        "fc.weight in 8-bit floats without fc.weight_scale",
+    ),
+    "a later kind": (
+        "dflash",
+        {},
+        DFLASH | {"projector_type": "dflash2"},
+        "of a later kind, which is not supported: its config has projector_type 'dflash2'",
+    ),
+    "windows of no size": (
+        "dflash",
+        {},
+        DFLASH | {"layer_types": ["sliding_attention"] * 2},
+        "a sliding_window if one of them has it",
+    ),
+    "ids twice": ("eagle3", {"d2t": -torch.arange(40), "t2d": None}, {}, "duplicate ids"),
     "other layers": (
         "eagle3",
         {},

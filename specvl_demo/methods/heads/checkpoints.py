@@ -40,6 +40,7 @@ class Format:
         optional: Tensors that it may have.
         unused: Tensors that it may have and that are not used here.
         own_embeddings, own_output: Whether it may draft with its own.
+        windows: Whether it applies sliding windows.
         of_target: of_target(tensors, config, source, width): the geometry of a head whose block is
             one of the target's own layers, whose class checks names and shapes.
     """
@@ -54,6 +55,7 @@ class Format:
     unused: Shapes = field(default_factory=lambda: COPIES)
     own_embeddings: bool = False
     own_output: bool = False
+    windows: bool = False
     of_target: Callable[[Mapping[str, Tensor], Mapping[str, Any], str, int], Geometry] | None = None
 
     def needed(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -110,11 +112,12 @@ def load(
     tensors, settings = read(folder)
     source = folder.name
     form = recognise(tensors, source, wanted)
-    remarks = [] if form.of_target else compare(settings, target or {}, source)
+    remarks = [] if form.of_target else compare(settings, target or {}, source, form.windows)
     remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
     geometry = fit(form, tensors, settings, source, decoder.width, decoder.vocab)
     if not form.own_output:
         remarks += own_output_head(tensors, decoder, source)
+    _draft_vocabulary(tensors, decoder.vocab, source)
     used = {*form.needed(tensors), *form.optional, DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used or form.of_target}
     damaged = [name for name, tensor in sorted(tensors.items()) if not tensor.isfinite().all()]
@@ -123,12 +126,13 @@ def load(
             f"{source} has numbers that are not finite in {', '.join(damaged)}: its weights are"
             " damaged; fetch or train it again"
         )
-    _draft_vocabulary(tensors, decoder, source)
+    # Some files hold them as floats, which half precision would round.
+    whole = {name: tensors[name].long() for name in ("d2t", DRAFT_IDS) if name in tensors}
     moved = {
         name: tensor.to(
             decoder.device, decoder.dtype if tensor.is_floating_point() else tensor.dtype
         )
-        for name, tensor in tensors.items()
+        for name, tensor in (tensors | whole).items()
     }
     return Head(
         form.kind, moved, geometry, settings, source, settings.get(SECTION, {}), tuple(remarks)
@@ -319,18 +323,27 @@ def _every_shape(
             )
 
 
-def _draft_vocabulary(tensors: Mapping[str, Tensor], decoder: Decoder, source: str) -> None:
-    """Raise ValueError unless every draft id maps to one id of the target."""
+def _draft_vocabulary(tensors: Mapping[str, Tensor], vocab: int, source: str) -> None:
+    """Raise ValueError unless every draft id maps to one id of the target, the same that `t2d`
+    marks.
+    """
     if DRAFT_IDS in tensors:
         ids = tensors[DRAFT_IDS]
     elif "d2t" in tensors:
-        ids = torch.arange(len(tensors["d2t"])) + tensors["d2t"]
+        ids = torch.arange(len(tensors["d2t"])) + tensors["d2t"].long()
     else:
         return
-    if int(ids.min()) < 0 or int(ids.max()) >= decoder.vocab:
+    if int(ids.min()) < 0 or int(ids.max()) >= vocab:
         raise ValueError(
             f"{source} drafts ids from {int(ids.min())} to {int(ids.max())}; its target's"
-            f" vocabulary ends at {decoder.vocab - 1}"
+            f" vocabulary ends at {vocab - 1}"
+        )
+    marked = tensors["t2d"].nonzero()[:, 0].tolist() if "t2d" in tensors else []
+    if marked and marked != sorted(ids.tolist()):
+        first = min({*marked} ^ {*ids.tolist()})
+        raise ValueError(
+            f"{source} contradicts itself: d2t and t2d name different tokens of the target, the"
+            f" first of them {first}"
         )
     if len(ids.unique()) < len(ids):
         n = len(ids) - len(ids.unique())

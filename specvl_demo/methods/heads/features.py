@@ -88,8 +88,17 @@ class TrainedHead(ABC):
         self._rotary = Rotary(head.geometry, decoder.device)
         # The target's output head, or the rows of it that the head was trained with.
         self._output: Any = decoder
-        if (ids := head.tensors.get(DRAFT_IDS)) is not None:
+        tensors = head.tensors
+        if (ids := tensors.get(DRAFT_IDS)) is not None:
             self._output = DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
+        if "lm_head.weight" in tensors:
+            self._output = OwnOutput(tensors["lm_head.weight"])
+        elif "d2t" in tensors:
+            raise ValueError(f"{head.source} has d2t, a draft vocabulary, but lacks lm_head.weight")
+        if "d2t" in tensors:
+            # Draft id i stands for target id i + d2t[i].
+            ids = torch.arange(len(tensors["d2t"]), device=self.device) + tensors["d2t"]
+            self._output = DraftVocabulary(self._output, ids, decoder.vocab)
 
     @property
     def device(self) -> torch.device:
@@ -130,6 +139,17 @@ class TrainedHead(ABC):
                 f"{self.name} fuses {fused} layers, but its config names {len(layers)}"
             )
         self._layers_read, self.capture = layers, Capture(layers=tuple(sorted(layers)))
+
+
+class OwnOutput:
+    """A head's own rows of an output head [R, D], with the interface of a `backend.Backend`'s."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self._rows, self.vocab, self.device = rows, len(rows), rows.device
+        self.head = self.logits = self.part(torch.arange(self.vocab))
+
+    def part(self, rows: Tensor) -> PackedLinear:
+        return PackedLinear(self._rows[rows.to(self.device)], bits=8)
 
 
 class FeatureHead(TrainedHead):

@@ -27,8 +27,11 @@ _PREFIXES = re.compile(r"((module|ea_layer|draft_model|model|mtp)\.)+")
 _RENAMED = {"adaptive_embedding": "residual"}
 _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 """EAGLE-3's authors use the first name; speculators uses the others for EAGLE-2's heads."""
-_TYPES = {"I8": torch.int8, "I32": torch.int32, "I64": torch.int64, "BOOL": torch.bool}
-"""Types without a fraction, by their names in safetensors."""
+_TYPES = {
+    **{"I8": torch.int8, "I32": torch.int32, "I64": torch.int64, "BOOL": torch.bool},
+    **{"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2},
+}
+"""Types that matter for what a tensor is, by their names in safetensors."""
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 _READ = {
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -36,16 +39,27 @@ _READ = {
     "draft_vocab_size",
     "eagle_aux_hidden_state_layer_ids", "norm_before_residual", "norm_before_fc", "fc_norm",
     "norm_output", "transformer_layer_config", "block_size", "dflash_config", SECTION,
-    "aux_hidden_state_layer_ids", "mask_token_id",
+    "aux_hidden_state_layer_ids", "mask_token_id", "layer_types", "sliding_window",
+    "sliding_window_non_causal", "is_causal", "projector_type", "sample_from_anchor", "shift_label",
 }  # fmt: skip
+_READ_NESTED = {
+    "dflash_config": {"mask_token_id", "target_layer_ids", "causal", "use_swa", "swa_window_size"}
+    | {"projector_type", "sample_from_anchor", "shift_label"},
+    "eagle_config": {
+        *("eagle_aux_hidden_state_layer_ids", "use_aux_hidden_state"),
+        *("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"),
+    },
+}
 _HARMLESS = {
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version",
     "num_hidden_layers", "vocab_size", "bos_token_id", "eos_token_id", "pad_token_id",
     "tie_word_embeddings", "use_cache", "initializer_range", "max_position_embeddings",
     "attention_bias", "attention_dropout", "mlp_bias", "bias", "pretraining_tp",
     "auto_map", "_name_or_path", "speculators_config", "speculators_model_type",
-    "speculators_version", "target_hidden_size", "qkv_bias", "layer_types", "sliding_window",
-    "use_sliding_window", "max_window_layers", "has_no_defaults_at_init", "num_target_layers",
+    "speculators_version", "target_hidden_size", "qkv_bias", "use_sliding_window",
+    "max_window_layers", "has_no_defaults_at_init", "num_target_layers",
+    "pure_draft_prefix_len", "emb_dim", "gru_hidden_dim", "lambda_base_start",
+    "lambda_base_decay_ratio", "auf", "max_anchors",
     "layernorms", "fusion_bias", "transformer_layer_architecture", "embed_requires_grad",
 }  # fmt: skip
 
@@ -91,18 +105,24 @@ def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Te
         if canonical(name) in tensors:
             raise ValueError(f"{source} holds {canonical(name)} twice; keep only one of the two")
         tensors[canonical(name)] = tensor
-    return eight_bits.unpacked(tensors)
+    return eight_bits.unscaled(eight_bits.unpacked(tensors), source)
 
 
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config with the nested sections of speculators and others lifted to the top."""
+    """Return a config with the nested sections of speculators and others lifted to the top. Null
+    means not set, at every depth.
+    """
+    settings = _without_nulls(settings)
     layer = settings.get("transformer_layer_config") or settings.get("text_config") or {}
-    flat = {**layer, **{key: value for key, value in settings.items() if value is not None}}
-    for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
-        nested = (settings.get("eagle_config") or {}).get(name)
-        if nested is not None:
-            flat.setdefault(name, nested)
-    return flat
+    eagle = settings.get("eagle_config") or {}
+    names = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+    return {**{name: eagle[name] for name in names if name in eagle}, **layer, **settings}
+
+
+def _without_nulls(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _without_nulls(one) for key, one in value.items() if one is not None}
 
 
 def canonical(name: str) -> str:
@@ -114,11 +134,17 @@ def canonical(name: str) -> str:
     return _RENAMED.get(name, name)
 
 
-def compare(settings: Mapping[str, Any], target: Mapping[str, Any], source: str) -> list[str]:
+def compare(
+    settings: Mapping[str, Any], target: Mapping[str, Any], source: str, windows: bool
+) -> list[str]:
     """Return sentences about settings that a head's config leaves out, that differ from its
     target's, or that are not read here.
+
+    windows: Whether heads of its format apply sliding windows.
     """
     remarks = []
+    if not windows and "sliding_attention" in settings.get("layer_types", ()):
+        remarks.append(f"{source} was trained with a sliding window, which is not applied here.")
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     theirs = target.get("rope_parameters") or {}
     for name, default in (("rope_theta", 10000.0), ("rms_norm_eps", 1e-6)):
@@ -128,6 +154,8 @@ def compare(settings: Mapping[str, Any], target: Mapping[str, Any], source: str)
         elif wanted is not None and float(found) != float(wanted):
             remarks.append(f"{source} has {name} {found:g}, but its target has {wanted:g}.")
     unread = sorted(settings.keys() - _READ - _HARMLESS)
+    for section, names in _READ_NESTED.items():
+        unread += [f"{section}.{name}" for name in sorted(settings.get(section, {}).keys() - names)]
     if unread:
         remarks.append(
             f"The config of {source} sets {', '.join(unread)}, which this program does not read."
