@@ -109,23 +109,6 @@ def csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     return text.getvalue()
 
 
-def latex(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Return the rows as a LaTeX tabular with the rules of booktabs."""
-    lines = [" & ".join(map(_latex, line)) + r" \\" for line in (columns, *grid(rows, columns))]
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
-            r"\toprule",
-            lines[0],
-            r"\midrule",
-            *lines[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
-
-
 def facts(begin: Begin) -> str:
     """Return where and how a race was run, on one line."""
     sampling = "greedy" if begin.sampling else "sampling unknown"
@@ -159,13 +142,6 @@ def plain(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
     )
-
-
-def _latex(text: str) -> str:
-    signs = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    signs |= {sign: rf"\{sign}" for sign in "&%$#_{}"}
-    signs |= {"×": r"$\times$", "τ": r"$\tau$"}
-    return "".join(signs.get(c, c) for c in text)
 
 
 def _markdown(value: Any) -> str:

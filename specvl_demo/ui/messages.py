@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-NO_BENCH = "This bench is no longer on the server: it was replaced, or is older than two hours."
+NO_BENCH = "This comparison is no longer on the server: others have replaced it. Start it again."
 NO_QUESTIONS = "There is no question in these lines."
 NO_PICTURE = "A question names {name}, which was not added."
-BENCH_BOUND = "A bench can have a list of at most {most} {what}."
 BENCH_TOO_LARGE = (
-    "This bench would need {n} answers (questions × repeats × temperatures × ways of decoding);"
-    " one visitor may request at most {most}."
+    "This comparison would need {n} answers (questions × repeats × methods); one visitor may"
+    " request at most {most}."
 )
-NOT_VARIED = "None of the chosen methods has a parameter {names}."
+NONE_SAMPLES = (
+    "At a temperature above 0 nothing is left to compare: {names} is not defined for sampling. Set"
+    " the temperature to 0, or choose other methods."
+)
 TITLE = "SpecVL · speculative decoding of vision-language models"
 ENDPOINTS = {
     "generate": (
@@ -20,11 +22,6 @@ ENDPOINTS = {
     "race": (
         "Answer the same question with several methods (comma-separated) in turns; returns every"
         " answer and its figures."
-    ),
-    "bench": (
-        "Answer many questions repeatedly with several methods; returns the report of `bench"
-        " --json`. Each question waits in line separately, so that other visitors are served in"
-        " between."
     ),
 }
 

@@ -96,27 +96,28 @@ def test_an_answers_beginning_is_text_or_tokens_and_bounded(tmp_path: Path) -> N
             read(tmp_path, prefix=wrong)
 
 
-def test_a_bench_is_a_bounded_number_of_jobs_in_turned_order() -> None:
-    """Every question, temperature and way in its turn; whatever would be too much is refused."""
-    methods = {"ar": True, "chain": True, "ngram": True}
+def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order() -> None:
+    """Every question in every repeat; a method that cannot sample is left out at a temperature;
+    what would be too much is refused.
+    """
+    methods = {"ar": True, "chain": True, "ngram": True, "lvspec": True}
     pairs = [{**offered("pocket"), "methods": methods}]
     asked = {"pair": "pocket", "methods": ["chain", "ngram"], "questions": 2, "repeats": 2}
-    asked |= {"temperatures": [0, 1.0], "vary": {"longest": [2, 4]}}
     bench = benches.read(asked, pairs, [], None)
-    assert bench.names == ["ar", "chain", "ngram longest=2", "ngram longest=4"]
-    assert bench.order[:5] == [(0, 0, 0), (0, 0, 1), (0, 1.0, 0), (0, 1.0, 1), (1, 0, 0)]
-    step = benches.Step(bench, 5, *bench.order[5])
-    assert [name for name, _ in step.job.lanes] == ["chain", "ngram", "ngram", "ar"]
+    assert bench.methods == ["ar", "chain", "ngram"] and bench.total == 4
+    step = benches.Step(bench, 3)
+    assert [name for name, _ in step.job.lanes] == ["chain", "ngram", "ar"]
     assert step.job.alone and (step.job.seed, step.job.temperature) == (1, 0)
+    lossy = {"methods": ["lvspec", "chain"], "temperature": 0.8}
+    sampled = benches.read(asked | lossy, pairs, [], None)
+    assert (sampled.methods, sampled.left_out) == (["ar", "chain"], ["lvspec"])
+    assert sampled.jobs[0].temperature == 0.8
     for wrong, sentence in (
         ({"questions": 101}, "between 1 and 100, not 101"),
         ({"repeats": True}, "between 1 and 10, not True"),
-        ({"questions": 60, "repeats": 10}, "would need 4"),
-        ({"vary": {"longest": list(range(1, 10))}}, "at most 9"),
-        ({"vary": {"depth": [3]}}, "has a parameter depth"),
-        ({"vary": {"longest": 3}}, "^Vary must be"),
-        ({"temperatures": [[]]}, "Temperature must be 0, or a number"),
-        ({"temperatures": [0, 1, 2, 3, 4]}, "at most 4"),
+        ({"questions": 60, "repeats": 10}, "would need 1"),
+        ({"temperature": []}, "Temperature must be 0, or a number"),
+        ({"temperature": 1, "methods": ["lvspec"]}, "LVSpec is not defined for sampling"),
         ({"lines": "{}"}, "line 1: a question is needed"),
         ({"lines": '{"question": "?", "image": "/etc/passwd"}'}, "was not added"),
     ):

@@ -63,10 +63,10 @@ NOT_TAKEN = {
 }
 
 
-def test_a_page_publishes_three_endpoints_and_nothing_more(served: tuple[str, int]) -> None:
+def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]) -> None:
     url, _ = served
     told = fetch(url, "/gradio_api/info").json()
-    assert sorted(told["named_endpoints"]) == ["/bench", "/generate", "/race"]
+    assert sorted(told["named_endpoints"]) == ["/generate", "/race"]
     assert not told["unnamed_endpoints"]
     for name, first in (("/generate", "method"), ("/race", "methods")):
         names = [one["parameter_name"] for one in told["named_endpoints"][name]["parameters"]]
@@ -76,7 +76,7 @@ def test_a_page_publishes_three_endpoints_and_nothing_more(served: tuple[str, in
     public = [
         one["api_name"] for one in config["dependencies"] if one["api_visibility"] == "public"
     ]
-    assert sorted(public) == ["bench", "generate", "race"]
+    assert sorted(public) == ["generate", "race"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The page as an API: `generate`, `race` and `bench`, with the fields of the command line.
+"""The page as an API: `generate` and `race`, with the fields of the command line.
 
 Given the page's behaviour, makes the functions that Gradio publishes. Files are sent as uploaded
 file data. All yield null while they wait and compute, so that a program that disconnects frees the
@@ -8,7 +8,7 @@ machine, and finally the answer.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from inspect import Parameter, Signature
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
-from specvl_demo.options import DETAIL, MAX_NEW_TOKENS_SERVED, OF_ANSWERS, QUESTIONS, REPEATS
+from specvl_demo.options import DETAIL, MAX_NEW_TOKENS_SERVED, OF_ANSWERS
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import Behaviour, Caller
@@ -63,30 +63,10 @@ TAKEN = {
     ),
 }
 """The arguments of the endpoints: type, default and description."""
-MANY = {
-    "lines": (
-        str,
-        "",
-        "Questions, one line of JSON each as in `bench --data`, with pictures by file name; empty"
-        " for the pair's own.",
-    ),
-    "files": (list[File] | None, None, "The uploaded pictures and clips that the lines name."),
-    **{one.name: (int, one.default, one.help) for one in (QUESTIONS, REPEATS)},
-    "temperatures": (list[float] | None, None, "Temperatures; empty for 0."),
-    "vary": (
-        dict[str, Any] | None,
-        None,
-        "A parameter with a list of values to try on the methods that have it.",
-    ),
-}
-"""Further arguments of `bench`."""
-ASKED_OF_ALL = ("methods", "pair", "max_new_tokens", "top_p", "system", "settings")
 ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "generate": tuple(one for one in TAKEN if one != "methods"),
-    "race": tuple(one for one in TAKEN if one != "method"),
-    "bench": (*ASKED_OF_ALL, *MANY),
+    "generate": tuple(name for name in TAKEN if name != "methods"),
+    "race": tuple(name for name in TAKEN if name != "method"),
 }
-TAKEN |= MANY
 GIVEN = {
     "text": ("string", "the answer"),
     "token_ids": ("array", "its tokens"),
@@ -128,11 +108,6 @@ def publish(behaviour: Behaviour) -> None:
 
 def _described(name: str) -> dict[str, Any]:
     """Return the result of an endpoint as a JSON schema."""
-    if name == "bench":
-        some: dict[str, Any] = {"type": "object"}
-        properties = {"machine": some, "settings": some, "rows": {"type": "array", "items": some}}
-        about = "machine, settings, rows, as `bench --json` prints them"
-        return {"type": "object", "properties": properties, "description": about}
     fields = [field for field in GIVEN if name == "race" or field not in tables.RACE_FIELDS]
     given: dict[str, dict[str, Any]] = {
         field: {"type": GIVEN[field][0], "description": GIVEN[field][1]} for field in fields
@@ -157,11 +132,7 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
         listens = (request.session_hash, LocalContext.event_id.get(None))
         caller = Caller(client=request.client.host, listens=listens)
         payload = _payload(name, dict(zip(taken, values, strict=True)))
-        running: AsyncGenerator[Any, None] = (
-            behaviour.report(payload, caller)
-            if name == "bench"
-            else behaviour.answer(payload, name == "race", caller)
-        )
+        running = behaviour.answer(payload, name == "race", caller)
         last = 0.0
         try:
             async with aclosing(running):
@@ -194,8 +165,6 @@ def _payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
         names = given["methods"]
         if isinstance(names, str):
             names = [one.strip() for one in names.split(",") if one.strip()]
-        if name == "bench":
-            return {**given, "methods": names, "lines": given["lines"] or None}
     else:
         names = [given["method"]]
         settings = {str(given["method"]): settings} if isinstance(settings, dict) else settings
@@ -213,6 +182,4 @@ def _payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(name: str, found: Any) -> Answer:
-    if name == "bench":
-        return found
     return tables.lane_row(found[0]) if name == "generate" else {"lanes": tables.lane_rows(found)}

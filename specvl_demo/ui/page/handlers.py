@@ -27,7 +27,7 @@ from specvl_demo.serving import choosing
 from specvl_demo.serving.availability import DTYPE_BYTES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
-from specvl_demo.ui.serve.benches import Bench, Benches
+from specvl_demo.ui.serve.benches import Benches
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.run import Event, Run, refusal
@@ -181,31 +181,14 @@ class Behaviour:
         if wrong and over < len(job.lanes) and not (begun and wrong == late):
             raise ValueError(wrong)
 
-    async def report(
-        self, payload: Any, caller: Caller
-    ) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield None at least every BEAT_S, finally the report of a whole bench, for a program; see
-        `answer`.
-        """
-        bench = self._bench(payload, caller)
-        try:
-            while step := bench.step():
-                async with aclosing(self._events(self._of(caller, step.job), caller)) as running:
-                    async for events in running:
-                        step.hear(events)
-                        yield None
-                if bench.done == step.number:
-                    raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
-            yield bench.report()
-        finally:
-            self.benches.drop(bench.id)
-
     @told
     def bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Start a bench of many questions, whose steps `run` computes; return {bench} and its
         size.
         """
-        bench = self._bench(payload, caller)
+        bench = self.benches.start(payload, self.catalog["pairs"], self.folders, caller.client)
+        for job in bench.jobs:  # its files stay as long as the bench, also after the visit
+            self.uploads.keep(bench.id, job.files)
         return {"bench": bench.id, **bench.size()}
 
     @told
@@ -219,13 +202,6 @@ class Behaviour:
         visit.
         """
         return self._made(caller, "bench.zip", self.benches.find(name).files())
-
-    def _bench(self, payload: Any, caller: Caller) -> Bench:
-        bench = self.benches.start(payload, self.catalog["pairs"], self.folders, caller.client)
-        for jobs in bench.jobs:  # its files stay as long as the bench, also after the visit
-            for job in jobs:
-                self.uploads.keep(bench.id, job.files)
-        return bench
 
     def known(self, _: Any, __: Caller) -> dict[str, Any]:
         """Return everything that can be chosen."""

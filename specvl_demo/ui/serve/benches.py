@@ -1,21 +1,18 @@
 """Benches that visitors request: many questions, each a run in the queue like any other.
 
 Given a request, checked by the same rules as a race, yields one Job after the other and folds the
-results into the report of `bench`. A bench is kept for KEPT_S after its page has left, under a name
-that cannot be guessed, so that a reloaded page can continue it. Knows no engine, no Gradio.
+results into the report of `bench`. A bench has a name that cannot be guessed. Knows no engine, no
+Gradio.
 """
 
 from __future__ import annotations
 
 import io
-import re
 import secrets
-import time
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -39,103 +36,93 @@ from specvl_demo.ui.serve.run import Event
 if TYPE_CHECKING:
     from specvl_demo.bench.pages import Page
 
-MOST_TEMPERATURES, MOST_WAYS = 4, 9
 MOST_ANSWERS = 1000
-"""Answers of one bench: questions × repeats × temperatures × ways of decoding."""
+"""Answers of one bench: questions × repeats × methods."""
 MOST_KEPT = 8
 """Benches kept, the newest; of one client only the newest."""
-KEPT_S = 2 * 3600.0
 
 
 @dataclass
 class Bench:
-    """One bench. jobs: by temperature, then by question. names: its ways of decoding, AR first."""
+    """One bench.
+
+    Attributes:
+        jobs: One for each question.
+        methods: AR first.
+        left_out: The chosen methods that are not defined for sampling, if a temperature was chosen.
+        measured: One for each repeat that was begun.
+    """
 
     id: str
     client: str | None
     pair: str
     questions: Sequence[DataRow]
-    names: Sequence[str]
-    temperatures: Sequence[float]
+    methods: Sequence[str]
+    left_out: Sequence[str]
     repeats: int
-    jobs: Sequence[Sequence[Job]]
-    measured: dict[tuple[int, float], Repeat] = field(default_factory=dict)
+    jobs: Sequence[Job]
+    measured: list[Repeat] = field(default_factory=list)
     done: int = 0
     loads: list[float] = field(default_factory=list)
-    used: float = field(default_factory=time.monotonic)
 
     @property
-    def order(self) -> list[tuple[int, float, int]]:
-        """(repeat, temperature, question) of every step."""
-        return [
-            (repeat, temperature, at)
-            for repeat, temperature in product(range(self.repeats), self.temperatures)
-            for at in range(len(self.questions))
-        ]
+    def total(self) -> int:
+        """How many steps there are: every question in every repeat."""
+        return self.repeats * len(self.questions)
 
     def step(self) -> Step | None:
         """Return the next question to be answered; None if all are."""
-        self.used = time.monotonic()
-        order = self.order
-        return Step(self, self.done, *order[self.done]) if self.done < len(order) else None
+        return Step(self, self.done) if self.done < self.total else None
 
     def take(self, step: Step, lanes: Sequence[LaneRecords], forward_s: Sequence[float]) -> None:
         """Store the lanes of a step, in the order in which they ran."""
         if step.number != self.done:  # another tab was faster
             return
-        repeat = self.measured.setdefault((step.repeat, step.temperature), Repeat())
+        if step.repeat == len(self.measured):
+            self.measured.append(Repeat())
         for name, lane, seconds in zip(
-            answers.turned(self.names, step.repeat), lanes, forward_s, strict=True
+            answers.turned(self.methods, step.repeat), lanes, forward_s, strict=True
         ):
-            repeat.add(name, lane, seconds)
+            self.measured[step.repeat].add(name, lane, seconds)
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
         self.done += 1
 
     def report(self) -> dict[str, Any]:
-        """Return the report as `bench --json` prints it, with rows for every temperature."""
-        found = []
-        for temperature in self.temperatures:
-            repeats = [one for (_, t), one in self.measured.items() if t == temperature]
-            rows = answers.rows(
-                repeats,
-                self.names if repeats else (),
-                [one.kind for one in self.questions],
-                [one.reference for one in self.questions],
-            )
-            several = len(self.temperatures) > 1
-            for row in rows:
-                label = f"{row['method']}, T={temperature:g}" if several else row["method"]
-                found.append({**row, "method": label, "name": row["method"], "T": temperature})
+        """Return the report as `bench --json` prints it."""
+        rows = answers.rows(
+            self.measured,
+            self.methods if self.measured else (),
+            [question.kind for question in self.questions],
+            [question.reference for question in self.questions],
+        )
         others = mean(self.loads) if self.loads else 0.0
         busy = {"busy": others > BUSY_SHARE, "others_share_before": 0.0}
         machine: dict[str, Any] = {**busy, "others_share_meanwhile": others}
         if self.measured:
-            begin = next(iter(self.measured.values())).lanes["ar"][0].begin
+            begin = self.measured[0].lanes["ar"][0].begin
             machine |= {"device": begin.device, "dtype": begin.dtype, "versions": begin.versions}
-        first = self.jobs[0][0]
+        first = self.jobs[0]
         settings = {
             "pair": self.pair,
             "cases": [one.name for one in self.questions],
             "max_new_tokens": first.max_new_tokens,
             "repeats": self.repeats,
-            "sampling": ", ".join(f"T={t:g}" if t else "greedy" for t in self.temperatures),
+            "sampling": f"T={first.temperature:g}" if first.temperature else "greedy",
             "methods": {
-                name: choosing.choose(find(self.pair), method, given).settings
-                for name, (method, given) in zip(self.names, first.lanes, strict=True)
+                method: choosing.choose(find(self.pair), method, given).settings
+                for method, given in first.lanes
             },
             "peers": [],
         }
-        return answers.held_back({"machine": machine, "settings": settings, "rows": found})
+        return answers.held_back({"machine": machine, "settings": settings, "rows": rows})
 
     def _titled(self) -> dict[str, Any]:
         """Return the report with the titles of the methods in place of their names."""
-
-        def titled(way: str) -> str:
-            name, *settings = re.split("(?=[ ,])", way, maxsplit=1)
-            return base.find(name).title + "".join(settings)
-
         report = self.report()
-        rows = [row | {"method": titled(row["method"])} for row in report["rows"]]
+        rows = [
+            row | {"method": base.find(row["method"]).title, "name": row["method"]}
+            for row in report["rows"]
+        ]
         return report | {"rows": rows}
 
     def state(self) -> dict[str, Any]:
@@ -150,35 +137,57 @@ class Bench:
             if rows
         ]
         sentences = {"before": page.before, "after": page.after}
-        return {**self.size(), "done": self.done, **sentences, "tables": shown, **report}
+        drawn = {"tables": shown, "answers": self._answers()}
+        return {**self.size(), "done": self.done, **sentences, **drawn, **report}
+
+    def _answers(self) -> list[dict[str, Any]]:
+        """Return each answered question with every method's answer in the first repeat."""
+        lanes = self.measured[0].lanes if self.measured else {}
+        return [
+            {
+                "question": question.text,
+                "reference": question.reference,
+                "answers": {
+                    base.find(name).title: lanes[name][at].text
+                    for name in self.methods
+                    if at < len(lanes.get(name, ()))
+                },
+            }
+            for at, question in enumerate(self.questions[: self.done])
+        ]
 
     def _page(self, report: Mapping[str, Any]) -> Page:
         """Return tables and sentences of a report, the pair and what is missing told first."""
         from specvl_demo.bench import pages  # noqa: PLC0415 - plotly takes a second to load
 
-        page, total = pages.answers(dict(report)), len(self.order)
-        so_far = f" So far {self.done} of {total} questions were asked, repeats included."
-        page.before.insert(0, f"{find(self.pair).title}.{so_far if self.done < total else ''}")
+        page = pages.answers(dict(report))
+        about = [f"{find(self.pair).title}."]
+        if self.done < self.total:
+            asked = f"So far {self.done} of {self.total} questions were asked, repeats included."
+            about.append(asked)
+        if self.left_out:
+            names = _titles(self.left_out)
+            about.append(f"Not defined for sampling, and left out: {names}.")
+        page.before.insert(0, " ".join(about))
         return page
 
     def size(self) -> dict[str, int]:
         """Return how many questions are asked, how often each, and how many steps that makes."""
-        often = {"repeats": self.repeats, "temperatures": len(self.temperatures)}
-        return {"total": len(self.order), "questions": len(self.questions), **often}
+        questions = len(self.questions)
+        return {"total": self.total, "questions": questions, "repeats": self.repeats}
 
     def files(self) -> bytes:
-        """Return tables as CSV, Markdown and LaTeX, and a trace of every answer, in one archive."""
+        """Return tables as CSV and Markdown, and a trace of every answer, in one archive."""
         page, packed = self._page(self._titled()), io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("bench.md", page.markdown())
             for number, (heading, rows, columns) in enumerate(page.named(), 1):
                 name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-")
                 archive.writestr(f"{name}.csv", tables.csv(rows, columns))
-                archive.writestr(f"{name}.tex", tables.latex(rows, columns))
-            for (repeat, temperature), one in self.measured.items():
-                for name, lanes in one.lanes.items():
+            for repeat, measured in enumerate(self.measured, 1):
+                for name, lanes in measured.lanes.items():
                     for question, lane in zip(self.questions, lanes):
-                        where = f"traces/{question.name}/{name} T={temperature:g} {repeat + 1}"
+                        where = f"traces/{question.name}/{name} {repeat}"
                         lines: list[Record | None] = [lane.begin, *lane.rounds, lane.end]
                         text = "".join(f"{records.dumps(line)}\n" for line in lines if line)
                         archive.writestr(f"{_file_name(where)}.jsonl", text)
@@ -191,16 +200,17 @@ class Step:
 
     bench: Bench
     number: int
-    repeat: int
-    temperature: float
-    at: int
     records: list[Record] = field(default_factory=list)
     forward_s: list[float] = field(default_factory=list)
 
     @property
+    def repeat(self) -> int:
+        return self.number // len(self.bench.jobs)
+
+    @property
     def job(self) -> Job:
-        one = self.bench.jobs[self.bench.temperatures.index(self.temperature)][self.at]
-        return replace(one, lanes=tuple(answers.turned(one.lanes, self.repeat)))
+        job = self.bench.jobs[self.number % len(self.bench.jobs)]
+        return replace(job, lanes=tuple(answers.turned(job.lanes, self.repeat)))
 
     def hear(self, events: Sequence[Event]) -> list[Event]:
         """Store the records of these events; return the other events, for the page.
@@ -215,7 +225,7 @@ class Step:
                 self.forward_s = event["seconds"]
             else:
                 left.append(event)
-            if event["k"] == "done" and len(self.forward_s) == len(self.bench.names):
+            if event["k"] == "done" and len(self.forward_s) == len(self.bench.methods):
                 self.bench.take(self, gather(self.records), self.forward_s)
         return left
 
@@ -238,10 +248,9 @@ class Benches:
     ) -> Bench:
         """Start a bench; see `read`. A client's last one is dropped."""
         bench = read(payload, pairs, folders, client)
-        now = time.monotonic()
-        for one in list(self._all.values()):
-            if (client is not None and one.client == client) or now - one.used > KEPT_S:
-                self.drop(one.id)
+        for earlier in list(self._all.values()):
+            if client is not None and earlier.client == client:
+                self.drop(earlier.id)
         self._all[bench.id] = bench
         while len(self._all) > MOST_KEPT:
             self.drop(next(iter(self._all)))
@@ -262,10 +271,9 @@ def read(
 ) -> Bench:
     """Return the bench in plain data from outside.
 
-    It has the fields of a race except question, media, history and temperature, and in addition
-    `lines` (questions, one line of JSON each as in `bench --data`, with pictures named in `files`;
-    empty for the pair's own held-out ones), `questions` (their maximum number), `repeats`,
-    `temperatures`, and `vary` ({parameter: values}, tried on the methods that have it).
+    It has the fields of a race except question, media and history, and in addition `lines`
+    (questions, one line of JSON each as in `bench --data`, with pictures named in `files`; empty
+    for the pair's own held-out ones), `questions` (their maximum number) and `repeats`.
 
     Raises:
         ValueError: With a sentence if it is not valid.
@@ -275,24 +283,25 @@ def read(
     most, repeats = (
         option.check(payload.get(option.name, option.default)) for option in (QUESTIONS, REPEATS)
     )
-    temperatures = payload.get("temperatures") or [0.0]
-    if not isinstance(temperatures, list) or len(temperatures) > MOST_TEMPERATURES:
-        raise ValueError(messages.BENCH_BOUND.format(what="temperatures", most=MOST_TEMPERATURES))
-    temperatures = list(dict.fromkeys(map(TEMPERATURE.check, temperatures)))
-    vary, given = payload.get("vary") or {}, payload.get("files") or []
-    if not isinstance(vary, Mapping) or not all(isinstance(one, list) for one in vary.values()):
-        wanted, kind = "a parameter with a list of values", "anything else"
-        raise ValueError(messages.WRONG_KIND.format(what="Vary", wanted=wanted, kind=kind))
+    temperature = TEMPERATURE.check(payload.get("temperature", 0.0))
+    given = payload.get("files") or []
     if not isinstance(given, list):
         raise ValueError(messages.WRONG_KIND.format(what="Files", wanted="a list", kind="one"))
     files = {str(item.get("name")): item for item in given if isinstance(item, Mapping)}
     questions: list[DataRow] = []
-    jobs: list[list[Job]] = [[] for _ in temperatures]
-    names: list[str] = []
+    jobs: list[Job] = []
     folders = [*folders, EXAMPLES]
     base_job = dict(payload) | {"history": [], "baseline": True}
     lines, source = payload.get("lines"), str(payload.get("name") or "questions.jsonl")
-    pair = read_job({**base_job, "question": "?", "media": []}, pairs, folders).pair
+    greedy = {"question": "?", "media": [], "temperature": 0.0}
+    first = read_job({**base_job, **greedy}, pairs, folders)
+    pair, left_out = first.pair, []
+    if temperature:
+        left_out = [name for name, given in first.lanes if not _samples(pair, name, given)]
+        kept = [name for name, _ in first.lanes if name not in ("ar", *left_out)]
+        if not kept:
+            raise ValueError(messages.NONE_SAMPLES.format(names=_titles(left_out)))
+        base_job["methods"] = kept
     if lines is not None and not isinstance(lines, str):
         raise ValueError(messages.WRONG_KIND.format(what="Lines", wanted="text", kind="an object"))
     found = data.each(lines.splitlines(), source, data.question) if lines else _own(pair)
@@ -305,42 +314,31 @@ def read(
         ]
         if turns:  # what is shown belongs to the first turn
             turns[0]["media"], shown = shown, []
-        for at, temperature in enumerate(temperatures):
-            one = {"question": question.text, "media": shown, "history": turns}
-            seed = {"temperature": temperature, "seed": len(questions)}
-            job = read_job(base_job | one | seed, pairs, folders)
-            names, lanes = _ways(job, vary)
-            jobs[at].append(replace(job, lanes=lanes, alone=True))
+        asked = {"question": question.text, "media": shown, "history": turns}
+        seed = {"temperature": temperature, "seed": len(questions)}
+        jobs.append(replace(read_job(base_job | asked | seed, pairs, folders), alone=True))
         questions.append(question)
     if not questions:
         raise ValueError(messages.NO_QUESTIONS)
-    total = len(questions) * repeats * len(temperatures) * len(names)
+    methods = [name for name, _ in jobs[0].lanes]
+    total = len(questions) * repeats * len(methods)
     if total > MOST_ANSWERS:
         raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MOST_ANSWERS))
     name = secrets.token_urlsafe(12)
-    return Bench(name, client, pair, questions, names, temperatures, repeats, jobs)
+    return Bench(name, client, pair, questions, methods, left_out, repeats, jobs)
 
 
-def _ways(
-    job: Job, vary: Mapping[str, Sequence[Any]]
-) -> tuple[list[str], tuple[tuple[str, Mapping[str, Any]], ...]]:
-    """Return names and lanes of a job with a parameter varied on the methods that have it."""
-    names, lanes, taken = [], [], False
-    for method, settings in job.lanes:
-        grid = [(name, value) for name, values in vary.items() for value in values]
-        known = {param.name for param in base.parameters(method, {})} if method != "ar" else set()
-        tried = [(name, value) for name, value in grid if name in known]
-        taken |= bool(tried)
-        for name, value in tried or [("", None)]:
-            lane = {**settings, name: value} if name else settings
-            choosing.choose(find(job.pair), method, lane, job.temperature)
-            names.append(f"{method} {name}={value}" if name else method)
-            lanes.append((method, lane))
-    if vary and not taken:
-        raise ValueError(messages.NOT_VARIED.format(names=", ".join(vary)))
-    if len(names) > MOST_WAYS:
-        raise ValueError(messages.BENCH_BOUND.format(what="ways of decoding", most=MOST_WAYS))
-    return names, tuple(lanes)
+def _samples(pair: str, method: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a method is defined for sampling."""
+    try:
+        choosing.choose(find(pair), method, settings, temperature=1.0)
+    except ValueError:
+        return False
+    return True
+
+
+def _titles(methods: Sequence[str]) -> str:
+    return ", ".join(base.find(name).title for name in methods)
 
 
 def _own(pair: str) -> Iterator[DataRow]:

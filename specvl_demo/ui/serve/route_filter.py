@@ -55,13 +55,13 @@ READ = re.compile(
     rf"""(?x) {FORM} | /(config|info|login_check|logout)/? | /v1/models(/.*)?
     | /gradio_api/( (config|info|user|token|app_id|login_check)/? | openapi\.json
       | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
-      | call/(v2/)?(generate|race|bench)/\w+ )"""
+      | call/(v2/)?(generate|race)/\w+ )"""
 )
 CHAT = re.compile(r"/v1/.*")
 """What programs in OpenAI's form ask for."""
 WRITE_JSON = re.compile(
     r"/v1/chat/completions|/gradio_api/(queue/join|cancel|component_server/?"
-    r"|call/(v2/)?(generate|race|bench)/?)"
+    r"|call/(v2/)?(generate|race)/?)"
 )
 LOGIN = re.compile(r"/login/?")
 UPLOAD = re.compile(r"/gradio_api/upload/?")

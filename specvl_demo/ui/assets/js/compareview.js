@@ -1,19 +1,16 @@
 /* A bench: methods on many questions, asked one after the other, each a separate run in the
    server's line. The server keeps the answers and folds them; this file has the form, the
-   progress, its tables and charts. A stopped bench keeps what was done, and a reloaded page
-   continues it. */
+   progress, its tables, charts and answers. A stopped bench keeps what was done. */
 
 import { button, h, put, icon, fmt, headRow } from './dom.js';
 import { chosen } from './ask.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
 import { COMPARE } from './comparewords.js';
-import { store, stored } from './keep.js';
 import { Race } from './race.js';
 import * as trace from './trace.js';
 import { W } from './words.js';
 
-const KEPT = 'specvl-bench';
 const FRESH_MS = 2000; // so old a table may be while the bench runs
 const WAIT_MS = 300; // until we look again whether a race of this page is over
 
@@ -26,7 +23,6 @@ export class CompareView {
     this.report = null;
     this.build();
     this.draw();
-    this.resume();
   }
 
   build() {
@@ -76,8 +72,14 @@ export class CompareView {
       questions: number('questions', 10, 100),
       repeats: number('repeats', 3, 10),
       tokens: number('tokens', 64, catalog.limits.tokens),
-      temperatures: h('input', { type: 'text', id: 'vl-c-temperatures', value: '0' }),
-      vary: h('input', { type: 'text', id: 'vl-c-vary', placeholder: 'gamma = 3, 5, 8' }),
+      temperature: h('input', {
+        type: 'number',
+        id: 'vl-c-temperature',
+        value: 0,
+        min: 0,
+        max: 2,
+        step: 0.1,
+      }),
     };
     const row = (input, text, ...more) =>
       h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
@@ -86,6 +88,7 @@ export class CompareView {
       row(this.picker, COMPARE.files),
       row(this.folder, COMPARE.folder),
       h('div.vl-c-line', this.listed, this.clear),
+      h('p.vl-help', COMPARE.form),
       row(this.question, COMPARE.question),
     );
     const act = (id, kind, sign, text, click, more = {}) =>
@@ -104,16 +107,11 @@ export class CompareView {
       'aria-label': COMPARE.progress,
     });
     this.said = h('p.vl-help', { role: 'status' });
-    this.charts = [speeds, depths, kinds, temperatures].map((spec) => {
-      const chart = new Chart(spec(this), new Race(), this.painter, this.api.url('plotly'));
-      const save = (format) =>
-        button(format.toUpperCase(), () => this.savePicture(chart, format), 'vl-small', {
-          'aria-label': COMPARE.picture(chart.spec.title, format.toUpperCase()),
-        });
-      chart.node.querySelector('header').append(save('png'), save('svg'));
-      return chart;
-    });
+    const chart = (spec) => new Chart(spec(this), new Race(), this.painter, this.api.url('plotly'));
+    this.charts = [speeds, depths, kinds].map(chart);
     this.tables = h('div.vl-stack');
+    this.answers = h('div.vl-stack');
+    this.about = h('p.vl-help');
     this.notes = h('div.vl-help');
     this.export = h(
       'div.vl-buttons',
@@ -127,6 +125,7 @@ export class CompareView {
         h(
           'div',
           h('h2', COMPARE.inputs),
+          this.about,
           row(this.source, COMPARE.source),
           this.drop,
           Object.entries(this.fields).map(([name, input]) => row(input, COMPARE.fields[name])),
@@ -142,6 +141,7 @@ export class CompareView {
         this.charts.map(({ node }) => node),
       ),
       this.tables,
+      this.answers,
       this.notes,
       this.export,
     );
@@ -160,6 +160,7 @@ export class CompareView {
       if (!this.touched) box.checked = asked.has(box.value);
     }
     this.touched = true;
+    put(this.about, COMPARE.about(pair.title));
   }
 
   turned() {
@@ -233,23 +234,6 @@ export class CompareView {
     };
   }
 
-  /** What the form says, but for its files. */
-  get form() {
-    const values = Object.entries(this.fields).map(([name, input]) => [name, input.value]);
-    const [source, question] = [this.source.value, this.question.value];
-    return { methods: this.chosen, values: Object.fromEntries(values), source, question };
-  }
-
-  restore({ methods, values, source, question }) {
-    for (const box of this.methods.querySelectorAll('input'))
-      box.checked = methods.includes(box.value);
-    for (const [name, input] of Object.entries(this.fields)) input.value = values[name];
-    this.source.value = source;
-    this.question.value = question;
-    this.touched = true;
-    this.turned();
-  }
-
   get chosen() {
     return [...this.methods.querySelectorAll('input:checked:enabled')].map((box) => box.value);
   }
@@ -261,17 +245,14 @@ export class CompareView {
       return;
     }
     const { pair, settings, system } = this.current();
-    const { questions, repeats, tokens, temperatures, vary } = this.fields;
-    const list = (text) => text.split(',').map((one) => value(one.trim()));
-    const [name, values] = vary.value.split('=').map((one) => one.trim());
+    const { questions, repeats, tokens, temperature } = this.fields;
     this.setRunning(true);
     this.say(COMPARE.sending);
     const asked = await this.asked().catch(() => null);
     const made = asked && {
       ...{ pair, settings, system, ...chosen(this.current()), ...asked, methods },
       ...{ questions: Number(questions.value), repeats: Number(repeats.value) },
-      ...{ max_new_tokens: Number(tokens.value), temperatures: list(temperatures.value) },
-      vary: values ? { [name]: list(values) } : {},
+      ...{ max_new_tokens: Number(tokens.value), temperature: Number(temperature.value) },
     };
     const begun = made && (await this.api.server.bench(made).catch(() => null));
     this.setRunning(false);
@@ -327,19 +308,6 @@ export class CompareView {
     this.draw();
   }
 
-  /** The bench that this tab was running or showing before it was loaded again. */
-  async resume() {
-    const kept = stored(KEPT, 'sessionStorage');
-    if (!kept) return;
-    this.bench = kept.bench;
-    this.restore(kept.form);
-    await this.refresh();
-    if (!this.report) return;
-    const { done, total } = this.report;
-    this.goOn.hidden = done >= total;
-    if (kept.running && done < total) await this.follow();
-  }
-
   stop() {
     this.setRunning(false);
     this.say(W.run.stopping);
@@ -352,9 +320,6 @@ export class CompareView {
     this.halt.disabled = !on;
     this.progress.hidden = !on;
     if (on) this.goOn.hidden = true;
-    // Where nothing can be stored, a reload begins anew.
-    if (this.bench)
-      store(KEPT, { bench: this.bench, running: on, form: this.form }, 'sessionStorage');
   }
 
   say(text, wrong = false) {
@@ -368,6 +333,7 @@ export class CompareView {
     const [first, ...others] = (some ? told.tables : []).map(table);
     this.first.replaceChildren(...[first].filter(Boolean));
     this.tables.replaceChildren(...others);
+    this.answers.replaceChildren(...(some && told.answers.length ? [answered(told.answers)] : []));
     const said = (texts) => texts.map((text) => h('p', { text }));
     this.origin.replaceChildren(...said(some ? told.before : [COMPARE.empty]));
     this.notes.replaceChildren(...said(some ? told.after : []));
@@ -389,18 +355,6 @@ export class CompareView {
     if (file?.ok) trace.download('bench.zip', await file.blob(), 'application/zip');
     else this.say(made?.problem ?? (await this.runner.reason(COMPARE.notSaved)), true);
   }
-
-  savePicture({ plot, spec }, format) {
-    const layout = {
-      ...plot.layout,
-      title: { text: spec.title, font: { size: 14 } },
-      showlegend: plot.data.length > 1,
-      legend: { orientation: 'h', y: -0.15 },
-      margin: { ...plot.layout.margin, t: 48, b: 100 },
-    };
-    const size = { format, width: 900, height: 560, filename: spec.id };
-    window.Plotly?.downloadImage({ data: plot.data, layout }, size);
-  }
 }
 
 /** The files of a dropped folder, those of its own folders too. */
@@ -416,8 +370,6 @@ async function within(folder) {
     await Promise.all(entries.map((entry) => (entry.isDirectory ? within(entry) : file(entry))))
   ).flat();
 }
-
-const value = (text) => (text !== '' && Number.isFinite(Number(text)) ? Number(text) : text);
 
 const table = ({ heading, columns, rows }) =>
   h(
@@ -435,6 +387,24 @@ const table = ({ heading, columns, rows }) =>
             h('th', { scope: 'row', text: first }),
             cells.map((text) => h('td', { text })),
           ),
+        ),
+      ),
+    ),
+  );
+
+/** What every method answered, question by question. */
+const answered = (all) =>
+  h(
+    'section.vl-card.vl-c-answers',
+    h('h2', COMPARE.answers),
+    all.map(({ question, reference, answers }) =>
+      h(
+        'details',
+        h('summary', question || COMPARE.describe),
+        reference && h('p.vl-help', COMPARE.reference(reference)),
+        h(
+          'dl',
+          Object.entries(answers).flatMap(([title, text]) => [h('dt', title), h('dd', text)]),
         ),
       ),
     ),
@@ -547,29 +517,6 @@ function kinds(view) {
       const ends = { xmin: -0.3, xmax: all.length, xend: all.length - 0.7 };
       const shapes = [line(1, c.muted)];
       return lines(c, found, { ...ends, ymax: top * 1.1, xlabels: all, shapes });
-    },
-  };
-}
-
-/** Share of the drafted positions that is accepted, over the temperature. */
-function temperatures(view) {
-  return {
-    id: 'bench-temperature',
-    title: COMPARE.overTemperature,
-    help: COMPARE.overTemperatureHelp,
-    x: COMPARE.temperature,
-    y: W.charts.percent,
-    xunit: 0.5,
-    wanted: (rows) => new Set(rows.map((r) => r.T)).size > 1,
-    build(_, c) {
-      const rows = drafting(view.report?.rows ?? []);
-      const found = [...new Set(rows.map((r) => r.name))].map((name) => {
-        const some = rows.filter((r) => r.name === name).sort((a, b) => a.T - b.T);
-        const title = some[0].method.replace(/, T=.*$/, '');
-        return { name: title, x: some.map((r) => r.T), y: some.map((r) => 100 * r.acceptance) };
-      });
-      const last = Math.max(...rows.map((r) => r.T));
-      return lines(c, found, { xmin: -0.05, xmax: last, xend: last + 0.05, ymax: 104 });
     },
   };
 }

@@ -23,8 +23,7 @@ export const COMPARE = {
     questions: 'Maximum questions',
     repeats: 'Repeats',
     tokens: 'Maximum tokens per answer',
-    temperatures: 'Temperatures',
-    vary: 'Vary one setting',
+    temperature: 'Temperature',
   },
   run: 'Compare',
   goOn: 'Go on',
@@ -33,27 +32,26 @@ export const COMPARE = {
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
   notSaved: 'The files could not be made. Try again.',
-  step: (i, { questions, repeats, temperatures }, left) => {
-    const of = (what, at, n) => (n > 1 ? `, ${what} ${(Math.floor(at) % n) + 1} of ${n}` : '');
-    const again = of('repeat', i / questions / temperatures, repeats);
+  step: (i, { questions, repeats }, left) => {
+    const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
     const time = left < 90 ? `${Math.ceil(left)} s` : `${Math.ceil(left / 60)} min`;
-    return `Question ${(i % questions) + 1} of ${questions}${of('temperature', i / questions, temperatures)}${again}${left === null ? '' : `; about ${time} left`}.`;
+    const rest = left === null ? 'the time left is told after it' : `about ${time} left`;
+    return `Question ${(i % questions) + 1} of ${questions}${again}; ${rest}.`;
   },
   stopped: 'Stopped. The tables hold what was finished.',
-  done: ({ questions, repeats, temperatures }) =>
-    `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}${temperatures > 1 ? ` at ${temperatures} temperatures` : ''}.`,
+  done: ({ questions, repeats }) =>
+    `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty:
     'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as the command bench --data does. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
-  save: 'Tables (CSV, Markdown, LaTeX) and traces',
-  picture: (title, format) => `${title} as ${format}`,
+  save: 'Tables (CSV, Markdown) and traces',
+  about: (pair) => `Asked of ${pair}, the pair chosen in Race.`,
+  form: 'A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right; its pictures are added beside it.',
+  answers: 'The answers',
+  reference: (text) => `Right: ${text}`,
   speeds: 'Speedup and its 95 % interval',
   speedsHelp:
     'Decode speed over autoregressive decoding, the median over repeats. The interval shows how much other questions of this kind could change it: a bootstrap over the questions.',
   kinds: 'Speedup by kind of question',
   kindsHelp: 'Decode speed over autoregressive decoding, separately for each kind of question.',
   kind: 'kind of question',
-  overTemperature: 'Acceptance over temperature',
-  overTemperatureHelp:
-    'Of the drafted positions that the large model checked, the share that it kept. Positions after the first rejected one are not checked.',
-  temperature: 'temperature',
 };
