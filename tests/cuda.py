@@ -12,10 +12,13 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from specvl_demo.decoders import graphs
+from specvl_demo.decoders.attention import misfit
 
 HOST_READS = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "unique2"}
 """Operators that wait for the device, by their short names."""
@@ -42,6 +45,25 @@ class OnDeviceOnly(TorchDispatchMode):
             raise RuntimeError(f"{func} takes a tensor of the host")
         if _name(func) in HOST_READS:
             raise RuntimeError(f"{func} waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+class KernelsTakeAll(TorchFunctionMode):
+    """Refuses attention that CUDA's fused kernels cannot read. n: How often there was some."""
+
+    n = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is F.scaled_dot_product_attention:
+            self.n += 1
+            queries, keys, values, *_ = args
+            mask = (kwargs or {}).get("attn_mask")
+            if mask is not None and mask.ndim < 4:
+                mask = mask[(None,) * (4 - mask.ndim)]
+            reason = misfit(queries, keys, values, mask)
+            assert reason is None, reason
         return func(*args, **(kwargs or {}))
 
 

@@ -7,36 +7,29 @@ steps (`exact`), and the library's decoders, which call the library's (`huggingf
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Those that take any mask, or are left out where they do not. cuDNN's fails with some."""
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""What may compute attention on CUDA. Not cuDNN's, which torch prefers on Hopper and Blackwell: it
+stops at masks of ours that it accepted, and the device with it.
+"""
+ALIGNMENT = 16
+"""Bytes that kernels read at once."""
+MOST_PACKED = 256
+"""Rows up to which the heads of a group are packed as rows: beyond, a mask for each of them would
+take too much memory.
+"""
 
 
-def fused(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> Tensor:
-    """Return the library's attention [B, heads, T, width], by kernels that are right.
-
-    Args:
-        mask: Additive or bool (True: visible), broadcast to [B, heads, T, S].
-        scale: None for width^-0.5.
-    """
-    grouped = queries.shape[1] != keys.shape[1]
-    with sdpa_kernel(_KERNELS) if queries.is_cuda else nullcontext():
-        return F.scaled_dot_product_attention(
-            queries, keys, values, mask, is_causal=causal, scale=scale, enable_gqa=grouped
-        )
+def own_kernels(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which the library's attention uses only `KERNELS`."""
+    return sdpa_kernel(KERNELS) if device.type == "cuda" else nullcontext()
 
 
 def attend(
@@ -52,8 +45,108 @@ def attend(
         keys, values: [B, kv_heads, S, width].
         mask: Additive, [T, S] or [B or 1, 1, T, S]; None if every row sees all keys, or is causal.
     """
-    mixed = fused(queries, keys, values, mask, causal)
-    return mixed.transpose(1, 2).reshape(-1, queries.shape[1] * queries.shape[3])
+    heads, size, width = queries.shape[1:]
+    groups = heads // keys.shape[1]
+    # On CUDA only one kernel lets heads share keys, in half precision and without a mask.
+    shared = queries.device.type == "cpu" or (mask is None and queries.element_size() == 2)
+    if groups == 1 or shared:
+        mixed = fused(queries, keys, values, mask, causal)
+    elif size <= MOST_PACKED and not causal:
+        mixed = packed(queries, keys, values, mask)
+    else:
+        keys, values = (rows.repeat_interleave(groups, 1) for rows in (keys, values))
+        mixed = fused(queries, keys, values, mask, causal)
+    return mixed.transpose(1, 2).reshape(-1, heads * width)
+
+
+def packed(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None
+) -> Tensor:
+    """Return attention of queries [B, heads, T, width] whose groups of heads share keys and values:
+    the heads of a group become rows of one matrix. Exact.
+    """
+    batch, heads, size, width = queries.shape
+    kv_heads = keys.shape[1]
+    groups = heads // kv_heads
+    rows = queries.reshape(batch, kv_heads, groups * size, width)
+    if mask is not None:
+        mask = (mask if mask.ndim == 4 else mask[None, None]).repeat(1, 1, groups, 1)
+    return fused(rows, keys, values, mask, scale=scale).reshape(queries.shape)
+
+
+def fused(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """The library's attention [B, heads, T, width], by a kernel that takes what it is given; plain
+    maths where none does.
+    """
+    on_host = queries.device.type == "cpu"
+    if mask is not None and not on_host:
+        mask = aligned(mask if mask.ndim == 4 else mask[None, None])
+    maths = queries.is_cuda and misfit(queries, keys, values, mask) is not None
+    with sdpa_kernel(SDPBackend.MATH) if maths else own_kernels(queries.device):
+        return F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=causal,
+            scale=scale,
+            enable_gqa=queries.shape[1] != keys.shape[1],
+        )
+
+
+def aligned(mask: Tensor) -> Tensor:
+    """Return a mask where kernels can read it, copied if it has to be: torch looks at its strides,
+    not at where it begins.
+    """
+    if _is_aligned(mask):
+        return mask
+    step, n_keys = ALIGNMENT // mask.element_size(), mask.shape[-1]
+    wide = mask.new_zeros(*mask.shape[:-1], -(-n_keys // step) * step)
+    wide[..., :n_keys] = mask
+    return wide[..., :n_keys]
+
+
+def misfit(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> str | None:
+    """Return why the fused kernels of CUDA cannot read this, None if they can. Given one that they
+    cannot, some say so, and others stop the device.
+    """
+    for name, rows in (("queries", queries), ("keys", keys), ("values", values)):
+        if rows.dtype != queries.dtype:
+            return f"{name} are {rows.dtype}, queries {queries.dtype}"
+        if not _is_aligned(rows):
+            return f"{name} {_place(rows)} are not aligned to {ALIGNMENT} bytes"
+        if rows.shape[-1] * rows.element_size() % ALIGNMENT:
+            return f"rows of {name} are {rows.shape[-1] * rows.element_size()} bytes"
+    if mask is None:
+        return None
+    if mask.dtype not in (queries.dtype, torch.bool):
+        return f"the mask is {mask.dtype}, queries are {queries.dtype}"
+    if queries.shape[1] != keys.shape[1]:
+        return "heads share keys under a mask"
+    whole = (*queries.shape[:3], keys.shape[2])
+    if mask.ndim != 4 or any(n not in (1, all_) for n, all_ in zip(mask.shape, whole, strict=True)):
+        return f"the mask is {tuple(mask.shape)}, scores are {whole}"
+    if not _is_aligned(mask):
+        return f"the mask {_place(mask)} is not aligned to {ALIGNMENT} bytes"
+    return None
+
+
+def _is_aligned(x: Tensor) -> bool:
+    step = ALIGNMENT // x.element_size()
+    return x.stride(-1) == 1 and not any(
+        number % step for number in (x.storage_offset(), *x.stride()[:-1])
+    )
+
+
+def _place(x: Tensor) -> str:
+    return f"(offset {x.storage_offset()}, strides {tuple(x.stride())}, {x.dtype})"
 
 
 def probabilities(

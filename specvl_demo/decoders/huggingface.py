@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specvl_demo.decoders.attention import probabilities
+from specvl_demo.decoders.attention import MOST_PACKED, aligned, own_kernels, packed, probabilities
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.exact import ordered_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from specvl_demo.decoders.draft_vocabulary import LogProbabilities
 
 ATTENTION = "specvl_tree"
-_PACKED_ROWS = 256
 
 
 class HFDecoder:
@@ -295,18 +294,16 @@ def _attention(
         specvl is None
         or not specvl.packed
         or groups == 1
-        or size > _PACKED_ROWS
+        or size > MOST_PACKED
         or attention_mask is None
     ):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415
 
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
-    batch, heads, _, width = query.shape
-    packed = query.reshape(batch, key.shape[1], groups * size, width)
-    mask = attention_mask.repeat(1, 1, groups, 1)
-    mixed = nn.functional.scaled_dot_product_attention(
-        packed, key, value, attn_mask=mask, scale=scaling
-    )
-    return mixed.reshape(batch, heads, size, width).transpose(1, 2).contiguous(), None
+        if attention_mask is not None and attention_mask.device.type != "cpu":
+            attention_mask = aligned(attention_mask)
+        with own_kernels(query.device):
+            return sdpa_attention_forward(
+                module, query, key, value, attention_mask, dropout, scaling, **kwargs
+            )
+    mixed = packed(query, key, value, attention_mask, scaling)
+    return mixed.transpose(1, 2).contiguous(), None

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict
+from specvl_demo.decoders.attention import own_kernels
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
@@ -58,15 +59,16 @@ class Assistant:
             shared: Keys and values [1, heads, n, width] of committed rows, by kind of attention.
         """
         k = len(rows)
-        made = self.model(
-            inputs_embeds=rows[:, None],
-            position_ids=torch.full((k, 1), position, device=rows.device),
-            shared_kv_states={
-                kind: tuple(one.expand(k, -1, -1, -1) for one in pair)
-                for kind, pair in shared.items()
-            },
-            use_cache=False,
-        )
+        with own_kernels(rows.device):
+            made = self.model(
+                inputs_embeds=rows[:, None],
+                position_ids=torch.full((k, 1), position, device=rows.device),
+                shared_kv_states={
+                    kind: tuple(one.expand(k, -1, -1, -1) for one in pair)
+                    for kind, pair in shared.items()
+                },
+                use_cache=False,
+            )
         return made.logits[:, 0], made.last_hidden_state[:, 0]
 
 

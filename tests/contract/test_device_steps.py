@@ -1,0 +1,215 @@
+"""Without a GPU: every step that a graph captures runs on the meta device, where the host can read
+nothing, and attention gets what CUDA's kernels can read.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from specvl_demo.core.tree import chain
+from specvl_demo.decoders import lean
+from specvl_demo.decoders.attention import aligned, attend, misfit, packed
+from specvl_demo.decoders.backend import ForwardInput
+from specvl_demo.decoders.calibration import started
+from specvl_demo.decoders.exact import MOST_NODES
+from specvl_demo.decoders.graphs import GraphDecoder, Host, StepShape
+from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.decoders.recurrent import RecurrentDecoder
+from specvl_demo.methods.dream import DreamHead
+from specvl_demo.methods.heads.checkpoints import FORMATS, Head
+from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
+from specvl_demo.methods.mtp import MTPHead
+from tests.conftest import tiny_llava
+from tests.contract.families import zoo
+from tests.contract.families.test_mtp import tensors_of
+from tests.contract.test_checkpoints import published
+from tests.cuda import KernelsTakeAll, OnDeviceOnly
+from tests.heads import GEOMETRY, random_module
+
+SPAN = 300
+SHAPES = [StepShape(1, (), 0), StepShape(8, (0, 2), 0), StepShape(8, (1,), MOST_NODES)]
+"""A plain step, a tree that keeps layer states, and an exact one that does."""
+
+
+def compute(owner: Any, host: Host, shape: StepShape) -> torch.Tensor:
+    """Run what a graph of this shape would capture."""
+    cache = owner.runner.acquire(host, 1, SPAN)
+    step = owner.runner._buffers(host, cache, shape)
+    with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
+        owner.runner._compute(host, step, cache)
+    assert step.hidden is not None and step.hidden.device.type == "meta"
+    assert set(step.kept.layers) == {i for i in shape.layers if i < len(cache.layouts)}
+    return step.hidden
+
+
+def on_meta(model: torch.nn.Module) -> Any:
+    return model.to(torch.bfloat16).to("meta")
+
+
+@pytest.mark.parametrize("name", zoo.FAMILIES)
+def test_steps_of_every_family_stay_on_the_device(name: str) -> None:
+    model = on_meta(zoo.FAMILIES[name].build()[0])
+    decoder = model.get_decoder()
+    inners: list[HFDecoder | lean.LeanDecoder] = [HFDecoder(model)]
+    if lean.why_not(decoder) is None:
+        inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
+    for inner in inners:
+        for shape in SHAPES:
+            hidden = compute(GraphDecoder(inner), inner, shape)
+            assert hidden.shape == (1, shape.rows, inner.width)
+
+
+def head(kind: str, decoder: Any) -> Any:
+    """A head of this kind on the meta device."""
+    if kind == "eagle3":
+        target = SimpleNamespace(decoder=HFDecoder(tiny_llava(layers=8)))
+        named = {k.replace("midlayer", "layers.0"): v for k, v in published(kind, target).items()}
+        tensors = {k: v for k, v in named.items() if k not in ("lm_head.weight", "d2t", "t2d")}
+    else:
+        tensors = random_module(kind).published()
+    there = {k: v.detach().to("meta", torch.bfloat16) for k, v in tensors.items()}
+    config = {"block_size": 4, "mask_token_id": 0, "dflash_config": {"target_layer_ids": [1, 3, 4]}}
+    settings = config | {"dflash_config": config["dflash_config"] | {"mask_token_id": 0}}
+    own = {"method": kind}
+    return FORMATS[kind].build(Head(kind, there, GEOMETRY, settings, f"tiny {kind}", own), decoder)
+
+
+@pytest.fixture(scope="module")
+def deep() -> GraphDecoder:
+    return GraphDecoder(HFDecoder(on_meta(tiny_llava(layers=8))))
+
+
+@pytest.mark.parametrize("kind", ["eagle2", "eagle3", "hivis", "dream"])
+def test_steps_of_every_head_stay_on_the_device(kind: str, deep: GraphDecoder) -> None:
+    made: FeatureHead = head(kind, deep)
+    assert made.fixed
+    for rows in (1, 8):
+        assert compute(made, made, StepShape(rows, (), 0)).shape == (1, rows, made.width)
+
+
+def test_blocks_are_drafted_on_the_device(deep: GraphDecoder) -> None:
+    made = head("dflash", deep)
+    states = torch.empty(20, 3 * 64, dtype=torch.bfloat16, device="meta")
+    root = torch.zeros(1, dtype=torch.int64, device="meta")
+    with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll() as took:
+        cache = made.new_cache(SPAN)
+        made.know(cache, states)
+        assert made.draft(cache, root).shape == (3, 64)
+    assert took.n == 2
+
+
+def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: GraphDecoder) -> None:
+    """Some of the picture has no queries: of 41 rows, 30."""
+    made: DreamHead = head("dream", deep)
+    seen = torch.arange(11, 41, device="meta")
+    x = torch.empty(30, 128, dtype=torch.bfloat16, device="meta")
+    opening = HeadPrompt(x, seen, x[-1:, :64], seen[-1:], seen, holes=11)
+    hidden = torch.empty(41, 64, dtype=torch.bfloat16, device="meta")
+    start: Any = SimpleNamespace(prefill=SimpleNamespace(hidden=hidden))
+    with torch.inference_mode(), KernelsTakeAll() as took:
+        stream = made.prefill(start, opening, 60)
+        stream.cache.at = None
+        stream.root(x[None, :1])
+        stream.extend(x[None, :3], [0, 0, 0])
+    assert took.n >= 9
+
+
+def test_the_layer_of_a_recurrent_target_drafts_on_the_device() -> None:
+    """Qwen3.5's MTP layer, which is the library's."""
+    model = zoo.RECURRENT["qwen3.5"]()[0]
+    tensors = {
+        k.removeprefix("mtp."): v.bfloat16().to("meta") for k, v in tensors_of(model).items()
+    }
+    decoder = RecurrentDecoder(on_meta(model))
+    config = model.config.get_text_config()
+    geometry = replace(
+        GEOMETRY,
+        width=config.hidden_size,
+        head_width=config.head_dim,
+        kv_heads=config.num_key_value_heads,
+    )
+    made = MTPHead(Head("mtp", tensors, geometry, {}, "tiny mtp", {"method": "mtp"}), decoder)
+    x = torch.empty(1, 3, geometry.width, dtype=torch.bfloat16, device="meta")
+    at = torch.zeros(decoder.axes, 1, 3, dtype=torch.int64, device="meta")
+    mask = chain(2).additive(5, x.dtype, x.device)
+    cache = made.new_cache(1, SPAN)
+    cache.length = 5
+    with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll() as took:
+        assert made.decode(ForwardInput(x, at, cache, mask=mask)).shape == x.shape
+    assert took.n == 1
+
+
+@pytest.mark.parametrize("kv_heads", [2, 4])
+def test_trees_fed_level_by_level_have_masks_that_kernels_take(kv_heads: int) -> None:
+    """Step by step too, where a mask is cut out of a larger one."""
+    decoder = HFDecoder(on_meta(tiny_llava(kv_heads=kv_heads)))
+    with torch.inference_mode(), KernelsTakeAll() as took:
+        stream = started(decoder, torch.arange(21, device="meta"), 100)
+        x = torch.empty(1, 1, 64, dtype=torch.bfloat16, device="meta")
+        stream.root(x)
+        stream.extend(x.expand(1, 2, 64), [0, 0])
+        stream.extend(x.expand(1, 3, 64), [1, 1, 2])
+    assert took.n == 4 * decoder.n_layers
+
+
+def bfloat16(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+
+def test_masks_that_begin_between_two_words_are_copied() -> None:
+    """As DREAM's: its features begin one row after its queries. Strides do not show it."""
+    queries, keys, mask = bfloat16(1, 4, 8, 16), bfloat16(1, 4, 64, 16), bfloat16(1, 1, 8, 65)
+    wide = torch.zeros(1, 1, 8, 128, dtype=torch.bfloat16)
+    wide[..., :65] = mask
+    shifted = wide[..., 1:65]
+    for bad in (shifted, mask[..., 1:], mask[..., :64].transpose(2, 3).contiguous().mT):
+        assert "not aligned to 16 bytes" in str(misfit(queries, keys, keys, bad))
+        good = aligned(bad)
+        assert misfit(queries, keys, keys, good) is None and torch.equal(good, bad)
+    assert aligned(wide).data_ptr() == wide.data_ptr()
+    for rows, reason in (
+        ((queries, keys[..., 1:, :12], keys[..., :12]), "rows of"),
+        ((queries[..., 1:], keys, keys), "queries"),
+        ((queries, keys.float(), keys), "keys are torch.float32"),
+    ):
+        assert reason in str(misfit(*rows, None)) or "not aligned" in str(misfit(*rows, None))
+    assert "heads share keys" in str(misfit(queries, keys[:, :2], keys[:, :2], wide[..., :64]))
+    assert "scores are" in str(misfit(queries, keys, keys, wide))
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_heads_packed_as_rows_attend_alike(rows: int) -> None:
+    queries, keys, values = (
+        bfloat16(2, heads, n, 16).float() for heads, n in ((6, rows), (2, 24), (2, 24))
+    )
+    mask = torch.randn(rows, 24)
+    truth = attend(queries, keys, values, mask)
+    made = packed(queries, keys, values, mask).transpose(1, 2).reshape(truth.shape)
+    torch.testing.assert_close(made, truth, atol=1e-5, rtol=1e-5)
+    with ExitStack() as stack:
+        took = stack.enter_context(KernelsTakeAll())
+        there = [one.to("meta") for one in (queries, keys, values)]
+        for given in (mask.to("meta"), None):
+            assert attend(*there, given).shape == truth.shape
+        assert attend(*there, None, True).shape == truth.shape
+    assert took.n == 3
+
+
+def test_a_step_that_reads_a_number_is_found(deep: GraphDecoder) -> None:
+    """The modes of these tests, on what they are for."""
+    here, there = torch.ones(3), torch.ones(3, device="meta")
+    for reads in (
+        lambda: there + here,
+        lambda: there.copy_(here),
+        lambda: there[torch.tensor([True, False, True])],
+        lambda: bool(there.sum() > 1),
+        lambda: there.nonzero(),
+    ):
+        with pytest.raises((RuntimeError, NotImplementedError)), OnDeviceOnly():
+            reads()
