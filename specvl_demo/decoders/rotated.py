@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.decoders import kernels
-from specvl_demo.decoders.lean import Layer, PackedDecoder
+from specvl_demo.decoders.lean import Layer
+from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 if TYPE_CHECKING:

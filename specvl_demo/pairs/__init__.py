@@ -45,7 +45,7 @@ class Checkpoint:
             or unknown.
         tower: The part of `params` in the vision tower, which no step reads.
         active: For a mixture of experts, the parameters that a step reads for one token; 0: all.
-        fused_bytes: Memory of the fused CPU decoder's own layout of its matrices, in addition to
+        fused_bytes: Memory of the packed CPU decoder's own layout of its matrices, in addition to
             the weights; 0 if that decoder does not run it.
         eight_bits: Whether its weights are rounded to 8 bits by default, on a processor that
             multiplies them.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers.feature_extraction_utils import BatchFeature
 
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
-from specvl_demo.decoders import calibration, lean, recurrent
+from specvl_demo.decoders import calibration, lean, packed_decoder, recurrent
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.graphs import GraphDecoder, has_graphs
@@ -273,8 +273,8 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> Backend:
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
         return RotatedDecoder(decoder, head)
-    if wanted in ("auto", "lean") and lean.why_not_packed(decoder) is None:
-        return lean.PackedDecoder(decoder, head, drafts)
+    if wanted in ("auto", "lean") and packed_decoder.why_not(decoder) is None:
+        return packed_decoder.PackedDecoder(decoder, head, drafts)
     plain: HFDecoder | lean.LeanDecoder
     if wanted == "lean" or (wanted != "hf" and lean.why_not(decoder) is None):
         plain = lean.LeanDecoder(decoder, head)

@@ -14,7 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-from specvl_demo.decoders import lean
+from specvl_demo.decoders import packed_decoder
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.vlm import efficientnet_lite
 
@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
         params: All weights.
         tower: Weights outside decoder and embeddings.
         kv: Keys and values of a token.
-        fused: Weights that the fused CPU decoder repacks, 0 if it does not run the model.
+        fused: Weights that the packed CPU decoder repacks, 0 if it does not run the model.
         looks: Numbers held at once per token of a prompt while the vision tower computes.
         reads: The same while the decoder computes the prompt.
         halves: Whether its weights are stored in 16 bits.
@@ -58,7 +58,7 @@ def read(folder: Path, sees: bool) -> Sizes | None:
     params = sum(weight.numel() for weight in model.parameters())
     text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}
     tower = sum(one.numel() for one in model.parameters() if id(one) not in text)
-    fused = plain.n_weights if lean.why_not_packed(decoder) is None else 0
+    fused = plain.n_weights if packed_decoder.why_not(decoder) is None else 0
     halves = str(config.dtype).removeprefix("torch.") in ("bfloat16", "float16")
     # A decoder's layer holds gate and projection, in one or two matrices, and their product.
     looks, reads = _looks(config, model, decoder), _held(decoder, decoder.config.hidden_size, 4)

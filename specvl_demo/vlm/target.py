@@ -27,7 +27,7 @@ from specvl_demo.core.types import (
 from specvl_demo.decoders.backend import ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, on_any_threads
 from specvl_demo.decoders.exact import MOST_NODES
-from specvl_demo.decoders.lean import PackedDecoder
+from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
 from specvl_demo.vlm.encoder import VLM

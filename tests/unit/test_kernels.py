@@ -19,7 +19,7 @@ from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
-from specvl_demo.decoders.lean import PackedDecoder
+from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.sequence import prefill

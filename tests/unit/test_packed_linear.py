@@ -11,8 +11,9 @@ import torch
 
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
-from specvl_demo.decoders import kernels, lean, packed_linear, rotated
+from specvl_demo.decoders import kernels, packed_decoder, packed_linear, rotated
 from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
+from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear, in_half
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.vlm.encoder import VLM
@@ -115,7 +116,7 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
         return vlm.decoder.logits(hidden)[0].float()
 
     truth, fused = logits(VLM(model, "truth", backend="hf")), VLM(half, "fused")
-    assert isinstance(fused.decoder, lean.PackedDecoder) and least_rows(fused.decoder) in (1, 4)
+    assert isinstance(fused.decoder, PackedDecoder) and least_rows(fused.decoder) in (1, 4)
     library = logits(VLM(half, "library", backend="hf"))
     assert (logits(fused) - truth).abs().mean() < (library - truth).abs().mean()
 
@@ -146,7 +147,7 @@ def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
 
 def test_without_packing_bfloat16_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed_linear, "PACKING", None)
-    assert "half precision" in str(lean.why_not_packed(tiny_llava().bfloat16().get_decoder()))
+    assert "half precision" in str(packed_decoder.why_not(tiny_llava().bfloat16().get_decoder()))
 
 
 @packs_8_bit
@@ -187,7 +188,7 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(
         for layer in decoder.layers:
             for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
                 part.bias = torch.nn.Parameter(numbers(len(part.weight)))
-    plain = lean.PackedDecoder(decoder, head)
+    plain = PackedDecoder(decoder, head)
     monkeypatch.setattr(rotated, "PackedLinear", lambda weight, *_, **__: Whole(weight))
     turned = rotated.RotatedDecoder(decoder, head)
     ids = random_ids(plain, 40)
@@ -229,7 +230,10 @@ def test_rows_with_a_given_range_are_clipped_to_it() -> None:
 def test_a_decoder_in_8_bits_comes_close_and_proves_exact_steps() -> None:
     model = tiny_llava()
     decoder, head = model.get_decoder(), model.get_output_embeddings()
-    plain, turned = lean.PackedDecoder(decoder, head), rotated.RotatedDecoder(decoder, head)
+    plain, turned = (
+        PackedDecoder(decoder, head),
+        rotated.RotatedDecoder(decoder, head),
+    )
     assert least_rows(turned) is not None
     ids = random_ids(plain, 40)
     a, b = (one.logits(prefill(one, [text_context(one, ids)], 0)[1]) for one in (plain, turned))
