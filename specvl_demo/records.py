@@ -332,6 +332,8 @@ class End(_Part, frozen=True, tag_field="kind", tag="end"):
 
     totals: The fold over the lane's rounds.
     load: Share of all cores that other processes used while the race ran; None if not measured.
+    watching: Share of those that showed the race on the same machine, such as a browser; they are
+        not part of load.
     confidence: None if nothing is known (see `report.confidence`).
     """
 
@@ -342,6 +344,7 @@ class End(_Part, frozen=True, tag_field="kind", tag="end"):
     message: str | None = None
     load: Annotated[float, Meta(ge=0, le=1.001)] | None = None
     confidence: Confidence | None = None
+    watching: Annotated[float, Meta(ge=0, le=1.001)] | None = None
 
 
 Record = Begin | Round | End

@@ -12,7 +12,8 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -132,9 +133,14 @@ def _look() -> tuple[Gpu, ...]:
 
 
 class Load:
-    """How much of the machine other processes use, from now on."""
+    """How much of the machine other processes use, from now on.
 
-    def __init__(self) -> None:
+    watchers: Processes that show what this one computes: they are no others, and `watching` has
+        their share.
+    """
+
+    def __init__(self, watchers: Sequence[int] = ()) -> None:
+        self._watchers = tuple(watchers)
         self._start = self._read()
 
     @property
@@ -146,13 +152,24 @@ class Load:
         """Return their share of all cores since the start, 0 to 1; None while it is too early to
         tell.
         """
-        wall, own, busy = (now - then for now, then in zip(self._read(), self._start, strict=True))
-        return None if wall < 0.2 else min(1.0, max(0.0, busy - own) / wall / (os.cpu_count() or 1))
+        wall, own, watched, busy = self._since()
+        return self._share(busy - own - watched, wall)
+
+    def watching(self) -> float | None:
+        """Return the share of the watchers in the same way; None without any."""
+        wall, _, watched, _ = self._since()
+        return self._share(watched, wall) if self._watchers else None
+
+    def _since(self) -> tuple[float, ...]:
+        return tuple(now - then for now, then in zip(self._read(), self._start, strict=True))
 
     @staticmethod
-    def _read() -> tuple[float, float, float]:
+    def _share(seconds: float, wall: float) -> float | None:
+        return None if wall < 0.2 else min(1.0, max(0.0, seconds) / wall / (os.cpu_count() or 1))
+
+    def _read(self) -> tuple[float, float, float, float]:
         """Return seconds: of the wall clock, of this process and the children it has waited for on
-        all cores, of all processes.
+        all cores, of the watchers, of all processes.
         """
         import psutil  # noqa: PLC0415 - as in `detect`
 
@@ -161,7 +178,19 @@ class Load:
         guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
         children = os.times()
         own = time.process_time() + children.children_user + children.children_system
-        return time.perf_counter(), own, sum(times) - idle - guests
+        return time.perf_counter(), own, computed_s(self._watchers), sum(times) - idle - guests
+
+
+def computed_s(processes: Sequence[int]) -> float:
+    """Return the seconds that these processes have computed, without those that are gone."""
+    import psutil  # noqa: PLC0415 - as in `detect`
+
+    seconds = 0.0
+    for number in processes:
+        with suppress(psutil.Error):
+            times = psutil.Process(number).cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
 def cores() -> int:

@@ -73,7 +73,7 @@ class Doubt:
     Attributes:
         sentence: The reason, without capital letter and full stop.
         tokens: How many tokens both lanes have, if these are too few.
-        load: What other programs used, if that is too much.
+        load: What other programs, or the browser that showed the race, used, if that is too much.
     """
 
     kind: Literal["short", "disturbed"]
@@ -104,6 +104,8 @@ def disturbance(lane: LaneRecords, ar: LaneRecords) -> str | None:
     load = _load(lane, ar)
     if load > MAX_LOAD:
         return f"other programs kept {100 * load:.0f} % of the machine busy"
+    if (watching := _load(lane, ar, "watching")) > MAX_LOAD:
+        return f"drawing this page kept {100 * watching:.0f} % of the machine busy"
     steps = sorted(r.seconds for r in ar.rounds)
     n = len(steps)
     if n >= MIN_TOKENS and steps[3 * n // 4] - steps[n // 4] > MAX_JITTER * steps[n // 2]:
@@ -120,7 +122,7 @@ def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     if tokens < MIN_TOKENS:
         few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
         return Doubt("short", f"{few} too few to time; {MIN_TOKENS} are needed", tokens=tokens)
-    why, load = disturbance(lane, ar), _load(lane, ar)
+    why, load = disturbance(lane, ar), max(_load(lane, ar), _load(lane, ar, "watching"))
     if why is None:
         return None
     sentence = f"timing disturbed, not meaningful ({why})"
@@ -184,9 +186,9 @@ def _cut(lanes: Sequence[LaneRecords]) -> str | None:
     return None if all(map(_whole, lanes)) else CUT
 
 
-def _load(lane: LaneRecords, ar: LaneRecords) -> float:
-    loads = [one.end.load for one in (lane, ar) if one.end and one.end.load is not None]
-    return max(loads, default=0.0)
+def _load(lane: LaneRecords, ar: LaneRecords, whose: str = "load") -> float:
+    loads = [getattr(one.end, whose) for one in (lane, ar) if one.end]
+    return max((load for load in loads if load is not None), default=0.0)
 
 
 def _gap(ar: LaneRecords, at: int, other: int) -> float | None:

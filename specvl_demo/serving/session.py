@@ -180,6 +180,7 @@ def race(
     warmed: bool = False,
     shared: SharedPrefill | None = None,
     notes: Question | None = None,
+    watchers: Sequence[int] = (),
 ) -> Iterator[Record]:
     """Yield the records of a race between these choices.
 
@@ -187,12 +188,13 @@ def race(
         warmed: They ran just before, so no warm-up is needed.
         shared: Also kept by the request so that callers can read it later.
         notes: What the user asked, recorded only with the first lane.
+        watchers: See `Load`.
     """
     shared = shared or SharedPrefill(asked)
     running = lanes(loaded, asked, choices, shared)
     if not warmed:
         warm(loaded, asked, choices, shared)
-    load = Load()
+    load = Load(watchers)
     folded: dict[str, LaneRecords] = {}
     steady = loaded.models.target.on_any_threads
     with threads.fitted() as fit_threads:
@@ -205,7 +207,8 @@ def race(
                 folded[record.lane].rounds.append(record)
             else:
                 sure = confidence(folded[record.lane]._replace(end=record))
-                record = changed(record, load=load.others(), confidence=sure)
+                used = {"load": load.others(), "watching": load.watching()}
+                record = changed(record, confidence=sure, **used)
             # Only where a row has the same bits on any number of threads, and only for steps: how
             # pictures and prompts are split among threads changes their last bits.
             if steady and len(folded) == len(running):

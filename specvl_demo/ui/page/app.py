@@ -35,7 +35,7 @@ SERVED = (
     "panel",
     "stop",
     "batches",
-    "busy",
+    "drawn",
     "share",
     "bench",
     "benched",
@@ -51,7 +51,8 @@ def _served(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
     """Wrap a bound method in a function: Gradio sets attributes on what it serves."""
 
     def call(payload: Any, request: gr.Request) -> Any:
-        return method(payload, Caller(request.state.visit, request.client and request.client.host))
+        host, port = request.client or (None, None)
+        return method(payload, Caller(request.state.visit, host, port=port))
 
     call.__name__ = method.__name__
     return call
@@ -67,8 +68,8 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 
     async def run(event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         try:
-            host = request.client.host if request.client else None
-            caller = Caller(request.session_hash, host, (request.session_hash,))
+            host, port = request.client or (None, None)
+            caller = Caller(request.session_hash, host, (request.session_hash,), port)
             async with aclosing(behaviour.run(event._data, caller)) as stream:
                 async for batch in stream:
                     yield batch

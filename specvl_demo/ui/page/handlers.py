@@ -20,7 +20,7 @@ from typing import Any
 
 from specvl_demo import pairs
 from specvl_demo.methods import base
-from specvl_demo.pairs.machine import Load
+from specvl_demo.pairs.machine import computed_s, cores
 from specvl_demo.records import End, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import costs, figure, remarks, trace
 from specvl_demo.serving import choosing
@@ -32,6 +32,7 @@ from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.run import Event, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
+from specvl_demo.ui.serve.watching import watchers
 
 MOST_SHARED_BYTES = 8 * 2**20
 MOST_ROUNDS, MOST_DEPTH = 4096, 64
@@ -51,11 +52,13 @@ class Caller:
         visit: The visit whose conversation it belongs to.
         client: An address.
         listens: The session or event that receives the answer; one of them is enough.
+        port: That of its end of the connection.
     """
 
     visit: str | None = None
     client: str | None = None
     listens: tuple[str | None, ...] = ()
+    port: int | None = None
     heard: float = field(default_factory=time.monotonic)
     """When the page or program was last seen connected (monotonic seconds)."""
 
@@ -106,7 +109,6 @@ class Behaviour:
     _sharing: threading.Lock = field(default_factory=threading.Lock)
     _checking: threading.Lock = field(default_factory=threading.Lock)
     _comparing: threading.Lock = field(default_factory=threading.Lock)
-    _load: Load = field(default_factory=Load)
 
     def __post_init__(self) -> None:
         self.benches = Benches(self.uploads.leave)
@@ -216,15 +218,13 @@ class Behaviour:
         """Return everything sent of a run of this visit, for a page that missed some."""
         return self.queue.batches(run, caller.visit) if isinstance(run, str) else []
 
-    def busy(self, _: Any, __: Caller) -> float | None:
-        """Return the share of the machine that other programs have used since the last call.
+    def drawn(self, _: Any, caller: Caller) -> dict[str, Any]:
+        """Return the seconds that this server, and the visitor's browser if it is on this machine,
+        have computed so far, and the number of cores.
 
-        None if that was too recent.
+        A page that asks twice knows what its drawing costs.
         """
-        others = self._load.others()
-        if others is not None:
-            self._load = Load()
-        return others
+        return {"seconds": computed_s(watchers(caller.client, caller.port)), "cores": cores()}
 
     @told
     def panel(self, payload: Any, _: Caller) -> dict[str, Any]:
@@ -345,7 +345,8 @@ class Behaviour:
         return self._of(caller, read_job(payload, self.catalog["pairs"], self.folders, baseline))
 
     def _of(self, caller: Caller, job: Job) -> Job:
-        return replace(job, visit=caller.visit, client=caller.client)
+        shown_by = watchers(caller.client, caller.port)
+        return replace(job, visit=caller.visit, client=caller.client, watchers=shown_by)
 
 
 def _lanes(file: Path) -> list[LaneRecords]:

@@ -101,15 +101,18 @@ def events(
     answers: dict[str, list[int]] = {}
     shared = SharedPrefill(request)
     load = None
-    for record in session.race(loaded, request, choices, shared=shared, notes=notes):
+    running = session.race(
+        loaded, request, choices, shared=shared, notes=notes, watchers=job.watchers
+    )
+    for record in running:
         if load is None:
-            load, last_report = Load(), time.monotonic()
+            load, last_report = Load(job.watchers), time.monotonic()
         if isinstance(record, Round):
             answers.setdefault(record.lane, []).extend(token.id for token in record.tokens)
         yield {"k": record.__struct_config__.tag, "record": record}
         if time.monotonic() - last_report > LOAD_EVERY_S:
             last_report = time.monotonic()
-            yield {"k": "load", "others": load.others()}
+            yield {"k": "load", "others": load.others(), "watching": load.watching()}
     if not cancelled():
         yield {"k": "heat", "lanes": _heat(shared, answers)}
 

@@ -6,6 +6,7 @@ raises a ValueError whose sentence can be shown. Knows no engine, no Gradio.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ MOST_SHOWN = 16
 MOST_TEXT = 20_000
 MOST_TURNS = 16
 MOST_NAME = 120
+HZ = 30.0
+"""How often a second the events of a run are sent at most."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,10 @@ class Job:
     """The visitor's names of the files, those of the history first."""
     visit: str | None = field(default=None, compare=False)
     """Whose conversation it belongs to; None to keep nothing for another question."""
+    watchers: tuple[int, ...] = field(default=(), compare=False)
+    """Processes of this machine that show it; see `Load`."""
+    hz: float = field(default=HZ, compare=False)
+    """How often a second its events are sent: a page that draws less asks for fewer."""
     client: str | None = field(default=None, compare=False)
     """The address it came from: clients take turns in the line."""
 
@@ -134,7 +141,14 @@ def read_job(
         quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
         picture_detail=None if data.get("picture_detail") is None else _given(data, DETAIL),
         prefix=_prefix(data.get("prefix")),
+        hz=_hz(data.get("hz")),
     )
+
+
+def _hz(value: Any) -> float:
+    """Return a rate between one a second and the most; the most if none, or no number, is given."""
+    number = isinstance(value, int | float) and math.isfinite(value)
+    return min(HZ, max(1.0, float(value))) if number else HZ
 
 
 def _prefix(value: Any) -> tuple[int, ...] | str:

@@ -19,7 +19,6 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.run import Durations, Event, Run, refusal
 from specvl_demo.ui.serve.workers import Worker
 
-HZ = 30
 WAIT_S = 0.1
 BEAT_S = 1.0
 """How often a silent run sends an empty event: only sending reveals that a listener has
@@ -108,7 +107,7 @@ class Queue:
         return list(run.batches) if run and run.visit == visit else []
 
     def _enter(self, job: Job) -> Run:
-        run = Run(job.client, max(1, len(job.lanes)), job.visit)
+        run = Run(job.client, max(1, len(job.lanes)), job.visit, job.hz)
         run.put({"k": "run", "run": run.id})
         with self._lock:
             self._line.append(run)
@@ -229,4 +228,4 @@ class Queue:
             elif over:
                 return
             self._hurry()
-            await asyncio.sleep(1 / HZ)
+            await asyncio.sleep(1 / run.hz)

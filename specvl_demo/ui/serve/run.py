@@ -20,6 +20,7 @@ import msgspec
 
 from specvl_demo.records import Begin, End, LaneRecords, Round, Stop, fold
 from specvl_demo.report.remarks import comparison
+from specvl_demo.ui.serve.jobs import HZ
 
 Event = dict[str, Any]
 """{'k': kind, ...}: run · queue · status · begin · round · load · end · error · done.
@@ -41,11 +42,14 @@ class Run:
     end, so that everything shown until then is a valid trace.
     """
 
-    def __init__(self, client: str | None = None, lanes: int = 1, visit: str | None = None) -> None:
+    def __init__(
+        self, client: str | None = None, lanes: int = 1, visit: str | None = None, hz: float = HZ
+    ) -> None:
         self.id = secrets.token_urlsafe(12)
         self.visit = visit
         self.client = client
         self.lanes = lanes
+        self.hz = hz
         self.batches: list[str] = []
         self.size = 0
         self.stopped = False

@@ -2,7 +2,7 @@
    the lanes compare, how it ended. Words in a token's colour are marked like tokens. */
 
 import { align } from './align.js';
-import { h, marked } from './dom.js';
+import { fmt, h, marked } from './dom.js';
 import { ENDS } from './text.js';
 import { doubt } from './verdict.js';
 import { W } from './words.js';
@@ -35,7 +35,12 @@ export function headline(race, waiting) {
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   if (!race.finished) {
     const so = [lane, base].map((one) => [race.now(one).tokens, race.over(one)]);
-    return [W.headline.going(lane.title, ...so)];
+    const { head, length, slower } = race;
+    const played =
+      head === null
+        ? ''
+        : W.player.took(fmt.seconds(length), slower > 1 && W.player.slower(slower));
+    return [played, W.headline.going(lane.title, ...so)].filter(Boolean);
   }
   const t = race.now(lane);
   const doubted = doubt(race, lane);

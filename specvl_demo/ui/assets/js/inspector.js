@@ -38,7 +38,8 @@ export class Inspector {
     this.over = false; // whether it lies over the page as a sheet
     this.back = backCloses(() => race.select(null));
     this.draw = this.draw.bind(this);
-    race.on('reset select focus head round', () => painter.soon(this.draw));
+    race.on('reset select focus', () => painter.now(this.draw));
+    race.on('head round', () => painter.affordably(this.draw));
     this.draw();
   }
 

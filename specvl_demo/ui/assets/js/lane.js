@@ -100,9 +100,10 @@ export class LaneView {
     this.mark();
   }
 
-  /** Show the lane as far as the race is shown; more or fewer rounds than before. */
-  update() {
-    this.painter.soon(this.draw);
+  /** Show the lane as far as the race is shown; asked: the visitor chose something. */
+  update(asked = false) {
+    if (asked) this.painter.now(this.draw);
+    else this.painter.soon(this.draw);
   }
 
   draw() {

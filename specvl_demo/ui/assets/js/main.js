@@ -5,6 +5,7 @@ import { Ask } from './ask.js';
 import { plotly } from './chart.js';
 import { CompareView } from './compareview.js';
 import { Conversation } from './conversation.js';
+import { Drawing, PACES } from './drawing.js';
 import { button, h } from './dom.js';
 import { Guess } from './guess.js';
 import { InspectView } from './inspectview.js';
@@ -24,7 +25,7 @@ import { WhatIfView } from './whatifview.js';
 import { W } from './words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
-const CALM_MS = 2000; // between two looks at whether the machine is calm
+const SHORT_S = 6; // a race that took longer was seen while it ran
 const CHANGED_MS = 700; // so long a parameter must stand before it is tried live
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} from the component.
@@ -44,6 +45,7 @@ class Page {
     Object.assign(this, { root, api, catalog });
     this.ready = false;
     this.painter = new Painter();
+    this.drawing = new Drawing(() => api.server.drawn());
     this.race = new Race(catalog.rules);
     this.ask = new Ask(catalog, {
       upload: api.upload,
@@ -67,7 +69,7 @@ class Page {
       follow: () => this.follow(),
       again: () => this.ask.run(),
       verify: () => this.verify(),
-      calm: () => this.whenCalm(),
+      undrawn: () => this.ask.run({ undrawn: true }),
       back: () => this.back(),
     };
     this.race.on('branch', (taken) => this.branch(taken));
@@ -247,12 +249,13 @@ class Page {
     }, CHANGED_MS);
   }
 
-  async run({ branch, without, ...request }) {
+  async run({ branch, without, undrawn, ...request }) {
     this.coming = null;
     this.open('race');
     this.view.toTop();
     this.ask.setRunning(true);
-    this.painter.streaming(true);
+    const pace = undrawn ? 'undrawn' : this.drawing.name;
+    this.compute(pace);
     const { methods, limits, machine } = this.catalog;
     const lanes = [...(request.baseline ? ['ar'] : []), ...request.methods].map((name) =>
       methods.find((m) => m.name === name),
@@ -276,23 +279,26 @@ class Page {
     if (without.length) this.view.tell(W.ask.greedy(without), true);
     this.fit();
     let begun = false;
-    const failed = await this.runner.run(request, {
-      status: (text) => {
-        this.ask.say(text);
-        this.view.await(text);
+    const failed = await this.runner.run(
+      { ...request, hz: PACES[pace].hz },
+      {
+        status: (text) => {
+          this.ask.say(text);
+          this.view.await(pace === 'undrawn' && !text ? W.run.undrawn : text);
+        },
+        record: (record, compared) => {
+          if (!begun) this.ask.say(pace === 'undrawn' ? W.run.undrawn : '');
+          if (record.kind === 'begin') this.ask.loading.echo(record);
+          begun = true;
+          if (compared) this.race.compare(compared);
+          this.race.take(record);
+        },
+        heat: (found) => this.heat(found),
+        load: (others) => this.race.disturb(others),
       },
-      record: (record, compared) => {
-        if (!begun) this.ask.say('');
-        if (record.kind === 'begin') this.ask.loading.echo(record);
-        begun = true;
-        if (compared) this.race.compare(compared);
-        this.race.take(record);
-      },
-      heat: (found) => this.heat(found),
-      load: (others) => this.race.disturb(others),
-    });
+    );
     this.ask.setRunning(false);
-    this.painter.streaming(false);
+    this.compute(null);
     this.view.await('');
     const nothing = this.race.list.every((lane) => !lane.tokens.length);
     if (nothing && failed !== null && before[1].length) this.bringBack(...before);
@@ -315,7 +321,7 @@ class Page {
       this.view.offer('again');
     } else this.offerFollow();
     if (nothing || failed !== null || stopped) return;
-    this.view.point();
+    this.afterwards(pace);
     if (document.activeElement === this.ask.question) this.ask.question.select(); // the next one replaces it
   }
 
@@ -326,17 +332,20 @@ class Page {
     this.offerFollow();
   }
 
-  /** Run again as soon as other programs are idle; any action of the visitor ends the wait. */
-  async whenCalm() {
-    const { meta } = this.race;
-    for (let calm = 0; calm < 2;) {
-      const others = await this.api.server.busy().catch(() => null);
-      if (this.race.meta !== meta || this.ask.running || this.ask.next !== 'same') return;
-      calm = others !== null && others <= this.race.rules.load ? calm + 1 : 0;
-      if (calm < 2) this.ask.say(W.run.waits(others));
-      await new Promise((done) => setTimeout(done, CALM_MS));
-    }
-    this.ask.run();
+  /** Lanes begin to compute and are drawn at a pace; null: they are done. */
+  compute(pace) {
+    this.root.firstChild.classList.toggle('frugal', pace !== null && pace !== 'full');
+    this.view.undrawn = pace === 'undrawn';
+    this.painter.computing(pace && PACES[pace]);
+  }
+
+  /** A race that was hardly drawn while it ran is played back from its record. */
+  afterwards(pace) {
+    const { race } = this;
+    this.drawing.learn(pace, Math.max(0, ...race.list.map((lane) => lane.end.watching ?? 0)));
+    const unseen = pace === 'undrawn' || (pace !== 'full' && race.length < SHORT_S);
+    if (unseen && !STILL.matches) this.view.player.replay();
+    else this.view.point();
   }
 
   /** The heat of every token arrives when all lanes are complete, and becomes part of their rounds.
@@ -378,7 +387,7 @@ class Page {
         follows && 'follow',
         own && 'slowly',
         own && !race.baseline && 'verify',
-        own && race.list.some((lane) => doubt(race, lane)?.load) && 'calm',
+        own && race.list.some((lane) => doubt(race, lane)?.load) && 'undrawn',
       ].filter(Boolean),
     );
   }
@@ -479,7 +488,7 @@ class Page {
   }
 
   /** The recorded race of an example, at once; Run then makes it live. */
-  async example(example, loop = false) {
+  async example(example) {
     if (this.ask.running) return;
     this.coming = example;
     const meta = {
@@ -497,7 +506,7 @@ class Page {
       if (example.trace) {
         const records = await trace.fetched(example.trace);
         // What a visitor types or picks meanwhile stays.
-        if (this.coming === example) this.show(records, meta, true, loop);
+        if (this.coming === example) this.show(records, meta, true);
       } else {
         this.race.clear({ question: example.question });
         this.view.idle(example.title);
@@ -509,8 +518,8 @@ class Page {
     }
   }
 
-  /** Put records on the page; `play` shows how they were made, `loop` repeatedly. The form stays. */
-  show(records, meta, play, loop = false) {
+  /** Put records on the page; `play` shows how they were made. The form stays. */
+  show(records, meta, play) {
     if (this.ask.running) {
       this.ask.say(W.run.busy, true);
       return;
@@ -525,7 +534,7 @@ class Page {
     this.ask.say(meta.gone ? W.run.gone(meta.gone) : '', Boolean(meta.gone));
     this.fit();
     if (meta.file) this.view.tell(W.run.fromFile(meta.file));
-    if (play && !STILL.matches) this.view.player.replay(loop);
+    if (play && !STILL.matches) this.view.player.replay();
     else this.view.point();
   }
 

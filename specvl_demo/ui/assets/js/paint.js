@@ -1,19 +1,23 @@
-/* When things are drawn. Text goes on screen in the next frame; charts wait for frames without text, at most one a
-   frame, the one that waits longest, and each chart's rate adapts so that all of them together take their share of the main
-   thread at most. While a race streams in they are drawn twice a second and no more: the engine may compute on the same
-   machine, and a chart costs a hundred times what a word does. Charts off screen are not drawn until they come into view. */
+/* When things are drawn. While nothing computes, text, tree and inspector go on screen in the next frame, and charts in
+   frames without text, at most one a frame, each as often as all of them together can afford. While lanes compute, a
+   pace (see drawing.js) says how seldom: the engine may share the machine with this browser, and what is drawn then
+   slows what is measured. Nothing is drawn in a hidden tab, nor charts off screen, until they come into view. */
 
-const PACE = { share: 0.25, shortest: 200, longest: 480 };
-const STREAMING = { share: 0.08, shortest: 460, longest: 480 };
+const FREE = { text: 0, heavy: 0 };
+const SHARE = 0.25; // of the main thread, for all charts together
+const SHORTEST_MS = 200; // between two drawings of a chart
+const LONGEST_MS = 480;
 const PATIENCE_MS = 150; // so long a chart gives way to text
 
 export class Painter {
   constructor() {
-    this.texts = new Set();
+    this.asked = new Set();
+    this.texts = { fns: new Set(), due: 0 };
+    this.heavy = { fns: new Set(), due: 0 };
     this.charts = new Map();
     this.scheduled = false;
     this.later = null;
-    this.pace = PACE;
+    this.pace = FREE;
     this.frame = this.frame.bind(this);
     this.seen = new IntersectionObserver(
       (entries) => {
@@ -22,6 +26,7 @@ export class Painter {
       },
       { rootMargin: '120px' },
     );
+    document.addEventListener('visibilitychange', () => this.wake());
   }
 
   entry(node) {
@@ -48,52 +53,85 @@ export class Painter {
     this.wake();
   }
 
-  /** A race starts or stops streaming; charts still waiting at its end are drawn at once. */
-  streaming(on) {
-    this.pace = on ? STREAMING : PACE;
-    if (!on) for (const chart of this.charts.values()) chart.due = 0;
+  /** Lanes begin to compute, at this pace; null: they are done, and what waits is drawn. */
+  computing(pace) {
+    this.pace = pace ?? FREE;
+    for (const one of [this.texts, this.heavy, ...this.charts.values()]) one.due = 0;
     this.wake();
   }
 
-  /** Run `fn` in the next frame, once however often it is asked for. */
+  /** Run `fn` in the next frame whatever computes: the visitor asked for it. */
+  now(fn) {
+    this.asked.add(fn);
+    this.wake();
+  }
+
+  /** Run `fn`, which writes text, with the next text, once however often it is asked for. */
   soon(fn) {
-    this.texts.add(fn);
+    this.texts.fns.add(fn);
+    this.wake();
+  }
+
+  /** Run `fn`, which draws more than text, when that is affordable. */
+  affordably(fn) {
+    this.heavy.fns.add(fn);
     this.wake();
   }
 
   wake() {
-    if (this.scheduled) return;
+    if (this.scheduled || document.hidden) return;
     this.scheduled = true;
     requestAnimationFrame(this.frame);
   }
 
-  /** Nothing is drawn before that: until then no frame is requested. */
-  sleep(ms) {
-    clearTimeout(this.later);
-    this.later = setTimeout(() => this.wake(), ms);
-  }
-
   frame(now) {
     this.scheduled = false;
-    const texts = [...this.texts];
-    this.texts.clear();
-    for (const fn of texts) fn();
-    const waiting = [...this.charts.values()]
+    const written = [
+      run(this.asked),
+      this.runDue(this.texts, now, this.pace.text),
+      this.runDue(this.heavy, now, this.pace.heavy),
+    ].some(Boolean);
+    this.drawChart(now, written);
+    this.sleep(now);
+  }
+
+  /** Run what waits, if it is due. */
+  runDue(kind, now, wait) {
+    if (!kind.fns.size || kind.due > now || wait === Infinity) return false;
+    kind.due = now + wait;
+    return run(kind.fns);
+  }
+
+  get waiting() {
+    if (this.pace.heavy === Infinity) return [];
+    return [...this.charts.values()]
       .filter((chart) => chart.visible && chart.dirty)
       .sort((a, b) => a.due - b.due);
-    const [next] = waiting;
-    if (next && next.due <= now && (!texts.length || now - next.due > PATIENCE_MS)) {
-      const start = performance.now();
-      next.dirty = false;
-      next.draw();
-      next.cost = 0.7 * next.cost + 0.3 * (performance.now() - start);
-      next.due =
-        now +
-        Math.min(this.pace.longest, Math.max(this.pace.shortest, this.cost / this.pace.share));
-      waiting.shift();
-    }
-    if (this.texts.size) this.wake();
-    else if (waiting.length) this.sleep(waiting[0].due - now);
+  }
+
+  drawChart(now, written) {
+    const [next] = this.waiting;
+    if (!next || next.due > now || (written && now - next.due < PATIENCE_MS)) return;
+    const start = performance.now();
+    next.dirty = false;
+    next.draw();
+    next.cost = 0.7 * next.cost + 0.3 * (performance.now() - start);
+    const wait = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, this.cost / SHARE));
+    next.due = now + Math.max(wait, this.pace.heavy);
+  }
+
+  /** No frame is requested before something is due. */
+  sleep(now) {
+    const due = [
+      this.asked.size ? 0 : Infinity,
+      this.texts.fns.size && this.pace.text < Infinity ? this.texts.due : Infinity,
+      this.heavy.fns.size && this.pace.heavy < Infinity ? this.heavy.due : Infinity,
+      this.waiting[0]?.due ?? Infinity,
+    ];
+    const wait = Math.min(...due) - now;
+    clearTimeout(this.later);
+    if (wait <= 0) this.wake();
+    else if (wait < Infinity) this.later = setTimeout(() => this.wake(), wait);
   }
 
   /** Milliseconds that all charts in view take to be drawn once. */
@@ -103,4 +141,12 @@ export class Painter {
       0,
     );
   }
+}
+
+/** Run what was asked for until now; whether there was something. */
+function run(fns) {
+  const all = [...fns];
+  fns.clear();
+  for (const fn of all) fn();
+  return all.length > 0;
 }

@@ -1,22 +1,19 @@
-/* Shows a finished race again, stretched so that an eye can follow it, or at its true speed: play, pause, scrub, step
-   round by round. Moves the race's head along the lanes' own clocks; the views do the rest. */
+/* Shows a finished race again, from its record: stretched so that an eye can follow it, or at its true speed; play,
+   pause, scrub, step round by round. Moves the race's head along the lanes' own clocks; the views do the rest. */
 
-import { h, put, icon, fmt, segmented, iconButton } from './dom.js';
+import { h, put, icon, fmt, iconButton } from './dom.js';
 import { W } from './words.js';
 
 const SHOW_S = 8; // so long a stretched replay lasts
-const LONGEST_S = 10; // races that last longer are shown faster than they were
-const WATCHABLE_S = 6; // those that last at least so long are shown as they were
+const WATCHABLE_S = 6; // races that last so long are shown as they were, never faster
 const STEP_S = 1.6; // so long one round takes when it is stepped through
-const PAUSE_MS = 3500; // between two passes of a replay that goes on by itself
 const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
 
 export class Player {
   constructor(race) {
     this.race = race;
-    this.mode = 'show';
+    this.stretched = true;
     this.playing = false;
-    this.looping = false;
     this.step = this.step.bind(this);
     const tool = (name, text, fn) => iconButton(name, text, fn, 'vl-round');
     this.button = tool('play', W.player.play, () => this.toggle());
@@ -31,18 +28,10 @@ export class Player {
       on: { input: () => this.scrub(Number(this.slider.value) / 1000) },
     });
     this.time = h('output.vl-time');
-    this.rates = segmented(
-      W.player.rate,
-      [
-        ['show', ''],
-        ['true', W.player.trueSpeed],
-      ],
-      'show',
-      (mode) => {
-        this.mode = mode;
-        this.pace();
-      },
-    );
+    this.speed = h('button.vl-small.vl-speed', {
+      title: W.player.speedHelp,
+      on: { click: () => this.setStretched(!this.stretched) },
+    });
     this.node = h(
       'div.vl-player',
       { hidden: true, role: 'group', 'aria-label': W.player.title },
@@ -51,54 +40,45 @@ export class Player {
       this.next,
       this.slider,
       this.time,
-      this.rates,
+      this.speed,
     );
     race.on('reset', () => {
       this.pause();
-      this.loop(false);
-      this.setMode('show');
+      this.setStretched(true);
     });
     race.on('reset end head lane begin', () => this.show());
-    // Whoever touches anything wants to look: the replay then no longer begins anew by itself.
-    for (const type of ['pointerdown', 'keydown'])
-      document.addEventListener(type, () => this.loop(false), true);
     this.show();
   }
 
-  /** Race seconds that pass in a second of a stretched replay. */
+  /** How many times slower than it was a race is shown where it is stretched; never faster. */
   get stretch() {
     const { length } = this.race;
-    if (length >= WATCHABLE_S) return Math.max(1, length / LONGEST_S);
-    return length / SHOW_S;
+    return length >= WATCHABLE_S || !length ? 1 : SHOW_S / length;
   }
 
-  /** From the start, like an unseen race. `loop`: repeatedly until the visitor touches the page. */
-  replay(loop = false) {
+  /** From the start, like an unseen race. */
+  replay() {
     if (this.race.selected) this.race.select(null);
-    this.loop(loop);
-    this.setMode('show');
+    this.setStretched(true);
     this.race.setHead(0);
     this.play();
   }
 
-  loop(on) {
-    this.looping = on;
-    clearTimeout(this.again);
-  }
-
-  setMode(mode) {
-    this.mode = mode;
-    this.rates.show(mode);
+  setStretched(on) {
+    this.stretched = on;
     this.pace();
+    this.show();
   }
 
   pace() {
-    this.rate = this.mode === 'show' ? this.stretch : 1;
+    const { race } = this;
+    this.rate = this.stretched ? 1 / this.stretch : 1;
     const rounds = Math.max(
       1,
-      ...this.race.list.map((lane) => (lane.begin.method === 'ar' ? 0 : lane.rounds.length)),
+      ...race.list.map((lane) => (lane.begin.method === 'ar' ? 0 : lane.rounds.length)),
     );
-    this.race.slow = this.race.length / rounds / this.rate >= VISIBLE_S;
+    race.slower = 1 / this.rate;
+    race.slow = race.length / rounds / this.rate >= VISIBLE_S;
   }
 
   play(until = null) {
@@ -123,18 +103,9 @@ export class Player {
 
   /** Show the whole race at once. */
   finish() {
-    this.loop(false);
-    this.end();
-  }
-
-  end() {
     this.playing = false;
     this.race.setHead(null);
     this.race.emit('shown');
-    if (this.looping)
-      this.again = setTimeout(() => {
-        if (!this.race.selected?.picked) this.replay(true);
-      }, PAUSE_MS);
   }
 
   scrub(part) {
@@ -152,7 +123,7 @@ export class Player {
     if (race.head === null || race.finished) race.setHead(0);
     const k = race.shown(lane);
     if (!lane.rounds[k]) {
-      this.end();
+      this.finish();
       return;
     }
     const until = lane.at(k + 1).clock;
@@ -178,8 +149,8 @@ export class Player {
     if (this.until !== null && head >= this.until) {
       this.playing = false;
       this.race.setHead(this.until);
-      if (this.until >= this.race.length) this.end();
-    } else if (head >= this.race.length) this.end();
+      if (this.until >= this.race.length) this.finish();
+    } else if (head >= this.race.length) this.finish();
     else {
       this.race.setHead(head);
       requestAnimationFrame(this.step);
@@ -195,8 +166,8 @@ export class Player {
     this.slider.value = race.length ? Math.round((1000 * head) / race.length) : 0;
     this.slider.setAttribute('aria-valuetext', fmt.seconds(head));
     put(this.time, `${head.toFixed(2)} / ${race.length.toFixed(2)} s`);
-    put(this.rates.firstChild, W.player.stretched(1 / this.stretch));
-    this.rates.lastChild.hidden = W.player.stretched(1 / this.stretch) === W.player.trueSpeed;
+    put(this.speed, this.stretched ? W.player.slower(this.stretch) : W.player.trueSpeed);
+    this.speed.hidden = this.stretch === 1;
     if (this.drawn !== this.playing) {
       this.drawn = this.playing;
       this.button.replaceChildren(icon(this.playing ? 'pause' : 'play'));

@@ -32,6 +32,7 @@ export class Race extends EventTarget {
     this.meta = meta; // {source: 'live' | 'ended' | 'recorded', question, machine, form, shown: [{name, frames: [url]}], compared}
     this.load = 0; // share of the machine that other programs use while it runs
     this.head = null; // seconds on every lane's own clock that are shown; null: everything there is
+    this.slower = 1; // how many times slower than it was a replay shows it
     this.slow = false; // whether a replay is slow enough to show what happens within a round
     this.focus = null; // name of the lane that the tree and the charts show
     this.selected = null; // {lane, token} or {lane, round}

@@ -19,7 +19,7 @@ import { TreeView } from './tree.js';
 import { W } from './words.js';
 
 export class RaceView {
-  /** on: {save(), share(as), link(), follow(), again(), verify(), calm(), back()}: what the buttons around the race do.
+  /** on: {save(), share(as), link(), follow(), again(), verify(), undrawn(), back()}: what the buttons around the race do.
    *  ways: the buttons of the game and the story. */
   constructor(race, painter, catalog, plotlyUrl, on, ways) {
     Object.assign(this, { race, painter, catalog, plotlyUrl, on, ways });
@@ -52,8 +52,8 @@ export class RaceView {
       this.lanes.get(lane.name)?.update();
       this.redraw();
     });
-    race.on('head select focus', () => {
-      for (const view of this.lanes.values()) view.update();
+    race.on('head select focus', (_, type) => {
+      for (const view of this.lanes.values()) view.update(type !== 'head');
       this.redraw();
     });
     race.on('begin', ({ lane }) => {
@@ -110,6 +110,7 @@ export class RaceView {
       },
       true,
     );
+    this.undrawn = false; // whether the race runs unseen
     this.said = h('p.vl-verdict', { role: 'status' });
     this.slower = h('span');
     this.reasons = h('ul');
@@ -122,7 +123,7 @@ export class RaceView {
     const { follow, ...others } = (this.offers = {
       follow: button(W.chat.follow, () => this.on.follow()),
       again: button(W.run.rerun, () => this.on.again(), 'vl-secondary'),
-      calm: button(W.run.calm, () => this.on.calm()),
+      undrawn: button(W.run.measure, () => this.on.undrawn()),
       verify: button(W.run.verify, () => this.on.verify()),
       slowly: button(W.run.slowly, () => this.player.replay()),
     });
@@ -185,12 +186,13 @@ export class RaceView {
   /** What the machine is doing while nothing is written yet; '' once there is something to see. */
   await(text) {
     this.waiting = text;
-    this.painter.soon(this.say);
+    this.painter.now(this.say);
   }
 
   /** The sentence above the race. */
   say() {
-    const waits = this.waiting !== '' && !this.race.list.some((lane) => lane.rounds.length);
+    const unseen = this.undrawn || !this.race.list.some((lane) => lane.rounds.length);
+    const waits = this.waiting !== '' && unseen;
     const nodes = headline(this.race, waits ? this.waiting : '');
     const words = nodes.map((n) => n.textContent ?? n).join('');
     if (this.spoken !== words) this.sentence.replaceChildren(...nodes);
@@ -380,7 +382,7 @@ export class RaceView {
   }
 
   /** What can come next: 'follow', another question about the same pictures, 'again', the same once more, 'slowly', a
-   *  look at how it came, 'verify', the plain model beside it, 'calm', the same when the machine is free. */
+   *  look at how it came, 'verify', the plain model beside it, 'undrawn', the same without drawing it. */
   offer(...next) {
     for (const [name, node] of Object.entries(this.offers)) node.hidden = !next.includes(name);
   }

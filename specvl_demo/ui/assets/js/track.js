@@ -49,7 +49,8 @@ export class Track {
       this.body.replaceChildren();
     });
     race.on('lane', ({ lane }) => this.add(lane));
-    race.on('lane begin round end head focus load compared', () => painter.soon(this.draw));
+    race.on('lane begin round end head load compared', () => painter.soon(this.draw));
+    race.on('focus', () => painter.now(this.draw));
   }
 
   add(lane) {

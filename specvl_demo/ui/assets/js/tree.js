@@ -13,7 +13,6 @@ const LEAST = 46; // width of a column at least
 const ROW = 12; // height of a row at least
 const GAP = 34; // height of a row at most
 const TALLEST = 300;
-const EVERY_MS = 250; // while a race streams in, a new round is drawn at most so often
 
 export class TreeView {
   constructor(race, painter) {
@@ -46,26 +45,19 @@ export class TreeView {
     this.draw = this.draw.bind(this);
     race.on('reset round head select focus end begin', (_, type) => {
       if (type === 'end') this.drawn = null; // only now is the last token known to end the answer
-      this.soon(type);
+      this.wake(type);
     });
     this.resized = new ResizeObserver(() => {
       this.drawn = null;
-      painter.soon(this.draw);
+      painter.now(this.draw);
     });
     this.resized.observe(this.box);
   }
 
-  /** In the next frame; while rounds stream in, every EVERY_MS and once more after the last. */
-  soon(type) {
-    const wait = type === 'round' ? Math.max(0, (this.at ?? 0) + EVERY_MS - performance.now()) : 0;
-    if (!wait) {
-      this.painter.soon(this.draw);
-      return;
-    }
-    this.later ??= setTimeout(() => {
-      this.later = null;
-      this.painter.soon(this.draw);
-    }, wait);
+  /** What the visitor asked for is drawn at once, what streams in where that is affordable. */
+  wake(type) {
+    if (type === 'select' || type === 'focus') this.painter.now(this.draw);
+    else this.painter.affordably(this.draw);
   }
 
   scrub(index) {
@@ -87,7 +79,6 @@ export class TreeView {
     const { race } = this;
     const lane = race.focused;
     const round = race.currentRound;
-    this.at = performance.now();
     this.live.setAttribute('aria-pressed', String(race.selected === null));
     this.slider.hidden = this.live.hidden = !round;
     if (!round) {

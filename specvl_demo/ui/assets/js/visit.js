@@ -107,7 +107,8 @@ export class Visit {
     if (left?.request) await this.resume(left);
     else if (first) {
       if (!this.typed) ask.fill(first);
-      await page.example(first, true);
+      await page.example(first);
+      page.drawing.measure(() => page.view.player.playing).catch(() => null);
     }
     settle();
   }

@@ -267,16 +267,12 @@ export const W = {
     play: 'Play the race again',
     pause: 'Pause',
     slider: 'Position in the race',
-    rate: 'Speed of the replay',
+    speedHelp: 'Between this and real speed',
     back: 'Previous round',
     next: 'Next round',
     trueSpeed: 'Real speed',
-    stretched: (x) =>
-      x > 1.05
-        ? `Shown ${x.toFixed(x < 10 ? 1 : 0)}× slower`
-        : x < 0.95
-          ? `Shown ${(1 / x).toFixed(1)}× faster`
-          : 'Real speed',
+    slower: (x) => `${x.toFixed(x < 10 ? 1 : 0)}× slower`,
+    took: (seconds, slower) => `This took ${seconds}${slower ? `; shown ${slower}` : ''}. `,
   },
   explain: (title) => `${title}: what is this?`,
   headline: {
@@ -537,9 +533,8 @@ export const W = {
       'The server did not accept this question: one of its files was not uploaded, or is no longer there. Remove it and add it again.',
     lost: 'The server does not answer: it was stopped or cannot be reached. What has arrived is kept; run again when the server is back.',
     away: 'The server does not answer: it was stopped or cannot be reached. Try again when it is back.',
-    calm: 'Run again when it is calm',
-    waits: (others) =>
-      `Waiting until other programs are idle${others === null ? '' : ` (now ${(100 * others).toFixed(0)} % of it)`}.`,
+    measure: 'Measure without drawing',
+    undrawn: 'Measuring without drawing; it is played back when it is done.',
     busyNow: (others) =>
       `Other programs use ${(100 * others).toFixed(0)} % of the machine: these times will not count.`,
     fromFile: (name) => `This race comes from the file ${name}. Run uses what is in the form.`,

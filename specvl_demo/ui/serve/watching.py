@@ -1,0 +1,46 @@
+"""What shows a race on the machine that computes it: the page's server, and the browser of a
+visitor who sits at this machine.
+
+Given the address and the port that a request comes from, returns processes. Knows nothing of what
+is shown.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import psutil
+
+from specvl_demo.ui.serve.request_check import LOCAL
+
+
+def watchers(host: str | None, port: int | None) -> tuple[int, ...]:
+    """Return this process, and all of the browser that holds this end of a connection.
+
+    The browser is missing if it runs on another machine, or if the system does not tell whose a
+    connection is.
+    """
+    browser: list[psutil.Process] = []
+    if host in LOCAL and port is not None:
+        with suppress(psutil.Error, OSError):
+            browser = _whole(_holder(port))
+    return (os.getpid(), *(one.pid for one in browser))
+
+
+def _holder(port: int) -> psutil.Process | None:
+    """Return the process whose connection begins at this port of this machine."""
+    for found in psutil.net_connections("tcp"):
+        if found.laddr and found.laddr.port == port and found.pid not in (None, os.getpid()):
+            return psutil.Process(found.pid)
+    return None
+
+
+def _whole(process: psutil.Process | None) -> list[psutil.Process]:
+    """Return a browser of several processes, given one of them."""
+    if process is None:
+        return []
+    top = process
+    while (parent := top.parent()) is not None and parent.name() == process.name():
+        top = parent
+    return [top, *top.children(recursive=True)]
