@@ -60,7 +60,11 @@ def browser_type_launch_args(playwright: Playwright) -> dict:
 
 @pytest.fixture(scope="session")
 def browser_context_args() -> dict:
-    return {"viewport": {"width": 1440, "height": 900}, "service_workers": "block"}
+    return {
+        "viewport": {"width": 1440, "height": 900},
+        "service_workers": "block",
+        "reduced_motion": "reduce",  # races are shown at once: a test that wants to see one says so
+    }
 
 
 def serve(script: Path, folder: Path, *arguments: str) -> Iterator[str]:
@@ -141,7 +145,7 @@ def page(visit, browser_context_args: dict) -> Iterator:
               sessionStorage.clear();
             }""")
         page.goto("about:blank")
-        page.emulate_media(reduced_motion="null")
+        page.emulate_media(reduced_motion="reduce")
         page.set_viewport_size(browser_context_args["viewport"])
     except Error:
         page.close()

@@ -38,13 +38,14 @@ const root = (window.gradio_config?.root ?? '').replace(/\\/?$/, '/');
 const {files, scripts, styles} = %s;
 const address = (path) => new URL(root + 'gradio_api/file=' + path, document.baseURI).href;
 // Gradio's loader goes on asking for sixty frames a second after it has left the page (6.31), which
-// takes a tenth of a core for nothing. Its next look at the clock fails, and ends its loop, unheard.
+// takes a tenth of a core for nothing. Its next look at the clock fails and ends its loop, unheard.
 const unheard = (event) => event.preventDefault();
 const heed = () => { delete performance.now; removeEventListener('error', unheard); };
 const now = performance.now.bind(performance);
 addEventListener('error', unheard);
 performance.now = () => {
-  if (!new Error().stack.includes('statustracker')) return now();
+  const [, , caller] = new Error().stack.split('\\n');
+  if (!caller?.includes('statustracker')) return now();
   setTimeout(heed);
   throw new Error('the loader has left the page');
 };

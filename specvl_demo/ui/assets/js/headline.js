@@ -58,11 +58,13 @@ export function headline(race, waiting) {
   const time =
     doubted?.kind === 'short'
       ? W.headline.short(doubted.tokens)
-      : doubted
-        ? W.headline[doubted.kind]
-        : x >= 1
-          ? W.headline.sooner(x.toFixed(2))
-          : W.headline.later((1 / x).toFixed(2));
+      : doubted?.kind === 'disturbed'
+        ? W.headline.disturbed(x)
+        : doubted
+          ? W.headline[doubted.kind]
+          : x >= 1
+            ? W.headline.sooner(x.toFixed(2))
+            : W.headline.later((1 / x).toFixed(2));
   const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
   const green = kept.some((text) => marked(text) !== ENDS);
   return [

@@ -115,13 +115,12 @@ export class Track {
       bar.setAttribute('aria-valuenow', t.tokens);
       put(count, String(t.tokens));
       const why = doubt(race, lane) ?? early(race, lane);
-      put(
-        cells.speedup,
-        fmt.times(why ? null : lane === race.baseline ? t.speed && 1 : race.speedup(lane)),
-      );
+      const x = lane === race.baseline ? t.speed && 1 : race.speedup(lane);
+      const hedged = why?.kind === 'disturbed' && race.finished && x;
+      put(cells.speedup, hedged ? W.track.about(x.toFixed(1)) : fmt.times(why ? null : x));
       const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
       if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
-      cells.speedup.title = why ? W.track.unknown(why.sentence) : '';
+      cells.speedup.title = !why ? '' : hedged ? why.sentence : W.track.unknown(why.sentence);
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.clock || null));

@@ -116,6 +116,7 @@ export const W = {
     place: 'Place',
     placeHelp: 'Order of finish by own clock.',
     places,
+    about: (x) => `about ${x}×`,
     unknown: (why) => `No speedup: ${why}.`,
     total: (x) => `${x}× with reading`,
     tokensOf: (title) => `Tokens of ${title}`,
@@ -292,7 +293,8 @@ export const W = {
     sooner: (x) => `decoded ${x}× faster`,
     later: (x) => `but decoding took ${x}× as long`,
     short: (n) => `too short to time (${count(n, 'token')})`,
-    disturbed: 'no speedup given (other work disturbed the timing)',
+    disturbed: (x) =>
+      `about ${x >= 1 ? `${x.toFixed(1)}× faster` : `${(1 / x).toFixed(1)}× as long`} (other work disturbed the timing)`,
     unknown: 'no speedup given (the server has not compared the lanes)',
     of: (title) => ` of ${title}`,
     fastest: (n) => `, the fastest of ${n}`,
