@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import METHODS, choose
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.records import End, Round
 from tests.conftest import spell
@@ -49,6 +51,9 @@ def policy(rng: random.Random) -> object:
                 BestFirstSettings(
                     nodes=rng.randint(2, 14), width=rng.randint(3, 5), loops=rng.randint(2, 4)
                 )
+            ),
+            lambda: EntropyTree(
+                SageSettings(growth="online", max_nodes=6, max_width=2, max_depth=3)
             ),
             OneNode,
         )
@@ -109,7 +114,8 @@ def test_random_drafts_never_change_the_answer(block: int) -> None:
         asked = Request("r", table_prompt(), target, TokenTexts(spell), sampling, n, detail="light")
         told, stop = plainly(target, asked)
         drafter = TableDrafter(table(rng, like=logits))
-        found = list(race([Lane("l", parts(drafter, policy(rng)), SharedPrefill(asked))]))
+        made = replace(parts(drafter, policy(rng)), draws=rng.choice(("argmax", "shared")))
+        found = list(race([Lane("l", made, SharedPrefill(asked))]))
         said = [t.id for r in found if isinstance(r, Round) for t in r.tokens]
         assert said == told, seed
         end = found[-1]

@@ -36,25 +36,18 @@ shown = pytest.mark.parametrize("shown", SHOWN)
 seen = pytest.mark.parametrize("shown", [name for name in SHOWN if name != "nothing"])
 
 LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
-    "chain": ("chain", {}),
     "static tree": ("tree", {}),
     "pruned by the target's attention": ("specvlm", {"drop_image": 0.5, "drop_video": 0.5}),
     "four views": (
         "tabed",
         {"views": "multimodal+text-only+caption+pruned", "policy": "beam"},
     ),
-    "entropy tree": ("sage", {}),
     "entropy tree, as it grows": (
         "sage",
         {"growth": "online", "first": "entropy", "drop_image": 0.3},
     ),
-    "itself, pruned": (
-        "custom",
-        {"drafter": "self", "views": "pruned", "policy": "best-first", "nodes": 12},
-    ),
-    "prompt lookup": ("ngram", {}),
 }
-WELL_INFORMED = ("chain", "static tree", "four views")
+WELL_INFORMED = ("static tree", "four views")
 """Methods whose drafter, the target with noise, sees all that the target sees: it must be right at
 times.
 """
@@ -89,10 +82,8 @@ def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: 
     name, settings = LOSSLESS[method]
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
-    if method != "prompt lookup":  # which has nothing to say where nothing repeats
-        assert any(len(round_.tree.tokens) > 1 for round_ in rounds(records)), (
-            "nothing was ever drafted"
-        )
+    drafted = [len(round_.tree.tokens) > 1 for round_ in rounds(records)]
+    assert any(drafted), "nothing was ever drafted"
     if method in WELL_INFORMED:
         assert len(rounds(records)) < TOKENS, "nothing drafted was ever accepted"
 

@@ -1,0 +1,125 @@
+"""One property: whatever drafts, through whatever views, in whatever shape, an answer that is
+verified strictly is the plain model's, token for token, greedy or sampled.
+
+Random parts with random settings on tiny random models; tests/robustness/test_properties.py does
+the same over tables, whose distribution is known exactly.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from specvl_demo.core.engine import Lane, SharedPrefill, race
+from specvl_demo.core.sampling import Sampling
+from specvl_demo.methods.base import PARTS, Models, assemble, choose
+from specvl_demo.records import Round, validate_trace
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.target import VLMTarget
+from tests.conftest import ask, ids_of, tiny_prompt
+from tests.heads import built, random_module
+
+PROMPTS = [tiny_prompt(seed=1), tiny_prompt(2, seed=2), tiny_prompt(0, 12, seed=3)]
+HEADS = ("eagle2", "hivis", "dream")
+DRAFTERS = ("small", "small", "self", "ngram", *HEADS)
+CLOSED: dict[str, dict[str, Any]] = {
+    "entropy-gate": {"gate": 2.0},
+    "visual": {"loose": 0.0, "shift": False},
+}
+"""Relaxed verifiers, closed: they must then be strict."""
+BLOCKS, DRAWS = 4, 25
+
+
+@pytest.fixture(scope="module")
+def pairs(models: Models) -> list[Models]:
+    """The target as it is served and on the library's decoder, each with every kind of drafter."""
+    plain = VLMTarget(VLM(models.target.vlm.model, "tiny target", backend="hf"))
+    return [
+        Models(
+            target,
+            {**models.drafters, **{k: built(random_module(k), k, target.decoder) for k in HEADS}},
+            models.words,
+        )
+        for target in (models.target, plain)
+    ]
+
+
+def drawn(rng: random.Random) -> dict[str, Any]:
+    """Parts of every slot, and half of their settings at random within small bounds."""
+    settings: dict[str, Any] = {
+        "drafter": rng.choice(DRAFTERS),
+        "policy": rng.choice([name for name in PARTS["policy"] if name != "one-node"]),
+        "verifier": rng.choice(("strict", "strict", *CLOSED)),
+    }
+    own_views = settings["drafter"] in ("small", "self")
+    views = rng.sample(list(PARTS["views"]), rng.choice((1, 1, 2, 3))) if own_views else []
+    settings["views"] = "+".join(views)
+    settings |= CLOSED.get(settings["verifier"], {})
+    for slot, name in [("policy", settings["policy"]), *(("views", view) for view in views)]:
+        for field in fields(PARTS[slot][name].settings):
+            low, high, choices = (field.metadata[key] for key in ("low", "high", "choices"))
+            if field.name in settings or rng.random() < 0.5:
+                continue
+            if choices:
+                settings[field.name] = rng.choice(list(choices))
+            elif isinstance(field.default, bool):
+                settings[field.name] = rng.random() < 0.5
+            elif isinstance(field.default, int) and low is not None:
+                settings[field.name] = rng.randint(int(low), max(int(low), min(int(high), 9)))
+            elif isinstance(field.default, float) and low is not None and high is not None:
+                settings[field.name] = round(rng.uniform(low, min(high, 1.0)), 2)
+    return settings
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_draft_changes_an_answer(block: int, pairs: list[Models]) -> None:
+    rng = random.Random(block)
+    accepted: Counter[str] = Counter()
+
+    def run(question: tuple[int, int, float, int], name: str, settings: dict) -> list[Any]:
+        pair, prompt, temperature, seed = question
+        sampling = Sampling(temperature, top_p=0.95 if temperature else 1.0, seed=seed)
+        asked = ask(pairs[pair].target, PROMPTS[prompt], sampling=sampling, max_new_tokens=16)
+        parts = assemble(choose(name, settings), pairs[pair])
+        return list(race([Lane("l", parts, SharedPrefill(asked))]))
+
+    @cache
+    def plain(question: tuple[int, int, float, int]) -> list[int]:
+        return ids_of(run(question, "ar", {}))
+
+    ran = 0
+    while ran < DRAWS:
+        settings = drawn(rng)
+        greedy = settings["verifier"] != "strict" or rng.random() < 0.5
+        temperature = 0.0 if greedy else rng.choice((0.7, 1.3))
+        question = (rng.randrange(2), rng.randrange(3), temperature, rng.randrange(2))
+        try:
+            records = run(question, "custom", settings)
+        except ValueError as refusal:  # parts that do not fit
+            assert "\n" not in str(refusal)
+            continue
+        ran += 1
+        assert ids_of(records) == plain(question), settings
+        validate_trace(records)
+        rounds = [r for r in records if isinstance(r, Round)]
+        assert not any(r.n_relaxed for r in rounds), settings
+        accepted[settings["drafter"]] += sum(r.n_accepted for r in rounds)
+    assert accepted["small"] > 10, accepted
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=["picture", "two pictures", "text"])
+def test_the_plain_answer_is_the_librarys(prompt: Any, pairs: list[Models]) -> None:
+    with torch.no_grad():
+        model = pairs[0].target.vlm.model
+        out = model.generate(**prompt.inputs, max_new_tokens=24, do_sample=False)
+    ids = out[0, len(prompt) :].tolist()
+    assert len(ids) >= 8 and len(set(ids)) >= 4
+    for pair in pairs:
+        lane = Lane("l", assemble(choose("ar"), pair), SharedPrefill(ask(pair.target, prompt)))
+        assert ids_of(race([lane])) == ids
