@@ -1,9 +1,10 @@
 """Writes the figures of the documents from their records.
 
     python tools/figures.py            rewrite every marked figure
-    python tools/figures.py --check    exit code 1, and a line for each that differs from its record
+    python tools/figures.py --check    exit code 1, and the lines that differ from their record
 
-A mark follows its figure: `2.28<!-- photo: chain speedup_vs_ar -->` is a row's column in
+`<!-- pairs:begin -->` and `<!-- pairs:end -->` enclose a table with a row for each shipped pair.
+Elsewhere a mark follows its figure: `2.28<!-- photo: chain speedup_vs_ar -->` is a row's column in
 docs/photo.json, a report of `bench --json`, and `by_kind.story.tau` a number within a column;
 `lossless` instead of a method takes the methods other than AR whose answers are AR's, with `max` or
 `min` after the column.
@@ -14,11 +15,15 @@ from __future__ import annotations
 import json
 import re
 import sys
+from difflib import ndiff
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAIRS = {"pocket: drawn scenes": "performance", "photo: photographs": "photo"}
+"""The record of each shipped pair."""
+TABLE = re.compile(r"(<!-- pairs:begin -->\n).*(<!-- pairs:end -->)", re.S)
 MARKED = re.compile(r"([\d.]+)(<!-- (\w+): (\S+) (\S+?)(?: (max|min))? -->)")
 
 
@@ -28,8 +33,8 @@ def figure(record: dict[str, Any], name: str, column: str, most: str | None) -> 
     """
     rows = record["rows"]
     if name == "lossless":
-        own = [row for row in rows if row["method"] in record["settings"]["methods"]]
-        chosen = [row for row in own if row["identical_to_ar"] and row["method"] != "ar"]
+        own = [row for row in _own(record) if row["method"] != "ar"]
+        chosen = [row for row in own if row["identical_to_ar"]]
     else:
         chosen = [row for row in rows if row["method"] == name]
     if not chosen or (len(chosen) > 1 and most is None):
@@ -46,15 +51,47 @@ def _at(row: dict[str, Any], column: str) -> float:
     return float(value)
 
 
+def pairs() -> str:
+    """Return a table of the plain model and the fastest lossless method of every pair."""
+    heads = (
+        "pair",
+        "AR, tokens/s",
+        "fastest lossless method",
+        "tokens/s",
+        "τ",
+        "× AR",
+        "× HF generate",
+    )
+    lines = [" | ".join(heads), " | ".join(["---", *["--:"] * (len(heads) - 1)])]
+    for title, name in PAIRS.items():
+        record = _record(name)
+        lossless = [row for row in _own(record) if row["identical_to_ar"]]
+        best = max(lossless, key=lambda row: row["speedup_vs_ar"])["method"]
+        columns = ("tokens_per_s", "tau", "speedup_vs_ar", "speedup_vs_hf_generate")
+        found = (figure(record, best, column, None) for column in columns)
+        plain = figure(record, "ar", "tokens_per_s", None)
+        lines.append(" | ".join((title, plain, f"`{best}`", *found)))
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def _record(name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((ROOT / "docs" / f"{name}.json").read_text("utf-8"))
+    return record
+
+
+def _own(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of this project's methods, without the peers'."""
+    return [row for row in record["rows"] if row["method"] in record["settings"]["methods"]]
+
+
 def written(text: str) -> str:
-    """Return the text with every marked figure as in its record."""
+    """Return the text with every marked figure, and the table, as in their records."""
 
     def anew(found: re.Match[str]) -> str:
         _, mark, record, name, column, most = found.groups()
-        data = json.loads((ROOT / "docs" / f"{record}.json").read_text(encoding="utf-8"))
-        return figure(data, name, column, most) + mark
+        return figure(_record(record), name, column, most) + mark
 
-    return MARKED.sub(anew, text)
+    return MARKED.sub(anew, TABLE.sub(lambda found: found[1] + pairs() + found[2], text))
 
 
 def main(check: bool) -> int:
@@ -62,10 +99,10 @@ def main(check: bool) -> int:
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
         now = written(text)
-        for old, new in zip(text.splitlines(), now.splitlines(), strict=True):
-            if old != new:
+        for line in ndiff(text.splitlines(), now.splitlines()):
+            if line[0] in "+-":
                 stale += 1
-                print(f"{path.relative_to(ROOT)}: {old}\n -> {new}")
+                print(f"{path.relative_to(ROOT)}: {line}")
         if not check:
             path.write_text(now, encoding="utf-8")
     return int(check and stale > 0)
