@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"Wrote {file}\n")
         return 0
     from lab.gpu.parts import PARTS  # noqa: PLC0415 - seconds, and documents need none of it
-    from specvl_demo.bench import provenance  # noqa: PLC0415
+    from specvl_demo.compare import provenance  # noqa: PLC0415
     from specvl_demo.pairs.machine import detect  # noqa: PLC0415
 
     tiny = options.tiny or not detect().gpus

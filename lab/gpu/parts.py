@@ -16,8 +16,8 @@ from torch.profiler import ProfilerActivity, profile
 from lab.gpu import models, steps
 from lab.gpu.isolated import Aside, Message, Part, Row, Setting, Started, sentence
 from specvl_demo import pairs
-from specvl_demo.bench import provenance
-from specvl_demo.bench.peers import PEERS, Library
+from specvl_demo.compare import provenance
+from specvl_demo.compare.peers import PEERS, Library
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.decoders.timing import peak_bytes, synchronize

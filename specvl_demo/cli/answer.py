@@ -200,17 +200,13 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[LaneRecords]:
         return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
 
 
-def load(
-    options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role], dtype: str | None = None
-) -> Loaded:
-    """Load the pair with drafters of these roles, according to the options; `dtype` overrides
-    theirs.
-    """
+def load(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role]) -> Loaded:
+    """Load the pair with drafters of these roles, according to the options."""
     from specvl_demo.serving import loader
 
     settings = availability.Options.of_environment(
         options.allow_pickle,
-        dtype=dtype or options.dtype,
+        dtype=options.dtype,
         quantised=options.quantised,
         exact=options.exact,
     )

@@ -193,42 +193,19 @@ REQUEST = (
 BENCH = (
     *PAIR,
     option("--methods", "A,B,…", "comma-separated, or all (default)", default="all"),
-    option(
-        "--suite",
-        "NAME",
-        "pocket (default), ablations, lossless, papers",
-        default="pocket",
-    ),
-    numeric(
-        "--repeats",
-        "N",
-        "interleaved (default: pocket 5, ablations 3)",
-        (1, 1000),
-    ),
+    option("--suite", about="the pocket pair's own questions, as without it", choices=["pocket"]),
+    numeric("--repeats", "N", "interleaved (default: 5)", (1, 1000)),
     numeric(
         "--max-new-tokens",
         "N",
-        "maximum length of an answer (default: the suite's)",
+        f"maximum length of an answer (default: {NEW_TOKENS.default})",
         (NEW_TOKENS.low, NEW_TOKENS.high),
     ),
-    numeric("--prompts", "N", "number of questions, for suites without a fixed set", (1, 100_000)),
-    option(
-        "--data", "FILE|ID", "your own questions: JSON lines, a data set's folder, or its hub id"
-    ),
-    option("--media", "FOLDER", "folder of a data set's unpacked clips"),
-    option("--claim", "NAME", "--suite papers: one paper's claims (default: all)"),
-    option("--heads", "FOLDER", "--suite ablations: contains a folder for each head to compare"),
+    option("--data", "FILE", "your own questions, a line of JSON each"),
+    numeric("--prompts", "N", "the first N questions of --data", (1, 100_000)),
     DTYPE,
-    flag(
-        "--peers",
-        "also run Hugging Face's assisted generation and prompt lookup",
-    ),
+    flag("--peers", "also run Hugging Face's assisted generation and prompt lookup"),
     flag("--busy", "print ratios even if other programs were running"),
-    option("--from", "FILE", "print or write a report of `bench --json`", dest="recorded"),
-    many("--write", "FILE", "write the tables into the suite's section of FILE"),
-    *SAMPLING,
-    option("--report", "FILE.md", "write the report to a separate file"),
-    option("--plots", "FILE.html", "draw the report as charts"),
     SET,
     JSON,
 )
@@ -318,7 +295,7 @@ COMMANDS: dict[str, Command] = {
         "cli.answer:race",
         (*PAIR, option("--methods", "A,B,…", METHODS, required=True), *REQUEST),
     ),
-    "bench": Command("measure methods side by side", "cli.bench:run", BENCH),
+    "bench": Command("measure methods side by side", "cli.compare:run", BENCH),
     "trace": Command("check, show, draw or import a saved race", "cli.trace:run", actions=TRACE),
     "fetch": Command(
         "fetch the language model of the photo pair, once",

@@ -1,7 +1,7 @@
 """How sure the target is of an answer about a picture, from the rounds of its lane.
 
 The words are calibrated, for one target, on held-out questions with known answers
-(`studies/confidence.py`, docs/photo.md); for other targets there are none.
+(`lab/confidence.py`, docs/photo.md); for other targets there are none.
 """
 
 from __future__ import annotations

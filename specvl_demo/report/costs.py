@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from specvl_demo.report import papers
-
 CURVE = 41
 """Points of the curve of speedup over acceptance."""
 
@@ -45,7 +43,7 @@ def explain(
         break_even: the one at which the speedup is 1, None if even 1 is too little
         curve: (acceptance, speedup) at the recorded cost
         most: the speedup at acceptance 1
-        at_paper: that of the recorded rounds at the paper's draft cost (`papers.priced`)
+        at_paper: that of the recorded rounds at the paper's draft cost (arXiv 2601.20357, eq. 1)
     """
     n, drafted = len(rounds), sum(one.drafted for one in rounds)
     seconds = sum(one.draft_s + one.verify_s + one.rest_s for one in rounds)
@@ -71,7 +69,7 @@ def explain(
         "at_paper": None,
     }
     if draft_cost is not None:
-        found["at_paper"] = tokens / papers.priced(depths, draft_cost)
+        found["at_paper"] = tokens / sum(1 + draft_cost * depth for depth in depths)
     return found
 
 

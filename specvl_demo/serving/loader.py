@@ -214,8 +214,8 @@ def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) ->
 
 
 def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
-    """Return the target's ids, most frequent first: as counted in a local target's folder (see
-    `studies.commonest`), then the others.
+    """Return the target's ids, most frequent first: as counted in a local target's folder, then
+    the others.
 
     # choice: without counts, the vocabulary's own order: byte-pair merges are learned most frequent
     first.

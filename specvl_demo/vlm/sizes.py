@@ -68,7 +68,7 @@ def read(folder: Path, sees: bool) -> Sizes | None:
 def _held(part: nn.Module, width: int, wide: int) -> int:
     """Return the numbers that a layer holds per row: `wide` of its widest, some of its own width.
 
-    Both counts follow what `studies.memory` measured.
+    Both counts follow what was measured.
     """
     linear = [one.out_features for one in part.modules() if isinstance(one, nn.Linear)]
     return wide * max(linear, default=0) + 8 * width

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo.bench import claims, pages
 from specvl_demo.methods.base import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,13 +119,3 @@ def test_a_stale_figure_is_found() -> None:
     assert figures.written("9.9<!-- photo: ar tau -->") == "1<!-- photo: ar tau -->"
     with pytest.raises(KeyError):
         figures.written("9.9<!-- photo: nothing tau -->")
-
-
-def test_the_papers_verdicts_are_those_of_the_record(tmp_path: Path) -> None:
-    path = tmp_path / "papers.md"
-    path.write_text((ROOT / "docs" / "papers.md").read_text(encoding="utf-8"), encoding="utf-8")
-    record = json.loads((ROOT / "examples" / "papers.json").read_text(encoding="utf-8"))
-    pages.write(pages.papers(record), path, "papers")
-    text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == text
-    assert {one["name"] for one in record["claims"]} == {claim.name for claim in claims.CLAIMS}

@@ -45,7 +45,7 @@ RULES = {
     "transformers": (
         "specvl_demo/decoders/",
         "specvl_demo/vlm/",
-        "specvl_demo/bench/peers.py",
+        "specvl_demo/compare/peers.py",
         "recipes/",
     ),
     "specvl_demo.ui": ("specvl_demo/ui/",),
@@ -89,7 +89,7 @@ LAYERS = (
     ("vlm",),
     ("methods",),
     ("serving",),
-    ("bench",),
+    ("compare",),
     ("cli",),
     ("__main__", "ui.serve"),
     ("ui.page",),
@@ -154,9 +154,7 @@ def drawn(room: str) -> str:
     return "cli" if room == "__main__" else room.removeprefix("ui.")
 
 
-@pytest.mark.parametrize(
-    "folder", ["specvl_demo", "recipes", "studies", "lab", "examples", "tests"], ids=str
-)
+@pytest.mark.parametrize("folder", ["specvl_demo", "recipes", "lab", "examples", "tests"], ids=str)
 def test_every_import_leads_somewhere(folder: str) -> None:
     """What a file takes from this repository is there, also where it imports inside a function."""
     for path in (ROOT / folder).rglob("*.py"):
@@ -238,7 +236,7 @@ def test_the_process_of_the_page_does_not_import_what_loads_models() -> None:
 def test_only_what_draws_needs_plotly() -> None:
     code = (
         "import sys; sys.modules['plotly'] = None;"
-        " import specvl_demo.bench.suites, specvl_demo.cli.bench, specvl_demo.serving.session;"
+        " import specvl_demo.compare.measure, specvl_demo.cli.compare, specvl_demo.serving.session;"
         " from specvl_demo.report import answers, html;"
         " from specvl_demo.__main__ import main; sys.exit(main(['bench', '--help']))"
     )

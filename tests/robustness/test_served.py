@@ -23,7 +23,6 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import startup
 from tests.page.conftest import ROOT
-from tests.robustness import soak
 from tests.robustness.footprint import Sample, growth
 from tests.robustness.support import asks, fetch, ids, sentence, server
 from tests.robustness.visitor import Turned, Visitor
@@ -237,20 +236,6 @@ def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(
             assert ids(loud, lane) == ids(quiet, lane) == ids(quiet)
         answers.add(tuple(ids(loud)))
     assert len(answers) > 2  # the answers really differ, so that a mix-up would show
-
-
-def test_a_short_soak_reports_what_became_of_everybody(
-    served: tuple[str, int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, _ = served
-    monkeypatch.setattr(soak, "SETTLE_S", 0.5)
-    code = soak.main(["--minutes", "0.08", "--visitors", "3", "--seed", "5", "--url", url])
-    report = json.loads(capsys.readouterr().out)
-    assert (code, report["wrong"], report["faults"]) == (0, [], [])
-    told = sum(report[name] for name in ("served", "refused", "busy", "stopped", "left", "failed"))
-    assert report["asked"] == told == sum(report["kinds"].values()) >= 3
-    assert report["served"] > 0 and report["failed"] == 0
-    assert report["threads"]["end"] > 0 and report["files"]["end"] > 0
 
 
 def samples(sizes: list[int], extra: bool = False) -> list[Sample]:

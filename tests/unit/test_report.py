@@ -35,7 +35,6 @@ from specvl_demo.report import (
     figure,
     html,
     metrics,
-    papers,
     remarks,
     tables,
     trace,
@@ -514,44 +513,6 @@ def test_tables_for_spreadsheets_hold_no_formulas() -> None:
     rows = [{"name": '=HYPERLINK("http://x","y")', "τ": -1.5}, {"name": "50 %_{x}\\y", "τ": None}]
     found = list(csv.reader(io.StringIO(tables.csv(rows, ("name", "τ")))))
     assert found[1:] == [['\'=HYPERLINK("http://x","y")', "-1.5"], ["50 %_{x}\\y", ""]]
-
-
-def test_a_round_costs_a_step_and_a_draft_forward_a_level_at_a_papers_costs() -> None:
-    """Seven tokens in two rounds that drafted four and two levels."""
-    found = papers.sums(chain_lane(), 0.1, None).figures
-    assert found == {
-        "tau": 3.5,
-        "nodes": 4.0,
-        "at_paper_costs": pytest.approx(7 / 2.6),
-        "quality": None,
-    }
-    assert papers.sums(chain_lane(), None, None).figures["at_paper_costs"] is None
-
-
-def test_a_claim_holds_only_where_every_interval_lies_above_what_it_needs() -> None:
-    good, poor = papers.Sums(tokens=40, rounds=10), papers.Sums(tokens=20, rounds=10)
-    value, interval = papers.ratio([good] * 4, [poor] * 4, "tau") or (0.0, [])
-    assert (value, interval) == (2.0, [2.0, 2.0])
-    assert papers.ratio([good] * 4, [poor] * 4, "quality") is None
-    low, high = (papers.ratio([good, poor] * 4, [poor, good] * 4, "tau") or (0, [0, 0]))[1]
-    assert low < 1 < high
-    one = {"arm": "a", "control": "b", "figure": "tau", "least": 1.0, "ratio": 2.0}
-    held, missed = {**one, "interval": [1.5, 2.5]}, {**one, "interval": [1.0, 2.5]}
-    refuted = {**one, "ratio": 0.8, "interval": [0.7, 0.9]}
-    assert papers.verdict({"comparisons": [held]}).startswith("Holds here: τ of a is 2.00 times")
-    sentence = papers.verdict({"comparisons": [held, missed]})
-    assert sentence.startswith("Not decided here: τ of a is 2.00 times that of b (1.00 to 2.50")
-    assert "What does hold: τ of a is 2.00" in sentence
-    assert papers.verdict({"comparisons": [missed, refuted]}).startswith("Does not hold here")
-    unknown = {**one, "ratio": None, "interval": None}
-    assert papers.verdict({"comparisons": [unknown]}).startswith("Not decided here")
-
-
-def test_a_note_is_held_against_itself_a_round_later() -> None:
-    lane = chain_lane()
-    rounds = [replace(lane.rounds[0], notes={"alpha": a}) for a in (0.1, 0.2, 0.3, 0.4)]
-    assert papers.lagged([LaneRecords(lane.begin, rounds)], "alpha") == pytest.approx(1.0)
-    assert papers.lagged([lane], "alpha") is None
 
 
 def test_costs_break_even_where_the_curve_crosses_one() -> None:

@@ -31,7 +31,6 @@ from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
 from specvl_demo.report import confidence, remarks, trace
-from specvl_demo.report.papers import verdict
 from specvl_demo.serving import availability, choosing, session
 from specvl_demo.ui.serve.jobs import (
     MOST_FILES,
@@ -279,15 +278,15 @@ def _drafts(method: Method) -> str | None:
 
 @cache
 def _verdicts() -> dict[str, str]:
-    """Return what `bench --suite papers` found of each method's paper, from the shipped record."""
+    """Return what was found here of each method's paper, from the shipped record."""
     record = EXAMPLES / "papers.json"
     if not record.is_file():
         return {}
     found = json.loads(record.read_text(encoding="utf-8"))
-    pair = found["settings"]["pair"]
     return {
-        one["method"]: f"{one['says']} On the {pair} pair: {verdict(one)} {one['lacking']}".strip()
-        for one in found["claims"]
+        claim["method"]: f"{claim['says']} On the {found['pair']} pair: {claim['verdict']}"
+        f" {claim['lacking']}".strip()
+        for claim in found["claims"]
     }
 
 

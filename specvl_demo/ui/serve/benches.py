@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specvl_demo import records
-from specvl_demo.bench import data
-from specvl_demo.bench.data import DataRow
-from specvl_demo.bench.provenance import BUSY_SHARE
+from specvl_demo.compare import questions as reader
+from specvl_demo.compare.page import Page, page_of
+from specvl_demo.compare.provenance import BUSY_SHARE
+from specvl_demo.compare.questions import Row
 from specvl_demo.methods import base
 from specvl_demo.options import QUESTIONS, REPEATS, TEMPERATURE
 from specvl_demo.pairs import find
@@ -32,9 +33,6 @@ from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_job
 from specvl_demo.ui.serve.run import Event
-
-if TYPE_CHECKING:
-    from specvl_demo.bench.pages import Page
 
 MOST_ANSWERS = 1000
 """Answers of one bench: questions × repeats × methods."""
@@ -56,7 +54,7 @@ class Bench:
     id: str
     client: str | None
     pair: str
-    questions: Sequence[DataRow]
+    questions: Sequence[Row]
     methods: Sequence[str]
     left_out: Sequence[str]
     repeats: int
@@ -158,9 +156,7 @@ class Bench:
 
     def _page(self, report: Mapping[str, Any]) -> Page:
         """Return tables and sentences of a report, the pair and what is missing told first."""
-        from specvl_demo.bench import pages  # noqa: PLC0415 - plotly takes a second to load
-
-        page = pages.answers(dict(report))
+        page = page_of(dict(report))
         about = [f"{find(self.pair).title}."]
         if self.done < self.total:
             asked = f"So far {self.done} of {self.total} questions were asked, repeats included."
@@ -288,7 +284,7 @@ def read(
     if not isinstance(given, list):
         raise ValueError(messages.WRONG_KIND.format(what="Files", wanted="a list", kind="one"))
     files = {str(item.get("name")): item for item in given if isinstance(item, Mapping)}
-    questions: list[DataRow] = []
+    questions: list[Row] = []
     jobs: list[Job] = []
     folders = [*folders, EXAMPLES]
     base_job = dict(payload) | {"history": [], "baseline": True}
@@ -304,7 +300,7 @@ def read(
         base_job["methods"] = kept
     if lines is not None and not isinstance(lines, str):
         raise ValueError(messages.WRONG_KIND.format(what="Lines", wanted="text", kind="an object"))
-    found = data.each(lines.splitlines(), source, data.question) if lines else _own(pair)
+    found = reader.each(lines.splitlines(), source, reader.read) if lines else _own(pair)
     for question in found:
         if len(questions) == most:
             break
@@ -341,12 +337,12 @@ def _titles(methods: Sequence[str]) -> str:
     return ", ".join(base.find(name).title for name in methods)
 
 
-def _own(pair: str) -> Iterator[DataRow]:
+def _own(pair: str) -> Iterator[Row]:
     """Yield the pair's own held-out questions, one of each kind in turn."""
     path = EXAMPLES / find(pair).questions
-    by_kind: dict[str, list[DataRow]] = {}
+    by_kind: dict[str, list[Row]] = {}
     with path.open(encoding="utf-8") as file:
-        held_out = data.each(file, path.name, data.question, lambda row: row["split"] == "evaluate")
+        held_out = reader.each(file, path.name, reader.read, lambda row: row["split"] == "evaluate")
         for one in held_out:
             shown = tuple({"path": f"{EXAMPLES.name}/{name}", "name": name} for name in one.shown)
             by_kind.setdefault(one.kind, []).append(replace(one, shown=shown))

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from PIL import Image
 
 from specvl_demo import media, pairs
-from specvl_demo.bench import forwards
+from specvl_demo.compare import forwards
 from specvl_demo.core.engine import Request, SharedPrefill
 from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.core.sampling import Sampling

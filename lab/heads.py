@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.bench import measure
-from specvl_demo.bench.measure import BenchOptions
+from lab.options import LabOptions
+from specvl_demo.compare import measure
 from specvl_demo.methods.base import METHODS, Choice, Models, Part, Value, choose
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.pairs import fingerprints
@@ -56,16 +56,16 @@ class Trained:
         return replace(chosen, method=method, drafter=self.part)
 
 
-def report(options: BenchOptions) -> dict[str, Any]:
+def report(options: LabOptions) -> dict[str, Any]:
     """Return `machine, settings, rows` like `measure.bench`: a row per head and shape.
 
     heads: Name, parameters and steps of each. unlike: Sentences on what was not trained alike.
     """
     if options.heads is None:
         raise ValueError(
-            "--suite ablations needs --heads: a folder with a folder for each trained head."
+            "Comparing heads needs --heads: a folder with a folder for each trained head."
         )
-    loaded, found = options.load([], None), options.cases("evaluate")
+    loaded, found = options.load([]), options.cases()
     heads = opened(loaded, options.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
     measured = measure.bench(loaded, found, replace(options, choices=choices), peers=())

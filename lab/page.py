@@ -1,8 +1,8 @@
 """Measures what the page costs: the time from an engine's event to the paint that shows it, and how
 much a watching page slows the engine.
 
-    python -m studies.page stream      made-up lanes at 60 rounds per second
-    python -m studies.page observer    the engine's speed with a watching page over that without
+    python -m lab.page stream      made-up lanes at 60 rounds per second
+    python -m lab.page observer    the engine's speed with a watching page over that without
 
 For an otherwise idle machine, with the browser of the tests. Prints one JSON document.
 """

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from specvl_demo import pairs
-from specvl_demo.bench.measure import BenchOptions
+from specvl_demo.compare.measure import BenchOptions
 from specvl_demo.methods.base import choose
 from specvl_demo.serving import loader
 from specvl_demo.serving.loader import Loaded
@@ -29,4 +29,4 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
 def options(loaded: Loaded) -> BenchOptions:
     """AR and a chain of three on that pair: one repeat, at most three questions."""
     choices = [choose("ar"), choose("chain", {"gamma": 3})]
-    return BenchOptions(loaded.pair, choices, 1, 8, 3, lambda *_: loaded)
+    return BenchOptions(loaded.pair, choices, 1, 8, 3, lambda roles: loaded)

@@ -1,6 +1,6 @@
 """`python app.py` that writes down how late its event loop is: what every visitor waits besides.
 
-    python tests/robustness/late_app.py --late FILE [options of app.py]
+    python lab/serving/late_app.py --late FILE [options of app.py]
 
 Every 10 ms something is due in the loop of the web server; by how many milliseconds it came too
 late is a line of the file. That counts other programs on the machine too; the long steps of the

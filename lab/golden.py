@@ -1,7 +1,7 @@
 """Golden traces: checks that the same questions still get the same tokens, over the same rounds.
 
-    python -m studies.golden record  FILE [--pairs photo,pocket] [--methods all] [--tokens 24]
-    python -m studies.golden compare FILE [--pairs …] [--methods …]
+    python -m lab.golden record  FILE [--pairs photo,pocket] [--methods all] [--tokens 24]
+    python -m lab.golden compare FILE [--pairs …] [--methods …]
 
 Asks every method of a pair, greedily and sampled with a fixed seed, about a picture, two pictures,
 a clip, and the picture again as a follow-up. `record` writes the token ids and the accepted path of

@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
-from specvl_demo.bench import provenance
-from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import BenchOptions, requests
+from lab.options import LabOptions
+from specvl_demo.compare import provenance
+from specvl_demo.compare.measure import requests
+from specvl_demo.compare.questions import Case
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
 from specvl_demo.records import LaneRecords
@@ -25,18 +26,18 @@ COLUMNS = (
 )
 
 
-def report(options: BenchOptions) -> dict[str, Any]:
+def report(options: LabOptions) -> dict[str, Any]:
     """Return the result of `lossless` on the pair's questions of every kind, or on the user's file.
 
-    When sampling, fewer questions than `asked.prompts` are repeated, each time with another seed.
+    When sampling, fewer questions than `options.prompts` are repeated, each time with another seed.
     """
-    found = options.cases("all")
-    if found and not options.sampling.greedy:
-        found = list(islice(cycle(found), max(options.prompts, len(found))))
-    return lossless(options.load(options.roles, None), found, options)
+    cases = options.cases("all")
+    if cases and not options.sampling.greedy:
+        cases = list(islice(cycle(cases), max(options.prompts, len(cases))))
+    return lossless(options.load(options.roles), cases, options)
 
 
-def lossless(loaded: Loaded, cases: Sequence[Case], options: BenchOptions) -> dict[str, Any]:
+def lossless(loaded: Loaded, cases: Sequence[Case], options: LabOptions) -> dict[str, Any]:
     """Return `machine, settings, rows`: how often each lossless method differs from AR, and where
     first.
 

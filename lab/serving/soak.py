@@ -1,7 +1,7 @@
 """Random visitors against a running page for some minutes: who was served, refused, failed, what
 leaked.
 
-    python -m tests.robustness.soak --minutes 30 [--url URL] [--pair ID] [--visitors 4] [--seed 0]
+    python -m lab.serving.soak --minutes 30 [--url URL] [--pair ID] [--visitors 4] [--seed 0]
       [--workers 1] [--kill SECONDS]
 
 Starts the page where no URL is given, and then tells too how late its event loop was; prints one
@@ -31,13 +31,8 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
-from specvl_demo import pairs
-from specvl_demo.serving import choosing
-from tests.robustness import late_app
-from tests.robustness.footprint import Sample, growth, listening, look
-from tests.robustness.support import server
-from tests.robustness.visitor import Turned, Visitor
-from tests.robustness.visits import (
+from lab.serving import late_app
+from lab.serving.visits import (
     BUSY,
     DIED,
     KINDS,
@@ -47,6 +42,11 @@ from tests.robustness.visits import (
     Wrong,
     refused_files,
 )
+from specvl_demo import pairs
+from specvl_demo.serving import choosing
+from tests.robustness.footprint import Sample, growth, listening, look
+from tests.robustness.support import server
+from tests.robustness.visitor import Turned, Visitor
 
 WARM_SHARE, WARM_MOST_S = 0.2, 300.0
 """What of the time passes before memory is judged: allocators and caches fill on first use."""

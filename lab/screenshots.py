@@ -1,6 +1,6 @@
 """Screenshots of the page for the README and docs/: desktop and phone, light and dark.
 
-    python -m tests.page.screenshots [--out FOLDER]
+    python -m lab.screenshots [--out FOLDER]
 
 Shows the first recorded race that ships, finished, with a token picked in a round of which most was
 kept: no model runs. Needs the browser of the tests.

@@ -1,5 +1,5 @@
 """The papers' claims with their controls, measured by acceptance and nodes, which do not depend on
-a clock: `bench --suite papers`.
+a clock.
 
 Given the claims of `claims`, runs their arms and sums up their answers.
 """
@@ -11,22 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specvl_demo.bench import ablations, provenance
-from specvl_demo.bench.claims import Arm, Claim, find
-from specvl_demo.bench.measure import BenchOptions, requests
+from lab import heads as trained_heads
+from lab import verdicts
+from lab.claims import Arm, Claim, find
+from lab.options import LabOptions
+from specvl_demo.compare import provenance
+from specvl_demo.compare.measure import requests
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import METHODS, Choice, shape
 from specvl_demo.records import LaneRecords
-from specvl_demo.report import papers
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 
-Answered = Mapping[str, Sequence[papers.Sums]]
+Answered = Mapping[str, Sequence[verdicts.Sums]]
 """By arm, the sums of every answer."""
-Heads = Mapping[str, ablations.Trained]
+Heads = Mapping[str, trained_heads.Trained]
 
 
-def report(options: BenchOptions) -> dict[str, Any]:
+def report(options: LabOptions) -> dict[str, Any]:
     """Return `machine, settings, rows, claims`: a row per arm, and the claims with what they need.
 
     Raises:
@@ -34,8 +36,8 @@ def report(options: BenchOptions) -> dict[str, Any]:
     """
     wanted = find(options.claim)
     choices = [arm.choice() for claim in wanted for arm in claim.arms]
-    loaded = options.load(choosing.roles_of(choices), None)
-    opened = ablations.opened(loaded, options.heads) if options.heads is not None else []
+    loaded = options.load(choosing.roles_of(choices))
+    opened = trained_heads.opened(loaded, options.heads) if options.heads is not None else []
     heads = {one.name: one for one in opened}
     rows: list[dict[str, Any]] = []
     claims = []
@@ -49,17 +51,17 @@ def report(options: BenchOptions) -> dict[str, Any]:
         "prompts": options.prompts,
         "max_new_tokens": options.max_new_tokens,
         "seed": options.sampling.seed,
-        "heads": {one.name: ablations.facts_of(one) for one in opened},
+        "heads": {one.name: trained_heads.facts_of(one) for one in opened},
     }
     machine = provenance.describe(loaded)
     return {"machine": machine, "settings": settings, "rows": rows, "claims": claims}
 
 
 def _answered(
-    loaded: Loaded, claim: Claim, options: BenchOptions, heads: Heads, done: float
+    loaded: Loaded, claim: Claim, options: LabOptions, heads: Heads, done: float
 ) -> tuple[Answered, list[dict[str, Any]]]:
     """Return the sums of every arm's answers, and a row for each."""
-    answered: dict[str, list[papers.Sums]] = {}
+    answered: dict[str, list[verdicts.Sums]] = {}
     rows, cost = [], _cost(claim)
     for arm in claim.arms:
         if arm.head is not None and arm.head not in heads:
@@ -71,10 +73,10 @@ def _answered(
         for request in requests(loaded, found, options.max_new_tokens, sampling):
             lanes += session.answers(loaded, request, [choice])
         answered[arm.name] = [
-            papers.sums(lane, cost[0] if cost else None, case.reference)
+            verdicts.sums(lane, cost[0] if cost else None, case.reference)
             for lane, case in zip(lanes, found, strict=True)
         ]
-        parts: dict[str, list[papers.Sums]] = defaultdict(list)
+        parts: dict[str, list[verdicts.Sums]] = defaultdict(list)
         if claim.parts is not None:
             for case, one in zip(found, answered[arm.name], strict=True):
                 parts[claim.parts(case, one.tokens)].append(one)
@@ -85,10 +87,10 @@ def _answered(
                 "drafts": shape(choice.settings),
                 "questions": len(found),
                 "visual": sum(lane.begin.n_visual for lane in lanes) / len(lanes),
-                **papers.pooled(answered[arm.name]),
-                "alpha_lag_1": papers.lagged(lanes, "alpha"),
-                "alpha_and_kept": papers.foretold(lanes, "alpha"),
-                "parts": {name: papers.pooled(some)["tau"] for name, some in parts.items()},
+                **verdicts.pooled(answered[arm.name]),
+                "alpha_lag_1": verdicts.lagged(lanes, "alpha"),
+                "alpha_and_kept": verdicts.foretold(lanes, "alpha"),
+                "parts": {name: verdicts.pooled(some)["tau"] for name, some in parts.items()},
             }
         )
     return answered, rows
@@ -109,12 +111,10 @@ def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
     compared = []
     for one in claim.needs:
         if one.arm in answered and one.control in answered:
-            found = papers.ratio(answered[one.arm], answered[one.control], one.figure)
+            found = verdicts.ratio(answered[one.arm], answered[one.control], one.figure)
             value, interval = found or (None, None)
             compared.append({**vars(one), "ratio": value, "interval": interval})
     quoted = ("name", "method", "paper", "says", "control", "lacking")
-    return {
-        **{key: getattr(claim, key) for key in quoted},
-        "draft_cost": _cost(claim),
-        "comparisons": compared,
-    }
+    told: dict[str, Any] = {key: getattr(claim, key) for key in quoted}
+    told["comparisons"] = compared
+    return told | {"draft_cost": _cost(claim), "verdict": verdicts.verdict(told)}

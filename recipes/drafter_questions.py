@@ -1,7 +1,7 @@
 """Draws questions for drafters, to train on and to measure with: about photographs of things, about
 people and dogs, about two of them, and about no picture.
 
-    python -m studies.drafter_questions DATA OUT [--things 1500] [--people 4400] [--two 300]
+    python -m recipes.drafter_questions DATA OUT [--things 1500] [--people 4400] [--two 300]
         [--plain 600] [--seed 1]
 
 DATA has the folders things/, train/ and dev/. OUT gets train.jsonl with crops of its photographs,

@@ -8,19 +8,17 @@ reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from specvl_demo.bench import cases, data, forwards, provenance
-from specvl_demo.bench.cases import Case, Use
-from specvl_demo.bench.peers import PEERS, Library
+from specvl_demo.compare import forwards, provenance, questions
+from specvl_demo.compare.peers import PEERS, Library
+from specvl_demo.compare.questions import Case, Use
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
-from specvl_demo.places import EXAMPLES
 from specvl_demo.records import gather
 from specvl_demo.report import answers as folds
 from specvl_demo.report.answers import HF_GENERATE, Repeat
@@ -30,8 +28,8 @@ from specvl_demo.serving.loader import Loaded
 Tell = Callable[[str, float], None]
 """Called with the current activity and the share that is done, 0 to 1."""
 
-Load = Callable[[Sequence[Role], str | None], Loaded]
-"""Loads a pair with drafters of these roles in a type; None for the device's own."""
+Load = Callable[[Sequence[Role]], Loaded]
+"""Loads the pair with drafters of these roles."""
 GREEDY = Sampling()
 
 
@@ -41,15 +39,13 @@ def silent(text: str, share: float) -> None:
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """The options of a bench.
+    """The options of a comparison.
 
     Attributes:
         choices: `ar` first.
-        prompts: Number of questions, for suites without a fixed set.
-        busy: Print figures even if other programs use the machine.
-        heads: The folder of the ablations suite.
-        sampling: Of the lossless suite.
-        claim: Of the papers suite; None for all.
+        prompts: The most questions of `data`.
+        peers: Also run the library's assisted generation and prompt lookup.
+        data: A file of questions in place of the pair's own.
     """
 
     pair: PairSpec
@@ -60,27 +56,18 @@ class BenchOptions:
     load: Load
     tell: Tell = silent
     peers: bool = False
-    busy: bool = False
-    dtype: str | None = None
     data: str | None = None
-    media: Path | None = None
-    heads: Path | None = None
-    sampling: Sampling = GREEDY
-    settings: Mapping[str, str] = field(default_factory=dict)
-    claim: str | None = None
 
     @property
     def roles(self) -> list[Role]:
         return choosing.roles_of(self.choices)
 
-    def cases(self, use: Use) -> list[Case]:
+    def cases(self, use: Use = "evaluate") -> list[Case]:
         """Return the user's own questions if given, else the pair's."""
         if self.data is not None:
-            return data.find(self.data, self.prompts, self.media, self.pair.n_frames)
-        if self.pair.questions == cases.QUESTIONS.name:
-            return cases.drawn(use, self.prompts)
-        found = data.shipped(EXAMPLES / self.pair.questions, use, self.pair.n_frames)
-        return cases.in_turn(found, self.prompts) if use == "all" else found
+            return questions.of_file(self.data, self.prompts, self.pair.n_frames)
+        cases = questions.of_pair(self.pair, use)
+        return cases[: self.prompts] if use == "all" else cases
 
 
 def requests(
@@ -102,8 +89,7 @@ def answers(options: BenchOptions) -> dict[str, Any]:
         peers = list(PEERS)
         if "small" in choosing.roles_here(options.pair) and "small" not in roles:
             roles.append("small")
-    loaded = options.load(roles, None)
-    return bench(loaded, options.cases("evaluate"), options, peers)
+    return bench(options.load(roles), options.cases(), options, peers)
 
 
 def bench(
@@ -114,23 +100,23 @@ def bench(
 ) -> dict[str, Any]:
     """Return `machine, settings, rows`, as `bench --json` prints them."""
     watch, choices, repeats = provenance.Watch(), options.choices, options.repeats
-    questions = list(requests(loaded, cases, options.max_new_tokens))
-    session.warm(loaded, questions[0], choices)
+    asked = list(requests(loaded, cases, options.max_new_tokens))
+    session.warm(loaded, asked[0], choices)
     library = Library(loaded.models, peers, choices)
     for name in peers:
-        library.answer(name, questions[0])
-    measured, total = [Repeat() for _ in range(repeats)], repeats * len(questions)
+        library.answer(name, asked[0])
+    measured, total = [Repeat() for _ in range(repeats)], repeats * len(asked)
     turns: list[Choice | str] = [*choices, *library.running]
-    for done, (number, at) in enumerate(folds.steps(repeats, len(questions))):
-        about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"
+    for done, (number, at) in enumerate(folds.steps(repeats, len(asked))):
+        about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(asked)}"
         options.tell(about, done / total)
         for one in folds.turned(turns, number):
             if isinstance(one, Choice):
-                records, rounds = forwards.run(loaded, one, questions[at])
+                records, rounds = forwards.run(loaded, one, asked[at])
                 (lane,) = gather(records)
                 forward_s = sum(timed.forward_s for timed in rounds)
                 measured[number].add(one.method.name, lane, forward_s)
-            elif (answer := library.answer(one, questions[at])) is not None:
+            elif (answer := library.answer(one, asked[at])) is not None:
                 measured[number].answers[one].append(answer)
     settings = {
         "pair": loaded.pair.id,

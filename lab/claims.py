@@ -1,6 +1,9 @@
 """The papers' claims as data: arms, controls, questions, and what a claim needs to hold.
 
-To add a claim: one row of CLAIMS. `report.papers` decides its sentence; it is never written here.
+The shipped record (`notes/papers.json`) also has controls whose settings are no longer there:
+random relaxation, random weights, hidden pictures, shut gates.
+
+To add a claim: one row of CLAIMS. `verdicts` decides its sentence; it is never written here.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ from functools import partial
 
 from PIL import Image
 
-from specvl_demo.bench import cases
-from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import BenchOptions
+from lab.options import LabOptions
+from specvl_demo.compare import questions
+from specvl_demo.compare.questions import Case
 from specvl_demo.media import VideoFrames
 from specvl_demo.methods.base import Choice, Value, choose
+from specvl_demo.pairs import find as find_pair
 
-Asks = Callable[[BenchOptions], list[Case]]
+Asks = Callable[[LabOptions], list[Case]]
 """The questions of a claim or an arm, from the bench's options."""
 
 LEAST_LIKE = 0.95
@@ -90,11 +94,11 @@ class Claim:
     parts: Callable[[Case, int], str] | None = None
 
 
-def every_kind(options: BenchOptions) -> list[Case]:
+def every_kind(options: LabOptions) -> list[Case]:
     return options.cases("all")[: options.prompts]
 
 
-def shifting(options: BenchOptions) -> list[Case]:
+def shifting(options: LabOptions) -> list[Case]:
     """Return questions of shifting kinds, which drafters of single pictures never saw: five
     pictures at once, two pictures, second turns, text only.
     """
@@ -108,24 +112,29 @@ def shifting(options: BenchOptions) -> list[Case]:
     return [*five, *found][: options.prompts]
 
 
-def clips(options: BenchOptions, frames: int = 16) -> list[Case]:
+def clips(options: LabOptions, frames: int = 16) -> list[Case]:
     """Return clips of unrelated pictures: drawn scenes, of 36 visual tokens each, for the pair that
     knows them, else the pair's own pictures.
     """
     asks = ("What happens in the clip?", "Describe the clip.")
-    drawn = options.pair.questions == cases.QUESTIONS.name
-    shown = (one for case in (() if drawn else options.cases("all")) for one in case.shown)
-    pictures = [one.resize((SIDE, SIDE)) for one in shown if isinstance(one, Image.Image)]
+    every = options.cases("all") if options.pair.questions != questions.POCKET else scenes()
+    shown = (one for case in every for one in case.shown)
+    pictures = [one for one in shown if isinstance(one, Image.Image)]
+    if options.pair.questions != questions.POCKET:
+        pictures = [one.resize((SIDE, SIDE)) for one in pictures]
 
     def clip(first: int) -> VideoFrames:
-        if drawn:
-            return cases.clip(frames, first)
         return VideoFrames(tuple(pictures[(first + i) % len(pictures)] for i in range(frames)))
 
     return [
         Case(f"clip-{at}", asks[at % 2], (clip(3 * at),), kind="clip")
         for at in range(min(8, options.prompts))
     ]
+
+
+def scenes() -> list[Case]:
+    """Return the drawn scenes that the pocket pair is asked to describe."""
+    return questions.by_kind(questions.of_pair(find_pair("pocket"), "all"))["describe"]
 
 
 def length(case: Case, tokens: int) -> str:
@@ -169,14 +178,6 @@ def _trees(temperature: float) -> tuple[Arm, ...]:
     return tuple(arms)
 
 
-def _relaxed(loose: float) -> tuple[Arm, ...]:
-    drawn = {**LOOSE, "loose": loose}
-    return (
-        Arm(f"LVSpec, λ {loose:g}", "lvspec", drawn),
-        Arm(f"random, λ {loose:g}", "lvspec", {**drawn, "verifier": "random"}),
-    )
-
-
 def _pruned(drop: float) -> Arm:
     settings: dict[str, Value] = {"drop_image": drop, "drop_video": drop, "tree_nodes": 12}
     return Arm(f"{drop:.0%} left out", "specvlm", settings)
@@ -188,7 +189,6 @@ def _seen(frames: int) -> tuple[Arm, ...]:
     return (
         Arm(f"HiViS{of}", "hivis", HEAD, asks=asks),
         Arm(f"EAGLE-2{of}", "eagle2", HEAD, asks=asks),
-        Arm(f"EAGLE-2, pictures hidden{of}", "eagle2", {**HEAD, "hide": True}, asks=asks),
         Arm(f"HiViS, short training{of}", "hivis", HEAD, asks=asks, head="hivis"),
         Arm(f"EAGLE-2, short training{of}", "eagle2", HEAD, asks=asks, head="eagle2"),
         Arm(f"EAGLE-2, short training, self-fed{of}", "eagle2", HEAD, asks=asks, head="eagle2-fed"),
@@ -219,19 +219,17 @@ CLAIMS = (
         "TABED (arXiv 2601.20357)",
         "Learnt weights of the views bring over 5 % beside the best single view where the kind of"
         " input shifts (section 1, Table 1).",
-        "the picture only, the text only, equal and random weights, chains of 8",
+        "the picture only, the text only, equal weights, chains of 8",
         shifting,
         (
             Arm("learnt weights", "tabed", CHAIN_OF_8),
             Arm("picture only", "chain", CHAIN_OF_8),
             Arm("text only", "custom", {**CHAIN_OF_8, "views": "text-only"}),
             Arm("equal weights", "tabed", {**CHAIN_OF_8, "weights": "uniform"}),
-            Arm("random weights", "tabed", {**CHAIN_OF_8, "weights": "random"}),
         ),
         (
             Margin("learnt weights", "picture only", 1.05),
             Margin("learnt weights", "text only", 1.05),
-            Margin("learnt weights", "random weights"),
             Margin("learnt weights", "equal weights", beside=True),
         ),
         parts=kind,
@@ -242,11 +240,14 @@ CLAIMS = (
         "LVSpec (arXiv 2604.05650)",
         "Tokens little related to the picture may differ: longer rounds with over 99 % of the"
         " quality, which relaxing by chance does not keep (Figures 6 and 7).",
-        "strict verification, random relaxation and FLy's gate of the same drafts",
+        "strict verification and FLy's gate of the same drafts",
         every_kind,
         (
             Arm("strict", "lvspec", {**HALF, "gamma": 10, "verifier": "strict"}),
-            *(arm for loose in (0.2, 0.3, 0.5, 0.7, 0.9) for arm in _relaxed(loose)),
+            *(
+                Arm(f"LVSpec, λ {loose:g}", "lvspec", {**LOOSE, "loose": loose})
+                for loose in (0.2, 0.3, 0.5, 0.7, 0.9)
+            ),
             *(
                 Arm(f"LVSpec, λ 0.3, N {n}", "lvspec", {**LOOSE, "loose": 0.3, "anchors": n})
                 for n in (1, 10, 100)
@@ -257,7 +258,6 @@ CLAIMS = (
         (
             Margin("LVSpec, λ 0.3", "strict"),
             Margin("LVSpec, λ 0.3", "strict", 0.99, "quality"),
-            Margin("LVSpec, λ 0.3", "random, λ 0.3", 1.0, "quality"),
             Margin("LVSpec, λ 0.3", "FLy", 1.0, "quality", beside=True),
         ),
     ),
@@ -267,10 +267,9 @@ CLAIMS = (
         "HiViS (arXiv 2509.23928)",
         "More tokens are accepted of a head from which visual tokens are hidden than of EAGLE-2's,"
         " which sees them (Table 1).",
-        "an EAGLE-2 head and the same trees of 16, over clips of 1 to 64 frames; the same head with"
-        " pictures hidden in drafting only; a HiViS head and two EAGLE-2 heads of one short"
-        " training, of which one fed itself as HiViS's does: what hiding brings, and what"
-        " self-feeding",
+        "an EAGLE-2 head and the same trees of 16, over clips of 1 to 64 frames; a HiViS head and"
+        " two EAGLE-2 heads of one short training, of which one fed itself as HiViS's does: what"
+        " hiding brings, and what self-feeding",
         clips,
         tuple(arm for frames in FRAMES for arm in _seen(frames)),
         (
@@ -279,7 +278,6 @@ CLAIMS = (
                 Margin(f"HiViS, {frames}", f"EAGLE-2, {frames}", beside=True)
                 for frames in ("1 frame", "64 frames")
             ),
-            Margin("HiViS, 16 frames", "EAGLE-2, pictures hidden, 16 frames", beside=True),
             *(
                 Margin(f"{arm}, 16 frames", f"{control}, 16 frames", beside=True)
                 for arm, control in (
@@ -297,22 +295,19 @@ CLAIMS = (
         "More tokens are accepted with cross-attention to the target's features than of EAGLE-2,"
         " also with a quarter of the visual tokens left out, and a layer chosen by entropy teaches"
         " better than a fixed one (Table 1, section 3.3, Figure 4a).",
-        "an EAGLE-2 head and the same trees of 16; all visual tokens; the same head with its"
-        " cross-attention's gates shut; heads that learnt alike from the calmest layer, from those"
-        " at 25, 50 and 75 % of the depth, and without cross-attention",
+        "an EAGLE-2 head and the same trees of 16; all visual tokens; heads that learnt alike from"
+        " the calmest layer and from those at 25, 50 and 75 % of the depth",
         every_kind,
         (
             *(
                 Arm(f"DREAM, keeps {k:g}", "dream", {**HEAD, "keep": k})
                 for k in (1.0, 0.75, 0.5, 0.25)
             ),
-            Arm("DREAM, gates shut", "dream", {**HEAD, "cross": False}),
             *(
-                Arm(f"DREAM, learnt {how}", "dream", {**HEAD, **more}, head=folder)
-                for how, folder, more in (
-                    ("from the calmest layer", "dream", {}),
-                    *((f"from {at} % of the depth", f"dream-{at}", {}) for at in (25, 50, 75)),
-                    ("without cross-attention", "dream-no-cross", {"cross": False}),
+                Arm(f"DREAM, learnt {how}", "dream", HEAD, head=folder)
+                for how, folder in (
+                    ("from the calmest layer", "dream"),
+                    *((f"from {at} % of the depth", f"dream-{at}") for at in (25, 50, 75)),
                 )
             ),
             Arm("EAGLE-2", "eagle2", HEAD),
@@ -320,13 +315,9 @@ CLAIMS = (
         (
             Margin("DREAM, keeps 0.75", "EAGLE-2"),
             Margin("DREAM, keeps 0.75", "DREAM, keeps 1", LEAST_LIKE),
-            Margin("DREAM, keeps 0.75", "DREAM, gates shut", beside=True),
             *(
                 Margin("DREAM, learnt from the calmest layer", f"DREAM, learnt {how}", beside=True)
-                for how in (
-                    *(f"from {at} % of the depth" for at in (25, 50, 75)),
-                    "without cross-attention",
-                )
+                for how in (f"from {at} % of the depth" for at in (25, 50, 75))
             ),
         ),
         "Heads that learnt otherwise are not shipped.",

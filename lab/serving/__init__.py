@@ -1,0 +1,1 @@
+"""Random visitors against a running page."""

@@ -1,0 +1,175 @@
+"""The suites on a tiny pair: what they count is right, and the shipped sentences are those of the
+records.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace as changed
+
+from lab import claims, heads, lossless, papers, verdicts
+from lab.options import LabOptions
+from specvl_demo.compare import questions
+from specvl_demo.core.sampling import Sampling
+from specvl_demo.methods.base import choose
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.pairs import find
+from specvl_demo.places import EXAMPLES
+from specvl_demo.records import LaneRecords
+from specvl_demo.serving import session
+from specvl_demo.serving.loader import Loaded
+from tests.contract.test_checkpoints import write
+from tests.heads import random_module
+from tests.unit.test_report import chain_lane
+
+GEOMETRY = Geometry(width=64, heads=2, kv_heads=2, head_width=32, eps=1e-6)
+NOTES = Path(__file__).resolve().parents[1] / "notes"
+
+
+def asked(loaded: Loaded, **more: Any) -> LabOptions:
+    """AR and a chain of three: one repeat, at most three questions."""
+    choices = [choose("ar"), choose("chain", {"gamma": 3})]
+    given = {"choices": choices, "repeats": 1, "max_new_tokens": 8, "prompts": 3}
+    return LabOptions(pair=loaded.pair, load=lambda roles: loaded, **given | more)
+
+
+def test_heads_are_compared_with_the_same_drafts_and_their_cards(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = {"weights": "a", "data": "scenes", "conversations": 9, "parameters": 7}
+    card |= {"recipe": {"cls": 0.1}}
+    cards = {
+        "dream": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.2}},
+        "dream-no-middle": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.0}},
+        "hivis": {**card, "steps": 200},
+    }
+    for seed, (name, one) in enumerate(cards.items()):
+        tensors = random_module(name.partition("-")[0], GEOMETRY, seed).published()
+        write(tmp_path / name, tensors, num_attention_heads=2)
+        (tmp_path / name / "card.json").write_text(json.dumps(one))
+    scenes = claims.scenes()[:1]
+    monkeypatch.setattr(LabOptions, "cases", lambda *_: scenes)
+    found = heads.report(asked(loaded, max_new_tokens=12, heads=tmp_path))
+    assert found["unlike"] == [
+        "middle: 0.2 for dream; 0.0 for dream-no-middle.",
+        "steps: 300 for dream, dream-no-middle; 200 for hivis.",
+    ]
+    rows = {row["method"]: row for row in found["rows"]}
+    assert set(rows) == {"ar", *(f"{name} {shape}" for name in cards for shape in heads.SHAPES)}
+    assert all(row["identical_to_ar"] for row in rows.values())
+    (tmp_path / "hivis" / "card.json").unlink()
+    with pytest.raises(ValueError, match=r"no readable card\.json"):
+        heads.opened(loaded, tmp_path)
+
+
+def test_differences_are_counted_and_placed(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = questions.of_pair(loaded.pair, "all")[:2]
+    options = asked(loaded)
+    lossy = asked(loaded, choices=[*options.choices, choose("fly")])
+    (row,) = lossless.lossless(loaded, cases, lossy)["rows"]  # it makes no promise to hold
+    assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0)
+    assert row["tokens"] == 16
+    answered = session.answers
+
+    def spoilt(*given: Any) -> list[Any]:
+        """A method that changes its third token, which must be found out."""
+        lanes = answered(*given)
+        for lane in lanes[1:]:
+            third = [token for one in lane.rounds for token in one.tokens][2]
+            msgspec.structs.force_setattr(third, "id", third.id + 1)
+        return lanes
+
+    monkeypatch.setattr(session, "answers", spoilt)
+    (row,) = lossless.lossless(loaded, cases, options)["rows"]
+    assert row["differences"] == 2 and row["first_token"] == 2 and row["logit_gap"] > 0
+    assert row["first_case"] == cases[0].name
+
+
+def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_path: Path) -> None:
+    one = tmp_path / "one.jsonl"
+    one.write_text('{"question": "What is shown?"}\n')
+    (row,) = lossless.report(asked(loaded, data=str(one), sampling=Sampling(1.0)))["rows"]
+    assert (row["prompts"], row["differences"]) == (3, 0)
+    (row,) = lossless.report(asked(loaded, data=str(one)))["rows"]
+    assert row["prompts"] == 1
+
+
+def test_a_papers_claim_is_answered_by_its_arms(loaded: Loaded) -> None:
+    found = papers.report(asked(loaded, claim="sage"))
+    rows = {row["method"]: row for row in found["rows"]}
+    (claim,) = found["claims"]
+    assert {one["arm"] for one in claim["comparisons"]} < set(rows)
+    assert all(1 <= row["tau"] <= row["nodes"] <= 12 for row in rows.values())
+    assert claim["verdict"] == verdicts.verdict(claim)
+    json.dumps(found, allow_nan=False)
+    with pytest.raises(ValueError, match="no claim 'magic'; known: sage"):
+        claims.find("magic")
+
+
+def test_heads_of_a_folder_are_compared_only_with_one_another() -> None:
+    """They had a short training; the shipped ones were trained for longer."""
+    for claim in claims.CLAIMS:
+        own = {arm.name: arm.head is not None for arm in claim.arms}
+        assert all(own[one.arm] == own[one.control] for one in claim.needs)
+
+
+@pytest.mark.parametrize("claim", claims.CLAIMS, ids=lambda claim: claim.name)
+def test_a_claim_compares_arms_that_it_has(claim: claims.Claim) -> None:
+    names = [arm.choice().method.name for arm in claim.arms]
+    assert len(set(names)) == len(names)
+    assert {name for one in claim.needs for name in (one.arm, one.control)} <= set(names)
+
+
+def test_the_shipped_sentences_are_those_of_the_record() -> None:
+    record = json.loads((NOTES / "papers.json").read_text(encoding="utf-8"))
+    shipped = json.loads((EXAMPLES / "papers.json").read_text(encoding="utf-8"))
+    assert shipped["pair"] == record["settings"]["pair"] == find("pocket").id
+    assert [one["verdict"] for one in shipped["claims"]] == [
+        verdicts.verdict(claim) for claim in record["claims"]
+    ]
+    assert {one["name"] for one in record["claims"]} == {claim.name for claim in claims.CLAIMS}
+
+
+def test_a_round_costs_a_step_and_a_draft_forward_a_level_at_a_papers_costs() -> None:
+    """Seven tokens in two rounds that drafted four and two levels."""
+    found = verdicts.sums(chain_lane(), 0.1, None).figures
+    assert found == {
+        "tau": 3.5,
+        "nodes": 4.0,
+        "at_paper_costs": pytest.approx(7 / 2.6),
+        "quality": None,
+    }
+    assert verdicts.sums(chain_lane(), None, None).figures["at_paper_costs"] is None
+
+
+def test_a_claim_holds_only_where_every_interval_lies_above_what_it_needs() -> None:
+    good, poor = verdicts.Sums(tokens=40, rounds=10), verdicts.Sums(tokens=20, rounds=10)
+    value, interval = verdicts.ratio([good] * 4, [poor] * 4, "tau") or (0.0, [])
+    assert (value, interval) == (2.0, [2.0, 2.0])
+    assert verdicts.ratio([good] * 4, [poor] * 4, "quality") is None
+    low, high = (verdicts.ratio([good, poor] * 4, [poor, good] * 4, "tau") or (0, [0, 0]))[1]
+    assert low < 1 < high
+    one = {"arm": "a", "control": "b", "figure": "tau", "least": 1.0, "ratio": 2.0}
+    held, missed = {**one, "interval": [1.5, 2.5]}, {**one, "interval": [1.0, 2.5]}
+    refuted = {**one, "ratio": 0.8, "interval": [0.7, 0.9]}
+    assert verdicts.verdict({"comparisons": [held]}).startswith("Holds here: τ of a is 2.00 times")
+    sentence = verdicts.verdict({"comparisons": [held, missed]})
+    assert sentence.startswith("Not decided here: τ of a is 2.00 times that of b (1.00 to 2.50")
+    assert "What does hold: τ of a is 2.00" in sentence
+    assert verdicts.verdict({"comparisons": [missed, refuted]}).startswith("Does not hold here")
+    unknown = {**one, "ratio": None, "interval": None}
+    assert verdicts.verdict({"comparisons": [unknown]}).startswith("Not decided here")
+
+
+def test_a_note_is_held_against_itself_a_round_later() -> None:
+    lane = chain_lane()
+    rounds = [changed(lane.rounds[0], notes={"alpha": a}) for a in (0.1, 0.2, 0.3, 0.4)]
+    assert verdicts.lagged([LaneRecords(lane.begin, rounds)], "alpha") == pytest.approx(1.0)
+    assert verdicts.lagged([lane], "alpha") is None
