@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
@@ -23,6 +22,7 @@ from specvl_demo.decoders.sequence import prefill
 from specvl_demo.vlm import windows
 from tests.contract.families import zoo
 from tests.contract.families.conftest import load
+from tests.cuda import OnDeviceOnly
 
 TAKEN = [
     *("llava", "llava-qwen2", "llava-next", "llava-onevision", "qwen2-vl", "qwen2.5-vl"),
@@ -109,24 +109,20 @@ def test_no_weight_is_stored_twice() -> None:
     assert again.qkv._table.data_ptr() == first.qkv._table.data_ptr()
 
 
-class Counted(TorchDispatchMode):
-    """Counts operators that compute something, and refuses the host's tensors."""
+class Counted(OnDeviceOnly):
+    """Counts operators that compute something."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
+    n = 0
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> torch.Tensor:
-        assert not any(isinstance(one, torch.Tensor) and one.is_cpu and one.ndim for one in args)
-        if not func.is_view and "empty" not in func.name():
-            self.names.append(func.name())
-        return func(*args, **(kwargs or {}))
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self.n += not func.is_view and "empty" not in func.name()
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @pytest.mark.parametrize("family", TAKEN)
-def test_a_layer_is_few_operations_that_never_ask_the_host(family: str) -> None:
+def test_a_layer_is_few_operations(family: str) -> None:
     model, _ = zoo.build(family)
     decoder = lean_of(model.to(torch.bfloat16).to("meta"))
     every, counts = decoder._layers, []
@@ -143,9 +139,9 @@ def test_a_layer_is_few_operations_that_never_ask_the_host(family: str) -> None:
         )
         with torch.inference_mode(), Counted() as counted:
             decoder.decode(call)
-        counts.append(len(counted.names))
+        counts.append(counted.n)
     norms = 3 if every[0].head_norm is not None else 0
-    assert counts[1] - counts[0] <= MOST_OPERATIONS + norms, counted.names
+    assert counts[1] - counts[0] <= MOST_OPERATIONS + norms
 
 
 @pytest.mark.parametrize("size", [1, 5])
@@ -160,7 +156,12 @@ def test_every_way_attends_alike(size: int) -> None:
     told = attend(queries, keys, values, mask)
     ways = grouped_attention.ways(1, 512)
     assert len(ways) > 3 and len(grouped_attention.ways(2, 512)) == 2
-    for way in ways:
+
+    def as_on_cuda(*call: torch.Tensor) -> torch.Tensor:
+        """Kernels there write row by row, not head by head."""
+        return ways[0](*call).transpose(1, 2).contiguous().transpose(1, 2)
+
+    for way in (*ways, as_on_cuda):
         mixes = grouped_attention.Fastest()
         mixes._chosen[1, size, 512] = way
         made = mixes.of(queries, [keys], [values], mask, steady=True)(0)
