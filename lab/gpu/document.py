@@ -31,7 +31,8 @@ COLUMNS = {
     "vs_step": "in steps",
     "predicted_gb": "predicted GB",
     "measured_gb": "measured GB",
-    "on_device_gb": "GB taken on the device",
+    "taken_gb": "taken by torch, GB",
+    "outside_gb": "context and others, GB",
     "measured_over_predicted": "measured / predicted",
     "memory_gb": "GB",
 }

@@ -20,7 +20,7 @@ from specvl_demo.compare import provenance
 from specvl_demo.compare.peers import PEERS, Library
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.decoders.timing import peak_bytes, synchronize
+from specvl_demo.decoders.timing import synchronize
 from specvl_demo.media import Visual, load_media
 from specvl_demo.methods.base import assemble
 from specvl_demo.pairs import PairSpec, Role
@@ -28,7 +28,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.records import LaneRecords, Round, gather
 from specvl_demo.report.metrics import compare
 from specvl_demo.report.remarks import agreement
-from specvl_demo.serving import availability, choosing, loader, session
+from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.availability import Options
 from specvl_demo.serving.loader import Loaded
 
@@ -118,7 +118,7 @@ class Races:
                 synchronize(loaded.models.target.decoder.device)
         if not {*LANES} - {*names}:
             yield Started("memory")
-            yield Aside(MEMORY, about | asking.memory(self.roles))
+            yield Aside(MEMORY, about | asking.memory())
 
 
 @dataclass(frozen=True)
@@ -198,22 +198,14 @@ class _Asking:
             "graphs": counts.get("cudaGraphLaunch", 0) / each if on_gpu else None,
         }
 
-    def memory(self, roles: Sequence[Role] | None) -> Row:
+    def memory(self) -> Row:
         """Return predicted and measured bytes, after a race of three lanes."""
-        loaded, device = self.loaded, self.loaded.models.target.decoder.device
-        choices = [choosing.choose(loaded.pair, name) for name in LANES]
-        for _ in session.race(loaded, next(self.requests()), choices):
+        choices = [choosing.choose(self.loaded.pair, name) for name in LANES]
+        for _ in session.race(self.loaded, next(self.requests()), choices):
             pass
-        place = loaded.availability
-        predicted = availability.needs_bytes(
-            loaded.pair, place.dtype, roles, place.quantised, place.device, len(choices)
-        )
-        measured = peak_bytes(device)
-        row = {"predicted_gb": predicted / 1e9, "measured_gb": measured / 1e9}
-        if device.type == "cuda":
-            free, whole = torch.cuda.mem_get_info(device)
-            row["on_device_gb"] = (whole - free) / 1e9
-        return row | {"measured_over_predicted": measured / predicted}
+        sizes = self.loaded.memory(len(choices))
+        row: Row = {f"{part}_gb": size / 1e9 for part, size in sizes.items()}
+        return row | {"measured_over_predicted": sizes["measured"] / sizes["predicted"]}
 
 
 def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:

@@ -79,8 +79,20 @@ def synchronize(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Return the peak memory of tensors on a CUDA device, else of this process."""
+    """Return the peak memory that torch took of a CUDA device, pools of graphs included; else that
+    of this process.
+    """
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+        return torch.cuda.max_memory_reserved(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def outside_bytes(device: torch.device) -> int:
+    """Return what of a CUDA device is used, but not by torch's allocator: this process's context,
+    and other programs; 0 elsewhere.
+    """
+    if device.type != "cuda":
+        return 0
+    free, whole = torch.cuda.mem_get_info(device)
+    return whole - free - torch.cuda.memory_reserved(device)

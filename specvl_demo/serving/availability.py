@@ -2,7 +2,7 @@
 loaded.
 
 Memory counted: weights of the target and of the requested drafters, keys and values of every lane,
-a pass over a prompt with its pictures, and what the process itself needs.
+a pass over a prompt with its pictures, captured graphs, and what the process itself needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from specvl_demo.options import Dtype, Quantised, Switch
 from specvl_demo.pairs import Checkpoint, PairSpec, Role, base_weights, fingerprints
@@ -24,9 +24,17 @@ DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 QUANTISED_BYTES: dict[str, float] = {"8bit": 1.2, "4bit": 0.7}
 PACKED: dict[str, str] = {"8bit": "8-bit", "4bit": "4-bit"}
 
-PROCESS_BYTES: dict[str, int] = {"cpu": 450_000_000, "cuda": 1_200_000_000}
-"""Memory in addition to weights and caches: the libraries, the device's context, a prompt's
-forward.
+PROCESS_BYTES: dict[str, int] = {"cpu": 450_000_000, "cuda": 600_000_000}
+"""On a CPU the libraries and what they compute with; on a GPU the device's context, which no
+counter of torch includes.
+"""
+GRAPHS_BYTES = 150_000_000
+"""On a GPU, for each model: the pool that its graphs share, their masks, and the workspaces of
+matrix products.
+"""
+FORWARD_BYTES = 400_000_000
+"""On a GPU: what a prompt with a picture holds while a model computes it, where its sizes are not
+known: about this much with Qwen2.5-VL 7B.
 """
 CACHE_SPARE = 1.2
 """Caches on a GPU come in sizes a quarter apart, with room for the largest step."""
@@ -114,26 +122,43 @@ def available(
     after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
     tried = []
     for name, memory_bytes, place in _places(pair, machine, options):
-        needs = needs_bytes(pair, place.dtype, roles, place.quantised, place.device)
+        size = needs_bytes(pair, place.dtype, roles, place.quantised, place.device)
         packed = f" with {PACKED[place.quantised]} weights" if place.quantised != "none" else ""
-        if needs <= memory_bytes * USABLE_SHARE:
-            reason = f"Runs on {name} in {place.dtype}{packed}, needs about {gb(needs)}{after}."
-            return replace(place, ok=True, reason=reason, needs_bytes=needs, must_fetch=bool(fetch))
+        if size <= memory_bytes * USABLE_SHARE:
+            reason = f"Runs on {name} in {place.dtype}{packed}, needs about {gb(size)}{after}."
+            return replace(place, ok=True, reason=reason, needs_bytes=size, must_fetch=bool(fetch))
         tried.append(
-            f"{gb(needs)} in {place.dtype}{packed} on {name} ({gb(memory_bytes)} of memory)"
+            f"{gb(size)} in {place.dtype}{packed} on {name} ({gb(memory_bytes)} of memory)"
         )
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
     return Availability(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
 
 
-def needs_bytes(
+class Needs(NamedTuple):
+    """Bytes that a race needs.
+
+    Attributes:
+        caches: Keys and values of all lanes.
+        forward: What one model holds while it computes a prompt.
+        graphs: What captured steps keep.
+        process: See `PROCESS_BYTES`.
+    """
+
+    weights: int
+    caches: int
+    forward: int
+    graphs: int
+    process: int
+
+
+def needs(
     pair: PairSpec,
     dtype: str,
     roles: Collection[Role] | None = None,
     quantised: Quantised = "none",
     device: str = "cpu",
     n_lanes: int = N_LANES,
-) -> int:
+) -> Needs:
     """Return the memory for the target and its drafters of these roles (None: all) while lanes
     race.
 
@@ -159,14 +184,32 @@ def needs_bytes(
     cached: float = pair.target.kv * (n_lanes + 1) * number(pair.target)
     if largest is not None:
         cached += largest.kv * (n_lanes - 1) * number(largest)
+    # One model at a time goes over the prompt.
+    held = max(max(one.looks * each, one.reads * number(one)) for one in every) * pair.n_tokens
     if on_cpu:
         weights += sum(one.fused_bytes for one in every)
     else:
         cached *= CACHE_SPARE
-    # One model at a time goes over the prompt.
-    passed = max(max(one.looks * each, one.reads * number(one)) for one in every)
-    held = (cached + passed) * pair.n_tokens
-    return int(weights + held) + PROCESS_BYTES[device.partition(":")[0]]
+        held = held or FORWARD_BYTES
+    return Needs(
+        int(weights),
+        int(cached * pair.n_tokens),
+        int(held),
+        0 if on_cpu else GRAPHS_BYTES * len(every),
+        PROCESS_BYTES[device.partition(":")[0]],
+    )
+
+
+def needs_bytes(
+    pair: PairSpec,
+    dtype: str,
+    roles: Collection[Role] | None = None,
+    quantised: Quantised = "none",
+    device: str = "cpu",
+    n_lanes: int = N_LANES,
+) -> int:
+    """Return the sum of `needs`."""
+    return sum(needs(pair, dtype, roles, quantised, device, n_lanes))
 
 
 def too_many_lanes(
@@ -181,15 +224,17 @@ def too_many_lanes(
         used = place.split or [int(place.device.rpartition(":")[2])]
         memory = sum(machine.gpus[index].memory_bytes for index in used)
 
-    def needs(n: int) -> int:
+    def memory_of(n: int) -> int:
         return needs_bytes(pair, place.dtype, roles, place.quantised, place.device, n)
 
     # The lanes that were counted when the pair was loaded are not refused now.
-    fit = next((n for n in range(n_lanes, N_LANES, -1) if needs(n) <= memory * USABLE_SHARE), None)
+    fit = next(
+        (n for n in range(n_lanes, N_LANES, -1) if memory_of(n) <= memory * USABLE_SHARE), None
+    )
     if n_lanes <= N_LANES or fit == n_lanes:
         return None
     return (
-        f"{n_lanes} lanes of {pair.called} need about {gb(needs(n_lanes))}, but there are only"
+        f"{n_lanes} lanes of {pair.called} need about {gb(memory_of(n_lanes))}, but there are only"
         f" {gb(memory)}: {fit or N_LANES} lanes fit. Choose fewer methods."
     )
 

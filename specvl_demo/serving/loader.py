@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.decoders import kernels
+from specvl_demo.decoders.timing import outside_bytes, peak_bytes
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.native import Assistant
@@ -23,6 +24,7 @@ from specvl_demo.serving.availability import (
     Options,
     available,
     exact_cost,
+    needs,
 )
 from specvl_demo.serving.choosing import roles_here
 from specvl_demo.vlm import compatibility, loading, photo_assembly, shared_drafter
@@ -73,6 +75,23 @@ class Loaded:
         """
         for one in (self.models.target.vlm, *self.models.drafters.values()):
             getattr(one, "release", lambda: None)()
+
+    def memory(self, n_lanes: int) -> dict[str, int]:
+        """Return the bytes that were predicted for so many lanes, part by part and in all, and
+        those in use at the peak until now: what torch took, what is used of the device besides
+        (its context, if no other program is there), and in all.
+        """
+        place, device = self.availability, self.models.target.decoder.device
+        roles = cast("list[Role]", list(self.models.drafters))
+        parts = needs(self.pair, place.dtype, roles, place.quantised, place.device, n_lanes)
+        taken, outside = peak_bytes(device), outside_bytes(device)
+        return {
+            **parts._asdict(),
+            "predicted": sum(parts),
+            "taken": taken,
+            "outside": outside,
+            "measured": taken + outside,
+        }
 
     @property
     def remarks(self) -> list[str]:

@@ -349,3 +349,15 @@ def test_8_bits_are_promised_only_where_our_kernels_can_multiply_them(
 
         monkeypatch.setattr(build_kernels, "_is_whole", refused)
     assert machine._has_8_bits() == (fault == "none")
+
+
+def test_the_memory_of_the_7b_pair_is_counted_by_its_parts() -> None:
+    """Against sizes worked out by hand: 16.6 and 7.5 GB of weights, 57 and 37 kB a token."""
+    pair = find("qwen2.5-vl-7b")
+    three = availability.needs(pair, "bfloat16", ("small",), device="cuda:0", n_lanes=3)
+    assert three.weights == pytest.approx(24.1e9, rel=0.01)
+    tokens = 1.2 * pair.n_tokens
+    assert three.caches == pytest.approx((4 * 57_344 + 2 * 36_864) * tokens, rel=0.01)
+    assert three.graphs == 2 * availability.GRAPHS_BYTES
+    assert sum(three) == availability.needs_bytes(pair, "bfloat16", ("small",), "none", "cuda:0", 3)
+    assert availability.needs(pair, "float32", ()).graphs == 0
