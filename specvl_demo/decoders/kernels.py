@@ -15,14 +15,14 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo import places
-from specvl_demo.native.build_kernels import SOURCE, build, is_off
+from specvl_demo.native.build_kernels import SOURCE, build
 
 _GROUP = 32
 """Outputs whose weights lie side by side."""
@@ -32,43 +32,48 @@ _ROOT = 0
 _OPENMP = "libgomp.so.1"
 _WIDTHS = (16, 32, 64, 128)
 """Of a head."""
-_LAYERS, _8_BIT = 1, 2
-"""Bits of what the library supports here."""
 _SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN = range(5)
 """Kinds of a matrix in kernels.c."""
 _OUTSIDE = 2
 """What `run_layers` returns if a position has no rotation."""
 _UNKNOWN = -2
 """What `draft_in_a_row` returns if a token has no embedding."""
-_MOST_SUM = 0.99 * 2**31
+_MAX_SUM = 0.99 * 2**31
 """Of integers of 32 bits, with room for rounding."""
+_BYTES = ("bytes_at_once", "byte_zero")
+"""Constants of the library, for matrices and rows in 8 bits."""
 
 
 Reads = Literal["embedding", "product", "both", "attended"]
+
+
+def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names.split()]
+
+
+_ADDRESS, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 
 class _MatrixStruct(ctypes.Structure):
     """`Matrix` of kernels.c."""
 
     _fields_ = (
-        ("packed", ctypes.c_void_p),
-        ("start", ctypes.c_void_p),
-        ("step", ctypes.c_void_p),
-        ("k", ctypes.c_int64),
-        ("n", ctypes.c_int64),
-        ("unit", ctypes.c_float),
-        ("kind", ctypes.c_int32),
+        _fields(_ADDRESS, "packed start step")
+        + _fields(_SIZE, "k n")
+        + [("unit", _FLOAT), ("kind", ctypes.c_int32)]
     )
+
+
+_MATRIX = ctypes.POINTER(_MatrixStruct)
 
 
 class _LayerStruct(ctypes.Structure):
     """`Layer` of kernels.c."""
 
     _fields_ = (
-        *((name, _MatrixStruct) for name in ("qkv", "out", "gate_up", "down")),
-        *((name, ctypes.c_void_p) for name in ("bias", "norm", "after_norm")),
-        ("kv", ctypes.POINTER(_MatrixStruct)),
-        ("head_norm", ctypes.c_void_p),
+        _fields(_MatrixStruct, "qkv out gate_up down")
+        + _fields(_ADDRESS, "bias norm after_norm")
+        + [("kv", _MATRIX), ("head_norm", _ADDRESS)]
     )
 
 
@@ -76,28 +81,22 @@ class _StackStruct(ctypes.Structure):
     """`Stack` of kernels.c."""
 
     _fields_ = (
-        ("layers", ctypes.POINTER(_LayerStruct)),
-        *((name, ctypes.POINTER(_MatrixStruct)) for name in ("enter", "leave")),
-        ("norm", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("width", "heads", "kv_heads", "head_width")),
-        ("root", ctypes.c_float),
-        ("scale", ctypes.c_float),
+        [("layers", ctypes.POINTER(_LayerStruct))]
+        + _fields(_MATRIX, "enter leave")
+        + [("norm", _ADDRESS)]
+        + _fields(_SIZE, "width heads kv_heads head_width")
+        + _fields(_FLOAT, "root scale")
     )
-
-
-_POINTERS = ("embedded", "x", "input", "hidden", "turns", "cache", "positions", "features")
-_STRIDES = ("turned", "position_sequence", "layer", "sequence", "head", "row", "to_values")
-_SIZES = ("mask_sequence", "mask_row", "sequences", "rows", "at", "holes")
 
 
 class _StepStruct(ctypes.Structure):
     """`Step` of kernels.c."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-        *((name, ctypes.c_int64) for name in _STRIDES),
-        ("mask", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in _SIZES),
+        _fields(_ADDRESS, "embedded x input hidden turns cache positions features")
+        + _fields(_SIZE, "turned position_sequence layer sequence head row to_values")
+        + [("mask", _ADDRESS)]
+        + _fields(_SIZE, "mask_sequence mask_row sequences rows at holes")
     )
 
 
@@ -105,57 +104,77 @@ class _DraftingStruct(ctypes.Structure):
     """`Drafting` of kernels.c."""
 
     _fields_ = (
-        ("stack", ctypes.POINTER(_StackStruct)),
-        *((name, ctypes.POINTER(_MatrixStruct)) for name in ("join", "head")),
-        *((name, ctypes.c_void_p) for name in ("table", "bias", "ids", "never")),
-        *((name, ctypes.c_int64) for name in ("n", "n_never", "known", "steps", "layers", "reads")),
+        [("stack", ctypes.POINTER(_StackStruct))]
+        + _fields(_MATRIX, "join head")
+        + _fields(_ADDRESS, "table bias ids never")
+        + _fields(_SIZE, "n n_never n_embeddings steps layers reads")
     )
 
 
+_THREADS, _STEP = ctypes.c_int, ctypes.POINTER(_StepStruct)
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "multiply": (ctypes.c_int, [_MATRIX, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _THREADS]),
+    "run_layers": (ctypes.c_int, [ctypes.POINTER(_StackStruct), _STEP, _SIZE, _SIZE, _THREADS]),
+    "draft_in_a_row": (
+        ctypes.c_int,
+        [ctypes.POINTER(_DraftingStruct), _STEP, _ADDRESS, _SIZE, _ADDRESS, _SIZE]
+        + [ctypes.c_double, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _THREADS],
+    ),
+    "log_softmax": (None, [_ADDRESS, _SIZE, _SIZE, _ADDRESS, _SIZE]),
+    "widen": (None, [_ADDRESS, _SIZE, _SIZE, _ADDRESS, _ADDRESS, _SIZE]),
+}
+"""What each function of the library returns and takes."""
+
+
 @cache
-def _loaded() -> tuple[ctypes.CDLL | None, int]:
-    """Return the library and what it supports here; (None, 0) where it cannot be had."""
-    if is_off():
-        return None, 0
+def _loaded() -> ctypes.CDLL | None:
+    """Return the library; None where it cannot be had."""
     log = logging.getLogger(__name__)
     try:
         path = build(places.cache())
         if path.stat().st_uid not in (_ROOT, os.getuid()):
             raise OSError(f"{path} belongs to another user")
-        # Its threads must be torch's own: others would compete with them for the cores.
-        ctypes.CDLL(_OPENMP, mode=os.RTLD_NOLOAD)
     except (OSError, subprocess.SubprocessError) as fault:
         log.info("%s is not used: %s", SOURCE.name, fault)
-        return None, 0
+        return None
     try:
         library = ctypes.CDLL(str(path))
-        pointer, integer = ctypes.c_void_p, ctypes.c_int64
-        library.multiply.argtypes = (
-            *(ctypes.POINTER(_MatrixStruct), pointer, integer, pointer, integer),
-            ctypes.c_int,
-        )
-        library.run_layers.argtypes = (
-            *(ctypes.POINTER(_StackStruct), ctypes.POINTER(_StepStruct), integer, integer),
-            ctypes.c_int,
-        )
-        library.draft_in_a_row.argtypes = (
-            *(ctypes.POINTER(_DraftingStruct), ctypes.POINTER(_StepStruct), pointer, integer),
-            *(pointer, integer, ctypes.c_double, pointer, pointer, pointer, pointer, ctypes.c_int),
-        )
-        library.log_softmax.argtypes = pointer, integer, integer, pointer, integer
-        library.widen.argtypes = pointer, integer, integer, pointer, pointer, integer
-        library.log_softmax.restype = library.widen.restype = None
-        return library, int(library.supported())
+        for name, (returned, taken) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = returned, taken
+        return library
     except (OSError, AttributeError) as fault:
         log.warning("%s was built wrongly, so small models run slower: %s", SOURCE.name, fault)
         with suppress(OSError):
             path.unlink()
-        return None, 0
+        return None
+
+
+def _library() -> ctypes.CDLL:
+    library = _loaded()
+    assert library is not None, "only what it packed is computed by it"
+    return library
+
+
+@cache
+def _shares_threads() -> bool:
+    """Return whether the library's OpenMP is torch's: other threads would compete with its own for
+    the cores.
+    """
+    try:
+        ctypes.CDLL(_OPENMP, mode=getattr(os, "RTLD_NOLOAD", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _threads() -> int:
+    return torch.get_num_threads() if _shares_threads() else 1
 
 
 def available() -> bool:
-    """Return whether our own kernels run here, if not in 8 bits."""
-    return bool(_loaded()[1] & _LAYERS)
+    """Return whether our own kernels run here."""
+    return _loaded() is not None
 
 
 class Matrix:
@@ -172,22 +191,22 @@ class Matrix:
     ) -> None:
         self.n, self.k = size
         self._whole = -(-self.n // _GROUP) * _GROUP
-        self._kept = packed, start, step
-        self.struct = _MatrixStruct(*map(_address, self._kept), self.k, self._whole, unit, kind)
+        self._memory = packed, start, step
+        self.struct = _MatrixStruct(
+            packed=_address(packed),
+            start=_address(start),
+            step=_address(step),
+            k=self.k,
+            n=self._whole,
+            unit=unit,
+            kind=kind,
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ, [rows, n]."""
-        library, _ = _loaded()
-        assert library is not None
         x, out = x.contiguous(), torch.empty(x.shape[0], self._whole)
-        if not library.multiply(
-            ctypes.byref(self.struct),
-            x.data_ptr(),
-            x.shape[0],
-            out.data_ptr(),
-            self._whole,
-            torch.get_num_threads(),
-        ):
+        rows, result = (x.data_ptr(), x.shape[0]), (out.data_ptr(), self._whole)
+        if not _library().multiply(ctypes.byref(self.struct), *rows, *result, _threads()):
             raise MemoryError("there is no memory for a copy of the rows of a product")
         return out if self._whole == self.n else out[:, : self.n]
 
@@ -200,10 +219,8 @@ def log_softmax(logits: Tensor, never: Tensor) -> Tensor:
         if len(never):
             logits = logits.index_fill_(-1, never, -torch.inf)
         return logits.log_softmax(-1)
-    library, _ = _loaded()
-    assert library is not None
     logits, n = logits.contiguous(), logits.shape[-1]
-    library.log_softmax(logits.data_ptr(), logits.numel() // n, n, never.data_ptr(), len(never))
+    _library().log_softmax(logits.data_ptr(), logits.numel() // n, n, never.data_ptr(), len(never))
     return logits
 
 
@@ -214,11 +231,9 @@ def widened(rows: Tensor, ids: Tensor, size: int) -> Tensor:
     if not _takes(rows):
         wide = rows.new_full((*rows.shape[:-1], size), -torch.inf)
         return wide.index_copy_(-1, ids, rows)
-    library, _ = _loaded()
-    assert library is not None
     rows, n = rows.contiguous(), rows.shape[-1]
     wide = torch.empty(*rows.shape[:-1], size)
-    library.widen(rows.data_ptr(), rows.numel() // n, n, ids.data_ptr(), wide.data_ptr(), size)
+    _library().widen(rows.data_ptr(), rows.numel() // n, n, ids.data_ptr(), wide.data_ptr(), size)
     return wide
 
 
@@ -232,9 +247,8 @@ def floats(weight: Tensor, factor: float | None) -> Matrix | None:
     factor: If half precision holds the numbers, what they are multiplied by; None to keep them in
         float32.
     """
-    library, supported = _loaded()
     n, k = weight.shape
-    if library is None or not supported & _LAYERS:
+    if not available():
         return None
     numbers = weight.float() if factor is None else weight.half()
     groups = F.pad(numbers, (0, 0, 0, -n % _GROUP)).view(-1, _GROUP, k)
@@ -242,44 +256,48 @@ def floats(weight: Tensor, factor: float | None) -> Matrix | None:
     return Matrix(kind, (n, k), groups.transpose(1, 2).contiguous(), unit=factor or 1.0)
 
 
-def has_8_bits() -> bool:
-    """Return whether `eight_bits` and `integers` pack here."""
-    return bool(_loaded()[1] & _8_BIT)
-
-
-def eight_bits(weight: Tensor, most: float | None) -> Matrix | None:
+def eight_bits(weight: Tensor, largest: float | None) -> Matrix | None:
     """Round [n, k] to 8 bits, for rows that are rounded to 8; None where torch takes over.
 
-    most: The number that 127 stands for in every row; None for each row's largest one.
+    largest: The number that 127 stands for in every row; None for each row's largest one.
     """
     n, k = weight.shape
-    if not has_8_bits() or n % _GROUP or k % _VECTOR:
+    library = _loaded()
+    if library is None or n % _GROUP or k % _VECTOR:
         return None
     exact = weight.float()
     step = exact.abs().amax(1).clamp_min(1e-12) / 127
     numbers = (exact / step[:, None]).round_().to(torch.int8)
-    groups = numbers.view(n // _GROUP, _GROUP, k // 4, 4).transpose(1, 2).contiguous()
-    start = -128 * numbers.sum(1, dtype=torch.int32)
-    unit = None if most is None else most / 127
+    # Inputs that the processor sums at once, and what stands for zero in a row.
+    together, zero = (ctypes.c_int.in_dll(library, name).value for name in _BYTES)
+    start = -zero * numbers.sum(1, dtype=torch.int32)
+    unit = None if largest is None else largest / 127
     # Both steps are multiplied in float32.
     step = step * torch.tensor(1 / 127 if unit is None else unit)
-    return Matrix(_EIGHT, (n, k), groups, start, step, unit or 0.0)
+    return Matrix(_EIGHT, (n, k), _grouped(numbers, together), start, step, unit or 0.0)
 
 
 def integers(weight: Tensor, bits: int) -> Matrix | None:
     """Round [n, k] to 16 or 8 bits, for rows that are rounded to 16; None as for `eight_bits`."""
     n, k = weight.shape
-    if not has_8_bits() or n % _GROUP or k % _VECTOR:
+    if not available() or n % _GROUP or k % _VECTOR:
         return None
-    exact, most = weight.float(), 2 ** (bits - 1) - 1
+    exact, largest = weight.float(), 2 ** (bits - 1) - 1
     # Half of a sum's bits for a row of the matrix, if it has as many.
-    length = min(_MOST_SUM**0.5, most * k**0.5)
-    step = torch.maximum(exact.norm(dim=1) / length, exact.abs().amax(1) / most).clamp_min_(1e-20)
+    length = min(_MAX_SUM**0.5, largest * k**0.5)
+    step = torch.maximum(exact.norm(dim=1) / length, exact.abs().amax(1) / largest)
+    step.clamp_min_(1e-20)
     numbers = (exact / step[:, None]).round_().to(torch.int16 if bits == 16 else torch.int8)
-    groups = numbers.view(n // _GROUP, _GROUP, k // 2, 2).transpose(1, 2).contiguous()
     start = torch.zeros(n, dtype=torch.int32)
     kind = _SIXTEEN if bits == 16 else _EIGHT_BY_SIXTEEN
-    return Matrix(kind, (n, k), groups, start, step, length / _MOST_SUM)
+    return Matrix(kind, (n, k), _grouped(numbers, 2), start, step, length / _MAX_SUM)
+
+
+def _grouped(numbers: Tensor, together: int) -> Tensor:
+    """Return numbers [n, k] as [n / 32, k / together, 32, together]."""
+    n, k = numbers.shape
+    groups = numbers.view(n // _GROUP, _GROUP, k // together, together)
+    return groups.transpose(1, 2).contiguous()
 
 
 class LayerParts(NamedTuple):
@@ -327,22 +345,29 @@ class Layers:
         root: float,
         ends: Ends,
     ) -> None:
-        self._kept = tuple(parts), ends
+        self._memory = tuple(parts), ends
         self.n_layers = len(parts)
         structs = (_LayerStruct * len(parts))()
         for struct, part in zip(structs, parts, strict=True):
-            for name, one in part._asdict().items():
+            for name, value in part._asdict().items():
                 if name == "kv":
-                    struct.kv = None if one is None else ctypes.pointer(one.struct)
-                elif isinstance(one, Matrix):
-                    setattr(struct, name, one.struct)
-                elif one is not None:
-                    setattr(struct, name, one.data_ptr())
+                    struct.kv = _pointer(value)
+                elif isinstance(value, Matrix):
+                    setattr(struct, name, value.struct)
+                else:
+                    setattr(struct, name, _address(value))
         self.width: int = structs[0].down.n
-        sizes = self.width, heads, kv_heads, head_width
-        matrices = (None if one is None else ctypes.pointer(one.struct) for one in ends[:2])
         self.struct = _StackStruct(
-            structs, *matrices, _address(ends.norm), *sizes, root, head_width**-0.5
+            layers=structs,
+            enter=_pointer(ends.enter),
+            leave=_pointer(ends.leave),
+            norm=_address(ends.norm),
+            width=self.width,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_width=head_width,
+            root=root,
+            scale=head_width**-0.5,
         )
 
     def run(
@@ -382,31 +407,28 @@ class Layers:
             features: [B * T, D] those before the rows, for layers that attend to features.
             holes: Rows at the cache's start that the other layers skip.
         """
-        library, _ = _loaded()
-        assert library is not None and x.is_contiguous()
+        assert x.is_contiguous()
+        sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
+        step = _StepStruct(sequences=sequences, rows=rows, at=at, holes=holes)
         # Rows of an expanded tensor are all the same memory.
         turns = turns.contiguous()
         read, features = (None if one is None else one.contiguous() for one in (read, features))
-        per_sequence = 0
+        step.turns, step.turned, step.x = turns.data_ptr(), len(turns), x.data_ptr()
+        step.embedded, step.hidden = _address(embedded), _address(hidden)
+        step.input, step.features = _address(read), _address(features)
+        _set_cache(step, keys, values)
         if positions is not None:
             positions = positions.contiguous()
-            per_sequence = positions.shape[1] if len(positions) > 1 else 0
-        sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
-        of_mask: tuple[int | None, int, int] = None, 0, 0
+            step.positions = positions.data_ptr()
+            step.position_sequence = positions.shape[1] if len(positions) > 1 else 0
         if mask is not None:
             mask = mask.expand(sequences, 1, rows, at + rows)
             if mask.stride(3) != 1:
                 mask = mask.contiguous()
-            of_mask = mask.data_ptr(), mask.stride(0), mask.stride(2)
-        address, of_sequence, of_row = of_mask
-        step = _StepStruct(
-            *map(_address, (embedded, x, read, hidden, turns, keys, positions, features)),
-            *(len(turns), per_sequence, *_strides(keys, values)),
-            *(address, of_sequence, of_row, sequences, rows, at, holes),
-        )
-        done = library.run_layers(
-            ctypes.byref(self.struct), ctypes.byref(step), *span, torch.get_num_threads()
-        )
+            step.mask = mask.data_ptr()
+            step.mask_sequence, step.mask_row = mask.stride(0), mask.stride(2)
+        stack, first, end = ctypes.byref(self.struct), *span
+        done = _library().run_layers(stack, ctypes.byref(step), first, end, _threads())
         _check(done == _OUTSIDE, done, turns)
 
 
@@ -463,8 +485,8 @@ class InARow:
     ) -> None:
         layers, bias = parts.layers, None if parts.bias is None else parts.bias.contiguous()
         assert layers is not None
-        self._kept = parts, head, table, turns, ids, never, bias
-        self._n, self._turns, (self._known, self._width) = n, turns, table.shape
+        self._memory = parts, head, table, turns, ids, never, bias
+        self._n, self._turns, (self._n_embeddings, self._width) = n, turns, table.shape
         floats = (table, turns, *(() if bias is None else (bias,)))
         fits = (
             n <= head.n and self._width == layers.width,
@@ -478,12 +500,19 @@ class InARow:
                 f" its head has, and for products a matrix and a bias; fulfilled are {fits}"
             )
         self._struct = _DraftingStruct(
-            ctypes.pointer(layers.struct),
-            None if parts.join is None else ctypes.pointer(parts.join.struct),
-            ctypes.pointer(head.struct),
-            *map(_address, (table, bias, ids, never)),
-            *(n, len(never), len(table), 0 if bias is None else len(bias), layers.n_layers),
-            get_args(Reads).index(parts.reads),
+            stack=ctypes.pointer(layers.struct),
+            join=_pointer(parts.join),
+            head=_pointer(head),
+            table=_address(table),
+            bias=_address(bias),
+            ids=_address(ids),
+            never=_address(never),
+            n=n,
+            n_never=len(never),
+            n_embeddings=len(table),
+            steps=0 if bias is None else len(bias),
+            layers=layers.n_layers,
+            reads=get_args(Reads).index(parts.reads),
         )
 
     def run(
@@ -510,8 +539,6 @@ class InARow:
         Raises:
             IndexError: If a token has no embedding, or a position no rotation.
         """
-        library, _ = _loaded()
-        assert library is not None
         k, tokens = len(tokens), tokens.long().contiguous()
         if features is not None:
             features = features.float().contiguous()
@@ -520,27 +547,37 @@ class InARow:
         positions = torch.arange(position, position + k + most - 1)
         drafted, logp = torch.empty(most, dtype=torch.int64), torch.empty(most)
         log_probs, made_features = torch.empty(most, self._n), torch.empty(most, self._width)
-        step = _StepStruct(
-            *map(_address, (None, None, None, None, self._turns, keys, positions, None)),
-            *(len(self._turns), 0, *_strides(keys, values)),
-            *(None, 0, 0, 1, k, at, holes),
-        )
-        made = library.draft_in_a_row(
-            *(ctypes.byref(self._struct), ctypes.byref(step), tokens.data_ptr(), k),
-            *(_address(features), most, floor, drafted.data_ptr(), logp.data_ptr()),
-            *(log_probs.data_ptr(), made_features.data_ptr(), torch.get_num_threads()),
+        step = _StepStruct(sequences=1, rows=k, at=at, holes=holes)
+        step.turns, step.turned = self._turns.data_ptr(), len(self._turns)
+        step.positions = positions.data_ptr()
+        _set_cache(step, keys, values)
+        made = _library().draft_in_a_row(
+            ctypes.byref(self._struct),
+            ctypes.byref(step),
+            tokens.data_ptr(),
+            k,
+            _address(features),
+            most,
+            floor,
+            drafted.data_ptr(),
+            logp.data_ptr(),
+            log_probs.data_ptr(),
+            made_features.data_ptr(),
+            _threads(),
         )
         if made == _UNKNOWN:
-            raise IndexError(f"tokens must be below {self._known}, as many as there are embeddings")
+            raise IndexError(
+                f"tokens must be below {self._n_embeddings}, as many as there are embeddings"
+            )
         _check(made < 0, made, self._turns)
         return InARowOutput(*(one[:made] for one in (drafted, logp, log_probs, made_features)))
 
 
-def _strides(keys: Tensor, values: Tensor) -> tuple[int, int, int, int, int]:
-    """Return a cache's strides of layer, sequence, head and row, and from keys to values."""
-    layer, sequence, head, row, _ = keys.stride()
-    to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
-    return layer, sequence, head, row, to_values
+def _set_cache(step: _StepStruct, keys: Tensor, values: Tensor) -> None:
+    """Write where a cache is, its strides, and how far values are from keys."""
+    step.cache = keys.data_ptr()
+    step.layer, step.sequence, step.head, step.row, _ = keys.stride()
+    step.to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
 
 
 def _check(outside: bool, done: int, turns: Tensor) -> None:
@@ -551,8 +588,12 @@ def _check(outside: bool, done: int, turns: Tensor) -> None:
         raise MemoryError("there is no memory for the rows of a decoder's layers")
 
 
-def _address(one: Tensor | None) -> int | None:
-    return None if one is None else one.data_ptr()
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _pointer(matrix: Matrix | None) -> Any:
+    return None if matrix is None else ctypes.pointer(matrix.struct)
 
 
 def layers(

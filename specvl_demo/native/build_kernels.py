@@ -1,7 +1,8 @@
-"""Builds `kernels.c` with the system's C compiler, once for each version of it.
+"""Builds `kernels.c` with the system's C compiler, once for each version of it and kind of
+processor.
 
-Needs only the standard library, so that an image without a compiler can take the file from one that
-has it: `python build_kernels.py FOLDER`.
+Needs only the standard library, so that an image without a compiler can take the files from one
+that has it: `python build_kernels.py FOLDER` builds them for all processors that might run it.
 """
 
 from __future__ import annotations
@@ -14,20 +15,68 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 VARIABLE = "SPECVL_KERNELS"
-"""`off` leaves everything to torch, for comparison; nothing is computed in 8 bits then."""
+"""`off` leaves everything to torch, for comparison; the name of a level forbids better ones."""
 SOURCE = Path(__file__).with_name("kernels.c")
+# Sums have the same bits on every processor only if no compiler fuses operations of its own accord.
 # GCC's partial redundancy elimination stores every sum of an inner loop in each of its rounds.
-FLAGS = ("-O2", "-fno-tree-pre", "-fPIC", "-shared", "-fopenmp")
+FLAGS = ("-O2", "-fno-tree-pre", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
 COMPILERS = ("cc", "gcc", "clang")
 TIMEOUT_S = 60
+_PROCESSORS = Path("/proc/cpuinfo")
 
 
-def library(folder: Path) -> Path:
+class Level(NamedTuple):
+    """What a kind of processor can do.
+
+    features: As /proc/cpuinfo names them. options: The compiler's.
+    """
+
+    name: str
+    machines: tuple[str, ...]
+    features: str
+    options: str
+
+
+_X86, _ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
+_AVX2, _AVX512 = "avx2 fma f16c", "avx512f avx512bw avx512vl"
+LEVELS = (
+    Level(
+        "avx512-vnni",
+        _X86,
+        f"{_AVX512} avx512_vnni {_AVX2}",
+        "-mavx512f -mavx512bw -mavx512vl -mavx512vnni -mfma -mf16c",
+    ),
+    Level("avx512", _X86, f"{_AVX512} {_AVX2}", "-mavx512f -mavx512bw -mavx512vl -mfma -mf16c"),
+    Level("avx2-vnni", _X86, f"{_AVX2} avx_vnni", "-mavx2 -mfma -mf16c -mavxvnni"),
+    Level("avx2", _X86, _AVX2, "-mavx2 -mfma -mf16c"),
+    Level("arm-dotprod", _ARM, "asimd asimddp", "-march=armv8.2-a+dotprod"),
+    Level("arm", _ARM, "asimd", "-march=armv8-a"),
+)
+"""The best first."""
+
+
+def levels() -> list[Level]:
+    """Return those that this processor has, the best first."""
+    named = os.environ.get(VARIABLE, "")
+    names = [level.name for level in LEVELS]
+    worst = names.index(named) if named in names else 0
+    features = _features()
+    return [
+        level
+        for level in LEVELS[worst:]
+        if _fits(level) and features >= set(level.features.split())
+    ]
+
+
+def library(folder: Path, level: Level) -> Path:
     """Return the path of this version's library in a folder; it may not exist yet."""
-    version = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()
-    return folder / f"kernels-{version[:12]}.so"
+    version = hashlib.sha256(
+        SOURCE.read_bytes() + " ".join((*FLAGS, level.options)).encode()
+    ).hexdigest()
+    return folder / f"kernels-{level.name}-{version[:12]}.so"
 
 
 def mark(built: Path) -> Path:
@@ -35,17 +84,18 @@ def mark(built: Path) -> Path:
     return built.with_suffix(".sha256")
 
 
-def is_off() -> bool:
-    """Return whether the environment turns our own kernels off."""
-    return os.environ.get(VARIABLE, "").upper() in ("OFF", "0", "NO", "FALSE")
-
-
 def why_not(folder: Path) -> str | None:
     """Return why `build` cannot return a library, as the end of a sentence; None if it may."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"kernels are for Linux on x86_64, not {sys.platform} {platform.machine()}"
+    if os.environ.get(VARIABLE, "").upper() in ("OFF", "0", "NO", "FALSE"):
+        return f"{VARIABLE} turns them off"
+    if not levels():
+        return (
+            "kernels need a processor with AVX2 or 64-bit ARM, on Linux or macOS, not"
+            f" {sys.platform} {platform.machine()}"
+        )
     try:
-        if not _is_whole(library(folder)) and _compiler() is None:
+        whole = any(_is_whole(library(folder, level)) for level in levels())
+        if not whole and _compiler() is None:
             return f"no C compiler was found: {', '.join(COMPILERS)}"
     except OSError as fault:  # the folder of another user
         return f"{folder} cannot be read ({fault.strerror})"
@@ -53,28 +103,64 @@ def why_not(folder: Path) -> str | None:
 
 
 def build(folder: Path) -> Path:
-    """Return the library, which is built if the folder does not have it whole.
+    """Return the best library, which is built if the folder does not have it whole.
 
     Raises:
         OSError: If this is no system for it, there is no compiler, or the folder cannot be written.
         subprocess.SubprocessError: If the compiler fails.
     """
-    built = library(folder)
-    if _is_whole(built):
-        return built
     if reason := why_not(folder):
         raise OSError(reason)
+    *better, last = levels()
+    for level in better:
+        try:
+            return _build(folder, level)
+        except subprocess.CalledProcessError:
+            continue  # an old compiler does not know every processor
+    return _build(folder, last)
+
+
+def _build(folder: Path, level: Level) -> Path:
+    built, compiler = library(folder, level), _compiler()
+    if _is_whole(built):
+        return built
+    if compiler is None:
+        raise subprocess.CalledProcessError(1, COMPILERS[0])
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as made:
-        out = Path(made, built.name)
-        command = [str(_compiler()), *FLAGS, "-o", str(out), str(SOURCE), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
-        hashed = Path(made, "hash")
+    with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as place:
+        out = Path(place, built.name)
+        command = [compiler, *FLAGS, *level.options.split(), "-o", str(out), str(SOURCE), "-lm"]
+        # Clang's OpenMP has threads of its own, which would compete with torch's for the cores.
+        if b"clang" not in _run([compiler, "--version"]):
+            command.append("-fopenmp")
+        _run(command)
+        hashed = Path(place, "hash")
         hashed.write_text(_hash(out))
         # Each in one step: two processes may build at the same time.
         out.replace(built)
         hashed.replace(mark(built))
     return built
+
+
+def _run(command: list[str]) -> bytes:
+    done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+    return done.stdout
+
+
+def _fits(level: Level) -> bool:
+    return sys.platform in ("linux", "darwin") and platform.machine() in level.machines
+
+
+def _features() -> set[str]:
+    if sys.platform == "darwin":
+        return {"asimd", "asimddp"}  # all of Apple's own processors; torch runs on no others
+    try:
+        lines = _PROCESSORS.read_text().splitlines()
+    except OSError:
+        return set()
+    return next(
+        (set(line.split()) for line in lines if line.startswith(("flags", "Features"))), set()
+    )
 
 
 def _compiler() -> str | None:
@@ -91,4 +177,5 @@ def _is_whole(built: Path) -> bool:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    for level in filter(_fits, LEVELS):
+        _build(Path(sys.argv[1]), level)

@@ -1,35 +1,237 @@
-/* A Llama-type decoder's layers, products of rows with a matrix, and attention, on processors with
- * AVX-512. `build_kernels.py` builds this file, and `kernels.py` calls it.
+/* A Llama-type decoder's layers, products of rows with a matrix, and attention, for processors with
+ * AVX2 or AVX-512 and for 64-bit ARM. `build_kernels.py` builds this file, `kernels.py` calls it.
  *
  * A matrix is packed in groups of 32 outputs: whatever a group reads lies in one stream, and is
  * fetched before it is used. Otherwise memory is idle while sums are computed, and every row costs
  * time although the matrix is read only once for all of them.
  *
- * Each sum belongs to one row and adds its terms in a fixed order. A row's bits therefore depend
- * neither on the rows beside it nor on the number of threads.
+ * Each sum belongs to one row and adds its terms in a fixed order, with the same roundings on every
+ * processor. So a row's bits depend neither on the rows beside it, nor on the number of threads,
+ * nor on the width of registers.
  */
-#include <immintrin.h>
 #include <math.h>
-#include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static int omp_get_thread_num(void) { return 0; }
+static int omp_get_num_threads(void) { return 1; }
+#endif
 
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,f16c,fma")))
-#define GROUP 32
-#define MOST_ROWS 14 /* Two sums each, of 32 registers. */
+/* LANES: numbers of 32 bits in a register. SUMS: registers that hold sums, beside those for what is
+ * summed. */
+#if defined __AVX512BW__
+#include <immintrin.h>
+#define LANES 16
+#define SUMS 28
+#elif defined __AVX2__ && defined __FMA__ && defined __F16C__
+#include <immintrin.h>
+#define LANES 8
+#define SUMS 12
+#elif defined __ARM_NEON && defined __aarch64__
+#include <arm_neon.h>
+#define LANES 4
+#define SUMS 24
+#else
+#error "These kernels need AVX2 with FMA and F16C, or 64-bit ARM."
+#endif
+#define PARTS (16 / LANES) /* Registers that hold the 16 lanes of a sum of a row's numbers. */
+#define GROUP 32           /* Outputs of a matrix that lie side by side. */
+#define VECTORS (GROUP / LANES)
+#define MAX_ROWS (LANES == 16 ? 14 : 6) /* Of a tile, whose sums are kept in registers. */
+#define INLINE __attribute__((always_inline)) static inline
+/* Sums must have names for the compiler to keep them in registers: such loops are written out. */
+#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
+
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef int16_t Narrow16 __attribute__((vector_size(2 * LANES)));
+typedef int8_t Narrow8 __attribute__((vector_size(LANES)));
+typedef float Four __attribute__((vector_size(16)));
+
+INLINE Floats load(const void *p) {
+  Floats x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+INLINE void store(float *p, Floats x) { memcpy(p, &x, sizeof x); }
+INLINE Floats all(float x) { return x - (Floats){0}; }
+INLINE Floats choose(Ints mask, Floats a, Floats b) {
+  return (Floats)((mask & (Ints)a) | (~mask & (Ints)b));
+}
+INLINE Floats larger(Floats a, Floats b) { return choose(a > b, a, b); }
+INLINE Floats absolute(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
+
+/* a * b + c, rounded once. */
+INLINE Floats fused(Floats a, Floats b, Floats c) {
+#if LANES == 16
+  return _mm512_fmadd_ps(a, b, c);
+#elif LANES == 8
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return vfmaq_f32(c, a, b);
+#endif
+}
+
+INLINE Floats from_half(const void *p) {
+#if LANES == 16
+  return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+#elif LANES == 8
+  return _mm256_cvtph_ps(_mm_loadu_si128(p));
+#else
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+#endif
+}
+
+/* Two integers of 16 bits in each lane. */
+INLINE Ints from_bytes(const void *p) {
+#if LANES == 16
+  return (Ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256(p));
+#elif LANES == 8
+  return (Ints)_mm256_cvtepi8_epi16(_mm_loadu_si128(p));
+#else
+  return (Ints)vmovl_s8(vld1_s8(p));
+#endif
+}
+
+/* sum + a[0] * b[0] + a[1] * b[1], of the two integers of 16 bits in each lane. */
+INLINE Ints dot_pairs(Ints sum, Ints a, Ints b) {
+#if LANES == 16 && defined __AVX512VNNI__
+  return (Ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif LANES == 16
+  return sum + (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif LANES == 8 && defined __AVXVNNI__
+  return (Ints)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+#elif LANES == 8
+  return sum + (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+  int32x4_t low = vmull_s16(vget_low_s16((int16x8_t)a), vget_low_s16((int16x8_t)b));
+  return sum + (Ints)vpaddq_s32(low, vmull_high_s16((int16x8_t)a, (int16x8_t)b));
+#endif
+}
+
+/* The same of four integers of 8 bits, of which x has BYTE_ZERO for zero; where the processor has
+ * no such operation, integers of rows have 16 bits. */
+INLINE Ints dot_bytes(Ints sum, Ints x, Ints weights) {
+#if LANES == 16 && defined __AVX512VNNI__
+#define BYTES_AT_ONCE 4
+#define BYTE_ZERO 128
+  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)x, (__m512i)weights);
+#elif LANES == 8 && defined __AVXVNNI__
+#define BYTES_AT_ONCE 4
+#define BYTE_ZERO 128
+  return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)weights);
+#elif defined __ARM_FEATURE_DOTPROD
+#define BYTES_AT_ONCE 4
+#define BYTE_ZERO 0
+  return (Ints)vdotq_s32((int32x4_t)sum, (int8x16_t)x, (int8x16_t)weights);
+#else
+#define BYTES_AT_ONCE 2
+#define BYTE_ZERO 0
+  return dot_pairs(sum, x, weights);
+#endif
+}
+const int bytes_at_once = BYTES_AT_ONCE, byte_zero = BYTE_ZERO;
+
+/* In every four lanes, those of these numbers: 0 to 3 of a, 4 to 7 of b. */
+#define LANE(block, i) ((block) * 4 + (i) % 4 + (i) / 4 * LANES)
+#define BLOCK(n, i, j, k, l) LANE(n, i), LANE(n, j), LANE(n, k), LANE(n, l)
+#if LANES == 16
+#define BLOCKS(...) \
+  BLOCK(0, __VA_ARGS__), BLOCK(1, __VA_ARGS__), BLOCK(2, __VA_ARGS__), BLOCK(3, __VA_ARGS__)
+#elif LANES == 8
+#define BLOCKS(...) BLOCK(0, __VA_ARGS__), BLOCK(1, __VA_ARGS__)
+#else
+#define BLOCKS(...) BLOCK(0, __VA_ARGS__)
+#endif
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, BLOCKS(__VA_ARGS__))
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (Ints){BLOCKS(__VA_ARGS__)})
+#endif
+
+/* The 16 lanes in which numbers of a row are summed. */
+typedef union {
+  Floats part[PARTS];
+  Four four[4];
+} Sixteen;
+
+INLINE Four fold(Sixteen sum) { return (sum.four[0] + sum.four[2]) + (sum.four[1] + sum.four[3]); }
+
+INLINE float sum_lanes(Sixteen sum) {
+  Four four = fold(sum);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+/* The sums of the lanes of four sums, each added up in the same order. */
+INLINE Four sum_each(const Sixteen sum[4]) {
+  Sixteen each;
+  EACH (p, PARTS) {
+    Floats a = sum[0].part[p], b = sum[1].part[p], c = sum[2].part[p], d = sum[3].part[p];
+    Floats ab = SHUFFLE(a, b, 0, 4, 1, 5) + SHUFFLE(a, b, 2, 6, 3, 7);
+    Floats cd = SHUFFLE(c, d, 0, 4, 1, 5) + SHUFFLE(c, d, 2, 6, 3, 7);
+    each.part[p] = SHUFFLE(ab, cd, 0, 1, 4, 5) + SHUFFLE(ab, cd, 2, 3, 6, 7);
+  }
+  return fold(each);
+}
+
+INLINE float largest_lane(Floats x) {
+  float lane[LANES];
+  store(lane, x);
+  for (int n = LANES / 2; n > 0; n /= 2)
+    for (int i = 0; i < n; i++) lane[i] = lane[i] > lane[i + n] ? lane[i] : lane[i + n];
+  return lane[0];
+}
+
+INLINE float sum_of_squares(const float *row, int64_t n) {
+  Sixteen sum = {{{0}}};
+  for (int64_t i = 0; i < n; i += 16)
+    EACH (p, PARTS) {
+      Floats x = load(row + i + p * LANES);
+      sum.part[p] = fused(x, x, sum.part[p]);
+    }
+  return sum_lanes(sum);
+}
+
+#define ROUNDER 12582912.0f /* 1.5 * 2^23, whose last bit is worth 1. */
+
+/* The nearest integers, even ones in the middle, for numbers of at most 2^22. */
+INLINE Ints nearest(Floats x) { return (Ints)(x + ROUNDER) - (Ints)all(ROUNDER); }
+
+/* e to the power of x <= 0, to about one unit in the last place; 0 below -87. */
+INLINE Floats exponential(Floats x) {
+  Ints small = x < -87.0f;
+  Floats shifted = x * 1.44269504f + ROUNDER, n = shifted - ROUNDER;
+  x = fused(n, all(-0.693359375f), x);
+  x = fused(n, all(2.12194440e-4f), x);
+  Floats y = all(1.9875691500e-4f);
+  y = fused(y, x, all(1.3981999507e-3f));
+  y = fused(y, x, all(8.3334519073e-3f));
+  y = fused(y, x, all(4.1665795894e-2f));
+  y = fused(y, x, all(1.6666665459e-1f));
+  y = fused(y, x, all(5.0000001201e-1f));
+  y = fused(y, x * x, x) + 1.0f;
+  Ints power = ((Ints)shifted - (Ints)all(ROUNDER) + 127) << 23; /* 2^n as a float. */
+  return (Floats)(~small & (Ints)(y * (Floats)power));
+}
+
+static inline int64_t fewer(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t more(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Products. */
 
 enum { SINGLE, HALF, EIGHT_BITS, SIXTEEN_BITS, EIGHT_BY_SIXTEEN };
 
-/* A packed matrix [n, k]. Floats: [n / 32, k, 32] float32 or float16, summed in float32, and
- * `unit`, the number that one stands for.
+/* A packed matrix [n, k]: [n / 32, k / together, 32, together] numbers. Floats are summed in
+ * float32, and `unit` is the number that one stands for.
  *
- * Integers: `step` [n] with the number that one stands for, and `start` [n] with what sums begin
- * with. In 8 bits [n / 32, k / 4, 32, 4] int8, rows are uint8 with 128 for zero, and `unit` is the
- * number that one stands for in them; without one (0), a 127th of each row's largest number. In 16
- * bits [n / 32, k / 2, 32, 2] int16, or 8 bits by 16 with the same as int8, rows are int16, and
- * `unit` times a row's length is the least number that one stands for in it, with which no sum
- * overflows. */
+ * Integers have `step` [n], the number that one stands for, and `start` [n], what sums begin with.
+ * EIGHT_BITS: rows are rounded to 8 bits too, and `unit` is the number that one stands for in them;
+ * without one (0), a 127th of each row's largest number. Otherwise rows have 16 bits, and `unit`
+ * times a row's length is the least number that one stands for in it, with which no sum overflows.
+ */
 typedef struct {
   const void *packed;
   const int32_t *start;
@@ -39,231 +241,175 @@ typedef struct {
   int32_t kind;
 } Matrix;
 
-/* Sums must be variables for the compiler to keep them in registers, so the loop over a number of
- * rows that is known to it is written out. */
-#define ROWS_1(X) X(0)
-#define ROWS_2(X) ROWS_1(X) X(1)
-#define ROWS_3(X) ROWS_2(X) X(2)
-#define ROWS_4(X) ROWS_3(X) X(3)
-#define ROWS_5(X) ROWS_4(X) X(4)
-#define ROWS_6(X) ROWS_5(X) X(5)
-#define ROWS_7(X) ROWS_6(X) X(6)
-#define ROWS_8(X) ROWS_7(X) X(7)
-#define ROWS_9(X) ROWS_8(X) X(8)
-#define ROWS_10(X) ROWS_9(X) X(9)
-#define ROWS_11(X) ROWS_10(X) X(10)
-#define ROWS_12(X) ROWS_11(X) X(11)
-#define ROWS_13(X) ROWS_12(X) X(12)
-#define ROWS_14(X) ROWS_13(X) X(13)
-#define EVERY_COUNT(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+INLINE int bytes_of(int kind) {
+  return kind == SINGLE ? 4 : kind == HALF || kind == SIXTEEN_BITS ? 2 : 1;
+}
+
+/* Inputs that lie side by side in a row, and for each output. */
+INLINE int together_of(int kind) {
+  return kind <= HALF ? 1 : kind == EIGHT_BITS ? BYTES_AT_ONCE : 2;
+}
+
+/* Some rows with a group of outputs. Rows lie side by side, [k / together, rows] words, each of a
+ * float or of as many integers, which have a scale for each row. */
+typedef struct {
+  const Matrix *matrix;
+  int64_t group;
+  const void *x;
+  const float *scale;
+  float *out; /* [rows, 32], rows apart by `stride`. */
+  int64_t stride;
+  int add; /* To what `out` has. */
+} Tile;
 
 /* Fetch what is read 8 KB after p. With more than two rows, sums take long enough for two steps:
  * early into the second cache, and from there into the first, which has little room beside the
  * rows. */
-#define FETCH(p, rows)                                                        \
-  (_mm_prefetch((const char *)(p) + ((rows) > 2 ? 2048 : 8192), _MM_HINT_T0), \
-   (rows) > 2 ? _mm_prefetch((const char *)(p) + 24576, _MM_HINT_T1) : (void)0)
-
-/* One group with rows of integers, as they are interleaved: [k / 4, rows, 4] uint8 or [k / 2, rows,
- * 2] int16, of these scales. */
-typedef void TileInt(const Matrix *w, int64_t group, const int32_t *x, const float *scale,
-                     float *out, int64_t stride, int add);
-
-#define BEGIN_INT(r) __m512i a##r = start_a, b##r = start_b;
-#define STEP_8(r)                           \
-  row = _mm512_set1_epi32(x[r]);            \
-  a##r = _mm512_dpbusd_epi32(a##r, row, a); \
-  b##r = _mm512_dpbusd_epi32(b##r, row, b);
-#define STEP_16(r)                          \
-  row = _mm512_set1_epi32(x[r]);            \
-  a##r = _mm512_dpwssd_epi32(a##r, row, a); \
-  b##r = _mm512_dpwssd_epi32(b##r, row, b);
-#define END_INT(r)                                        \
-  put_int(a##r, step_a, scale[r], out + r * stride, add); \
-  put_int(b##r, step_b, scale[r], out + r * stride + 16, add);
-
-AVX512 static inline __m512i take_whole(const char *p, int at) {
-  return _mm512_loadu_si512(p + 64 * at);
-}
-AVX512 static inline __m512i take_bytes(const char *p, int at) {
-  return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(p + 32 * at)));
-}
-AVX512 static inline void put_int(__m512i sum, __m512 step, float scale, float *out, int add) {
-  __m512 y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), step), by = _mm512_set1_ps(scale);
-  y = add ? _mm512_fmadd_ps(y, by, _mm512_loadu_ps(out)) : _mm512_mul_ps(y, by);
-  _mm512_storeu_ps(out, y);
+INLINE void fetch(const char *p, int rows) {
+  __builtin_prefetch(p + (rows > 2 ? 2048 : 8192), 0, 3);
+  if (rows > 2) __builtin_prefetch(p + 24576, 0, 2);
 }
 
-/* `bits` of rows, of which 32 are summed at once, and of weights. */
-#define TILE_INT(name, bits, weights, take, rows)                                            \
-  AVX512 static void tile_##name##_##rows(const Matrix *w, int64_t group, const int32_t *x,  \
-                                          const float *scale, float *out, int64_t stride,    \
-                                          int add) {                                         \
-    enum { EACH = 32 / bits, BYTES = EACH * GROUP * weights / 8 };                           \
-    const char *p = (const char *)w->packed + group * (w->k / EACH) * BYTES;                 \
-    const int32_t *start = w->start + group * GROUP;                                         \
-    const float *step = w->step + group * GROUP;                                             \
-    __m512i start_a = _mm512_loadu_si512(start), start_b = _mm512_loadu_si512(start + 16);   \
-    ROWS_##rows(BEGIN_INT) for (int64_t i = 0; i < w->k; i += EACH, p += BYTES, x += rows) { \
-      __m512i row, a = take(p, 0), b = take(p, 1);                                           \
-      FETCH(p, rows);                                                                        \
-      if (BYTES > 64) FETCH(p + 64, rows);                                                   \
-      ROWS_##rows(STEP_##bits)                                                               \
-    }                                                                                        \
-    __m512 step_a = _mm512_loadu_ps(step), step_b = _mm512_loadu_ps(step + 16);              \
-    ROWS_##rows(END_INT)                                                                     \
+INLINE Ints take(int kind, const char *p, int v) {
+  if (kind == HALF) return (Ints)from_half(p + v * 2 * LANES);
+  int pairs = kind == EIGHT_BY_SIXTEEN || (kind == EIGHT_BITS && BYTES_AT_ONCE == 2);
+  return pairs ? from_bytes(p + v * 2 * LANES) : (Ints)load(p + v * 4 * LANES);
+}
+
+INLINE Ints add_product(int kind, Ints sum, Ints row, Ints weights) {
+  if (kind <= HALF) return (Ints)fused((Floats)row, (Floats)weights, (Floats)sum);
+  return kind == EIGHT_BITS ? dot_bytes(sum, row, weights) : dot_pairs(sum, row, weights);
+}
+
+/* So many vectors of outputs, from number `at` of the group. */
+INLINE void tile_part(int kind, int rows, int vectors, int at, const Tile *t) {
+  const Matrix *w = t->matrix;
+  int floats = kind <= HALF, bytes = bytes_of(kind), together = together_of(kind);
+  int64_t first = t->group * GROUP + at;
+  const char *p = (const char *)w->packed + t->group * w->k * GROUP * bytes + at * together * bytes;
+  const int32_t *x = t->x;
+  Ints sum[MAX_ROWS][VECTORS], weights[VECTORS];
+  EACH (r, rows)
+    EACH (v, vectors) sum[r][v] = floats ? (Ints){0} : (Ints)load(w->start + first + v * LANES);
+  for (int64_t i = 0; i < w->k; i += together, x += rows, p += GROUP * together * bytes) {
+    fetch(p, rows);
+    if (GROUP * together * bytes > 64) fetch(p + 64, rows);
+    EACH (v, vectors) weights[v] = take(kind, p, v);
+    EACH (r, rows) {
+      Ints row = x[r] + (Ints){0};
+      EACH (v, vectors) sum[r][v] = add_product(kind, sum[r][v], row, weights[v]);
+    }
   }
-#define TILE_8(rows) TILE_INT(8, 8, 8, take_whole, rows)
-#define TILE_16(rows) TILE_INT(16, 16, 16, take_whole, rows)
-#define TILE_8_BY_16(rows) TILE_INT(8_by_16, 16, 8, take_bytes, rows)
-EVERY_COUNT(TILE_8)
-EVERY_COUNT(TILE_16)
-EVERY_COUNT(TILE_8_BY_16)
-#define NAME_8(rows) tile_8_##rows,
-#define NAME_16(rows) tile_16_##rows,
-#define NAME_8_BY_16(rows) tile_8_by_16_##rows,
-static TileInt *const tiles_int[][MOST_ROWS] = {
-    [EIGHT_BITS] = {EVERY_COUNT(NAME_8)},
-    [SIXTEEN_BITS] = {EVERY_COUNT(NAME_16)},
-    [EIGHT_BY_SIXTEEN] = {EVERY_COUNT(NAME_8_BY_16)},
-};
-
-/* The same with rows [k, rows] float32. */
-typedef void TileFloat(const Matrix *w, int64_t group, const float *x, float *out, int64_t stride,
-                       int add);
-
-AVX512 static inline __m512 take_single(const float *p) { return _mm512_loadu_ps(p); }
-AVX512 static inline __m512 take_half(const uint16_t *p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+  EACH (r, rows)
+    EACH (v, vectors) {
+      float *out = t->out + r * t->stride + at + v * LANES;
+      Floats y =
+          floats ? (Floats)sum[r][v] * w->unit
+                 : __builtin_convertvector(sum[r][v], Floats) * load(w->step + first + v * LANES);
+      float scale = floats ? 1 : t->scale[r];
+      store(out, t->add ? fused(y, all(scale), load(out)) : y * scale);
+    }
 }
 
-#define BEGIN_FLOAT(r) __m512 a##r = _mm512_setzero_ps(), b##r = _mm512_setzero_ps();
-#define STEP_FLOAT(r)                   \
-  row = _mm512_set1_ps(x[r]);           \
-  a##r = _mm512_fmadd_ps(row, a, a##r); \
-  b##r = _mm512_fmadd_ps(row, b, b##r);
-#define END_FLOAT(r)                            \
-  put_float(a##r, unit, out + r * stride, add); \
-  put_float(b##r, unit, out + r * stride + 16, add);
-
-AVX512 static inline void put_float(__m512 sum, __m512 unit, float *out, int add) {
-  sum = _mm512_mul_ps(sum, unit);
-  _mm512_storeu_ps(out, add ? _mm512_add_ps(_mm512_loadu_ps(out), sum) : sum);
+/* Half a group at a time where registers do not hold the sums of a whole one. */
+INLINE void tile_of(int kind, int rows, const Tile *t) {
+  if (rows > MAX_ROWS) return;
+  int vectors = rows * VECTORS <= SUMS ? VECTORS : VECTORS / 2;
+  for (int at = 0; at < GROUP; at += vectors * LANES) tile_part(kind, rows, vectors, at, t);
 }
 
-#define TILE_FLOAT(kind, type, rows)                                                      \
-  AVX512 static void tile_##kind##_##rows(const Matrix *w, int64_t group, const float *x, \
-                                          float *out, int64_t stride, int add) {          \
-    const type *p = (const type *)w->packed + group * GROUP * w->k;                       \
-    __m512 unit = _mm512_set1_ps(w->unit);                                                \
-    ROWS_##rows(BEGIN_FLOAT) for (int64_t i = 0; i < w->k; i++, p += GROUP, x += rows) {  \
-      __m512 row, a = take_##kind(p), b = take_##kind(p + 16);                            \
-      FETCH(p, rows);                                                                     \
-      if (sizeof(type) > 2) FETCH(p + 16, rows);                                          \
-      ROWS_##rows(STEP_FLOAT)                                                             \
-    }                                                                                     \
-    ROWS_##rows(END_FLOAT)                                                                \
+INLINE void tile_rows(int kind, int64_t rows, const Tile *t) {
+  switch (rows) {
+    case 1: return tile_of(kind, 1, t);
+    case 2: return tile_of(kind, 2, t);
+    case 3: return tile_of(kind, 3, t);
+    case 4: return tile_of(kind, 4, t);
+    case 5: return tile_of(kind, 5, t);
+    case 6: return tile_of(kind, 6, t);
+    case 7: return tile_of(kind, 7, t);
+    case 8: return tile_of(kind, 8, t);
+    case 9: return tile_of(kind, 9, t);
+    case 10: return tile_of(kind, 10, t);
+    case 11: return tile_of(kind, 11, t);
+    case 12: return tile_of(kind, 12, t);
+    case 13: return tile_of(kind, 13, t);
+    case 14: return tile_of(kind, 14, t);
   }
-#define TILE_SINGLE(rows) TILE_FLOAT(single, float, rows)
-#define TILE_HALF(rows) TILE_FLOAT(half, uint16_t, rows)
-EVERY_COUNT(TILE_SINGLE)
-EVERY_COUNT(TILE_HALF)
-#define NAME_SINGLE(rows) tile_single_##rows,
-#define NAME_HALF(rows) tile_half_##rows,
-static TileFloat *const tiles_float[][MOST_ROWS] = {
-    [SINGLE] = {EVERY_COUNT(NAME_SINGLE)},
-    [HALF] = {EVERY_COUNT(NAME_HALF)},
-};
+}
 
-static inline int64_t fewer(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t more(int64_t a, int64_t b) { return a > b ? a : b; }
-
-/* Rows of a tile: as many tiles as are needed, of nearly equal size. */
-static int64_t tile_rows(int64_t rows) {
-  int64_t tiles = (rows + MOST_ROWS - 1) / MOST_ROWS;
-  return (rows + tiles - 1) / tiles;
+static void multiply_tile(int64_t rows, const Tile *t) {
+  switch (t->matrix->kind) {
+    case SINGLE: return tile_rows(SINGLE, rows, t);
+    case HALF: return tile_rows(HALF, rows, t);
+    case EIGHT_BITS: return tile_rows(EIGHT_BITS, rows, t);
+    case SIXTEEN_BITS: return tile_rows(SIXTEEN_BITS, rows, t);
+    case EIGHT_BY_SIXTEEN: return tile_rows(EIGHT_BY_SIXTEEN, rows, t);
+  }
 }
 
 /* The number that one stands for in a row [k] of integers of 16 bits, or that its numbers are
  * divided by for 8 bits; not a number if one of the row is not finite. */
-AVX512 static float scale_of(const Matrix *w, const float *row) {
-  __m512 most = _mm512_set1_ps(1e-20f), squares = _mm512_setzero_ps();
-  for (int64_t i = 0; i < w->k; i += 16) {
-    __m512 x = _mm512_loadu_ps(row + i);
-    most = _mm512_max_ps(most, _mm512_abs_ps(x));
-    squares = _mm512_fmadd_ps(x, x, squares);
-  }
-  float sum = _mm512_reduce_add_ps(squares), doubt = sum - sum;
-  float largest = _mm512_reduce_max_ps(most) + doubt;
+static float scale_of(const Matrix *w, const float *row) {
+  Floats size = all(1e-20f);
+  for (int64_t i = 0; i < w->k; i += LANES) size = larger(size, absolute(load(row + i)));
+  float squares = sum_of_squares(row, w->k), doubt = squares - squares;
+  float largest = largest_lane(size) + doubt;
   if (w->kind == EIGHT_BITS) return w->unit == 0 ? largest : 1 + doubt;
-  float least = _mm512_cvtss_f32(_mm512_sqrt_ps(_mm512_set1_ps(sum))) * w->unit;
+  float least = sqrtf(squares) * w->unit;
   return least > largest / 32767 ? least : largest / 32767;
 }
 
-/* Round a row's inputs from .. end to 8 bits, 128 for zero, into column `at` of [k / 4, rows, 4].
- */
-AVX512 static void round_8(const float *row, float scale, float unit, int64_t from, int64_t end,
-                           int32_t *to, int64_t at, int64_t rows) {
-  __m512 divisor = _mm512_set1_ps(scale), inverse = _mm512_set1_ps(1 / unit);
-  __m512 middle = _mm512_set1_ps(128);
-  for (int64_t i = from; i < end; i += 16) {
-    __m512 x = _mm512_div_ps(_mm512_loadu_ps(row + i), divisor);
-    __m512i n = _mm512_cvtps_epi32(_mm512_fmadd_ps(x, inverse, middle));
-    n = _mm512_min_epi32(_mm512_max_epi32(n, _mm512_setzero_si512()), _mm512_set1_epi32(255));
-    int32_t four[4];
-    _mm_storeu_si128((__m128i *)four, _mm512_cvtepi32_epi8(n));
-    for (int j = 0; j < 4; j++) to[(i / 4 + j) * rows + at] = four[j];
-  }
-}
-
-/* The same to 16 bits, 0 for zero, into [k / 2, rows, 2]. */
-AVX512 static void round_16(const float *row, float scale, int64_t from, int64_t end, int32_t *to,
-                            int64_t at, int64_t rows) {
-  __m512 inverse = _mm512_set1_ps(1 / scale);
-  for (int64_t i = from; i < end; i += 16) {
-    __m512 x = _mm512_mul_ps(_mm512_loadu_ps(row + i), inverse);
-    int32_t eight[8];
-    _mm256_storeu_si256((__m256i *)eight, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
-    for (int j = 0; j < 8; j++) to[(i / 2 + j) * rows + at] = eight[j];
+/* Round a row's inputs from .. end, multiples of 16, into a column of words [.., rows]. */
+INLINE void round_row(int kind, float unit, const float *row, float scale, int64_t from,
+                      int64_t end, int32_t *to, int64_t rows) {
+  int eight = kind == EIGHT_BITS, together = together_of(kind);
+  Floats inverse = all(1 / (eight ? unit == 0 ? (float)(1 / 127.0) : unit : scale));
+  for (int64_t i = from; i < end; i += LANES) {
+    Floats x = load(row + i);
+    x = eight ? fused(x / scale, inverse, all(128)) : x * inverse;
+    if (eight) x = larger(choose(x < 255.0f, x, all(255)), all(0));
+    Ints n = nearest(x) - (eight ? 128 - BYTE_ZERO : 0);
+    int32_t words[LANES / 2];
+    if (together == 4) {
+      Narrow8 narrow = __builtin_convertvector(n, Narrow8);
+      memcpy(words, &narrow, sizeof narrow);
+    } else {
+      Narrow16 narrow = __builtin_convertvector(n, Narrow16);
+      memcpy(words, &narrow, sizeof narrow);
+    }
+    for (int j = 0; j < LANES / together; j++) to[(i / together + j) * rows] = words[j];
   }
 }
 
 /* How the rows of a product are normed first: x / sqrt(|x|^2 + root^2), times `weight` [k] if there
- * is one. `kept` has room for one row. */
+ * is one. `normed` has room for one row. */
 typedef struct {
   const float *weight;
-  float root, *kept;
+  float root, *normed;
 } Norm;
 
-AVX512 static const float *norm_row(const Norm *norm, const float *row, int64_t k) {
-  __m512 squares = _mm512_setzero_ps();
-  for (int64_t i = 0; i < k; i += 16) {
-    __m512 x = _mm512_loadu_ps(row + i);
-    squares = _mm512_fmadd_ps(x, x, squares);
+static const float *norm_row(const Norm *norm, const float *row, int64_t k) {
+  float by = 1 / sqrtf(sum_of_squares(row, k) + norm->root * norm->root);
+  for (int64_t i = 0; i < k; i += LANES) {
+    Floats x = load(row + i) * by;
+    store(norm->normed + i, norm->weight ? x * load(norm->weight + i) : x);
   }
-  __m512 sum = _mm512_set1_ps(_mm512_reduce_add_ps(squares) + norm->root * norm->root);
-  __m512 by = _mm512_div_ps(_mm512_set1_ps(1), _mm512_sqrt_ps(sum));
-  for (int64_t i = 0; i < k; i += 16) {
-    __m512 x = _mm512_mul_ps(_mm512_loadu_ps(row + i), by);
-    if (norm->weight) x = _mm512_mul_ps(x, _mm512_loadu_ps(norm->weight + i));
-    _mm512_storeu_ps(norm->kept + i, x);
-  }
-  return norm->kept;
+  return norm->normed;
 }
 
 /* Rows of a product as tiles read them, each tile's side by side, and the scales of integers. */
 typedef struct {
   float *scale;
   char *x;
-  int64_t rows, most; /* Of all tiles, and of one. */
+  int64_t rows, per_tile;
 } Rows;
 
-static int64_t row_bytes(const Matrix *w) {
-  return w->k * (w->kind == EIGHT_BITS ? 1 : w->kind <= HALF ? 4 : 2);
-}
+static int64_t row_bytes(const Matrix *w) { return w->k / together_of(w->kind) * 4; }
 
+/* As many tiles as are needed, of nearly equal size. */
 static Rows rows_in(void *memory, int64_t rows) {
-  return (Rows){memory, (char *)memory + rows * sizeof(float), rows, tile_rows(rows)};
+  int64_t tiles = (rows + MAX_ROWS - 1) / MAX_ROWS;
+  return (Rows){memory, (char *)memory + rows * sizeof(float), rows, (rows + tiles - 1) / tiles};
 }
 
 /* Arrange the inputs from .. end of x [rows, k], rows apart by `stride`; `norm` may be none. Inputs
@@ -271,41 +417,37 @@ static Rows rows_in(void *memory, int64_t rows) {
 static void arrange(const Matrix *w, const float *x, int64_t stride, const Norm *norm, int64_t from,
                     int64_t end, Rows *to) {
   for (int64_t r = 0; r < to->rows; r++) {
-    int64_t first = r / to->most * to->most, count = fewer(to->most, to->rows - first);
+    int64_t first = r / to->per_tile * to->per_tile, count = fewer(to->per_tile, to->rows - first);
     const float *row = norm ? norm_row(norm, x + r * stride, w->k) : x + r * stride;
     char *tile = to->x + first * row_bytes(w);
     if (w->kind <= HALF) {
       for (int64_t i = from; i < end; i++) ((float *)tile)[i * count + r - first] = row[i];
-      continue;
+    } else {
+      float scale = scale_of(w, row);
+      if (from == 0) to->scale[r] = scale;
+      int32_t *words = (int32_t *)tile + r - first;
+      if (w->kind == EIGHT_BITS)
+        round_row(EIGHT_BITS, w->unit, row, scale, from, end, words, count);
+      else
+        round_row(SIXTEEN_BITS, w->unit, row, scale, from, end, words, count);
     }
-    float scale = scale_of(w, row);
-    if (from == 0) to->scale[r] = scale;
-    if (w->kind == EIGHT_BITS)
-      round_8(row, scale, w->unit == 0 ? (float)(1 / 127.0) : w->unit, from, end, (int32_t *)tile,
-              r - first, count);
-    else
-      round_16(row, scale, from, end, (int32_t *)tile, r - first, count);
   }
 }
 
 /* A group's outputs for the tile that begins at row `first`: out [.., 32], rows apart by `stride`.
  */
-static void multiply_tile(const Matrix *w, int64_t group, const Rows *rows, int64_t first,
-                          float *out, int64_t stride, int add) {
-  int64_t at = fewer(rows->most, rows->rows - first) - 1;
-  const void *x = rows->x + first * row_bytes(w);
-  if (w->kind <= HALF)
-    tiles_float[w->kind][at](w, group, x, out, stride, add);
-  else
-    tiles_int[w->kind][at](w, group, x, rows->scale + first, out, stride, add);
+static void multiply_group(const Matrix *w, int64_t group, const Rows *rows, int64_t first,
+                           float *out, int64_t stride, int add) {
+  Tile tile = {w, group, rows->x + first * row_bytes(w), rows->scale + first, out, stride, add};
+  multiply_tile(fewer(rows->per_tile, rows->rows - first), &tile);
 }
 
 /* Write the product of rows into out, or add it; for all threads of a region. */
 static void multiply_rows(const Matrix *w, const Rows *rows, float *out, int64_t stride, int add) {
 #pragma omp for schedule(static)
   for (int64_t group = 0; group < w->n / GROUP; group++)
-    for (int64_t first = 0; first < rows->rows; first += rows->most)
-      multiply_tile(w, group, rows, first, out + first * stride + group * GROUP, stride, add);
+    for (int64_t first = 0; first < rows->rows; first += rows->per_tile)
+      multiply_group(w, group, rows, first, out + first * stride + group * GROUP, stride, add);
 }
 
 /* out[r * stride ...] = x[r] W^T for x [rows, k]; 0 without memory. */
@@ -320,6 +462,8 @@ int multiply(const Matrix *w, const float *x, int64_t rows, float *out, int64_t 
   free(memory);
   return 1;
 }
+
+/* Layers. */
 
 /* One layer. `bias` of qkv [qkv.n] and the norms' weights may be none. With `kv`, it attends to
  * features: `qkv` makes only queries, `kv` makes keys and values of the features, nothing is
@@ -346,16 +490,15 @@ typedef struct {
  * Layers skip the first `holes` rows of the cache, those that attend to features only the first
  * one. */
 typedef struct {
-  const float *embedded; /* [sequences * rows, width]: if given, x is made of it first. */
-  float *x;              /* [sequences * rows, width]: what layers add to. */
-  const float *input; /* [sequences * rows, qkv.k]: read as it is by the first attention instead, if
-                         given. */
-  float *hidden;      /* [sequences * rows, width]: if given, receives x after the last norm. */
-  const float *turns; /* [.., head_width]: cosine and sine of every rotary pair. */
-  float *cache;       /* Of the keys, rows [head_width]; values lie `to_values` behind. */
-  const int64_t
-      *positions; /* [sequences, rows], all below `turned`; without, turns are of the rows. */
-  const float *features; /* [sequences * rows, kv.k]: the features before the rows. */
+  const float *embedded;    /* [sequences * rows, width]: if given, x is made of it first. */
+  float *x;                 /* [sequences * rows, width]: what layers add to. */
+  const float *input;       /* [sequences * rows, qkv.k]: if given, what the first attention reads
+                               as it is, instead of x. */
+  float *hidden;            /* [sequences * rows, width]: if given, receives x, normed. */
+  const float *turns;       /* [.., head_width]: cosine and sine of every rotary pair. */
+  float *cache;             /* Of keys, rows [head_width]; values lie `to_values` behind. */
+  const int64_t *positions; /* [sequences, rows], below `turned`; without, turns are of the rows. */
+  const float *features;    /* [sequences * rows, kv.k]: the features before the rows. */
   int64_t turned, position_sequence;
   int64_t layer, sequence, head, row, to_values;
   const float *mask; /* Additive [sequences, rows, at + rows]; without one, rows see all before. */
@@ -369,194 +512,159 @@ typedef struct {
  * zero. The keys of a node's path are cached in the order of the text, so its result has the bits
  * of a plain step, whatever other nodes lie between them. */
 
-/* Queries at a time: each has one sum per 16 numbers of its width. */
-#define FEW_QUERIES 3
-#define MANY_QUERIES 6
+#define FEW_QUERIES 3 /* At a time: each has its own sums. */
+#define MANY_QUERIES (LANES == 8 ? 3 : 6)
 
-/* e to the power of x <= 0, to about one unit in the last place; 0 below -87. */
-AVX512 static inline __m512 exponential(__m512 x) {
-  __mmask16 small = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87), _CMP_LT_OQ);
-  __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
-  x = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-  x = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), x);
-  __m512 y = _mm512_set1_ps(1.9875691500e-4f);
-  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(1.3981999507e-3f));
-  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(8.3334519073e-3f));
-  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(4.1665795894e-2f));
-  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(1.6666665459e-1f));
-  y = _mm512_fmadd_ps(y, x, _mm512_set1_ps(5.0000001201e-1f));
-  y = _mm512_add_ps(_mm512_fmadd_ps(y, _mm512_mul_ps(x, x), x), _mm512_set1_ps(1));
-  return _mm512_mask_mov_ps(_mm512_scalef_ps(y, n), small, _mm512_setzero_ps());
-}
+/* Queries of a sequence, from `first`, that share a head of keys. queries, out: [rows, heads,
+ * head_width] of the sequence. scores: [MANY_QUERIES, room]. */
+typedef struct {
+  const float *keys, *mask, *queries;
+  float *out, *scores;
+  int64_t head, first, room;
+} Asked;
 
-/* Turn scores [seen] into weights whose largest is 1, up to `all` with zeros; `scores` has room for
+/* Turn scores [seen] into weights whose largest is 1, up to `end` with zeros; `scores` has room for
  * whole vectors. */
-AVX512 static void weigh(float *scores, int64_t seen, int64_t all) {
-  __m512 low = _mm512_set1_ps(-3.4e38f), most = low;
-  int64_t whole = (all + 15) / 16 * 16;
+static void weigh(float *scores, int64_t seen, int64_t end) {
+  Floats size = all(-3.4e38f);
+  int64_t whole = (end + LANES - 1) / LANES * LANES;
   for (int64_t i = seen; i < whole; i++) scores[i] = -3.4e38f;
-  for (int64_t i = 0; i < whole; i += 16) most = _mm512_max_ps(most, _mm512_loadu_ps(scores + i));
-  most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
-  for (int64_t i = 0; i < whole; i += 16)
-    _mm512_storeu_ps(scores + i, exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + i), most)));
+  for (int64_t i = 0; i < whole; i += LANES) size = larger(size, load(scores + i));
+  float largest = largest_lane(size);
+  for (int64_t i = 0; i < whole; i += LANES)
+    store(scores + i, exponential(load(scores + i) - largest));
 }
 
-/* The sums of four vectors, each added up in the same order. */
-AVX512 static inline __m128 sum_each(__m512 a, __m512 b, __m512 c, __m512 d) {
-  __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-  __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-  __m512 each = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));
-  __m256 half = _mm256_add_ps(_mm512_castps512_ps256(each),
-                              _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(each), 1)));
-  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+/* The products of a query with four keys. */
+INLINE Four score(int width, const float *query, const float *const key[4]) {
+  Sixteen sum[4];
+  EACH (i, width / LANES)
+    EACH (j, 4) {
+      Floats part = load(query + i * LANES), numbers = load(key[j] + i * LANES);
+      Floats *at = &sum[j].part[i % PARTS];
+      *at = i < PARTS ? part * numbers : fused(part, numbers, *at);
+    }
+  return sum_each(sum);
 }
 
-/* Queries from `first` of a sequence that share a head of keys, so `many` and of `vectors` times 16
- * numbers each; the last one again where there are fewer. queries, out: [rows, heads, head_width]
- * of the sequence. scores: [many, room]. */
-__attribute__((always_inline)) AVX512 static inline void attend_some(
-    const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head, int64_t first,
-    const float *queries, float *out, int vectors, int many, float *scores, int64_t room) {
+/* So many queries at a time, the last one again where there are fewer. */
+INLINE void attend_some(int width, int many, const Stack *m, const Step *s, const Asked *a) {
   int64_t groups = m->heads / m->kv_heads, last = groups * s->rows - 1;
-  const float *keys = s->cache + layer * s->layer + sequence * s->sequence + head * s->head;
-  const float *values = keys + s->to_values;
-  const float *query[MANY_QUERIES], *mask[MANY_QUERIES];
-  float *to[MANY_QUERIES];
-  int64_t seen[MANY_QUERIES], most = s->mask ? s->at + s->rows : 0;
-  __m128 scale = _mm_set1_ps(m->scale);
+  int64_t seen[MANY_QUERIES], column[MANY_QUERIES], end = s->mask ? s->at + s->rows : 0;
+  const float *mask[MANY_QUERIES], *values = a->keys + s->to_values;
   for (int q = 0; q < many; q++) {
-    int64_t at = fewer(first + q, last), row = at / groups;
-    int64_t column = (row * m->heads + head * groups + at % groups) * m->head_width;
-    query[q] = queries + column;
-    to[q] = out + column;
-    mask[q] = s->mask ? s->mask + sequence * s->mask_sequence + row * s->mask_row : NULL;
-    seen[q] = s->mask ? most : s->at + row + 1;
-    most = more(most, seen[q]);
+    int64_t at = fewer(a->first + q, last), row = at / groups;
+    column[q] = (row * m->heads + a->head * groups + at % groups) * width;
+    mask[q] = a->mask ? a->mask + row * s->mask_row : NULL;
+    seen[q] = s->mask ? end : s->at + row + 1;
+    end = more(end, seen[q]);
   }
-  for (int64_t i = 0; i < most; i += 4) {
-    __mmask8 here = (1 << fewer(4, most - i)) - 1;
+  for (int64_t i = 0; i < end; i += 4) {
     const float *key[4];
-    for (int j = 0; j < 4; j++) key[j] = keys + fewer(i + j, most - 1) * s->row;
-#pragma GCC unroll 8
-    for (int q = 0; q < many; q++) {
-      __m512 sum[4];
-#pragma GCC unroll 8
-      for (int v = 0; v < vectors; v++) {
-        __m512 part = _mm512_loadu_ps(query[q] + 16 * v);
-#pragma GCC unroll 8
-        for (int j = 0; j < 4; j++) {
-          __m512 numbers = _mm512_loadu_ps(key[j] + 16 * v);
-          sum[j] = v ? _mm512_fmadd_ps(part, numbers, sum[j]) : _mm512_mul_ps(part, numbers);
+    for (int j = 0; j < 4; j++) key[j] = a->keys + fewer(i + j, end - 1) * s->row;
+    EACH (q, many) {
+      Four y = score(width, a->queries + column[q], key) * m->scale, added = {0};
+      if (mask[q] && i + 4 <= end)
+        memcpy(&added, mask[q] + i, sizeof added);
+      else if (mask[q])
+        for (int j = 0; j < end - i; j++) added[j] = mask[q][i + j];
+      if (mask[q]) y += added;
+      memcpy(a->scores + q * a->room + i, &y, sizeof y);
+    }
+  }
+  for (int q = 0; q < many; q++) weigh(a->scores + q * a->room, seen[q], end);
+  const int vectors = width < 4 * LANES ? width / LANES : 4;
+  for (int at = 0; at < width; at += vectors * LANES) {
+    Floats sum[MANY_QUERIES][4], total[MANY_QUERIES];
+    EACH (q, many) total[q] = (Floats){0};
+    EACH (q, many)
+      EACH (v, vectors) sum[q][v] = (Floats){0};
+    for (int64_t i = 0; i < end; i++)
+      EACH (q, many) {
+        Floats weight = all(a->scores[q * a->room + i]);
+        total[q] += weight;
+        EACH (v, vectors) {
+          Floats numbers = load(values + i * s->row + at + v * LANES);
+          sum[q][v] = fused(weight, numbers, sum[q][v]);
         }
       }
-      __m128 score = _mm_mul_ps(sum_each(sum[0], sum[1], sum[2], sum[3]), scale);
-      if (mask[q]) score = _mm_add_ps(score, _mm_maskz_loadu_ps(here, mask[q] + i));
-      _mm_storeu_ps(scores + q * room + i, score);
-    }
+    EACH (q, many)
+      EACH (v, vectors) store(a->out + column[q] + at + v * LANES, sum[q][v] / total[q]);
   }
-  for (int q = 0; q < many; q++) weigh(scores + q * room, seen[q], most);
-  __m512 sums[MANY_QUERIES][8], total[MANY_QUERIES];
-#pragma GCC unroll 8
-  for (int q = 0; q < many; q++) {
-    total[q] = _mm512_setzero_ps();
-#pragma GCC unroll 8
-    for (int v = 0; v < vectors; v++) sums[q][v] = _mm512_setzero_ps();
-  }
-  for (int64_t i = 0; i < most; i++) {
-#pragma GCC unroll 8
-    for (int q = 0; q < many; q++) {
-      __m512 weight = _mm512_set1_ps(scores[q * room + i]);
-      total[q] = _mm512_add_ps(total[q], weight);
-#pragma GCC unroll 8
-      for (int v = 0; v < vectors; v++)
-        sums[q][v] =
-            _mm512_fmadd_ps(weight, _mm512_loadu_ps(values + i * s->row + 16 * v), sums[q][v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int q = 0; q < many; q++)
-#pragma GCC unroll 8
-    for (int v = 0; v < vectors; v++)
-      _mm512_storeu_ps(to[q] + 16 * v, _mm512_div_ps(sums[q][v], total[q]));
 }
 
-typedef void Attend(const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head,
-                    int64_t first, const float *queries, float *out, float *scores, int64_t room);
-#define ATTEND(vectors, many)                                                                      \
-  AVX512 static void attend_##vectors##_##many(                                                    \
-      const Stack *m, const Step *s, int64_t layer, int64_t sequence, int64_t head, int64_t first, \
-      const float *queries, float *out, float *scores, int64_t room) {                             \
-    attend_some(m, s, layer, sequence, head, first, queries, out, vectors, many, scores, room);    \
+INLINE void attend_together(int many, const Stack *m, const Step *s, const Asked *a) {
+  switch (m->head_width) {
+    case 16: return attend_some(16, many, m, s, a);
+    case 32: return attend_some(32, many, m, s, a);
+    case 64: return attend_some(64, many, m, s, a);
+    case 128: return attend_some(128, many, m, s, a);
   }
-ATTEND(1, 3)
-ATTEND(2, 3)
-ATTEND(4, 3) ATTEND(8, 3) ATTEND(1, 6) ATTEND(2, 6) ATTEND(4, 6)
+}
 
-    /* Attention of all rows, out of queries [sequences * rows, heads, head_width] into `out`. */
-    static void attend(const Stack *m, const Step *s, int64_t layer, const float *queries,
-                       float *out, float *scores, int64_t room) {
+/* Attention of all rows, out of queries [sequences * rows, heads, head_width] into `out`. */
+static void attend(const Stack *m, const Step *s, int64_t layer, const float *queries, float *out,
+                   float *scores, int64_t room) {
   int64_t each = s->rows * m->heads * m->head_width, shared = m->heads / m->kv_heads * s->rows;
-  Attend *few = attend_8_3, *many = attend_8_3;
-  if (m->head_width == 16) few = attend_1_3, many = attend_1_6;
-  if (m->head_width == 32) few = attend_2_3, many = attend_2_6;
-  if (m->head_width == 64) few = attend_4_3, many = attend_4_6;
-  /* Keys are read again for every part; a wider head has no registers for more. */
-  int64_t most = many == few || shared <= FEW_QUERIES ? FEW_QUERIES : MANY_QUERIES;
-  int64_t parts = (shared + most - 1) / most;
+  int64_t at_once = shared <= FEW_QUERIES ? FEW_QUERIES : MANY_QUERIES;
+  int64_t parts = (shared + at_once - 1) / at_once;
 #pragma omp for schedule(static)
   for (int64_t task = 0; task < s->sequences * m->kv_heads * parts; task++) {
     int64_t head = task / parts % m->kv_heads, sequence = task / parts / m->kv_heads;
-    int64_t first = task % parts * most;
-    (shared - first > FEW_QUERIES ? many : few)(m, s, layer, sequence, head, first,
-                                                queries + sequence * each, out + sequence * each,
-                                                scores, room);
+    Asked asked = {s->cache + layer * s->layer + sequence * s->sequence + head * s->head,
+                   s->mask ? s->mask + sequence * s->mask_sequence : NULL,
+                   queries + sequence * each,
+                   out + sequence * each,
+                   scores,
+                   head,
+                   task % parts * at_once,
+                   room};
+    if (shared - asked.first > FEW_QUERIES)
+      attend_together(MANY_QUERIES, m, s, &asked);
+    else
+      attend_together(FEW_QUERIES, m, s, &asked);
   }
 }
 
 /* Rotate the rotary pairs of a vector. */
-AVX512 static inline __m512 rotate(__m512 x, __m512 turns) {
-  __m512 other = _mm512_mul_ps(_mm512_permute_ps(x, 0xb1), _mm512_movehdup_ps(turns));
-  return _mm512_fmaddsub_ps(x, _mm512_moveldup_ps(turns), other);
+INLINE Floats rotate(Floats x, Floats turns) {
+  Ints minus = (Ints)SHUFFLE(all(-0.0f), all(0), 0, 4, 0, 4);
+  Floats other = SHUFFLE(x, x, 1, 0, 3, 2) * SHUFFLE(turns, turns, 1, 1, 3, 3);
+  return fused(x, SHUFFLE(turns, turns, 0, 0, 2, 2), (Floats)((Ints)other ^ minus));
 }
 
 /* Put 32 outputs of qkv [count, 32], of the rows from `first` and from `column`, where they belong:
  * queries [.., heads, head_width], and rotated keys and values in the cache. */
-AVX512 static void place(const Stack *m, const Step *s, int64_t layer, const float *outputs,
-                         int64_t count, int64_t first, int64_t column, float *queries) {
+static void place(const Stack *m, const Step *s, int64_t layer, const float *outputs, int64_t count,
+                  int64_t first, int64_t column, float *queries) {
   const float *bias = m->layers[layer].bias;
-  for (int64_t end = column + GROUP; column < end; column += 16, outputs += 16) {
+  for (int64_t end = column + GROUP; column < end; column += LANES, outputs += LANES) {
     int64_t head = column / m->head_width, offset = column % m->head_width;
     for (int64_t i = 0; i < count; i++) {
       int64_t row = first + i, sequence = row / s->rows, position = row;
       if (s->positions) position = s->positions[sequence * s->position_sequence + row % s->rows];
-      __m512 x = _mm512_loadu_ps(outputs + i * GROUP);
-      if (bias) x = _mm512_add_ps(x, _mm512_loadu_ps(bias + column));
+      Floats x = load(outputs + i * GROUP);
+      if (bias) x += load(bias + column);
       if (head < m->heads + m->kv_heads)
-        x = rotate(x, _mm512_loadu_ps(s->turns + position * m->head_width + offset));
+        x = rotate(x, load(s->turns + position * m->head_width + offset));
       float *to = queries + (row * m->heads + head) * m->head_width;
       if (head >= m->heads) {
         int64_t at = head - m->heads, values = at >= m->kv_heads;
         to = s->cache + layer * s->layer + sequence * s->sequence + values * s->to_values +
              (at - values * m->kv_heads) * s->head + (s->at + row % s->rows) * s->row;
       }
-      _mm512_storeu_ps(to + offset, x);
+      store(to + offset, x);
     }
   }
 }
 
-/* gate = silu(gate) * up, for [count, 32], rows of `to` apart by `stride`. */
-AVX512 static void gated(const float *gate, const float *up, int64_t count, float *to,
-                         int64_t stride) {
-  __m512 one = _mm512_set1_ps(1);
+/* to = silu(gate) * up, for [count, 32], rows of `to` apart by `stride`. */
+static void gated(const float *gate, const float *up, int64_t count, float *to, int64_t stride) {
   for (int64_t i = 0; i < count; i++)
-    for (int64_t j = 0; j < GROUP; j += 16) {
-      __m512 x = _mm512_loadu_ps(gate + i * GROUP + j), size = _mm512_abs_ps(x);
-      __m512 small = exponential(_mm512_sub_ps(_mm512_setzero_ps(), size));
-      __mmask16 positive = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GE_OQ);
-      __m512 share =
-          _mm512_div_ps(_mm512_mask_mov_ps(small, positive, one), _mm512_add_ps(one, small));
-      x = _mm512_mul_ps(_mm512_mul_ps(x, share), _mm512_loadu_ps(up + i * GROUP + j));
-      _mm512_storeu_ps(to + i * stride + j, x);
+    for (int64_t j = 0; j < GROUP; j += LANES) {
+      Floats x = load(gate + i * GROUP + j), small = exponential(-absolute(x));
+      Floats share = choose(x >= 0.0f, all(1), small) / (1.0f + small);
+      store(to + i * stride + j, x * share * load(up + i * GROUP + j));
     }
 }
 
@@ -586,17 +694,12 @@ static Rows share(const Matrix *w, const float *x, int64_t rows, const Norm *nor
 }
 
 /* Divide a head's numbers by their length, and multiply them by `weight` if there is one. */
-AVX512 static void norm_head(const Stack *m, const float *from, const float *weight, float *to) {
+static void norm_head(const Stack *m, const float *from, const float *weight, float *to) {
   float root = m->root * m->root * m->head_width / m->width;
-  __m512 squares = _mm512_setzero_ps();
-  for (int64_t i = 0; i < m->head_width; i += 16) {
-    __m512 x = _mm512_loadu_ps(from + i);
-    squares = _mm512_fmadd_ps(x, x, squares);
-  }
-  __m512 length = _mm512_sqrt_ps(_mm512_set1_ps(_mm512_reduce_add_ps(squares) + root));
-  for (int64_t i = 0; i < m->head_width; i += 16) {
-    __m512 x = _mm512_div_ps(_mm512_loadu_ps(from + i), length);
-    _mm512_storeu_ps(to + i, weight ? _mm512_mul_ps(x, _mm512_loadu_ps(weight + i)) : x);
+  float length = sqrtf(sum_of_squares(from, m->head_width) + root);
+  for (int64_t i = 0; i < m->head_width; i += LANES) {
+    Floats x = load(from + i) / length;
+    store(to + i, weight ? x * load(weight + i) : x);
   }
 }
 
@@ -628,14 +731,15 @@ static void read_features(const Stack *m, const Step *s, int64_t layer, const Wo
 static void read_rows(const Stack *m, const Step *s, int64_t layer, const Work *work) {
   const Layer *l = m->layers + layer;
   int64_t rows = s->sequences * s->rows;
-  float outputs[MOST_ROWS * GROUP];
+  float outputs[MAX_ROWS * GROUP];
   Norm norm = {l->norm, m->root, work->normed};
   Rows x = share(&l->qkv, s->input ? s->input : s->x, rows, s->input ? NULL : &norm, work);
 #pragma omp for schedule(static)
   for (int64_t group = 0; group < l->qkv.n / GROUP; group++)
-    for (int64_t first = 0; first < rows; first += x.most) {
-      multiply_tile(&l->qkv, group, &x, first, outputs, GROUP, 0);
-      place(m, s, layer, outputs, fewer(x.most, rows - first), first, group * GROUP, work->queries);
+    for (int64_t first = 0; first < rows; first += x.per_tile) {
+      multiply_group(&l->qkv, group, &x, first, outputs, GROUP, 0);
+      place(m, s, layer, outputs, fewer(x.per_tile, rows - first), first, group * GROUP,
+            work->queries);
     }
 }
 
@@ -644,7 +748,7 @@ static void run_layer(const Stack *m, const Step *whole, int64_t layer, int lead
   const Layer *l = m->layers + layer;
   int64_t skipped = l->kv ? 1 : whole->holes, rows = whole->sequences * whole->rows;
   int64_t inner = l->down.k;
-  float outputs[2][MOST_ROWS * GROUP];
+  float outputs[2][MAX_ROWS * GROUP];
   Norm after_norm = {l->after_norm, m->root, work->normed};
   Step own = *whole, *s = &own;
   own.cache += skipped * own.row, own.at -= skipped;
@@ -660,10 +764,10 @@ static void run_layer(const Stack *m, const Step *whole, int64_t layer, int lead
   x = share(&l->gate_up, s->x, rows, &after_norm, work);
 #pragma omp for schedule(static)
   for (int64_t group = 0; group < inner / GROUP; group++)
-    for (int64_t first = 0; first < rows; first += x.most) {
-      multiply_tile(&l->gate_up, group, &x, first, outputs[0], GROUP, 0);
-      multiply_tile(&l->gate_up, inner / GROUP + group, &x, first, outputs[1], GROUP, 0);
-      gated(outputs[0], outputs[1], fewer(x.most, rows - first),
+    for (int64_t first = 0; first < rows; first += x.per_tile) {
+      multiply_group(&l->gate_up, group, &x, first, outputs[0], GROUP, 0);
+      multiply_group(&l->gate_up, inner / GROUP + group, &x, first, outputs[1], GROUP, 0);
+      gated(outputs[0], outputs[1], fewer(x.per_tile, rows - first),
             work->inner + first * inner + group * GROUP, inner);
     }
   x = share(&l->down, work->inner, rows, NULL, work);
@@ -735,34 +839,30 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
 }
 
 /* Turn rows x [rows, n] into log-probabilities; numbers at `never` are -inf first. */
-AVX512 void log_softmax(float *x, int64_t rows, int64_t n, const int64_t *never, int64_t n_never) {
-  __m512 none = _mm512_set1_ps(-INFINITY);
-  __mmask16 rest = (1u << n % 16) - 1;
+void log_softmax(float *x, int64_t rows, int64_t n, const int64_t *never, int64_t n_never) {
+  int64_t whole = n / 16 * 16;
   for (; rows > 0; rows--, x += n) {
+    float rest[16];
     for (int64_t i = 0; i < n_never; i++) x[never[i]] = -INFINITY;
-    __m512 most = _mm512_mask_loadu_ps(none, rest, x + n / 16 * 16), sum = _mm512_setzero_ps();
-    for (int64_t i = 0; i + 16 <= n; i += 16) most = _mm512_max_ps(most, _mm512_loadu_ps(x + i));
-    most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
-    for (int64_t i = 0; i < n; i += 16) {
-      __mmask16 here = i + 16 <= n ? 0xffff : rest;
-      __m512 at = _mm512_mask_loadu_ps(none, here, x + i);
-      sum = _mm512_add_ps(sum, exponential(_mm512_sub_ps(at, most)));
-    }
-    __m512 less = _mm512_add_ps(most, _mm512_set1_ps(logf(_mm512_reduce_add_ps(sum))));
-    for (int64_t i = 0; i < n; i += 16) {
-      __mmask16 here = i + 16 <= n ? 0xffff : rest;
-      _mm512_mask_storeu_ps(x + i, here, _mm512_sub_ps(_mm512_maskz_loadu_ps(here, x + i), less));
-    }
+    for (int64_t i = 0; i < 16; i++) rest[i] = whole + i < n ? x[whole + i] : -INFINITY;
+    Floats size = load(rest);
+    Sixteen sum = {{{0}}};
+    for (int64_t i = 0; i < n; i += LANES)
+      size = larger(size, load(i < whole ? x + i : rest + i - whole));
+    float largest = largest_lane(size);
+    for (int64_t i = 0; i < n; i += 16)
+      for (int p = 0; p < PARTS; p++)
+        sum.part[p] += exponential(load((i < whole ? x + i : rest) + p * LANES) - largest);
+    /* In double precision, which libraries of all systems round to the same number. */
+    float less = largest + (float)log(sum_lanes(sum));
+    for (int64_t i = 0; i < n; i++) x[i] -= less;
   }
 }
 
 /* Write rows x [rows, n] into out [rows, all] at the places `ids` [n], and -inf elsewhere. */
-AVX512 void widen(const float *x, int64_t rows, int64_t n, const int64_t *ids, float *out,
-                  int64_t all) {
+void widen(const float *x, int64_t rows, int64_t n, const int64_t *ids, float *out, int64_t all) {
   for (; rows > 0; rows--, x += n, out += all) {
-    for (int64_t i = 0; i + 16 <= all; i += 16)
-      _mm512_storeu_ps(out + i, _mm512_set1_ps(-INFINITY));
-    for (int64_t i = all / 16 * 16; i < all; i++) out[i] = -INFINITY;
+    for (int64_t i = 0; i < all; i++) out[i] = -INFINITY;
     for (int64_t i = 0; i < n; i++) out[ids[i]] = x[i];
   }
 }
@@ -777,10 +877,10 @@ enum { EMBEDDING, PRODUCT, BOTH, ATTENDED };
 typedef struct {
   const Stack *stack;
   const Matrix *join, *head;
-  const float *table, *bias; /* [known, width] by id; [steps, width]. */
+  const float *table, *bias; /* [n_embeddings, width] by id; [steps, width]. */
   const int64_t *ids;        /* [n] the id of each output of the head; none if they are the ids. */
   const int64_t *never;      /* [n_never] outputs that are never drafted. */
-  int64_t n, n_never, known, steps, layers, reads;
+  int64_t n, n_never, n_embeddings, steps, layers, reads;
 } Drafting;
 
 /* Feed `fed` [rows], then up to most - 1 of the tokens that are drafted, each the likeliest after
@@ -808,7 +908,7 @@ int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t
     const float *before = made ? made_features + (made - 1) * width : features;
     for (int64_t r = 0; r < count; r++) {
       int64_t token = made ? tokens[made - 1] : fed[r];
-      if (token < 0 || token >= d->known) {
+      if (token < 0 || token >= d->n_embeddings) {
         free(memory);
         return -2;
       }
@@ -817,7 +917,7 @@ int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t
       if (d->reads == BOTH) {
         Norm norm = {NULL, m->root, at};
         norm_row(&norm, row, width);
-        norm.kept += width;
+        norm.normed += width;
         norm_row(&norm, before + r * width, width);
         memcpy(x + r * width, before + r * width, size);
       } else if (d->reads == PRODUCT) {
@@ -862,12 +962,4 @@ int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t
   }
   free(memory);
   return made;
-}
-
-/* Whether this processor runs these layers (1) and products in 8 bits too (2). */
-int supported(void) {
-  __builtin_cpu_init();
-  int half = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl");
-  return half ? 1 + 2 * !!__builtin_cpu_supports("avx512vnni") : 0;
 }

@@ -141,7 +141,7 @@ def _load(
     options: Options | None,
 ) -> Loaded:
     options = Options.of_environment() if options is None else options
-    if not kernels.has_8_bits():
+    if not kernels.available():
         machine = replace(machine, eight_bits=False)  # the compiler failed
     place = available(pair, machine, options, roles)
     if not place.ok:
@@ -153,7 +153,7 @@ def _load(
             raise ValueError(f"{pair.called} has no {ROLES[role]} here.")
     loading.release()
     in_8_bits = place.device == "cpu" and place.quantised == "8bit"
-    if in_8_bits and not kernels.has_8_bits():
+    if in_8_bits and not kernels.available():
         raise ValueError(
             f"{pair.called} does not run here in 8 bits, which needs a processor with AVX-512 VNNI"
             " and our own kernels (a C compiler, and SPECVL_KERNELS not off); take the weights as"

@@ -32,11 +32,10 @@ SHAPES = [(576, 576), (96, 1536), (4096, 64)]
 TREE = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))
 
 half_here = pytest.mark.skipif(
-    kernels.floats(torch.zeros(32, 16), None) is None, reason="no compiler, or no AVX-512"
+    kernels.floats(torch.zeros(32, 16), None) is None,
+    reason="our own kernels do not run here",
 )
-in_8_bits = pytest.mark.skipif(
-    not kernels.has_8_bits(), reason="no compiler, or no 8-bit dot products"
-)
+in_8_bits = pytest.mark.skipif(not kernels.available(), reason="our own kernels do not run here")
 
 
 @half_here
@@ -281,7 +280,6 @@ def test_other_sizes_are_left_to_torch() -> None:
 
 
 SMALL = """
-int supported(void) { return 3; }
 int multiply(void) { return 1; }
 int run_layers(void) { return 1; }
 int draft_in_a_row(void) { return 1; }
@@ -308,7 +306,7 @@ def test_it_is_built_once_and_leaves_nothing_else(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kernels.floats(torch.zeros(32, 16), None) is not None
-    built = build_kernels.library(afresh)
+    built = build_kernels.library(afresh, build_kernels.levels()[0])
     assert set(afresh.iterdir()) == {built, build_kernels.mark(built)}
     kernels._loaded.cache_clear()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("was built again"))
@@ -328,7 +326,7 @@ def test_without_it_products_are_fbgemms(
     elif fault == "off":
         monkeypatch.setenv(build_kernels.VARIABLE, "off")
     else:
-        monkeypatch.setattr(build_kernels.sys, "platform", "darwin")
+        monkeypatch.setattr(build_kernels.sys, "platform", "win32")
     assert kernels.floats(torch.zeros(32, 16), None) is None
     assert not kernels.available()
     weight, x = numbers(6400, 48).half().float(), numbers(3, 48, seed=1)
@@ -355,7 +353,7 @@ def test_what_a_broken_compiler_built_is_told_and_built_again(
     empty = tmp_path / "empty.c"
     empty.write_text("")
     with monkeypatch.context() as broken:
-        broken.setattr(build_kernels, "library", lambda folder: folder / "kernels.so")
+        broken.setattr(build_kernels, "library", lambda folder, _: folder / "kernels.so")
         broken.setattr(build_kernels, "SOURCE", empty)
         assert kernels.floats(torch.zeros(32, 16), None) is None
         assert "slower" in caplog.text and not (afresh / "kernels.so").exists()
@@ -380,4 +378,38 @@ def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: 
     (tmp_path / script.name).write_bytes(script.read_bytes())
     (tmp_path / build_kernels.SOURCE.name).write_text(SMALL)
     subprocess.run([sys.executable, "-I", script.name, "made"], check=True, cwd=tmp_path)
-    assert {file.suffix for file in (tmp_path / "made").iterdir()} == {".so", ".sha256"}
+    built = list((tmp_path / "made").iterdir())
+    names = [level.name for level in build_kernels.LEVELS if build_kernels._fits(level)]
+    assert {file.suffix for file in built} == {".so", ".sha256"}
+    assert all(any(name in file.name for file in built) for name in names)
+
+
+@half_here
+def test_a_processor_gets_no_library_that_it_cannot_run(
+    afresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of them may be shared by several machines, or come with an image."""
+    best = build_kernels.build(afresh)
+    processors = afresh / "cpuinfo"
+    monkeypatch.setattr(build_kernels, "_PROCESSORS", processors)
+    last = [level for level in build_kernels.LEVELS if build_kernels._fits(level)][-1]
+    processors.write_text(f"flags : fpu {last.features}\n")
+    assert build_kernels.levels() == [last]
+    assert last.name in build_kernels.build(afresh).name
+    processors.write_text("flags : fpu sse2\n")
+    assert "AVX2" in str(build_kernels.why_not(afresh))
+    with pytest.raises(OSError, match="AVX2"):
+        build_kernels.build(afresh)
+    monkeypatch.undo()
+    assert best.exists()
+
+
+@half_here
+def test_an_old_compiler_builds_for_less_than_the_processor_has(
+    afresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(build_kernels.VARIABLE, raising=False)
+    *better, last = build_kernels.levels()
+    unknown = [level._replace(options="--no-such-option") for level in better]
+    monkeypatch.setattr(build_kernels, "LEVELS", (*unknown, last))
+    assert last.name in build_kernels.build(afresh).name

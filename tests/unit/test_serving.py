@@ -336,8 +336,8 @@ def test_8_bits_are_promised_only_where_our_kernels_can_multiply_them(
     monkeypatch.setattr(build_kernels.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(build_kernels.shutil, "which", lambda name: f"/usr/bin/{name}")
     processors = tmp_path / "cpuinfo"
-    processors.write_text("flags: fpu avx512f" + " avx512_vnni" * (fault != "old processor"))
-    monkeypatch.setattr(machine, "_PROCESSORS", processors)
+    processors.write_text("flags: fpu f16c fma" + " avx2" * (fault != "old processor"))
+    monkeypatch.setattr(build_kernels, "_PROCESSORS", processors)
     if fault == "no compiler":
         monkeypatch.setattr(build_kernels.shutil, "which", lambda name: None)
     elif fault == "off":
