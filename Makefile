@@ -20,12 +20,13 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
 
-.PHONY: demo test test-slow test-quick check lint audit weights browser clean help
+.PHONY: demo test test-slow test-apart test-quick check lint audit weights browser clean help
 
 help:
 	@echo "make demo    set up .venv and serve the page on http://$(HOST):$(PORT)"
 	@echo "make test    set up what the tests need and run them, but for the slow ones"
 	@echo "make test-slow   the slow ones: every family, clusters, training, long visits"
+	@echo "make test-apart  those of lab/ and recipes/"
 	@echo "make test-quick  units and contracts only: no browser, no server"
 	@echo "make lint    ruff, mypy, and Prettier where node is installed"
 	@echo "make check   lint and types, then both kinds of tests"
@@ -41,6 +42,11 @@ test: weights browser
 
 test-slow: weights browser
 	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+# Of the laboratory and the recipes, which stand beside the app.
+test-apart: weights
+	$(PY) -m pytest lab/tests $(PYTEST_ARGS)
+	$(PY) -m pytest recipes/tests $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.ready-dev
 	$(PYTEST) -m "not slow" tests/unit tests/contract $(PYTEST_ARGS)

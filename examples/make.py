@@ -1,8 +1,6 @@
-"""Makes the examples: their pictures and clips, their recorded races, and where every method shines
-and struggles.
+"""Makes the examples: their photographs, their recorded races, and where every method shines and
+struggles. Drawn pictures, and the questions about them, are frozen: commit 56e9f08 draws them.
 
-    python examples/make.py pictures             drawn again, always the same
-    python examples/make.py questions            the bench's questions, always the same
     python examples/make.py photographs FOLDER   from a folder of originals (see README.md)
     python examples/make.py races [ID ...]       recorded here; nothing else should run
     python examples/make.py lessons              where every method keeps most and fewest drafts
@@ -14,10 +12,8 @@ examples.json, which the page reads. A new example is an entry written there by 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
-import random
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,10 +31,6 @@ sys.path.insert(0, str(HERE.parent))
 import findings  # noqa: E402
 from findings import Finding  # noqa: E402
 
-from recipes.world import texts  # noqa: E402
-from recipes.world.samples import HELD_OUT, KINDS_OF_TURN, numbered  # noqa: E402
-from recipes.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
-from recipes.world.texts import text_of  # noqa: E402
 from specvl_demo import pairs, records  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.pairs.machine import detect  # noqa: E402
@@ -87,190 +79,8 @@ PHOTOGRAPHS = {
 CLIPS = {"tour": ("cat", "coffee", "rocket"), "outing": ("hillside", "brushes", "sunset")}
 """Clips that pan over photographs, with a cut between them."""
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
-LARGE, SMALL = "large", "small"
-BEFORE = Scene(
-    (
-        Thing("square", "orange", LARGE, 1),
-        Thing("ring", "cyan", LARGE, 3),
-        Thing("triangle", "pink", SMALL, 5),
-        Thing("diamond", "green", LARGE, 7),
-    ),
-    "beige",
-)
-LEFT = Scene(
-    (
-        Thing("heart", "red", LARGE, 0),
-        Thing("circle", "yellow", LARGE, 2),
-        Thing("square", "green", SMALL, 6),
-        Thing("star", "purple", LARGE, 8),
-    ),
-    "white",
-)
-PICTURES = {
-    "scene": Scene(
-        (
-            Thing("star", "red", LARGE, 0),
-            Thing("circle", "blue", SMALL, 2),
-            Thing("arrow", "green", LARGE, 4),
-            Thing("heart", "yellow", SMALL, 6),
-            Thing("moon", "purple", LARGE, 8),
-        ),
-        "navy",
-    ),
-    "chart": Chart((("red", 4), ("blue", 7), ("green", 3), ("orange", 9)), "white"),
-    "before": BEFORE,
-    "after": dataclasses.replace(
-        BEFORE, things=(*BEFORE.things[:1], Thing("ring", "red", LARGE, 3), *BEFORE.things[2:])
-    ),
-    "crowd": Scene(
-        (
-            Thing("cross", "red", LARGE, 0),
-            Thing("digit seven", "blue", LARGE, 1),
-            Thing("star", "yellow", LARGE, 3),
-            Thing("moon", "cyan", LARGE, 5),
-            Thing("diamond", "purple", LARGE, 6),
-            Thing("triangle", "red", LARGE, 8),
-        ),
-        "gray",
-    ),
-    "shelf": Scene(
-        (
-            Thing("ring", "orange", LARGE, 0),
-            Thing("diamond", "blue", SMALL, 1),
-            Thing("square", "green", LARGE, 3),
-            Thing("heart", "pink", LARGE, 5),
-            Thing("star", "yellow", SMALL, 6),
-            Thing("cross", "red", LARGE, 8),
-        ),
-        "black",
-    ),
-    "garden": Scene(
-        (
-            Thing("heart", "red", LARGE, 0),
-            Thing("circle", "yellow", LARGE, 2),
-            Thing("triangle", "green", SMALL, 4),
-            Thing("moon", "blue", LARGE, 6),
-            Thing("star", "purple", SMALL, 8),
-        ),
-        "beige",
-    ),
-    "left": LEFT,
-    "right": dataclasses.replace(
-        LEFT, things=(LEFT.things[0], Thing("circle", "blue", LARGE, 2), *LEFT.things[2:])
-    ),
-    "bars": Chart((("red", 2), ("green", 9), ("blue", 5), ("yellow", 7), ("purple", 3)), "white"),
-    "stars": Scene(
-        (
-            Thing("star", "yellow", LARGE, 0),
-            Thing("star", "red", SMALL, 4),
-            Thing("star", "blue", LARGE, 5),
-            Thing("square", "green", LARGE, 6),
-        ),
-        "white",
-    ),
-}
-MOVING = {
-    "clip": ((Thing("star", "yellow", SMALL, 1), Thing("circle", "blue", LARGE, 3)), "dx", "white"),
-    "falls": ((Thing("square", "green", SMALL, 3), Thing("heart", "red", LARGE, 1)), "dy", "beige"),
-    "slides": (
-        (Thing("moon", "yellow", SMALL, 1), Thing("star", "orange", LARGE, 6)),
-        "dx",
-        "navy",
-    ),
-}
-"""Clips: what stays and what moves, which way, over which ground."""
-SIZE, TOUR_SIZE = (384, 384), (256, 256)
+TOUR_SIZE = (256, 256)
 CLIP_FRAMES, CLIP_HZ = 16, 8
-
-
-def pictures() -> None:
-    for name, scene in PICTURES.items():
-        draw(scene, SIZE).save(HERE / f"{name}.png", optimize=True)
-    for name, ((still, moving), way, ground) in MOVING.items():
-        writer = cv2.VideoWriter(
-            str(HERE / f"{name}.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, SIZE
-        )
-        for frame in range(CLIP_FRAMES):
-            u = frame / (CLIP_FRAMES - 1)
-            # Across the picture; one place is a third of it.
-            scene = Scene((still, dataclasses.replace(moving, **{way: 2 * u / 3})), ground)
-            writer.write(np.asarray(draw(scene, SIZE))[:, :, ::-1])
-        writer.release()
-
-
-QUESTIONS_OF_A_KIND = 6
-CALIBRATION = {"describe": 3, "clip": 1, "chart": 1, "compare": 1, "count": 1, "where": 1}
-CALIBRATION_SEED = 8 * 10**11
-"""Far above the seeds of training, far below those of held-out samples."""
-TEXTS = (
-    "What is a star?",
-    "Which colours do you know?",
-    "Describe a small red circle.",
-    "Count to five.",
-    "What can you see in a picture?",
-    "Tell me about bar charts.",
-)
-"""Questions without a picture: nothing the pocket target was taught, which is why they make it
-ramble.
-"""
-
-
-def questions() -> None:
-    """Write pocket-questions.jsonl and its pictures: the bench's questions to the
-    drawn-scene pair.
-    """
-    folder = HERE / "pocket"
-    folder.mkdir(exist_ok=True)
-    of_a_kind = range(QUESTIONS_OF_A_KIND)
-    lines = [_question("evaluate", HELD_OUT, k, i) for k in KINDS_OF_TURN for i in of_a_kind]
-    lines += [_follow_up(i) for i in of_a_kind]
-    for i, text in enumerate(TEXTS):
-        line = {"id": f"text-{i}", "kind": "text", "split": "evaluate", "question": text}
-        lines.append(line)
-    for kind, count in CALIBRATION.items():
-        lines += [_question("choose", CALIBRATION_SEED, kind, i) for i in range(count)]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (HERE / "pocket-questions.jsonl").write_text(text, encoding="utf-8")
-
-
-def _question(split: str, seed: int, kind: str, i: int, name: str = "") -> dict[str, Any]:
-    """Return the line of a drawn question; its pictures are written next to it, losslessly."""
-    name = name or f"{kind}-{i}"
-    sample, drawn = numbered(seed, kind, i)
-    turn = sample.turns[0]
-    line: dict[str, Any] = {"id": name, "kind": kind, "split": split}
-    line |= {"question": text_of(turn.question).strip(), "answer": text_of(turn.answer).strip()}
-    stem = name if split == "evaluate" else f"{split}-{name}"
-    if kind == "clip":
-        return line | {"video": _stored(f"{stem}.webp", drawn)}
-    if len(drawn) == 1:
-        return line | {"images": [_stored(f"{stem}.webp", drawn)]}
-    stored = [_stored(f"{stem}-{at}.webp", [one]) for at, one in enumerate(drawn, 1)]
-    return line | {"images": stored}
-
-
-def _stored(name: str, frames: list[Image.Image]) -> str:
-    path = HERE / "pocket" / name
-    moving = {"save_all": True, "append_images": frames[1:], "duration": 500}
-    frames[0].save(path, lossless=True, quality=100, method=6, **moving if frames[1:] else {})
-    with Image.open(path) as again:
-        assert getattr(again, "n_frames", 1) == len(frames), f"{name} lost a frame"
-    return f"pocket/{name}"
-
-
-def _follow_up(i: int) -> dict[str, Any]:
-    """Return a scene and its true description, then a question where one of its things is.
-
-    The truth is used as the first answer, so that every machine and every target gets the same
-    question.
-    """
-    line = _question("evaluate", HELD_OUT, "where", 1000 + i, f"follow-up-{i}")
-    sample, _ = numbered(HELD_OUT, "where", 1000 + i)
-    told = text_of(texts.describe(random.Random(i), sample.pictures[0]).answer).strip()
-    return line | {
-        "kind": "follow-up",
-        "before": [{"question": "Describe the picture.", "answer": told}],
-    }
 
 
 def photographs(folder: Path) -> None:
@@ -424,20 +234,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "what", choices=("pictures", "questions", "photographs", "races", "lessons")
-    )
+    parser.add_argument("what", choices=("photographs", "races", "lessons"))
     parser.add_argument(
         "of", nargs="*", help="the folder of the photographs' originals, or ids of races"
     )
     parser.add_argument("--pair", default="pocket", choices=("pocket", "photo"))
     parser.add_argument("--anyway", action="store_true", help="record even if the machine is busy")
     options = parser.parse_args()
-    if options.what == "pictures":
-        pictures()
-    elif options.what == "questions":
-        questions()
-    elif options.what == "races":
+    if options.what == "races":
         races(options.of, options.anyway)
     elif options.what == "lessons":
         lessons(options.pair)

@@ -22,7 +22,7 @@ from typing import Any
 from PIL import Image
 
 from recipes.photo_data import read
-from recipes.world.photo_questions import FORM, NOUNS, WordIndex, ask, same, words
+from recipes.photo_questions import FORM, NOUNS, WordIndex, ask, same, words
 from specvl_demo import pairs
 from specvl_demo.report.confidence import MOST_TOKENS, lowest
 from specvl_demo.serving import choosing, loader, session

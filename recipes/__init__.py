@@ -1,3 +1,4 @@
-"""Pictures, texts and recipes for training the shipped models; importing this package loads nothing
-heavy.
+"""Recipes: make the photo pair's weights and drafters for any pair. Nothing imports them.
+
+The drawn scenes and the recipe of the pocket pair's weights are frozen: commit 56e9f08 has them.
 """

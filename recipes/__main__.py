@@ -29,7 +29,7 @@ from specvl_demo.cli.parse import (
     number,
     option,
 )
-from specvl_demo.pairs import ASSETS, ROLES, Role
+from specvl_demo.pairs import ROLES, Role
 from specvl_demo.pairs.machine import cores
 
 PUBLISHED = ("small", "mtp", "assistant")
@@ -53,8 +53,7 @@ def standards(name: str) -> Any:
         from recipes.drafters import KINDS
 
         return KINDS[name].recipe
-    module = {"pocket": "train_pocket", "photo": "photo"}.get(name)
-    return module and importlib.import_module(f"recipes.{module}").Recipe()
+    return importlib.import_module("recipes.photo").Recipe() if name == "photo" else None
 
 
 def folder(name: str, default: str | Path | None, about: str) -> Row:
@@ -63,14 +62,6 @@ def folder(name: str, default: str | Path | None, about: str) -> Row:
 
 def count(name: str, default: int, about: str, low: int = 1, high: int = 10**9) -> Row:
     return option(name, about=about, type=int_in_range(low, high), default=default)
-
-
-def pocket(o: Options, recipe: Any) -> int:
-    from recipes.train_pocket import main
-
-    folder, out = _writable(o.folder, "--folder"), _writable(o.out)
-    main(folder, out, recipe, o.fresh, o.workers, not o.no_compile, start=o.start)
-    return 0
 
 
 def photo(o: Options, recipe: Any) -> int:
@@ -91,9 +82,7 @@ def drafter(o: Options, recipe: Any) -> int:
     from specvl_demo.serving import availability, choosing, loader
 
     pair = pairs.find(o.pair)
-    # Another target's answers and features cannot be used, and its head does not belong among the
-    # shipped ones.
-    runs = Path("runs") if pair.id == "pocket" else Path("runs") / pair.id
+    runs = Path("runs") / pair.id
     shipped = pairs.ASSETS / pair.id / o.recipe
     places = stages.Places(
         folder=o.folder or runs / o.recipe,
@@ -116,21 +105,11 @@ def drafter(o: Options, recipe: Any) -> int:
 
 def about_drafter(method: str) -> str:
     kind = "the small drafter" if method == "drafter" else f"the {method} head"
-    return (
-        f"Train {kind} of a pair on its target's own answers. RUNS is runs for the pocket pair,"
-        " runs/PAIR for others."
-    )
+    return f"Train {kind} of a pair on its target's own answers. RUNS is runs/PAIR."
 
 
 def evaluate(o: Options, _: None) -> int:
-    if o.pair == "photo":
-        report, lines = _photo_report(o)
-    else:
-        from recipes.pocket_eval import evaluate as measure
-        from recipes.pocket_eval import lines
-
-        target = o.target or ASSETS / "pocket" / "target"
-        report = measure(target, o.scenes, o.questions, o.examples)
+    report, lines = _photo_report(o)
     text = json.dumps(report, indent=1) if o.json else "\n".join(lines(report))
     sys.stdout.write(f"{text}\n")
     return 0
@@ -164,9 +143,7 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     from specvl_demo.vlm.efficientnet_lite import register
 
     if o.data is None:
-        raise InputError(
-            "evaluate --pair photo needs --data: a folder of pictures with a captions file"
-        )
+        raise InputError("evaluate needs --data: a folder of pictures with a captions file")
     o.folder.mkdir(parents=True, exist_ok=True)
 
     def tell(text: str) -> None:
@@ -199,7 +176,7 @@ MINUTES = option(
 )
 PHOTOGRAPHS = "pictures with a captions file in Flickr8k's or COCO's layout"
 HEAD = (
-    option("--pair", about="whose target (default: pocket)", default="pocket"),
+    option("--pair", about="whose target (default: photo)", default="photo"),
     folder(
         "--out",
         None,
@@ -208,7 +185,7 @@ HEAD = (
     folder("--folder", None, "checkpoints (default: RUNS/METHOD)"),
     folder("--work", None, "answers and features (default: RUNS/features)"),
     folder("--answers", None, "generated if missing (default: RUNS/answers.jsonl)"),
-    folder("--prompts", None, "questions, for targets other than the pocket one"),
+    folder("--prompts", None, "questions, a line of JSON each"),
     folder("--data", None, "captioned photographs to ask about instead"),
     count("--conversations", 6000, "number of conversations to train on"),
     count("--held-out", 150, "number of held-out conversations, used only for measuring"),
@@ -221,18 +198,6 @@ HEAD = (
     flag("--eight-bits", "store the finished weights in eight bits, half the size"),
 )
 TRAININGS: dict[str, Training] = {
-    "pocket": Training(
-        "Train the pocket target on drawn pictures; a stopped run continues.",
-        pocket,
-        (
-            folder("--folder", "runs/pocket", "checkpoints"),
-            folder("--out", ASSETS / "pocket" / "target", "folder of the finished model"),
-            folder("--start", None, "folder of a finished model to start from"),
-            count("--workers", 1, "number of processes that draw pictures", 0, 4096),
-            flag("--no-compile", "for machines without a C++ compiler"),
-            FRESH,
-        ),
-    ),
     "photo": Training(
         "Train the photo target's vision tower on captioned photographs; a stopped run continues.",
         photo,
@@ -257,25 +222,20 @@ TRAININGS: dict[str, Training] = {
         "Write a trained EAGLE-2, EAGLE-3 or DFlash head in the speculators format, for vLLM.",
         export,
         (
-            option("--pair", about="whose target (default: pocket)", default="pocket"),
+            option("--pair", about="whose target (default: photo)", default="photo"),
             folder("--head", None, "the head (default: the pair's eagle3)"),
             option("--verifier", about="the target's name in vLLM (default: the pair's)"),
             folder("--out", "runs/speculators", "folder for vLLM"),
         ),
     ),
     "evaluate": Training(
-        "Held-out accuracy of a target: scenes compared exactly, photographs by captions and"
-        " questions.",
+        "Held-out accuracy of the photo target: captions and questions.",
         evaluate,
         (
-            option("--pair", about="whose target", choices=("pocket", "photo"), default="pocket"),
             folder("--target", None, "a target's folder (default: the pair's)"),
-            folder("--data", None, f"photo: {PHOTOGRAPHS}"),
-            folder("--folder", "runs/photo", "photo: the base's answers"),
-            count("--photographs", 1000, "photo: number of photographs"),
-            count("--scenes", 500, "pocket: number of scenes to describe"),
-            count("--questions", 200, "pocket: number of questions of every other kind"),
-            count("--examples", 0, "also show this many answers of each kind", 0),
+            folder("--data", None, PHOTOGRAPHS),
+            folder("--folder", "runs/photo", "the base's answers"),
+            count("--photographs", 1000, "number of photographs"),
             flag("--json", "print one JSON document"),
         ),
     ),

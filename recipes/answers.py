@@ -1,35 +1,27 @@
 """Conversations with the target's own answers, which drafters are trained on since they must
 predict them.
 
-Questions are drawn from a seed with their scenes, or are the lines of a file with their pictures.
-The target answers greedily, or at the temperature of a line; a file keeps seeds or lines, answers,
-and the hash of the target.
+Questions are the lines of a file with their pictures. The target answers greedily, or at the
+temperature of a line; a file keeps lines, answers, and the hash of the target.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
 
-from recipes import batches, pictures, pocket
 from recipes.features import Example, extended
-from recipes.world import samples
-from recipes.world.texts import Sample, text_of
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.types import Prompt
 from specvl_demo.options import SEED
@@ -38,11 +30,8 @@ from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
 
-MOST_TURNS = 3
 TOGETHER = 40
 """Prompts of an evaluation that are answered at once."""
-AHEAD = 12
-"""Batches that are drawn together, so that conversations of similar length can be batched."""
 BATCHED = frozenset({"input_ids", "attention_mask", "pixel_values"})
 """Inputs that prompts of one batch may have: a picture is one tensor of pixels, whatever it
 shows.
@@ -128,102 +117,6 @@ def _answer_all(
             file.writelines(rows)
             file.flush()
             bar.update(len(rows))
-
-
-# ---------------------------------------------------------------- drawn scenes
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """A sample, and its pictures as the model gets them (uint8 [P, 96, 96, 3])."""
-
-    seed: int
-    sample: Sample
-    pictures: np.ndarray
-
-
-def drawn(seed: int) -> Conversation:
-    """Return the conversation of a seed, with the grammar's answers."""
-    rng = random.Random(seed)
-    if rng.random() < 0.3:
-        sample = samples.several_pictures(rng, 4)
-    else:
-        sample = samples.one_picture(rng, rng.randint(1, 6), 130, 0.0, 0.14)
-    sample = replace(sample, turns=sample.turns[:MOST_TURNS])
-    box = pictures.content_box(rng)
-    shown = np.stack([np.asarray(pictures.letterboxed(p, box, rng)) for p in sample.pictures])
-    return Conversation(seed, sample, shown)
-
-
-def regenerate(
-    target: VLMTarget,
-    tokenizer: PreTrainedTokenizerBase,
-    weights: str | None,
-    out: Path,
-    n: int,
-    seed: int,
-    batch: int = 48,
-    most: int = 150,
-) -> None:
-    """Write `n` drawn conversations with the target's answers to `out` (JSON lines).
-
-    Continues where an earlier call stopped; ValueError if other weights answered there.
-    """
-
-    def answer(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
-        answers: dict[int, list[str]] = {}
-        # Similar lengths together, since a batch runs until its last answer ends.
-        order = sorted(map(drawn, seeds), key=lambda c: sum(map(samples.length, c.sample.turns)))
-        for at in range(0, len(order), batch):
-            part = order[at : at + batch]
-            turns = zip(part, _turn_by_turn(target, tokenizer, part, most), strict=True)
-            answers |= {c.seed: one for c, one in turns}
-        return ({"seed": seed, "weights": weights, "answers": answers[seed]} for seed in seeds)
-
-    _answer_all(range(seed * 10**9, seed * 10**9 + n), out, weights, AHEAD * batch, answer)
-
-
-def _turn_by_turn(
-    target: VLMTarget, tokenizer: PreTrainedTokenizerBase, some: Sequence[Conversation], most: int
-) -> list[list[str]]:
-    answered: list[list[str]] = [[] for _ in some]
-    ids = [[pocket.BOS] for _ in some]
-    for number in range(max(len(c.sample.turns) for c in some)):
-        now = [k for k, c in enumerate(some) if number < len(c.sample.turns)]
-        for k in now:
-            question = text_of(some[k].sample.turns[number].question)
-            shown = [] if number else pocket.picture_ids(tokenizer, len(some[k].pictures))
-            question_ids = tokenizer.encode(" " + question, add_special_tokens=False)
-            ids[k] += [pocket.USER, *shown, *question_ids, pocket.ASSISTANT]
-        pixels = [pictures.to_pixels(list(some[k].pictures)) for k in now]
-        prompts = [
-            {"input_ids": torch.tensor([ids[k]]), "pixel_values": shown}
-            for k, shown in zip(now, pixels, strict=True)
-        ]
-        for k, answer in zip(now, replies(target, prompts, most), strict=True):
-            words = [token for token in answer if token not in target.vocabulary.eos]
-            ids[k] += [*words, pocket.EOS]
-            answered[k].append(tokenizer.decode(answer, skip_special_tokens=True))
-    return answered
-
-
-def drawn_examples(tokenizer: PreTrainedTokenizerBase, file: Path, most: int) -> Iterator[Example]:
-    """Yield the conversations that `regenerate` wrote."""
-    for row in [json.loads(line) for line in file.read_text().splitlines()][:most]:
-        conversation = drawn(row["seed"])
-        sample = conversation.sample
-        turns = [replace(t, answer=[a]) for t, a in zip(sample.turns, row["answers"], strict=False)]
-        encoded = batches.encode(tokenizer, replace(sample, turns=tuple(turns)))
-        ids = torch.tensor(encoded.ids)
-        inputs = {
-            "input_ids": ids[None],
-            "attention_mask": torch.ones_like(ids)[None],
-            "pixel_values": pictures.to_pixels(list(conversation.pictures)),
-        }
-        yield Example(inputs, torch.tensor(encoded.labels) != -100, ids == pocket.IMAGE)
-
-
-# ---------------------------------------------------------------- questions of a file
 
 
 def ask_all(

@@ -27,11 +27,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from recipes import photo_writer
+from recipes import photo_questions, photo_scores, photo_writer
 from recipes.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
 from recipes.photo_tasks import TEST_PROMPTS, held_out
 from recipes.photo_writer import ANSWER, ASK
-from recipes.world import photo_questions, photo_scores
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import prefill

@@ -18,8 +18,8 @@ from transformers import DynamicCache, LlamaForCausalLM
 
 from recipes.photo import Learner
 from recipes.photo_model import Node, Row
+from recipes.photo_scores import Cider
 from recipes.photo_tasks import Tasks
-from recipes.world.photo_scores import Cider
 from specvl_demo.vlm import photo_assembly
 
 SAMPLES, MOST = 5, 22

@@ -15,13 +15,12 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from recipes import photo_writer
+from recipes import photo_questions, photo_writer
 from recipes.photo_data import VIEWS, LookedAt, Photo, Place, Thing, read_looked_at
 from recipes.photo_model import Node, Row
+from recipes.photo_questions import article
+from recipes.photo_scores import Cider
 from recipes.photo_writer import ANSWER, ASK, CLIP, DIFFERENCE, END, PHRASES, SHORT
-from recipes.world import photo_questions
-from recipes.world.photo_questions import article
-from recipes.world.photo_scores import Cider
 from specvl_demo.vlm.photo_assembly import IMAGE
 
 THING: list[tuple[str, str]] = [(question, form) for question, form in PHRASES["things"]]

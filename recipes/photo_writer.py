@@ -29,8 +29,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from recipes import photo_questions, photo_scores
 from recipes.photo_data import Photo
-from recipes.world import photo_questions, photo_scores
 
 PHRASES: dict[str, Any] = json.loads(
     Path(__file__).with_name("photo_phrases.json").read_text("utf-8")

@@ -14,20 +14,18 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from transformers import PreTrainedTokenizerFast
 
 from recipes import answers, features, photo_data, photo_writer
 from recipes.drafters import KINDS, run
 from recipes.drafters.base import Learner, Recipe
 from recipes.features import Example, FeatureSpec, Store
 from recipes.trainer import checkpoint, processes
-from recipes.world.samples import HELD_OUT
 from specvl_demo.pairs import fingerprints
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import eight_bits
 
 ANSWERS_SEED = 7
-HELD_OUT_SEED = HELD_OUT // 10**9
+HELD_OUT_SEED = 3000
 SHORTEST, LONGEST = 8, 160
 """Tokens of an answer that is trained on."""
 
@@ -41,10 +39,9 @@ class Places:
         out: The finished head.
         work: Answers and features, shared by runs on the same target.
         answers: The target's answers to the training conversations, generated if missing.
-        prompts: Questions for targets other than the pocket one, as JSON lines {"prompt",
-            "images", "temperature"} (see `answers.ask_all`).
-        data: A folder of captioned photographs to ask about instead. Without both, scenes are
-            drawn.
+        prompts: Questions as JSON lines {"prompt", "images", "temperature"} (see
+            `answers.ask_all`).
+        data: A folder of captioned photographs to ask about instead.
     """
 
     folder: Path
@@ -55,9 +52,17 @@ class Places:
     data: Path | None = None
 
     @property
-    def pictures(self) -> Path | None:
-        """The folder below which the questions' pictures are; None if they are drawn."""
-        return self.prompts.parent if self.prompts is not None else self.data
+    def pictures(self) -> Path:
+        """The folder below which the questions' pictures are; ValueError if there are no
+        questions.
+        """
+        folder = self.prompts.parent if self.prompts is not None else self.data
+        if folder is None:
+            raise ValueError(
+                "a drafter learns from its target's answers: give questions with --prompts, or a"
+                " folder of captioned photographs with --data"
+            )
+        return folder
 
 
 def main(
@@ -78,11 +83,7 @@ def main(
         small: Store its weights in eight bits, and measure it so.
         start: A finished drafter's folder of this kind to start from.
     """
-    if places.pictures is None and loaded.pair.knows != "scenes":
-        raise ValueError(
-            f"{loaded.pair.id} is not limited to drawn scenes; give its questions with --prompts,"
-            " or a folder of captioned photographs with --data"
-        )
+    data = (places.prompts or places.pictures).name
     weights = fingerprints.of(loaded.pair.target)
     origin = {"weights": weights, "start": fingerprints.of_folder(start) if start else None}
     if not fresh:
@@ -103,8 +104,6 @@ def main(
         trained.resume()
     trained.fit(store, minutes)
     accelerator.wait_for_everyone()
-    source = places.prompts or places.data
-    data = "drawn scenes" if source is None else source.name
     card: dict[str, Any] = {"target": loaded.pair.target.id, "weights": weights}
     card["data"] = f"{data}, answered by the target"
     if start is not None:
@@ -161,11 +160,6 @@ def answered(
 ) -> tuple[Path, Path]:
     """Return the files with the target's answers: to train on, and held out."""
     held_out = places.work / "answers-held-out.jsonl"
-    if places.pictures is None:
-        about = loaded.models.target, _tokenizer(loaded), weights
-        answers.regenerate(*about, places.answers, n, ANSWERS_SEED)
-        answers.regenerate(*about, held_out, n_held_out, HELD_OUT_SEED)
-        return places.answers, held_out
     to_learn, to_measure = _questions(places, n, n_held_out)
     for out, some in ((held_out, to_measure), (places.answers, to_learn)):
         answers.ask_all(loaded, some, places.pictures, out, weights, LONGEST)
@@ -174,11 +168,10 @@ def answered(
 
 def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list[Any]]:
     if places.prompts is None:
-        assert places.data is not None  # one of both, or the world's scenes
-        learn, measure = photo_data.read(places.data)
+        learn, measure = photo_data.read(places.pictures)
         return (
-            photo_writer.prompt_lines(learn, places.data, n, ANSWERS_SEED),
-            photo_writer.prompt_lines(measure, places.data, n_held_out, HELD_OUT_SEED),
+            photo_writer.prompt_lines(learn, places.pictures, n, ANSWERS_SEED),
+            photo_writer.prompt_lines(measure, places.pictures, n_held_out, HELD_OUT_SEED),
         )
     lines = [json.loads(line) for line in places.prompts.read_text().splitlines() if line.strip()]
     random.Random(ANSWERS_SEED).shuffle(lines)
@@ -190,10 +183,4 @@ def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list
 
 
 def _examples(loaded: Loaded, places: Places, file: Path, most: int) -> Iterator[Example]:
-    if places.pictures is None:
-        return answers.drawn_examples(_tokenizer(loaded), file, most)
     return answers.asked_examples(loaded.prompter, file, places.pictures, most, SHORTEST)
-
-
-def _tokenizer(loaded: Loaded) -> PreTrainedTokenizerFast:
-    return PreTrainedTokenizerFast.from_pretrained(loaded.pair.target.folder)

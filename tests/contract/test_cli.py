@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from recipes.__main__ import main as recipes_main
 from specvl_demo import pairs
 from specvl_demo.__main__ import main
 from specvl_demo.compare.page import page_of
@@ -132,25 +131,6 @@ REFUSED = [
     ("generate --method " + "x" * 5000 + " --prompt x", "…xxx"),
     ("models --see 7", "Unrecognized arguments: --see 7"),
 ]
-
-
-@pytest.mark.parametrize(
-    ("line", "part"),
-    [
-        ("", "recipe"),
-        ("nope", "unknown recipe 'nope'"),
-        ("pocket --steps x", "--steps: must be a whole number, not 'x'"),
-        ("eagle2 --steps -5", "--steps: must be between 0 and"),
-        ("pocket --out /proc/x", "--out /proc/x cannot be written"),
-        ("pocket --see 7", "Unrecognized arguments: --see 7"),
-    ],
-)
-def test_a_recipe_refuses_bad_input_likewise(
-    capsys: pytest.CaptureFixture[str], line: str, part: str
-) -> None:
-    assert recipes_main(line.split()) == 2
-    said = capsys.readouterr()
-    assert part in said.err and said.err.count("\n") == 1 and not said.out
 
 
 @pytest.mark.parametrize(("line", "part"), REFUSED, ids=[line[:60] for line, _ in REFUSED])

@@ -13,7 +13,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(
-    [*(ROOT / "specvl_demo").rglob("*.py"), *(ROOT / "recipes").rglob("*.py"), ROOT / "app.py"]
+    [
+        *(ROOT / "specvl_demo").rglob("*.py"),
+        *(ROOT / "recipes").glob("*.py"),
+        *(ROOT / "recipes" / "drafters").glob("*.py"),
+        ROOT / "app.py",
+    ]
 )
 
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 from PIL import Image
 
-from recipes import pocket
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.engine import Lane, SharedPrefill
 from specvl_demo.core.sampling import Sampling
@@ -37,8 +36,8 @@ def model_and_processor() -> tuple[torch.nn.Module, object]:
     """
     words = pocketlike.tokenizer()
     words.add_tokens([" top left", "<tool>"])
-    model = pocket.make_model(len(words), layers=1, hidden=64, ffn=96, tower=(32, 1))
-    return model.eval(), pocket.make_processor(words)
+    model = pocketlike.make_model(len(words), layers=1, tower_layers=1)
+    return model.eval(), pocketlike.make_processor(words)
 
 
 @pytest.fixture(scope="module")

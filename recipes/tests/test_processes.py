@@ -1,7 +1,7 @@
 """Several processes train one head together: one computes answers and features, all learn. Those
 whose gradients no distributed module averages exchange them in the trainer.
 
-python -m tests.contract.test_training_processes FOLDER    the two processes, forked after one
+python -m recipes.tests.test_processes FOLDER    the two processes, forked after one
 import of torch
 """
 
@@ -44,7 +44,7 @@ def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
     ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.contract.test_training_processes", str(tmp_path)],
+        [sys.executable, "-m", "recipes.tests.test_processes", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,

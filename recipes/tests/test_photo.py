@@ -26,7 +26,9 @@ from transformers import (
 
 from recipes import (
     photo_data,
+    photo_questions,
     photo_reward,
+    photo_scores,
     photo_tasks,
     photo_writer,
     train_photo,
@@ -36,7 +38,6 @@ from recipes.photo_model import Decoder, Node, Row, pack
 from recipes.photo_reward import Rewarder
 from recipes.published_towers import VARIANTS, published_weights
 from recipes.trainer import Trainer
-from recipes.world import photo_questions, photo_scores
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,

@@ -21,7 +21,7 @@ from specvl_demo.core.engine import race
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.checkpoints import open_head
-from specvl_demo.pairs import Checkpoint, fingerprints
+from specvl_demo.pairs import Checkpoint
 from specvl_demo.records import gather
 from specvl_demo.serving import loader, session
 from specvl_demo.serving.custom import custom_pair
@@ -39,15 +39,15 @@ METHODS = ("dream", "eagle2", "hivis", "drafter")
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with target/ and drafter/, whose target gives short answers."""
+    """A folder with target/, drafter/ and prompts.jsonl, whose target gives short answers."""
     pocketlike.save_pair(tmp_path)
-    regenerate = answers.regenerate
-
-    def briefly(*asked: object) -> None:
-        regenerate(*asked, most=8)
-
-    monkeypatch.setattr(answers, "regenerate", briefly)
-    monkeypatch.setattr(answers, "MOST_TURNS", 1)
+    monkeypatch.setattr(stages, "SHORTEST", 1)
+    monkeypatch.setattr(stages, "LONGEST", 8)
+    Image.new("RGB", (80, 60), (90, 140, 30)).save(tmp_path / "a.png")
+    lines = [
+        {"prompt": f"what is in picture {i}", "images": ["a.png"]} for i in range(N + HELD_OUT)
+    ]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return tmp_path
 
 
@@ -58,16 +58,15 @@ def other_target(folder: Path) -> None:
 
 
 def head(pair: Path, method: str, fresh: bool = False) -> dict:
-    """`train METHOD` for the pair on drawn scenes."""
-    places = stages.Places(
-        pair / f"run-{method}", pair / f"head-{method}", pair / "work", pair / "answers.jsonl"
-    )
+    """`recipes METHOD` for the pair on a file of questions."""
+    names = (f"run-{method}", f"head-{method}", "work", "answers.jsonl", "prompts.jsonl")
+    places = stages.Places(*(pair / name for name in names))
     recipe = replace(KINDS[method].recipe, steps=3, batch=2, stage1=0.5)
     return stages.main(loaded(pair), KINDS[method], recipe, places, N, HELD_OUT, fresh=fresh)
 
 
-def loaded(pair: Path, knows: str = "scenes") -> Loaded:
-    return loader.load(replace(custom_pair(str(pair / "target")), knows=knows), roles=())
+def loaded(pair: Path) -> Loaded:
+    return loader.load(custom_pair(str(pair / "target")), roles=())
 
 
 def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +81,6 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     captions = "A brown dog is running on the green grass .", "A dog runs ."
     told = "\n".join(f"{name}\t{caption}" for name in names for caption in captions)
     (pair / "photos" / "captions.tsv").write_text(told)
-    monkeypatch.setattr(stages, "SHORTEST", 1)
     monkeypatch.setattr(stages, "LONGEST", 12)
     kind = KINDS["drafter"]
     recipe = replace(kind.recipe, steps=2, batch=2, layers=1, draft_vocab=40)
@@ -94,8 +92,8 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
         if sees:
             nothing = replace(places, data=None)
             with pytest.raises(ValueError, match="or a folder of captioned photographs with"):
-                stages.main(loaded(pair, "anything"), kind, recipe, nothing, N, HELD_OUT)
-        target = loaded(pair, "photographs")
+                stages.main(loaded(pair), kind, recipe, nothing, N, HELD_OUT)
+        target = loaded(pair)
         card = stages.main(target, kind, replace(recipe, sees=sees), places, N, HELD_OUT)
         assert card["finished"] and card["data"] == "photos, answered by the target"
         lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
@@ -152,26 +150,6 @@ def test_answers_of_a_batch_are_those_of_the_engine(target: object) -> None:
         alone, _ = decode(target, None, OneNode(), prompt, max_new_tokens=12)
         assert said == list(takewhile(lambda token: token not in target.vocabulary.banned, alone))
     assert len({tuple(ids) for ids in found}) > 1
-
-
-def test_a_file_of_answers_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    """Seeds in order, an answer to every turn, the same in batches and separately; a second call
-    adds what is missing and changes nothing else.
-    """
-    folder = pocketlike.save_pair(tmp_path) / "target"
-    loaded = loader.load(custom_pair(str(folder)), roles=())
-    words, weights = pocketlike.tokenizer(), fingerprints.of_folder(folder)
-    files = [tmp_path / "together.jsonl", tmp_path / "alone.jsonl"]
-    for file, batch, calls in ((files[0], 2, (3, 5, 5)), (files[1], 1, (5,))):
-        for n in calls:
-            target = loaded.models.target
-            answers.regenerate(target, words, weights, file, n, seed=7, batch=batch, most=5)
-    together, alone = ([json.loads(line) for line in file.open()] for file in files)
-    assert together == alone
-    assert [row["seed"] for row in together] == [7 * 10**9 + i for i in range(5)]
-    assert len({len(row["answers"]) for row in together}) > 1
-    for row in together:
-        assert len(row["answers"]) == len(answers.drawn(row["seed"]).sample.turns)
 
 
 def test_a_line_that_was_cut_off_is_said_again(tmp_path: Path) -> None:

@@ -1,0 +1,26 @@
+"""What the command of the recipes accepts."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipes.__main__ import main
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("", "recipe"),
+        ("nope", "unknown recipe 'nope'"),
+        ("photo --steps x", "--steps: must be a whole number, not 'x'"),
+        ("eagle2 --steps -5", "--steps: must be between 0 and"),
+        ("eagle2 --pair pocket --out /proc/x", "--out /proc/x cannot be written"),
+        ("photo --data d --see 7", "Unrecognized arguments: --see 7"),
+    ],
+)
+def test_a_recipe_refuses_bad_input_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], line: str, part: str
+) -> None:
+    assert main(line.split()) == 2
+    said = capsys.readouterr()
+    assert part in said.err and said.err.count("\n") == 1 and not said.out

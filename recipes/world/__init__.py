@@ -1,1 +1,0 @@
-"""The drawn world of the pocket pair: scenes, texts about them, renderers, evaluation."""
