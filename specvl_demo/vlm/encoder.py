@@ -24,7 +24,7 @@ from specvl_demo.decoders.graphs import GraphDecoder, has_graphs
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.timing import synchronize
-from specvl_demo.vlm import shared_drafter, windows
+from specvl_demo.vlm import shared_drafter, towers
 from specvl_demo.vlm.layouts import runs
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class VLM:
         drafts: bool = False,
     ) -> None:
         self.model, self.name, self._again = model, name, again
-        windows.join(model)
+        towers.make_lean(model)
         self.decoder: Backend = _backend(model, backend, drafts)
         self._graphs = self.decoder if isinstance(self.decoder, GraphDecoder) else None
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:

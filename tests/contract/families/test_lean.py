@@ -19,7 +19,8 @@ from specvl_demo.decoders.calibration import least_rows, text_context
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.sequence import prefill
-from specvl_demo.vlm import windows
+from specvl_demo.vlm import towers
+from specvl_demo.vlm.encoder import VLM
 from tests.contract.families import zoo
 from tests.contract.families.conftest import load
 from tests.cuda import OnDeviceOnly
@@ -193,29 +194,30 @@ def test_the_fastest_way_that_is_right_is_chosen() -> None:
 def test_a_tower_sees_the_same_in_all_windows_at_once(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, calls = load(family), []
-    vlm, prompt = here.target.vlm, here.prompt("clip")
+    calls, attention = [], torch.nn.functional.scaled_dot_product_attention
 
     def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
         calls.append(args[0].shape)
         return attention(*args, **kwargs)
 
-    attention = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
-    vision, made = vlm.model.config.vision_config, []
-    for name in (vision._attn_implementation, "sdpa"):
-        monkeypatch.setattr(vision, "_attn_implementation_internal", name)
+    models, made = [zoo.build(family)[0] for _ in range(2)], []
+    mine = VLM(models[0], family)
+    monkeypatch.setattr(towers, "make_lean", lambda model: None)
+    for vlm in (mine, VLM(models[1], family)):
         calls.clear()
-        made.append((vlm.encode(prompt).embeds, len(calls)))
-    assert made[0][1] < made[1][1]
-    torch.testing.assert_close(made[0][0], made[1][0], atol=1e-5, rtol=1e-5)
+        made.append((vlm.encode(load(family).prompt("clip")), len(calls)))
+    (one, few), (other, many) = made
+    assert few < many and not any(isinstance(p, torch.nn.Conv3d) for p in models[0].modules())
+    torch.testing.assert_close(one.embeds, other.embeds, atol=1e-5, rtol=1e-5)
+    assert models[0].state_dict().keys() == models[1].state_dict().keys()
 
 
 @pytest.mark.parametrize("lengths", [(4, 4, 4), (4, 3, 4, 1), (9, 1, 1, 1)])
 def test_windows_are_apart(lengths: tuple[int, ...]) -> None:
     rows = torch.randn(3, 1, 2, sum(lengths), 16, generator=torch.Generator().manual_seed(0))
     bounds = torch.tensor([0, *lengths]).cumsum(0)
-    made, _ = windows._attention(
+    made, _ = towers._attention(
         torch.nn.Identity(), *rows, cu_seq_lens_q=bounds, max_length_q=max(lengths)
     )
     split = zip(*(one.split(lengths, 2) for one in rows), strict=True)

@@ -1,10 +1,10 @@
-"""Attention of vision towers that see pictures in windows (the Qwen-VL and GLM-V families), in one
-call a layer.
+"""Vision towers of the Qwen-VL and GLM-V families with few operations, over the library's modules.
 
-The library's modules call their attention once for every window, unless it takes windows of several
-lengths at once as flash attention does: 28 of the 32 layers of Qwen2.5-VL's tower then make some 90
-calls each for a photograph, and a GPU waits for the host. This one takes them at once, padded to
-the longest.
+The library's attention is called once for every window of a picture, unless it takes windows of
+several lengths at once as flash attention does: 28 of the 32 layers of Qwen2.5-VL's tower then make
+some 90 calls each for a photograph, and a GPU waits for the host. Here it takes them at once,
+padded to the longest. Patches that do not overlap are multiplied by a matrix: for the same as a
+three-dimensional convolution, some versions of cuDNN need seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specvl_demo.decoders.attention import fused
@@ -26,21 +27,42 @@ _MOST_PADDED = 2
 """Windows are padded if this makes at most so many times as many rows."""
 
 
-def join(model: PreTrainedModel) -> None:
-    """Let the model's vision tower attend in all its windows at once, if it has windows."""
+def make_lean(model: PreTrainedModel) -> None:
+    """Let the model's vision tower attend in all its windows at once, if it has windows, and embed
+    patches by a matrix. Weights and their names stay.
+    """
     from transformers import AttentionInterface  # noqa: PLC0415 - a server never builds a model
 
-    inside = set(model.get_decoder().modules())
-    towers = {
-        id(part.config): part.config
-        for part in model.modules()
-        if part not in inside and _takes_windows(part)
-    }
-    if towers:
+    inside, configs = set(model.get_decoder().modules()), {}
+    for part in set(model.modules()) - inside:
+        if _takes_windows(part):
+            configs[id(part.config)] = part.config
+        embed = getattr(part, "proj", None)
+        if isinstance(embed, nn.Conv3d) and _is_apart(embed):
+            part.proj = _Patches(embed)
+    if configs:
         AttentionInterface.register(_ATTENTION, _attention)
-    for config in towers.values():
+    for config in configs.values():
         # Not by `set_attn_implementation`, which would look for the flash attention package.
         config._attn_implementation = _ATTENTION
+
+
+class _Patches(nn.Module):
+    """A convolution over patches [n, channels, time, height, width] of its kernel's size, as a
+    product: [n, width].
+    """
+
+    def __init__(self, convolution: nn.Conv3d) -> None:
+        super().__init__()
+        self.weight, self.bias = convolution.weight, convolution.bias
+
+    def forward(self, patches: Tensor) -> Tensor:
+        return F.linear(patches.flatten(1), self.weight.flatten(1), self.bias)
+
+
+def _is_apart(convolution: nn.Conv3d) -> bool:
+    plain = convolution.groups == 1 and not any(convolution.padding)
+    return plain and convolution.stride == convolution.kernel_size
 
 
 def _takes_windows(part: nn.Module) -> bool:
