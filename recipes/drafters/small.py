@@ -5,7 +5,7 @@ it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from recipes.drafters.base import Batch, Learner, Recipe
 from recipes.drafters.modules import Drafter
-from recipes.features import FeatureSpec, Rows, text_only
+from recipes.features import FeatureSpec
 from specvl_demo.vlm.shared_drafter import even_layers
 
 if TYPE_CHECKING:
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SmallRecipe(Recipe):
-    """Only the KL divergence. layers: of the drafter. sees: False for a text-only language model,
-    which reads a conversation without its visual positions.
-    """
+    """Only the KL divergence. layers: of the drafter."""
 
     layers: int = 2
-    sees: bool = True
 
 
 class SmallDecoder(Drafter):
@@ -66,11 +63,8 @@ class SmallLearner(Learner):
     def make(self) -> nn.Module:
         return SmallDecoder(self.shared.decoder, self.recipe.layers)
 
-    def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
-        return super().batch(rows if self.recipe.sees else [text_only(r) for r in rows], noise)
-
     def settings(self) -> dict[str, Any]:
-        return {"layers": self.recipe.layers, "sees": self.recipe.sees}
+        return {"layers": self.recipe.layers}
 
     def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Everything else is the target's."""

@@ -86,29 +86,27 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     recipe = replace(kind.recipe, steps=2, batch=2, layers=1, draft_vocab=40)
     common = {"answers": pair / "answers.jsonl", "data": pair / "photos"}
     custom = custom_pair(str(pair / "target"))
-    for sees in (True, False):
-        run, out = pair / f"run-{sees}", pair / f"small-{sees}"
-        places = stages.Places(run, out, pair / "work", **common)
-        if sees:
-            nothing = replace(places, data=None)
-            with pytest.raises(ValueError, match="or a folder of captioned photographs with"):
-                stages.main(loaded(pair), kind, recipe, nothing, N, HELD_OUT)
-        target = loaded(pair)
-        card = stages.main(target, kind, replace(recipe, sees=sees), places, N, HELD_OUT)
-        assert card["finished"] and card["data"] == "photos, answered by the target"
-        lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
-        assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
-        small = Checkpoint(str(places.out), 1e4, "", local=True)
-        both = loader.load(replace(custom, drafters={"small": small}))
-        asked = session.request(both, [Turn("what is this", (Image.new("RGB", (80, 60)),))], 20)
-        lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
-        assert lanes[0].token_ids == lanes[1].token_ids
-        may = set(both.models.drafter("small").model.draft_ids.tolist())
-        drafted = {token for one in lanes[1].rounds for token in one.tree.tokens[1:]}
-        assert len(may) == 40 and drafted and drafted <= may
-        visual = set(asked.prompt.visual.nonzero()[:, 0].tolist())
-        (seen,) = lanes[1].begin.seen
-        assert visual and (visual <= set(seen.index) if sees else visual.isdisjoint(seen.index))
+    run, out = pair / "run", pair / "small"
+    places = stages.Places(run, out, pair / "work", **common)
+    nothing = replace(places, data=None)
+    with pytest.raises(ValueError, match="or a folder of captioned photographs with"):
+        stages.main(loaded(pair), kind, recipe, nothing, N, HELD_OUT)
+    target = loaded(pair)
+    card = stages.main(target, kind, recipe, places, N, HELD_OUT)
+    assert card["finished"] and card["data"] == "photos, answered by the target"
+    lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
+    assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
+    small = Checkpoint(str(places.out), 1e4, "", local=True)
+    both = loader.load(replace(custom, drafters={"small": small}))
+    asked = session.request(both, [Turn("what is this", (Image.new("RGB", (80, 60)),))], 20)
+    lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
+    assert lanes[0].token_ids == lanes[1].token_ids
+    may = set(both.models.drafter("small").model.draft_ids.tolist())
+    drafted = {token for one in lanes[1].rounds for token in one.tree.tokens[1:]}
+    assert len(may) == 40 and drafted and drafted <= may
+    visual = set(asked.prompt.visual.nonzero()[:, 0].tolist())
+    (seen,) = lanes[1].begin.seen
+    assert visual and visual <= set(seen.index)
 
 
 def test_heads_follow_their_target(pair: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from specvl_demo.records import Confidence, LaneRecords, Round
 
-PAIRS = frozenset({"photo", "photo-text"})
+PAIRS = frozenset({"photo"})
 """The pairs whose target was calibrated."""
 MOST_TOKENS = 8
 """The longest answer in the calibration."""

@@ -86,11 +86,8 @@ def _held(pair: PairSpec) -> str:
 
 
 def standard(pair: PairSpec, name: str) -> str | None:
-    """Return the preset a method starts from: the one made for the pair, or for the same pair with
-    a drafter that sees, else the paper's if it has one.
-    """
-    names = (pair.id, pair.id.removesuffix("-text"), "paper")
-    return next((one for one in names if one in base.find(name).presets), None)
+    """Return the preset a method starts from: the one made for the pair, else the paper's."""
+    return next((one for one in (pair.id, "paper") if one in base.find(name).presets), None)
 
 
 def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:

@@ -196,8 +196,7 @@ def _load(
         tell(f"Loading {one.id}")
         if role == "small" and shared_drafter.is_shared(folder(one)):
             small = shared_drafter.load(folder(one), model)
-            kind = VLM if shared_drafter.sees(folder(one)) else LanguageModel
-            drafters[role] = kind(
+            drafters[role] = VLM(
                 small, one.title, prompter.special_ids, shares=target.vlm, drafts=True
             )
         elif role == "small":

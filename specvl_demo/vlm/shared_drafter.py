@@ -33,11 +33,6 @@ def is_shared(folder: Path) -> bool:
     return _own(folder).get("method") == "drafter"
 
 
-def sees(folder: Path) -> bool:
-    """Whether it was trained to read visual positions; if not, it is a text-only language model."""
-    return _own(folder).get("sees", True)
-
-
 def _own(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     return json.loads(path.read_text()).get(SECTION, {}) if path.exists() else {}

@@ -64,14 +64,6 @@ def test_every_pair_is_complete(pair: pairs.PairSpec) -> None:
         pair.id = "other"  # type: ignore[misc]
 
 
-def test_a_pair_without_eyes_starts_from_the_presets_of_the_one_with_eyes() -> None:
-    assert (
-        choosing.standard(find("photo-text"), "chain")
-        == choosing.standard(find("photo"), "chain")
-        == "photo"
-    )
-
-
 def test_sizes_of_shipped_weights_are_those_of_the_files() -> None:
     for one in find("pocket").checkpoints:
         stored = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
