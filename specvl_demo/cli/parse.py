@@ -259,11 +259,6 @@ TRACE = (
         "write its charts as one HTML file",
         (FILE, option("--out", "FILE", "default: FILE.plots.html")),
     ),
-    (
-        "import",
-        "make a trace from a response of vLLM with detailed speculative metrics",
-        (FILE, option("--out", "FILE", "default: FILE.trace.jsonl")),
-    ),
     ("schema", "print the JSON Schema of a trace's lines", ()),
 )
 BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered with one load'
@@ -296,7 +291,7 @@ COMMANDS: dict[str, Command] = {
         (*PAIR, option("--methods", "A,B,…", METHODS, required=True), *REQUEST),
     ),
     "bench": Command("measure methods side by side", "cli.compare:run", BENCH),
-    "trace": Command("check, show, draw or import a saved race", "cli.trace:run", actions=TRACE),
+    "trace": Command("check, show or draw a saved race", "cli.trace:run", actions=TRACE),
     "fetch": Command(
         "fetch the language model of the photo pair, once",
         "cli.models:fetch",

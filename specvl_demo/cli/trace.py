@@ -1,4 +1,4 @@
-"""`trace check | show | html | plot | import | schema`: saved races, without torch."""
+"""`trace check | show | html | plot | schema`: saved races, without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specvl_demo import records
 from specvl_demo.cli.parse import InputError, cannot_be
-from specvl_demo.report import figure, imported, tables, trace
+from specvl_demo.report import figure, tables, trace
 
 DRAWN = {"html": "a page with its charts", "plot": "a page of charts", "figure": "a figure"}
 """What each action writes of a race."""
@@ -23,16 +23,6 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(records.schema(), indent=1) + "\n")
         return 0
     name = tables.one_line(Path(options.file).name)
-    if options.action == "import":
-        out = Path(options.out or Path(options.file).with_suffix(".trace.jsonl"))
-        try:
-            records.write(out, imported.from_vllm(trace.read(Path(options.file))))
-        except records.RecordError as fault:
-            raise InputError(f"{name} {fault}.") from None
-        except OSError as fault:
-            raise cannot_be("written", f"--out {out}", fault) from None
-        sys.stdout.write(f"{out}\n")
-        return 0
     lanes, problems = trace.inspect(options.file)
     if problems:
         if options.action == "check" and problems[0].line is not None:

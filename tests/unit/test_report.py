@@ -31,7 +31,6 @@ from specvl_demo.records import (
 )
 from specvl_demo.report import (
     confidence,
-    costs,
     figure,
     html,
     metrics,
@@ -513,24 +512,6 @@ def test_tables_for_spreadsheets_hold_no_formulas() -> None:
     rows = [{"name": '=HYPERLINK("http://x","y")', "τ": -1.5}, {"name": "50 %_{x}\\y", "τ": None}]
     found = list(csv.reader(io.StringIO(tables.csv(rows, ("name", "τ")))))
     assert found[1:] == [['\'=HYPERLINK("http://x","y")', "-1.5"], ["50 %_{x}\\y", ""]]
-
-
-def test_costs_break_even_where_the_curve_crosses_one() -> None:
-    """A step takes 1 s, each of two drafted tokens 0.2 s and 0.1 s more to check."""
-    rounds = [costs.Spent(tokens, 2, 2, 0.4, 1.2, 0.1) for tokens in (3, 2, 1, 2)]
-    found = costs.explain(rounds, 1.0, draft_cost=0.25)
-    assert found is not None
-    assert found["per_token"] == pytest.approx(0.3) and found["fixed"] == pytest.approx(1.1)
-    assert (found["tau"], found["rho"]) == (2, pytest.approx(1.7))
-    even = found["break_even"]
-    assert 1 + even + even**2 == pytest.approx(1.7) and found["most"] == pytest.approx(3 / 1.7)
-    here = found["acceptance"]
-    assert 1 + here + here**2 == pytest.approx(2) and even < here
-    assert found["curve"][0] == [0, pytest.approx(1 / 1.7)] and found["curve"][-1][0] == 1
-    assert found["at_paper"] == pytest.approx(8 / (4 * 1.5))
-    slow = costs.explain([costs.Spent(2, 1, 1, 1.5, 1.0, 0.0)], 1.0)
-    assert slow is not None and slow["break_even"] is None and slow["at_paper"] is None
-    assert costs.explain([costs.Spent(1, 0, 0, 0.0, 1.0, 0.0)], 1.0) is None
 
 
 def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing() -> None:

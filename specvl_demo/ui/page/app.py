@@ -40,7 +40,6 @@ SERVED = (
     "bench",
     "benched",
     "packed",
-    "costs",
     "compared",
     "fit",
 )

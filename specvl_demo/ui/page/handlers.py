@@ -12,19 +12,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from specvl_demo import pairs
-from specvl_demo.methods import base
 from specvl_demo.pairs.machine import computed_s, cores
 from specvl_demo.records import End, LaneRecords, Record, Round, validate_trace
-from specvl_demo.report import costs, figure, remarks, trace
-from specvl_demo.serving import choosing
-from specvl_demo.serving.availability import DTYPE_BYTES
+from specvl_demo.report import figure, remarks, trace
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Benches
@@ -35,7 +31,6 @@ from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.watching import watchers
 
 MOST_SHARED_BYTES = 8 * 2**20
-MOST_ROUNDS, MOST_DEPTH = 4096, 64
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """OWNER/NAME: what a visitor may have looked up; no folder of this machine."""
 COMPARING_S = 5.0
@@ -236,36 +231,6 @@ class Behaviour:
             str(payload.get("method")),
             settings if isinstance(settings, Mapping) else {},
         )
-
-    def costs(self, payload: Any, _: Caller) -> dict[str, Any]:
-        """Return what the rounds of a lane cost and when they pay off; see `report.costs.explain`.
-
-        asked: pair, method, dtype, step_s, and the columns of `Spent`. Returns {} if nothing is
-        known.
-        """
-        try:
-            columns = [payload[name][:MOST_ROUNDS] for name in costs.Spent._fields]
-            rounds = [
-                costs.Spent(*map(int, row[:3]), *map(float, row[3:]))
-                for row in zip(*columns, strict=True)
-            ]
-            method = base.find(str(payload["method"]))
-            cost, paper = (method.learn and method.learn.draft_cost) or (None, None)
-            found = None
-            if all(0 <= one.depth <= MOST_DEPTH for one in rounds):
-                found = costs.explain(rounds, float(payload["step_s"]), cost)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return {}
-        if found is None:
-            return {}
-        found["paper"] = paper
-        with suppress(ValueError):  # a trace's pair may be unknown here
-            pair = pairs.find(str(payload.get("pair")))
-            role = choosing.choose(pair, method.name).drafter.role
-            one = next((one for key, one in pair.drafters.items() if key == role), None)
-            size = DTYPE_BYTES.get(str(payload.get("dtype")))
-            found["gigabytes"] = one.params * size / 1e9 if one and size else None
-        return found
 
     @told
     def compared(self, path: Any, caller: Caller) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Page {
     );
     this.runner = new Runner(api);
     this.compare = new CompareView(catalog, this.runner, this.painter, api, () => this.ask.request);
-    this.whatif = new WhatIfView(this.race, this.painter, api.server);
+    this.whatif = new WhatIfView(this.race, this.painter);
     this.learn = new LearnView(catalog, (id, method) => this.tryOut(id, method), this.ways());
     this.visit = new Visit(this);
     this.build();

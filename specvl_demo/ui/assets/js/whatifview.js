@@ -3,7 +3,7 @@
 
 import { term } from './explain.js';
 import { button, h, put, svg, fmt } from './dom.js';
-import { depth, learn, simulate } from './simulate.js';
+import { learn, payOff, simulate } from './simulate.js';
 import { doubt } from './verdict.js';
 import { laneSwitch } from './track.js';
 import { WHATIF } from './whatifwords.js';
@@ -20,8 +20,8 @@ const BOX = { left: 60, right: 626, top: 14, bottom: 150 }; // of a curve
 const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
 export class WhatIfView {
-  constructor(race, painter, server) {
-    Object.assign(this, { race, painter, server });
+  constructor(race, painter) {
+    Object.assign(this, { race, painter });
     this.draw = this.draw.bind(this);
     this.tick = this.tick.bind(this);
     this.lanes = laneSwitch(race, (lane) => lane !== race.baseline);
@@ -197,30 +197,16 @@ export class WhatIfView {
     this.drawCurve(made);
   }
 
-  /** What the rounds cost, from fixed cost to break-even, as the server works it out from their records. */
-  async explain(lane) {
-    this.why.hidden = true;
-    const base = this.race.baseline.at(Infinity);
-    const of = (fn) => lane.rounds.map(fn);
-    const found = await this.server
-      .costs({
-        ...{ pair: lane.begin.pair, method: lane.begin.method, dtype: lane.begin.dtype },
-        step_s: base.clock / base.rounds,
-        tokens: of((r) => r.tokens.length),
-        drafted: of((r) => r.tree.tokens.length - 1),
-        depth: of((r) => depth(r.tree)),
-        draft_s: of((r) => r.draft_s),
-        verify_s: of((r) => r.verify_s),
-        rest_s: of((r) => r.commit_s + r.other_s),
-      })
-      .catch(() => null);
-    if (!found?.curve || this.race.focused !== lane || doubt(this.race, lane)) return;
+  /** What the recorded rounds cost, and the acceptance from which they pay off. */
+  explain(lane) {
+    const found = doubt(this.race, lane) ? null : payOff(lane, this.race.baseline.at(Infinity));
+    this.why.hidden = !found;
+    if (!found) return;
     this.why.replaceChildren(
       h('h2', WHATIF.why(lane.title)),
       ...WHATIF.costs(found, fmt.percent).map((text) => h('p.vl-help', { text })),
       acceptanceCurve(found),
     );
-    this.why.hidden = false;
   }
 
   /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
@@ -260,7 +246,7 @@ export class WhatIfView {
 }
 
 /** Speedup over acceptance at the recorded cost of a round; where it pays, and where the race stood. */
-function acceptanceCurve({ curve, break_even: even, acceptance, speedup }) {
+function acceptanceCurve({ curve, even, acceptance, speedup }) {
   const say = WHATIF.acceptanceSay(fmt.percent(even), fmt.percent(acceptance));
   return svg(
     'svg.vl-curve',

@@ -13,21 +13,12 @@ export const WHATIF = {
   was: (x) => `recorded: ${x}`,
   same: (s) => `As recorded: ${s}×.`,
   why: (title) => `Why ${title} is as fast as it is here`,
-  costs: (c, percent) =>
-    [
-      `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.per_token.toFixed(3)} for each of the ${c.drafted.toFixed(1)} drafted tokens: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
-      c.break_even === null
-        ? `It could not be faster than autoregressive decoding at any acceptance: with every drafted level kept it would reach ${c.most.toFixed(2)}×.`
-        : `It breaks even where ${percent(c.break_even)} of the drafted levels are kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of them kept it would reach ${c.most.toFixed(2)}×.`,
-      c.at_paper === null
-        ? 'This method’s paper does not state the cost of its drafter, so no speedup at the paper’s costs is shown.'
-        : `${c.at_paper.toFixed(2)}× at the paper’s costs (${c.paper}) from the same rounds, beside ${c.speedup.toFixed(2)}× here.`,
-      c.gigabytes
-        ? c.gigabytes < 0.1
-          ? `The drafter’s weights take ${(1000 * c.gigabytes).toFixed(1)} MB: ${((c.speedup - 1) / c.gigabytes / 1000).toFixed(2)}× gained for each MB.`
-          : `The drafter’s weights take ${c.gigabytes.toFixed(2)} GB: ${((c.speedup - 1) / c.gigabytes).toFixed(1)}× gained for each GB.`
-        : null,
-    ].filter(Boolean),
+  costs: (c, percent) => [
+    `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} drafted tokens: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
+    c.even === null
+      ? `It could not be faster than autoregressive decoding at any acceptance: with every drafted level kept it would reach ${c.most.toFixed(2)}×.`
+      : `It breaks even where ${percent(c.even)} of the drafted levels are kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of them kept it would reach ${c.most.toFixed(2)}×.`,
+  ],
   acceptance: 'share of drafted levels kept',
   acceptanceSay: (even, here) => `Speedup over acceptance: breaks even at ${even}, here ${here}.`,
   other: (s, r) =>
