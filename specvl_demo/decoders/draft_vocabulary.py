@@ -60,18 +60,6 @@ class DraftVocabulary:
         return kernels.widened(logits, self.ids, self.vocab)
 
 
-def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVocabulary:
-    """Limit a decoder's head to `size` ids: the first of its draft vocabulary, else of
-    `commonest`.
-    """
-    if isinstance(decoder, DraftVocabulary):
-        inner, ids, rows = decoder.inner, decoder.ids[:size], decoder.rows[:size]
-        return DraftVocabulary(inner, ids, decoder.vocab, rows)
-    known = [i for i in commonest if i < decoder.vocab][:size]
-    ids = torch.tensor(known)
-    return DraftVocabulary(decoder, ids, decoder.vocab, ids)
-
-
 class LogProbabilities:
     """A drafter's log-probabilities, with `banned` ids at -inf.
 

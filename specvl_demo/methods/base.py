@@ -355,13 +355,11 @@ class Models:
         words: Token ids that views put in place of pictures, by purpose: "newline"; "caption",
             which precedes a caption; "describe", which follows a picture and makes the drafter
             caption it, up to where its answer begins.
-        commonest: Ids, the ones the target emits most often first, as far as known.
     """
 
     target: VLMTarget
     drafters: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    commonest: Sequence[int] = ()
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:

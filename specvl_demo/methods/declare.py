@@ -168,21 +168,6 @@ def tex(formula: str) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class ModelSettings(Settings):
-    """Settings of every drafter with an output head."""
-
-    draft_vocab: int = setting(
-        0,
-        "size of the draft vocabulary: the tokens that the target emits most often. A smaller"
-        " output head, the same answer; 0: all tokens",
-        0,
-        1_000_000,
-        last=True,
-        title="draft vocabulary",
-    )
-
-
-@dataclass(frozen=True)
 class PolicySettings(Settings):
     """Settings of every drafting policy."""
 

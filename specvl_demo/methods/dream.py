@@ -24,7 +24,7 @@ from specvl_demo.decoders.graphs import GraphRunner
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, setting
+from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads import shapes
 from specvl_demo.methods.heads.blocks import (
@@ -45,7 +45,7 @@ PAPER_KEEP = 0.75
 
 
 @dataclass(frozen=True)
-class DreamSettings(ModelSettings):
+class DreamSettings(Settings):
     """What the head attends to."""
 
     keep: float = setting(
@@ -115,8 +115,8 @@ class DreamHead(FeatureHead):
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
             self.capture = Capture(attention=(self.decoder.n_layers - 1,), rows=rows)
 
-    def with_settings(self, settings: Any, commonest: Sequence[int]) -> DreamHead:
-        configured = super().with_settings(settings, commonest)
+    def with_settings(self, settings: Any) -> DreamHead:
+        configured = super().with_settings(settings)
         configured._look(settings.keep or self._keep, settings.ancestry, settings.cross)
         return configured
 

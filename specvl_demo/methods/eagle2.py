@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Decoder, Drafter, Policy, Start
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting
+from specvl_demo.methods.declare import Learn, PolicySettings, Settings, setting
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.heads.shapes import FIRST
@@ -118,7 +117,7 @@ class BestFirst(Policy):
 
 
 @dataclass(frozen=True)
-class Eagle2Settings(ModelSettings):
+class Eagle2Settings(Settings):
     """What the head sees."""
 
     hide: bool = setting(
@@ -137,8 +136,8 @@ class Eagle2Head(FeatureHead):
         super().__init__(head, decoder)
         self._chain = self._plain_chain()
 
-    def with_settings(self, settings: Any, commonest: Sequence[int]) -> Eagle2Head:
-        configured = super().with_settings(settings, commonest)
+    def with_settings(self, settings: Any) -> Eagle2Head:
+        configured = super().with_settings(settings)
         if settings.hide:
             configured._hide, configured.view = True, "text only"
         return configured

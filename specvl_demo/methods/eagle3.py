@@ -20,7 +20,7 @@ from specvl_demo.decoders.kernels import ChainParts
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, setting
+from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads import shapes
 from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stacked
@@ -95,9 +95,9 @@ class Eagle3Head(FeatureHead):
             self._chain = ChainParts(layers, "both")
         self._sees = True
 
-    def with_settings(self, settings: Any, commonest: Sequence[int]) -> Eagle3Head:
+    def with_settings(self, settings: Any) -> Eagle3Head:
         """Return the same head with these settings, among them what it reads at pictures."""
-        configured = super().with_settings(settings, commonest)
+        configured = super().with_settings(settings)
         configured._sees = settings.pictures == "embeddings"
         if settings.theta:
             geometry = replace(self._geometry, theta=settings.theta)
@@ -187,7 +187,7 @@ add_format(
 
 
 @dataclass(frozen=True)
-class DrafterSettings(ModelSettings):
+class DrafterSettings(Settings):
     """What a checkpoint does not record about its training."""
 
     pictures: str = setting(

@@ -9,7 +9,6 @@ same as without it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,24 +18,10 @@ from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Learn
 
-
-@dataclass(frozen=True)
-class NGramSettings(Settings):
-    """How much must have occurred before."""
-
-    longest: int = setting(3, "longest run of last tokens to look up", 1, 10, title="longest match")
-    shortest: int = setting(
-        1, "shortest run of last tokens to look up", 1, 10, title="shortest match"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.shortest > self.longest:
-            raise ValueError(
-                f"shortest ({self.shortest}) must not be above longest ({self.longest})"
-            )
+LONGEST, SHORTEST = 3, 1
+"""The longest and the shortest run of last tokens that is looked up, as in Saxena's code."""
 
 
 class Occurrences:
@@ -46,8 +31,7 @@ class Occurrences:
     Face's `prompt_lookup_num_tokens` takes the earliest.
     """
 
-    def __init__(self, settings: NGramSettings, vocabulary: Vocabulary) -> None:
-        self._longest, self._shortest = settings.longest, settings.shortest
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self._size, self._banned = vocabulary.size, set(vocabulary.banned)
         self._tokens: list[int] = []
         # Runs with a placeholder are not kept: all visual tokens look the same, so they would match
@@ -57,16 +41,16 @@ class Occurrences:
     def add(self, tokens: Iterable[int]) -> None:
         """Append tokens. A run is kept once its successor is known, so it never matches itself."""
         for token in tokens:
-            for length in range(self._shortest, self._longest + 1):
+            for length in range(SHORTEST, LONGEST + 1):
                 run = tuple(self._tokens[-length:])
                 if len(run) == length and self._banned.isdisjoint(run):
                     self._ends[run] = len(self._tokens)
             self._tokens.append(token)
 
-    def following(self, drafted: Sequence[int] = ()) -> list[int]:
-        """Return what followed the longest known ending of text and draft, if any."""
-        ending = (*self._tokens[-self._longest :], *drafted)
-        for length in range(self._longest, self._shortest - 1, -1):
+    def following(self) -> list[int]:
+        """Return what followed the longest known ending of the text, if any."""
+        ending = tuple(self._tokens[-LONGEST:])
+        for length in range(LONGEST, SHORTEST - 1, -1):
             end = self._ends.get(ending[-length:])
             after = self._tokens[end:] if end is not None else []
             stop = next(
@@ -82,13 +66,10 @@ class NGram(NoDrafter):
 
     name = "prompt lookup"
 
-    def __init__(self, settings: NGramSettings) -> None:
-        self._settings = settings
-
     def begin(self, start: Start) -> None:
         """Index the prompt."""
         self._size = start.vocabulary.size
-        self._text = Occurrences(self._settings, start.vocabulary)
+        self._text = Occurrences(start.vocabulary)
         self._text.add(start.prompt.ids.tolist())
         self._draft: list[int] = []
 
@@ -110,8 +91,7 @@ LOOKUP = Part(
     "drafter",
     "ngram",
     "prompt lookup",
-    lambda models, views, mixer, settings: NGram(settings),
-    NGramSettings,
+    lambda models, views, mixer, settings: NGram(),
     gives=base.CHAIN,
 )
 

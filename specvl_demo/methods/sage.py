@@ -34,6 +34,12 @@ which it changes (section 3.3).
 """
 
 
+MIN_DEPTH, TOP_K = 3, 10
+"""Levels at confidence 0; how many likeliest tokens the confidence is the entropy of, which is also
+the most children of a node (the paper's constants).
+"""
+
+
 @dataclass(frozen=True)
 class SageSettings(PolicySettings):
     """The paper's constants, and what it leaves open.
@@ -44,17 +50,9 @@ class SageSettings(PolicySettings):
         first: The tree before anything is known: SpecVLM's static one, or grown at α = 0.5.
     """
 
-    min_depth: int = setting(3, "levels at confidence 0", 1, 32, title="minimum depth")
-    max_depth: int = setting(8, "levels at confidence 1", 1, 32, title="maximum depth")
+    max_depth: int = setting(8, "levels at confidence 1", 3, 32, title="maximum depth")
     min_width: int = setting(2, "width at confidence 1", 1, 32, title="minimum width")
     max_width: int = setting(10, "width at confidence 0", 1, 32, title="maximum width")
-    top_k: int = setting(
-        10,
-        ("number of likeliest tokens whose entropy is the confidence; maximum children of a node"),
-        2,
-        64,
-        title="top-k of the entropy",
-    )
     max_nodes: int = setting(
         64, "nodes of the tree, including the root", 2, 512, title="maximum nodes"
     )
@@ -73,11 +71,10 @@ class SageSettings(PolicySettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for low, high in (("min_depth", "max_depth"), ("min_width", "max_width")):
-            if getattr(self, low) > getattr(self, high):
-                raise ValueError(
-                    f"{low} ({getattr(self, low)}) must not be above {high} ({getattr(self, high)})"
-                )
+        if self.min_width > self.max_width:
+            raise ValueError(
+                f"min_width ({self.min_width}) must not be above max_width ({self.max_width})"
+            )
         if self.first == "entropy" and self.growth == "template":
             raise ValueError("first=entropy needs growth=online: a template needs a distribution")
 
@@ -109,7 +106,7 @@ def depth_for(alpha: float, settings: SageSettings, cap: int) -> int:
 
     # choice: rounded half up; the paper gives no rule for whole numbers.
     """
-    return math.floor(settings.min_depth + alpha * (cap - settings.min_depth) + 0.5)
+    return math.floor(MIN_DEPTH + alpha * (cap - MIN_DEPTH) + 0.5)
 
 
 def width_for(alpha: float, settings: SageSettings) -> float:
@@ -120,7 +117,7 @@ def width_for(alpha: float, settings: SageSettings) -> float:
 def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
     """Return the tree's shape for a confidence; `cap` is the history's limit on the depth."""
     depth, width = depth_for(alpha, settings, cap), width_for(alpha, settings)
-    return TreePlan(alpha, depth, width, settings.top_k, settings.max_nodes)
+    return TreePlan(alpha, depth, width, TOP_K, settings.max_nodes)
 
 
 class DepthFeedback:
@@ -144,7 +141,7 @@ class DepthFeedback:
         self.recent.append(accepted)
         mean = sum(self.recent) / len(self.recent)
         if mean < LOWER:
-            self.cap = max(self.settings.min_depth, self.cap - 1)
+            self.cap = max(MIN_DEPTH, self.cap - 1)
         elif mean > UPPER:
             self.cap = min(self.settings.max_depth, self.cap + 1)
 
@@ -209,7 +206,7 @@ class EntropyTree(Policy):
         if said is None or tree.rows is None:
             return
         self.feedback.update(verdict.n_accepted)
-        k = min(self.settings.top_k, said.shape[-1])
+        k = min(TOP_K, said.shape[-1])
         self._top = highest.topk(said.float()[None], k)[0][0].exp().tolist()
         self._alpha = confidence(self._top)
 

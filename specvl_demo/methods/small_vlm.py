@@ -20,7 +20,6 @@ from specvl_demo.core.types import (
     NOTHING,
     Capture,
     Context,
-    Decoder,
     Encoded,
     Prefill,
     Scores,
@@ -28,10 +27,10 @@ from specvl_demo.core.types import (
     Verdict,
     VisionEncoder,
 )
-from specvl_demo.decoders.draft_vocabulary import LogProbabilities, narrowed
+from specvl_demo.decoders.draft_vocabulary import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Models, Part
-from specvl_demo.methods.declare import ModelSettings
+from specvl_demo.methods.declare import Settings
 from specvl_demo.vlm.encoder import VLM
 
 
@@ -84,7 +83,6 @@ class SmallVLM:
             text-only language model is given no visual positions.
         views: At least one.
         mixer: Required for more than one view.
-        output: Whose output head computes the next token, None for its own whole one.
     """
 
     def __init__(
@@ -92,7 +90,6 @@ class SmallVLM:
         vlm: VLM,
         views: Sequence[View],
         mixer: Mixer | None = None,
-        output: Decoder | None = None,
     ) -> None:
         if not views:
             raise ValueError("a small VLM needs at least one view of the prompt")
@@ -102,7 +99,6 @@ class SmallVLM:
             )
         self.name = vlm.name
         self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
-        self._output = output or vlm.decoder
         self.capture: Capture = NOTHING
         for view in views:
             self.capture = self.capture.union(view.capture)
@@ -124,7 +120,7 @@ class SmallVLM:
         }
         mine = self.vlm.decoder.vocab
         size = min(start.vocabulary.size, mine)
-        self._logp = LogProbabilities(self._output, size, start.vocabulary.banned)
+        self._logp = LogProbabilities(self.vlm.decoder, size, start.vocabulary.banned)
         one = len(contexts) == 1 and self._mixer is None
         self._drafting = self.vlm.decoder.in_a_row(self._logp) if one else None
         self._foreign = start.target_decoder.vocab > mine
@@ -207,21 +203,16 @@ def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
     return rows[: rows.index(-1)] if -1 in rows else rows
 
 
-def small_part(
-    name: str, title: str, kind: type[SmallVLM] = SmallVLM, role: str | None = "small"
-) -> Part:
+def small_part(name: str, title: str, role: str | None = "small") -> Part:
     """Make a drafter over a pair's model of a role; None means the target itself."""
 
     def build(
-        models: Models, views: Sequence[View], mixer: Mixer | None, chosen: ModelSettings
+        models: Models, views: Sequence[View], mixer: Mixer | None, settings: Settings
     ) -> SmallVLM:
         vlm = models.target.vlm if role is None else models.drafter(role)
-        size, output = chosen.draft_vocab, None
-        if size:
-            output = models.once((vlm, size), lambda: narrowed(vlm.decoder, size, models.commonest))
-        return kind(vlm, views, mixer, output)
+        return SmallVLM(vlm, views, mixer)
 
-    return Part("drafter", name, title, build, ModelSettings, gives=TREE | {"views"}, role=role)
+    return Part("drafter", name, title, build, gives=TREE | {"views"}, role=role)
 
 
 SMALL = small_part("small", "small model with the same vocabulary")

@@ -8,8 +8,6 @@ the device (no distributions, no host reads) and the next round's weights (secti
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -31,6 +29,8 @@ from specvl_demo.methods.tree import STATIC_TREE
 from specvl_demo.methods.views import MULTIMODAL, POOLED, PRUNED, TEXT_ONLY
 from specvl_demo.records import Chart, Series
 
+GRID_STEPS = 10
+"""Steps into which a weight is divided (TABED B.2)."""
 _LIKELY, _RIVALS = 64, 8
 """How many of the target's likeliest tokens a mixture's error is summed over, and how many tokens
 of each view can outrank the target's own.
@@ -39,39 +39,13 @@ of each view can outrank the target's own.
 
 @dataclass(frozen=True)
 class MixtureSettings(Settings):
-    """How weights are computed: by a rule, over the last `history` verified positions."""
+    """How weights are computed from the verified positions."""
 
     weights: str = setting(
         "w-grid",
-        "how weights are found: search a grid, inverse divergence (two forms), count matches,"
-        " boost, equal or random weights",
-        choices={
-            "w-grid": "grid search",
-            "kld": "inverse KL",
-            "kld-softmax": "softmax of KL",
-            "tvd": "total variation",
-            "block-efficiency": "count of matches",
-            "adaboost": "boosting",
-            "uniform": "equal",
-            "random": "random",
-        },
+        "how weights are found: search a grid, inverse divergence, or equal weights",
+        choices={"w-grid": "grid search", "kld": "inverse KL", "uniform": "equal"},
         title="weight rule",
-    )
-    history: int = setting(
-        0, "number of last verified tokens that count; 0: all", 0, 4096, title="tokens remembered"
-    )
-    grid_steps: int = setting(
-        10, "w-grid: number of steps into which a weight is divided", 1, 20, title="grid steps"
-    )
-    weight_temperature: float = setting(
-        1.0, "above 1 evens the weights out, below 1 sharpens them", 0.05, 20.0
-    )
-    boost: float = setting(
-        1.0,
-        "adaboost: factor C of the vocabulary's term (eq. 2)",
-        0.0,
-        10.0,
-        title="boosting factor C",
     )
 
 
@@ -97,30 +71,25 @@ def divergence(target: Tensor, draft: Tensor) -> Tensor:
 class Mixture:
     """A `small_vlm.Mixer`: weights `[m]` of the views, and the history they are computed from.
 
-    The history is a row of statistics per verified position: what the rule needs, then whether each
-    view's likeliest token was the target's. Kept are sums of rows, and the last rows of a window.
+    The history is the sum, over all verified positions, of what the rule needs, then of whether
+    each view's likeliest token was the target's.
     """
 
     def __init__(self, settings: MixtureSettings) -> None:
         self.settings = settings
-        self._positions = 0
-        self._recent: deque[Tensor] | None = (
-            deque(maxlen=settings.history) if settings.history else None
-        )
+        self._counted = 0
         self._sums: Tensor | None = None
 
     def begin(self, start: Start, views: Sequence[str]) -> None:
         """Start with equal weights (TABED: no history yet)."""
         device = start.target_decoder.device
         self.views = tuple(views)
-        self.grid = weight_grid(len(views), self.settings.grid_steps).to(device)
+        self.grid = weight_grid(len(views), GRID_STEPS).to(device)
         # Where the grid gives all weight to one view, in the order of views.
         self._alone = self.grid.argmax(0)
         self.weights = torch.full((len(views),), 1 / len(views), device=device)
         self._used = self.weights
-        self._random = torch.Generator().manual_seed(start.sampling.seed)
         self._sampling = start.sampling
-        self._vocabulary = start.vocabulary.size
 
     def mix(self, logp: Tensor) -> Tensor:
         """Mix `[m, k, R]` → `[k, R]`: a weighted mean of probabilities (Algorithm 1, line 6)."""
@@ -138,21 +107,16 @@ class Mixture:
         # choice: the distribution that the target samples from, after temperature and cuts (as in
         # the reference).
         target = probabilities(logits[:, : logp.shape[-1]], self._sampling)
-        rows = self._statistics(logp, target)
-        if self._recent is None:
-            total = rows.sum(0)
-            self._sums = total if self._sums is None else self._sums + total
-        else:
-            self._recent.extend(rows.unbind(0))
-            self._sums = torch.stack(tuple(self._recent)).sum(0)
-        self._positions += len(tokens)
+        total = self._statistics(logp, target).sum(0)
+        self._sums = total if self._sums is None else self._sums + total
+        self._counted += len(tokens)
         self.weights = self._solve(self._sums)
 
     def notes(self) -> Mapping[str, Any]:
         """Return this round's `weights` by view, and how often each was right, of `counted`."""
         notes: dict[str, Any] = {
             "weights": dict(zip(self.views, self._used.tolist(), strict=True)),
-            "counted": self.counted,
+            "counted": self._counted,
         }
         if self._sums is not None:
             own = self._sums[-len(self.views) :].tolist()
@@ -160,11 +124,6 @@ class Mixture:
                 view: int(count) for view, count in zip(self.views, own, strict=True)
             }
         return notes
-
-    @property
-    def counted(self) -> int:
-        """Positions in the window (the K of n/K)."""
-        return self._positions if self._recent is None else len(self._recent)
 
     def _statistics(self, logp: Tensor, target: Tensor) -> Tensor:
         """Return `[p, S]`: a row per position, whose width depends on the rule; the last m columns
@@ -178,10 +137,8 @@ class Mixture:
             return self._on_grid(logp, target)
         drafted = logp.exp().transpose(0, 1)
         own = _says(drafted, target.argmax(-1))
-        if self.settings.weights in ("kld", "kld-softmax"):
+        if self.settings.weights == "kld":
             return torch.cat([divergence(target[:, None], drafted), own], dim=1)
-        if self.settings.weights == "tvd":
-            return torch.cat([(target[:, None] - drafted).abs().sum(-1), own], dim=1)
         return own
 
     def _on_grid(self, logp: Tensor, target: Tensor) -> Tensor:
@@ -206,31 +163,12 @@ class Mixture:
 
     def _solve(self, sums: Tensor) -> Tensor:
         """Return weights `[m]` from the summed statistics, by the rule in the settings."""
-        rule, views, temperature = (
-            self.settings.weights,
-            len(self.views),
-            self.settings.weight_temperature,
-        )
-        if rule == "uniform":
+        if self.settings.weights == "uniform":
             return self.weights
-        if rule == "random":
-            # The paper's Random baseline: a new vector of the grid for every block.
-            at = torch.randint(len(self.grid), (), generator=self._random)
-            return self.grid[at]
-        if rule == "w-grid":
-            weights = self._best_on_grid(sums)
-        elif rule == "kld-softmax":
-            # TABED B.2 as printed: the softmax of the inverse errors.
-            return (_inverse(sums[:views]) / temperature).softmax(0)
-        elif rule == "adaboost":
-            return _normalised(self._boosted(sums[-views:]))
-        elif rule == "block-efficiency":
-            weights = _normalised(sums[-views:])
-        else:
-            # choice: the published code normalises the inverse errors; the paper's softmax is the
-            # rule above.
-            weights = _normalised(_inverse(sums[:views]))
-        return weights if temperature == 1 else _normalised(weights.pow(1 / temperature))
+        if self.settings.weights == "w-grid":
+            return self._best_on_grid(sums)
+        # choice: the published code normalises the inverse errors; the paper prints their softmax.
+        return _normalised(_inverse(sums[: len(self.views)]))
 
     def _best_on_grid(self, sums: Tensor) -> Tensor:
         """Return the vector with most matches; ties go to the least divergence, then to the first
@@ -241,16 +179,6 @@ class Mixture:
         error = errors.masked_fill(counts < counts.max(), torch.inf)
         # Ties up to rounding; argmax returns the first, which has the least weight on view 0.
         return self.grid[(error <= error.min() * (1 + 1e-6)).int().argmax()]
-
-    def _boosted(self, right: Tensor) -> Tensor:
-        """Multi-class AdaBoost (TABED eq. 2): ln(1/ε − 1) + C·ln(V − 1), never below 0.
-
-        # choice: ε is (wrong + ½)/(all + 1): a view that was never wrong has a finite weight.
-        """
-        error = (self.counted - right + 0.5) / (self.counted + 1)
-        return (
-            (1 / error - 1).log() + self.settings.boost * math.log(self._vocabulary - 1)
-        ).clamp_min(0)
 
 
 def _log(probabilities: Tensor) -> Tensor:

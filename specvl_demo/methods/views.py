@@ -55,28 +55,20 @@ class TextView:
         return spliced(self.name, encoded, encoder, [(run, self.stand_in) for run in runs])
 
 
-@dataclass(frozen=True)
-class PooledSettings(Settings):
-    """How coarse the picture is."""
-
-    pool: int = setting(
-        2,
-        "patches averaged along each side, before the projector",
-        1,
-        16,
-        title="pooled patches a side",
-    )
+POOL = 2
+"""Patches averaged along each side (TABED)."""
+ATTENTION_KEPT = 0.4
+"""Share of all attention that the most attended tokens hold, if those are kept first (SpecVLM)."""
 
 
 @dataclass(frozen=True)
 class PooledView:
-    """A coarser picture: features of `pool` x `pool` patches averaged before the projector.
+    """A coarser picture: features of 2 x 2 patches averaged before the projector.
 
-    # choice: adaptive averaging to ceil(rows/pool) x ceil(cols/pool), for each grid separately; on
-    the paper's 24 x 24 patches this is its 2 x 2 mean. Positions that form no grid stay.
+    # choice: adaptive averaging to ceil(rows/2) x ceil(cols/2), for each grid separately; on the
+    paper's 24 x 24 patches this is its 2 x 2 mean. Positions that form no grid stay.
     """
 
-    settings: PooledSettings = PooledSettings()
     name: str = "pooled"
     capture: Capture = NOTHING
 
@@ -104,8 +96,7 @@ class PooledView:
 
     def _pooled(self, features: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
         """Pool [rows·cols, C] → [blocks, C]; also return the patch at every block's corner."""
-        pool = self.settings.pool
-        high, wide = -(-rows // pool), -(-cols // pool)
+        high, wide = -(-rows // POOL), -(-cols // POOL)
         image = features.T.reshape(1, -1, rows, cols).float()
         small = adaptive_avg_pool2d(image, (high, wide))[0].flatten(1).T.to(features.dtype)
         top = torch.arange(high) * rows // high
@@ -130,13 +121,6 @@ class PrunedSettings(Settings):
             " spaced ones"
         ),
         title="keep what is attended to",
-    )
-    share: float = setting(
-        0.4,
-        "share of all attention that the most attended tokens must hold, if those are kept first",
-        0.0,
-        1.0,
-        title="attention to keep",
     )
 
 
@@ -192,7 +176,7 @@ class PrunedView:
         keep = kept_count(len(positions), rate)
         if scores is None:
             return positions[evenly_spaced(len(positions), keep).to(positions.device)]
-        return positions[guided(scores[positions], keep, self.settings.share)]
+        return positions[guided(scores[positions], keep, ATTENTION_KEPT)]
 
     def _attention(self, encoded: Encoded, prefill: Prefill) -> Tensor:
         """Return [n - 1] each position's mean attention from the question in the guiding layers."""
@@ -322,7 +306,6 @@ POOLED = Part(
     "views",
     "pooled",
     "a coarser picture",
-    lambda models, settings: PooledView(settings),
-    PooledSettings,
+    lambda models, settings: PooledView(),
 )
 PRUNED = Part("views", "pruned", "part of the picture", _pruned, PrunedSettings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,9 +30,6 @@ from specvl_demo.vlm import compatibility, loading, photo_assembly, shared_draft
 from specvl_demo.vlm.encoder import VLM, LanguageModel
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
-
-COMMONEST = "commonest.json"
-"""A file of a local target: the ids that it emits, most frequent first."""
 
 
 @dataclass(frozen=True)
@@ -218,8 +214,7 @@ def _load(
             text = cast("Any", model).config.get_text_config().to_dict()
             files = folder(one, pickles=True)
             drafters[role] = checkpoints.open_head(files, target.decoder, role, text)
-    commonest = _commonest(pair.target, target)
-    models = Models(target, drafters, prompter.words(), commonest)
+    models = Models(target, drafters, prompter.words())
     return Loaded(pair, models, prompter, prompter.token_texts(), place, versions())
 
 
@@ -229,16 +224,3 @@ def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) ->
     second = replace(compatibility.read(str(drafter), offline=True, text=True), id=drafter_id)
     if reason := compatibility.misfit(first, second):
         raise ValueError(reason)
-
-
-def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
-    """Return the target's ids, most frequent first: as counted in a local target's folder, then
-    the others.
-
-    # choice: without counts, the vocabulary's own order: byte-pair merges are learned most frequent
-    first.
-    """
-    counted = target.folder / COMMONEST
-    listed = json.loads(counted.read_text()) if target.local and counted.is_file() else []
-    every = range(model.decoder.vocab)
-    return list(dict.fromkeys([*sorted(model.vocabulary.eos), *listed, *every]))

@@ -71,7 +71,5 @@ def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: P
     (method,) = [one for one in described["methods"] if one["name"] == "growing"]
     assert method["learn"]["shines"] and method["lossless"]
     assert described["pairs"][0]["methods"]["growing"] is True
-    assert {"longest", "keep", "draws", "draft_vocab"} == {
-        param["key"] for param in panel["params"]
-    }
+    assert {"longest", "keep", "draws"} == {param["key"] for param in panel["params"]}
     assert panel["standard"] == "pocket" and panel["params"][0]["max"] == 32

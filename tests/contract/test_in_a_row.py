@@ -25,7 +25,6 @@ PICTURES = [
 CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
     "chain": ("chain", {"gamma": 6}),
     "with a floor": ("chain", {"gamma": 6, "floor": 0.6}),
-    "of fewer ids": ("chain", {"gamma": 4, "draft_vocab": 100}),
     "eagle2": ("eagle2", {"preset": "pocket"}),
     "hivis": ("hivis", {"preset": "pocket"}),
     "dream": ("dream", {"preset": "pocket"}),

@@ -225,7 +225,7 @@ def test_heads_say_the_same_in_fixed_shapes(pairs_of_models: dict[str, Models], 
     for backend, models in pairs_of_models.items():
         head = models.drafters[name.split()[0]]
         if name.endswith("published"):
-            head = head.with_settings(DreamSettings(ancestry=False), ())
+            head = head.with_settings(DreamSettings(ancestry=False))
         drafter = FeatureDrafter(head)
         begun(models.target, drafter, tiny_prompt(2))
         levels = (([9], (-1,)), ([20], (0,)), ([21, 22, 23], (1, 1, 0)), ([24, 25], (3, 4)))

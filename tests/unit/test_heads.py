@@ -129,7 +129,7 @@ def test_the_published_leak_lets_branches_see_each_other(target: object) -> None
 
     def second(ancestry: bool, sibling: int) -> torch.Tensor:
         head = built(module, "dream", target.decoder).with_settings(
-            DreamSettings(ancestry=ancestry), ()
+            DreamSettings(ancestry=ancestry)
         )
         drafter = FeatureDrafter(head)
         begun(target, drafter, tiny_prompt())

@@ -17,6 +17,7 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Verdict
 from specvl_demo.methods.entropy_growth import TreePlan, template, threshold
 from specvl_demo.methods.sage import (
+    MIN_DEPTH,
     DepthFeedback,
     EntropyTree,
     SageSettings,
@@ -106,8 +107,8 @@ def in_tree(path: tuple[int, ...], top: Sequence[float], want: TreePlan) -> bool
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.8])
 def test_a_template_is_the_formal_definition(alpha: float) -> None:
-    limits = SageSettings(top_k=4, max_nodes=512, max_width=4, min_width=1, max_depth=5)
-    top, want = [0.55, 0.25, 0.12, 0.05], plan(alpha, limits, 5)
+    limits = SageSettings(max_nodes=512, max_width=4, min_width=1, max_depth=5)
+    top, want = [0.55, 0.25, 0.12, 0.05], replace(plan(alpha, limits, 5), top_k=4)
     everything = [p for n in range(1, 6) for p in itertools.product(range(4), repeat=n)]
     assert set(template(top, want)) == {path for path in everything if in_tree(path, top, want)}
     assert template([0.01] * 10, plan(0.0, LIMITS, 8)) == [(0,)], "a round always drafts something"
@@ -115,9 +116,10 @@ def test_a_template_is_the_formal_definition(alpha: float) -> None:
 
 def test_a_full_tree_keeps_the_most_probable_paths() -> None:
     top = [0.6, 0.25, 0.1, 0.05]
-    wide = SageSettings(top_k=4, max_nodes=512)
-    narrow = SageSettings(top_k=4, max_nodes=9)
-    every, few = template(top, plan(0.4, wide, 8)), template(top, plan(0.4, narrow, 8))
+    every, few = (
+        template(top, replace(plan(0.4, SageSettings(max_nodes=size), 8), top_k=4))
+        for size in (512, 9)
+    )
     mass = lambda path: math.prod(top[r] for r in path)  # noqa: E731
     assert len(few) == 8
     assert min(map(mass, few)) >= max(mass(path) for path in set(every) - set(few))
@@ -205,7 +207,7 @@ def test_history_moves_the_depth_within_its_band() -> None:
     feedback = DepthFeedback(LIMITS)
     for _ in range(10):
         feedback.update(0)
-    assert feedback.cap == LIMITS.min_depth
+    assert feedback.cap == MIN_DEPTH
     for _ in range(9):
         feedback.update(5)
     assert feedback.cap == 6, "the mean of ten passes 3 at the seventh five: three steps up"
@@ -222,5 +224,5 @@ def test_history_moves_the_depth_within_its_band() -> None:
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="growth|first"):
         SageSettings(**wrong)
-    with pytest.raises(ValueError, match="min_depth"):
-        SageSettings(min_depth=9)
+    with pytest.raises(ValueError, match="min_width"):
+        SageSettings(min_width=11)

@@ -15,7 +15,7 @@ from torch import Tensor
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Prompt, Start
 from specvl_demo.core.verification import Strict
-from specvl_demo.decoders.draft_vocabulary import LogProbabilities, narrowed
+from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.small_vlm import SmallVLM
@@ -178,7 +178,8 @@ def test_a_draft_vocabulary_says_what_normalizing_over_all_ids_would(
     small: VLM, banned: tuple[int, ...]
 ) -> None:
     """Ids without a row, banned ones and those beyond the size have no probability."""
-    narrow = narrowed(small.decoder, 12, [9, 3, 1, 20, 4, 17, 2, 30, 11, 8, 25, 6, 5])
+    ids = torch.tensor([9, 3, 1, 20, 4, 17, 2, 30, 11, 8, 25, 6])
+    narrow = DraftVocabulary(small.decoder, ids, small.decoder.vocab, ids)
     hidden, size = torch.randn(2, 3, small.decoder.width), 28
     wide = narrow.logits(hidden)[..., :size].float()
     wide[..., list(banned)] = -torch.inf

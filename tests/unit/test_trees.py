@@ -13,7 +13,7 @@ from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
 from specvl_demo.core.types import Verdict, Vocabulary
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
-from specvl_demo.methods.ngram import NGram, NGramSettings
+from specvl_demo.methods.ngram import NGram
 from specvl_demo.methods.tree import EAGLE_TREE, RankedTree
 from tests.fakes import TableDrafter
 
@@ -247,14 +247,14 @@ def test_a_silent_drafter_ends_the_tree(policy: object, n: int) -> None:
 SIZE, PLACEHOLDER = 50, 9
 
 
-def lookup(prompt: list[int], gamma: int = 4, **settings: int) -> tuple[NGram, list[int]]:
-    drafter = NGram(NGramSettings(**settings))
+def lookup(prompt: list[int]) -> tuple[NGram, list[int]]:
+    drafter = NGram()
     start = SimpleNamespace(
         vocabulary=Vocabulary(SIZE, banned=(PLACEHOLDER,)),
         prompt=SimpleNamespace(ids=torch.tensor(prompt)),
     )
     drafter.begin(start)
-    return drafter, drafts(drafter, prompt[-1], gamma)
+    return drafter, drafts(drafter, prompt[-1])
 
 
 def drafts(drafter: NGram, root: int, gamma: int = 4) -> list[int]:
@@ -296,9 +296,3 @@ def test_the_answer_is_searched_too() -> None:
     assert drafts(drafter, 8) == []
     emit(drafter, [1, 2])
     assert drafts(drafter, 2) == [3, 7, 8, 1]
-
-
-def test_a_shortest_ending_can_be_asked_for() -> None:
-    assert lookup([4, 1, 6, 3, 1], shortest=2)[1] == []
-    with pytest.raises(ValueError, match="shortest"):
-        NGramSettings(longest=1, shortest=2)

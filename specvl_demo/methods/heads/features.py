@@ -33,14 +33,14 @@ from specvl_demo.core.types import (
 )
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import TRIED_ROWS, Switched, pick_faster
-from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities, narrowed
+from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities
 from specvl_demo.decoders.graphs import GraphRunner
 from specvl_demo.decoders.kernels import ChainParts, InARow
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import TREE, Models, Part
-from specvl_demo.methods.declare import ModelSettings
+from specvl_demo.methods.declare import Settings
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
 from specvl_demo.methods.heads.checkpoints import Head
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
@@ -109,15 +109,9 @@ class TrainedHead(ABC):
     def drafter(self) -> Drafter:
         """Return a drafter for one lane."""
 
-    def with_settings(self: Weights, settings: Any, commonest: Sequence[int]) -> Weights:
-        """Return the same head with these settings.
-
-        commonest: The ids of its draft vocabulary if it was trained without one.
-        """
-        configured = copy(self)
-        if settings.draft_vocab:
-            configured._output = narrowed(self._output, settings.draft_vocab, commonest)
-        return configured
+    def with_settings(self: Weights, settings: Any) -> Weights:
+        """Return the same head with these settings."""
+        return copy(self)
 
     def calibrate(self) -> str | None:
         """Choose the faster of ordinary and fixed steps; return a sentence if fixed ones lost."""
@@ -390,12 +384,12 @@ class FeatureDrafter(NoDrafter):
         return torch.cat((sent(self._pending, root.device), root)) if self._pending else root
 
 
-def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettings) -> Part:
+def head_part(name: str, title: str, settings: type[Settings] = Settings) -> Part:
     """Make the drafter over a pair's head of this role; lanes of equal settings share it."""
 
-    def build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> Drafter:
+    def build(models: Models, views: Any, mixer: Any, chosen: Settings) -> Drafter:
         head: TrainedHead = models.drafter(name)
-        shared = models.once((head, chosen), lambda: head.with_settings(chosen, models.commonest))
+        shared = models.once((head, chosen), lambda: head.with_settings(chosen))
         return shared.drafter()
 
     return Part("drafter", name, title, build, settings, gives=TREE, role=name)
