@@ -10,7 +10,7 @@ drafted row attends to its ancestors' predictions instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -20,7 +20,6 @@ from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
 from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import Backend, ForwardInput
-from specvl_demo.decoders.graphs import GraphRunner
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
@@ -56,14 +55,6 @@ class DreamSettings(Settings):
         1.0,
         title="visual tokens kept",
     )
-    ancestry: bool = setting(
-        True,
-        "separate the branches of a tree in cross-attention; false: as in the published code",
-        title="separate branches",
-    )
-    cross: bool = setting(
-        True, "attend to the target's features; false: not at all, a control", last=True
-    )
 
 
 class DreamHead(FeatureHead):
@@ -95,19 +86,15 @@ class DreamHead(FeatureHead):
         parts = [block.parts for block in (self._first, self._cross, self._last)]
         self._own = stacked(parts, g, self._eps, self.dtype, self._norm)
 
-    def _look(self, keep: float, ancestry: bool = True, cross: bool = True) -> None:
-        """Set the share of visual tokens to keep, whether branches are separated, and whether to
-        attend to features at all.
+    def _look(self, keep: float) -> None:
+        """Set the share of visual tokens to keep.
 
-        The published code has no tree mask there: a row attends to all earlier levels and to the
-        rows of its own level up to itself. Drafts stay lossless either way.
+        # choice: branches of a tree are separated in cross-attention too. The published code has no
+        tree mask there; drafts stay lossless either way.
         """
-        self._keep, self._ancestry, self._crosses = keep, ancestry, cross
-        self._chain = kernels.ChainParts(self._own, "attended") if cross else None
+        self._keep = keep
+        self._chain = kernels.ChainParts(self._own, "attended")
         self.capture = NOTHING
-        if not cross:
-            # The head's own layers attend across.
-            self.runner = GraphRunner()
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
             # choice: the paper sums over all queries; only the last rows are used, to bound the
@@ -117,7 +104,7 @@ class DreamHead(FeatureHead):
 
     def with_settings(self, settings: Any) -> DreamHead:
         configured = super().with_settings(settings)
-        configured._look(settings.keep or self._keep, settings.ancestry, settings.cross)
+        configured._look(settings.keep or self._keep)
         return configured
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
@@ -163,12 +150,6 @@ class DreamHead(FeatureHead):
         cache.advance(n)
         return CachedSequence(cast("Backend", self), cache, opening.position)
 
-    def forward(self, call: ForwardInput) -> Tensor:
-        if call.mask is not None and not self._ancestry:
-            size, start = call.x.shape[1], call.cache.length
-            call = replace(call, mask=chain(size - 1).additive(start, self.dtype, self.device))
-        return super().forward(call)
-
     def _ordinary(self, call: ForwardInput) -> Tensor:
         hidden = self.decode(call, call.cache.holes)
         call.cache.advance(call.x.shape[1])
@@ -181,7 +162,7 @@ class DreamHead(FeatureHead):
         """
         x, features = call.x[0].chunk(2, -1)
         size, own, mask = x.shape[0], call.window_mask, call.mask
-        if self._own is not None and self._crosses and not self.fixed and own is mask:
+        if self._own is not None and not self.fixed and own is mask:
             return self._by_kernels(self._own, x, features, call)
         if mask is None and size > 1:
             own = mask = chain(size - 1).additive(call.cache.length, self.dtype, self.device)
@@ -228,8 +209,7 @@ class DreamHead(FeatureHead):
         own, mask = masks
         turns, causal = self._rotary(positions), own is None and x.shape[0] > 1
         x = self._first(x, x, turns, slots[0], keys[0], values[0], own, causal)
-        if self._crosses:
-            x = self._cross(x, keys[1], values[1], mask)
+        x = self._cross(x, keys[1], values[1], mask)
         x = self._last(self._last.normed(x), x, turns, slots[2], keys[2], values[2], own, causal)
         return direction(x, self._eps).mul_(self._norm)
 
@@ -292,7 +272,7 @@ register(
         options=(CHAIN, STATIC_TREE, "entropy-tree"),
         presets={
             "paper": {},
-            "published-code": {"nodes": 60, "width": 4, "loops": 8, "keep": 1.0, "ancestry": False},
+            "published-code": {"nodes": 60, "width": 4, "loops": 8, "keep": 1.0},
             "photo": {"policy": "chain", "gamma": 10, "floor": 0.1},
             "pocket": {"policy": "chain", "gamma": 7},
             "pocket-tree": {"nodes": 10, "width": 2, "loops": 5},

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Decoder, Drafter, Policy, Start
+from specvl_demo.core.types import Decoder, Drafter, Policy
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, PolicySettings, Settings, setting
+from specvl_demo.methods.declare import Learn, PolicySettings, setting
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
-from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
+from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.heads.shapes import FIRST
 from specvl_demo.methods.tree import STATIC_TREE
 
@@ -116,36 +115,12 @@ class BestFirst(Policy):
         )
 
 
-@dataclass(frozen=True)
-class Eagle2Settings(Settings):
-    """What the head sees."""
-
-    hide: bool = setting(
-        False,
-        "hide visual tokens from the head, although it was trained with them: a control",
-        last=True,
-    )
-
-
 class Eagle2Head(FeatureHead):
-    """An EAGLE-2 head, which sees text and visual rows alike unless these are hidden from it."""
-
-    _hide = False
+    """An EAGLE-2 head, which sees text and visual rows alike."""
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
         super().__init__(head, decoder)
         self._chain = self._plain_chain()
-
-    def with_settings(self, settings: Any) -> Eagle2Head:
-        configured = super().with_settings(settings)
-        if settings.hide:
-            configured._hide, configured.view = True, "text only"
-        return configured
-
-    def open(self, start: Start) -> HeadPrompt:
-        if not self._hide:
-            return super().open(start)
-        return self.open_without(start, start.encoded.visual)
 
 
 add_format(
@@ -158,7 +133,7 @@ add_format(
     )
 )
 
-EAGLE2 = head_part("eagle2", "EAGLE-2 head", Eagle2Settings)
+EAGLE2 = head_part("eagle2", "EAGLE-2 head")
 BEST_FIRST = Part(
     "policy",
     "best-first",

@@ -11,19 +11,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores, Start
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
-from specvl_demo.methods.base import STRICT, TREE, Method, Part, register
-from specvl_demo.methods.chain import CHAIN, DepthSettings
+from specvl_demo.methods.base import STRICT, Method, Part, register
+from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, Settings, Value, setting
 from specvl_demo.methods.relevance import relevance, visual_states
 from specvl_demo.methods.small_vlm import SELF, SMALL
-from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series
 
@@ -106,20 +104,6 @@ class VisualVerifier(RelaxedVerifier):
         }
 
 
-class RandomVerifier(VisualVerifier):
-    """As many tokens as LVSpec loosens, drawn at random, need not match: its control (figure 7)."""
-
-    name = "Random relaxation"
-
-    def begin(self, start: Start) -> None:
-        """Create one random generator for the lane, seeded by the request."""
-        super().begin(start)
-        self._chance = torch.Generator().manual_seed(start.sampling.seed)
-
-    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
-        return torch.rand(len(tree), generator=self._chance).to(scores.logits.device)
-
-
 def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
     """Return the places of the λ·K least relevant of K tokens (eq. 9).
 
@@ -127,21 +111,6 @@ def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
     """
     order = sorted(range(len(relevance)), key=lambda i: relevance[i])
     return set(order[: math.floor(loose * len(relevance) + 1e-6)])
-
-
-@dataclass(frozen=True)
-class BranchesSettings(DepthSettings):
-    """`gamma` is the length of every branch."""
-
-    count: int = setting(2, "chains", 1, 8, title="branches")
-
-
-def branches(settings: BranchesSettings) -> RankedTree:
-    """Make `count` chains of `gamma` tokens from the root's likeliest tokens (appendix E)."""
-    chains = range(settings.count)
-    return RankedTree(
-        [(first, *[0] * depth) for first in chains for depth in range(settings.gamma)]
-    )
 
 
 VISUAL = Part(
@@ -174,20 +143,6 @@ VISUAL = Part(
         ),
     ),
 )
-RANDOM = Part(
-    "verifier",
-    "random",
-    "random relaxation",
-    RandomVerifier,
-    LvspecSettings,
-    needs=base.CHAIN,
-    lossless=False,
-    greedy_only=True,
-)
-BRANCHES = Part(
-    "policy", "branches", "chains that part at the root", branches, BranchesSettings, needs=TREE
-)
-
 _SHIPPED: dict[str, Value] = {"loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5}
 """What the presets of both shipped pairs have in common."""
 
@@ -203,21 +158,18 @@ register(
         verifier=VISUAL,
         reference="Ji et al., arXiv 2604.05650",
         defaults={"gamma": 10, "drop_image": 0.9, "drop_video": 0.9},
-        options=(SELF, MULTIMODAL, BRANCHES, RANDOM, STRICT),
+        options=(SELF, MULTIMODAL, STRICT),
         presets={
             "paper": {},
             "paper-3b": {"loose": 0.3, "anchors": 5},
             "paper-no-shift": {"shift": False},
-            "paper-branches": {"policy": "branches"},
             "paper-self": {"drafter": "self"},
-            "paper-random": {"verifier": "random"},
             "photo": {**_SHIPPED, "gamma": 12, "floor": 0.03},
             "pocket": {**_SHIPPED, "gamma": 10},
         },
         preset_titles={
             "paper-3b": "the paper, 3B drafter",
             "paper-no-shift": "the paper, no position shift",
-            "paper-branches": "the paper, two branches",
             "paper-self": "the paper, self-drafting",
         },
         order=60,

@@ -8,7 +8,7 @@ import torch
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Start, Verdict
 from specvl_demo.methods.base import METHODS, Models, assemble, choose
-from specvl_demo.methods.dream import DreamSettings, compressed
+from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.vlm.encoder import VLM
@@ -118,27 +118,6 @@ def test_a_tree_says_what_its_chains_say(kind: str, target: object) -> None:
         for i, at in enumerate(path[::-1]):
             last = alone.extend(tokens[at : at + 1], (i - 1,))
         torch.testing.assert_close(said[node], last[0], atol=2e-4, rtol=2e-4)
-
-
-@torch.inference_mode()
-def test_the_published_leak_lets_branches_see_each_other(target: object) -> None:
-    """Without ancestry a sibling changes a node's prediction; with it, it does not (the control of
-    the test above).
-    """
-    module = random_module("dream")
-
-    def second(ancestry: bool, sibling: int) -> torch.Tensor:
-        head = built(module, "dream", target.decoder).with_settings(
-            DreamSettings(ancestry=ancestry)
-        )
-        drafter = FeatureDrafter(head)
-        begun(target, drafter, tiny_prompt())
-        drafter.extend(torch.tensor([9]), (-1,))
-        drafter.extend(torch.tensor([21, sibling, 23]), (0, 0, 0))
-        return drafter.extend(torch.tensor([24, 25, 26]), (1, 2, 3))[2]
-
-    assert torch.equal(second(True, 22), second(True, 40))
-    assert not torch.allclose(second(False, 22), second(False, 40), atol=1e-3)
 
 
 @torch.inference_mode()
