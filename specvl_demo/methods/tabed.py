@@ -156,8 +156,9 @@ class Mixture:
         rivals = rivals.view(len(target), -1)
         ids = torch.cat((likely, rivals), dim=1).unsqueeze(1).expand(-1, len(self.views), -1)
         mixed = self.grid @ logp.transpose(0, 1).gather(-1, ids).exp_()
-        # The target's own token is the first of its likeliest.
-        counts = (mixed[..., 0] >= mixed.amax(-1)).float()
+        # The target's own token is the first of its likeliest, and may be a rival besides, which
+        # some processors' products round differently.
+        counts = (mixed[..., 0] >= mixed.amax(-1) * (1 - 1e-6)).float()
         errors = (_log(mixed[..., : weight.shape[-1]]) @ weight.neg_().unsqueeze(-1)).squeeze(-1)
         return torch.cat((counts, errors, counts[:, self._alone]), dim=1)
 

@@ -23,6 +23,10 @@ packs_8_bit = pytest.mark.skipif(not kernels.available(), reason="our own kernel
 packs = pytest.mark.skipif(
     packed_linear.PACKING is None, reason="this torch packs no half precision"
 )
+by_rows = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() == "AVX2",
+    reason="torch's kernels for AVX2 add up a few rows in another order than more",
+)
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -55,10 +59,7 @@ def test_every_way_gives_the_product(
 
 
 @packs
-@pytest.mark.skipif(
-    torch.backends.cpu.get_cpu_capability() == "AVX2",
-    reason="kernels for AVX2 add up one, two or seven rows in another order than more",
-)
+@by_rows
 @torch.inference_mode()
 def test_a_row_has_the_same_bits_however_many_there_are() -> None:
     one, x = PackedLinear(numbers(6400, 96).half().float()), numbers(64, 96, seed=1)
@@ -120,6 +121,7 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
 
 
 @packs
+@by_rows
 @torch.inference_mode()
 def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
     decoder = VLM(tiny_llava(kv_heads=2).bfloat16(), "fused").decoder

@@ -324,6 +324,7 @@ def test_8_bits_are_promised_only_where_our_kernels_can_multiply_them(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(places.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.delenv(build_kernels.VARIABLE, raising=False)
     monkeypatch.setattr(build_kernels.sys, "platform", "linux")
     monkeypatch.setattr(build_kernels.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(build_kernels.shutil, "which", lambda name: f"/usr/bin/{name}")
