@@ -1,6 +1,6 @@
 """Calibrates `report.confidence`: whether the photo pair's target knows when it is wrong.
 
-    SPECVL_QUANTISED=8bit python -m lab.confidence DIR [photographs] [FILE]
+    python -m lab.confidence DIR [photographs] [FILE]
 
 Asks one question about each of the first held-out photographs of DIR (captions as read by
 `recipes.photo_data`, answers known by rule) and, for every third, for a description. FILE keeps the

@@ -163,9 +163,8 @@ PAIR = (
     ),
     option(
         "--quantised",
-        about="precision of the target's weights on a GPU; 8bit also on a CPU, for small targets"
-        " (default: SPECVL_QUANTISED, else 4bit if nothing else fits on the GPU, and 8bit for the"
-        " photo pair on a CPU with 8-bit dot products and a C compiler)",
+        about="precision of the target's weights on a GPU (default: SPECVL_QUANTISED, else 4bit if"
+        " nothing else fits)",
         choices=get_args(Quantised),
     ),
     option(

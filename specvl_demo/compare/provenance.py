@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from specvl_demo import places
-from specvl_demo.decoders import kernels
+from specvl_demo.decoders import packed_linear
 from specvl_demo.pairs import PairSpec, fingerprints
 from specvl_demo.pairs.machine import Load, detect, versions
 
@@ -57,7 +57,7 @@ def describe(loaded: Loaded | None = None) -> dict[str, Any]:
     if loaded is not None:
         place = loaded.availability
         facts |= {"device": place.device, "dtype": place.dtype, "quantised": place.quantised}
-        facts["kernels"] = place.device == "cpu" and kernels.available()
+        facts["kernels"] = place.device == "cpu" and packed_linear.has_kernels()
         facts["weights"] = weights(loaded.pair)
     return facts
 

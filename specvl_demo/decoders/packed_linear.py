@@ -57,6 +57,11 @@ def _with_fbgemm(packed: Any, factor: float, x: Tensor) -> Tensor:
     return product if factor == 1 else product.mul_(factor)
 
 
+def has_kernels() -> bool:
+    """Return whether our own kernels compute here, which are built first if need be."""
+    return kernels.available()
+
+
 def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
     """Return (numbers that half precision holds, factor): their product is exactly `weight`.
 

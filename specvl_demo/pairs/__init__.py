@@ -47,8 +47,7 @@ class Checkpoint:
         active: For a mixture of experts, the parameters that a step reads for one token; 0: all.
         fused_bytes: Memory of the packed CPU decoder's own layout of its matrices, in addition to
             the weights; 0 if that decoder does not run it.
-        eight_bits: Whether its weights are rounded to 8 bits by default, on a processor that
-            multiplies them.
+        eight_bits: Whether its weights are rounded to 8 bits on a CPU where our own kernels run.
         looks: Numbers held at once per token of a prompt while the vision tower computes; 0 if few
             or unknown.
         reads: The same while the decoder computes the prompt.

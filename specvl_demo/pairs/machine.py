@@ -44,8 +44,8 @@ class Machine:
     cpu: str
     gpus: tuple[Gpu, ...] = ()
     offline: bool = False
-    eight_bits: bool = False
-    """Whether its processor has products of numbers in 8 bits that sum in 32 bits."""
+    kernels: bool = False
+    """Whether our own kernels run on its processor."""
     per_call: bool = False
     """Whether its GPU is lent for one call at a time, so that nothing can be computed on it while
     loading.
@@ -76,14 +76,9 @@ def detect() -> Machine:
         cpu=platform.machine(),
         gpus=gpus(),
         offline=offline(),
-        eight_bits=_has_8_bits(),
+        kernels=build_kernels.why_not(places.cache()) is None,
         per_call=bool(os.environ.get("SPACES_ZERO_GPU")),
     )
-
-
-def _has_8_bits() -> bool:
-    """Return whether our own kernels can multiply in 8 bits here, without building them."""
-    return build_kernels.why_not(places.cache()) is None
 
 
 def gpus() -> tuple[Gpu, ...]:

@@ -43,7 +43,6 @@ MOST_EXACT_COST = 0.05
 """Cost of exact steps, as a share of a plain step, above which they are not the default on a GPU:
 AR runs them too, and a slower AR would inflate every speedup.
 """
-NOT_LEAN = "8-bit weights on a CPU need a small Llama-type target, which this one is not."
 USABLE_SHARE = 0.9
 BFLOAT16_FROM = (8, 0)
 """Compute capability from which a GPU supports bfloat16; below it, float16 is native."""
@@ -57,8 +56,7 @@ class Options:
         dtype: By default bfloat16 on a GPU that supports it, float16 on an older one, float32 on a
             CPU.
         quantised: The target's weights in 8 or 4 bits on a GPU, by default 4 bits only if nothing
-            else fits; on a CPU 8 bits if the target runs lean, by default for
-            `Checkpoint.eight_bits` if the processor multiplies them and no dtype is given.
+            else fits. On a CPU it has no meaning: `Checkpoint.eight_bits` decides.
         exact: Steps whose rows do not depend on each other, if the loaded target supports them; by
             default with 8 bits on a CPU, and in half precision if they cost little (`exact_cost`).
         pickles: Also read .bin files, which can run code.
@@ -115,7 +113,7 @@ def available(
     """
     options = Options.of_environment() if options is None else options
     wanted = [pair.target, *drafters(pair, roles)]
-    reason = _not_here(pair, wanted, machine) or _not_packed(pair, machine, options.quantised)
+    reason = _not_here(pair, wanted, machine) or _not_packed(machine, options.quantised)
     if reason is not None:
         return Availability(False, reason)
     fetch = [one for one in wanted if not one.local and not cached(one)]
@@ -297,11 +295,9 @@ def _not_here(pair: PairSpec, wanted: Collection[Checkpoint], machine: Machine) 
     return None
 
 
-def _not_packed(pair: PairSpec, machine: Machine, quantised: Quantised | None) -> str | None:
+def _not_packed(machine: Machine, quantised: Quantised | None) -> str | None:
     if quantised in (None, "none"):
         return None
-    if not machine.gpus and quantised == "8bit":
-        return None if pair.target.fused_bytes else NOT_LEAN
     if not machine.gpus:
         return f"{PACKED[quantised]} weights need a GPU that torch can use; there is none."
     if not _can_pack():
@@ -346,7 +342,6 @@ def _places(
             whole = sum(gpu.memory_bytes for gpu in machine.gpus)
             weakest = min(gpu.capability for gpu in machine.gpus)
             yield name, whole, untried("cuda:0", half(weakest), split, quantised)
-    if wanted == "none" or (wanted == "8bit" and not machine.gpus):
-        if options.quantised is None and options.dtype is None:
-            wanted = "8bit" if pair.target.eight_bits and machine.eight_bits else "none"
-        yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, wanted)
+    if wanted == "none":
+        rounded: Quantised = "8bit" if pair.target.eight_bits and machine.kernels else "none"
+        yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, rounded)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.decoders import kernels
+from specvl_demo.decoders import packed_linear
 from specvl_demo.decoders.timing import outside_bytes, peak_bytes
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads import checkpoints
@@ -137,8 +137,8 @@ def _load(
     options: Options | None,
 ) -> Loaded:
     options = Options.of_environment() if options is None else options
-    if not kernels.available():
-        machine = replace(machine, eight_bits=False)  # the compiler failed
+    if not packed_linear.has_kernels():
+        machine = replace(machine, kernels=False)  # the compiler failed
     place = available(pair, machine, options, roles)
     if not place.ok:
         raise ValueError(f"{pair.called} does not run here: {place.reason}")
@@ -149,12 +149,6 @@ def _load(
             raise ValueError(f"{pair.called} has no {ROLES[role]} here.")
     loading.release()
     in_8_bits = place.device == "cpu" and place.quantised == "8bit"
-    if in_8_bits and not kernels.available():
-        raise ValueError(
-            f"{pair.called} does not run here in 8 bits, which needs a processor with AVX-512 VNNI"
-            " and our own kernels (a C compiler, and SPECVL_KERNELS not off); take the weights as"
-            " they are (`--quantised none`)."
-        )
     packing = "none" if in_8_bits else place.quantised
     plan = loading.LoadPlan(place.dtype, place.device, place.split, packing, options.pickles)
 

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from tests.conftest import second_try
 from tests.page.conftest import note_sent, reload
 
-LOADING = ("Precision", "Quantisation", "Picture detail")
+LOADING = ("Precision", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
 BUSY = 77
 """The seed with which the made-up machine is busy."""
@@ -119,7 +119,7 @@ def test_text_and_colours_come_token_by_token_from_the_records(opened):
     )  # a second cue beside colour
 
 
-def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(opened):
+def test_precision_and_picture_detail_are_chosen_for_a_pair_and_told(opened):
     choose(opened, "scene", 2)
     expect(opened.locator(".vl-lane .vl-promise .vl-badge")).to_have_count(0)
     unfold(opened)
@@ -127,15 +127,16 @@ def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(ope
         "details", has=opened.get_by_text("Precision and picture detail", exact=True)
     ).last
     panel.locator("summary").click()
-    precision, packing, detail = (panel.get_by_label(name, exact=True) for name in LOADING)
+    precision, detail = (panel.get_by_label(name, exact=True) for name in LOADING)
     expect(precision.locator("option").first).to_have_text("what fits (float32)")
-    packing.select_option("4bit")
-    no_gpu = "4-bit weights need a GPU that torch can use; there is none."
-    expect(panel.locator("[role=status]")).to_have_text(no_gpu)
+    expect(panel.get_by_label("Quantisation")).to_have_count(0)  # only a GPU has packed weights
+    why = "It does not fit."
+    opened.evaluate("why => { specvl.ask.loading.pair.loading.dtype.float16 = why; }", why)
+    precision.select_option("float16")
+    expect(panel.locator("[role=status]")).to_have_text(why)
     opened.locator("#vl-run").click()
-    expect(opened.locator("#vl-status")).to_have_text(no_gpu)
+    expect(opened.locator("#vl-status")).to_have_text(why)
     assert not opened.evaluate("specvl.ask.running")
-    packing.select_option("")
     precision.select_option("bfloat16")
     detail.fill("0.5")
     detail.blur()

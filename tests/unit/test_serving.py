@@ -308,13 +308,13 @@ def test_a_target_meant_for_8_bits_takes_them_where_the_processor_has_products_o
     photo = dataclasses.replace(
         pairs.find("photo"), target=dataclasses.replace(pairs.find("photo").target, base=None)
     )
-    new = dataclasses.replace(LAPTOP, eight_bits=True)
+    new = dataclasses.replace(LAPTOP, kernels=True)
 
     def quantised(machine: Machine, **options: str) -> str:
         return available(photo, machine, Options(**options), ()).quantised  # type: ignore[arg-type]
 
     assert (quantised(new), quantised(LAPTOP)) == ("8bit", "none")
-    assert quantised(new, quantised="none") == quantised(new, dtype="float32") == "none"
+    assert quantised(new, quantised="none") == quantised(new, dtype="float32") == "8bit"
     assert quantised(dataclasses.replace(new, gpus=H200.gpus)) == "none"
     assert available(pairs.find("pocket"), new, Options(), ()).quantised == "none"
 
@@ -341,7 +341,7 @@ def test_8_bits_are_promised_only_where_our_kernels_can_multiply_them(
             raise PermissionError(13, "Permission denied", str(built))
 
         monkeypatch.setattr(build_kernels, "_is_whole", refused)
-    assert machine._has_8_bits() == (fault == "none")
+    assert (build_kernels.why_not(tmp_path) is None) == (fault == "none")
 
 
 def test_the_memory_of_the_7b_pair_is_counted_by_its_parts() -> None:

@@ -210,7 +210,9 @@ def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     sentence why it is not possible here.
     """
     options = availability.Options.of_environment()
-    ways = {"dtype": get_args(Dtype), "quantised": get_args(Quantised)}
+    ways = {"dtype": get_args(Dtype)}
+    if machine.gpus:
+        ways["quantised"] = get_args(Quantised)
 
     def runs(key: str, value: str) -> bool | str:
         change: dict[str, Any] = {key: value}

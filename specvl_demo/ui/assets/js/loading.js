@@ -5,7 +5,8 @@ import { h, put } from './dom.js';
 import { Fields, Panel } from './settings.js';
 import { W } from './words.js';
 
-const WAYS = ['dtype', 'quantised'];
+/** What can be chosen on this machine: only a GPU has packed weights. */
+const ways = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
 export class LoadingPanel {
   constructor(catalog, onchange) {
@@ -40,10 +41,11 @@ export class LoadingPanel {
 
   /** Why the pair cannot be loaded as chosen, in a sentence; null if it can. */
   get refusal() {
+    const { loading } = this.pair;
     return (
-      WAYS.map((key) => this.pair.loading[key][this.values[key]]).find(
-        (why) => typeof why === 'string',
-      ) ?? null
+      ways(loading)
+        .map((key) => loading[key][this.values[key]])
+        .find((why) => typeof why === 'string') ?? null
     );
   }
 
@@ -71,7 +73,7 @@ function declared(pair, limits) {
     ],
   });
   return [
-    ...WAYS.map(way),
+    ...ways(pair.loading).map(way),
     {
       key: 'picture_detail',
       kind: 'float',

@@ -423,7 +423,7 @@ export const W = {
     dtypeHelp: 'The number format of the computation; changing it loads the pair again.',
     quantised: 'Quantisation',
     quantisedHelp:
-      'The target’s weights in fewer bits. On a GPU: less memory, but slower verification of many tokens. On a CPU with 8-bit dot products: faster.',
+      'The target’s weights in fewer bits: less memory, but slower verification of many tokens.',
     fits: (way) => (way ? `what fits (${way})` : 'what fits'),
     ways: {
       float32: 'float32',
