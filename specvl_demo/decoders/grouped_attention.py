@@ -8,6 +8,7 @@ measured for the steps of fixed shapes. Rows and masks may be anything; knows no
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
@@ -25,8 +26,10 @@ an additive mask [B or 1, 1, R, S], of the queries' shape.
 _LOW = -3e4
 """What masks are limited to: sums with it are finite in every precision."""
 _PARTS, _LEAST_PART = (4, 8, 16), 64
-_REPEATS, _ASLEEP = 3, 5_000_000
-"""Cycles that the device waits before it is timed: until all launches are queued."""
+_REPEATS, _LAYERS = 3, 16
+"""Layers that are timed: their keys and values are more than caches hold."""
+_ASLEEP = 2_000_000
+"""Cycles that the device waits before it is timed, until all launches are queued."""
 _CLOSE = 0.03
 """How far ways may differ, by rounding, from the first one's largest number."""
 
@@ -113,11 +116,9 @@ class Fastest:
         packed = queries.view(batch, kv_heads, groups * size, width)
         key = batch, size, mask.shape[3]
         if steady and key not in self._chosen and _may_measure(queries.device):
-            rows = _waves(packed)
-            self._chosen[key] = fastest(
-                ways(batch, mask.shape[3]),
-                [(rows, *both, mask) for both in zip(keys, values, strict=True)],
-            )
+            rows, layers = _waves(packed), [*zip(keys, values, strict=True)][:_LAYERS]
+            calls = [(rows, *both, mask) for both in layers]
+            self._chosen[key] = fastest(ways(batch, mask.shape[3]), calls)
         way = self._chosen.get(key, by_library)
 
         def mixed(i: int) -> Tensor:
@@ -161,6 +162,8 @@ def fastest(
             continue
         if far <= bound:
             times.append((measure(partial(_run, way, calls)), way))
+    log = logging.getLogger(__name__)
+    log.info("%d rows over %d keys: %s", rows.shape[2], keys.shape[2], times)
     return min(times, key=lambda one: one[0])[1]
 
 

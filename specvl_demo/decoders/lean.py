@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specvl_demo.decoders import grouped_attention, kernels
+from specvl_demo.decoders import grouped_attention
 from specvl_demo.decoders.attention import attend, probabilities
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.exact import ordered_attention
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
+    from specvl_demo.decoders import kernels
     from specvl_demo.decoders.draft_vocabulary import LogProbabilities
 
 ONE_AXIS = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")

@@ -15,7 +15,8 @@ from specvl_demo.core.types import Capture
 from specvl_demo.decoders import grouped_attention, lean
 from specvl_demo.decoders.attention import attend, fused
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
-from specvl_demo.decoders.calibration import least_rows, text_context
+from specvl_demo.decoders.calibration import least_rows, started, text_context
+from specvl_demo.decoders.graphs import GraphDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.sequence import prefill
@@ -223,3 +224,21 @@ def test_windows_are_apart(lengths: tuple[int, ...]) -> None:
     split = zip(*(one.split(lengths, 2) for one in rows), strict=True)
     told = torch.cat([fused(*one) for one in split], 2).transpose(1, 2)
     torch.testing.assert_close(made, told, atol=1e-6, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_every_shape_of_a_graph_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[Any] = []
+    monkeypatch.setattr(grouped_attention, "_may_measure", lambda device: True)
+    monkeypatch.setattr(
+        grouped_attention, "_device_seconds", lambda run: timed.append(run()) or -len(timed)
+    )
+    decoder = GraphDecoder(lean_of(zoo.build("qwen2.5-vl")[0]))
+    stream = started(decoder, torch.arange(9), 90)
+    for _ in range(2):
+        for size in (1, 3, 4):
+            stream.score(decoder.embed(torch.arange(size))[None], chain(size - 1))
+    ways = len(grouped_attention.ways(1, stream.cache.span))
+    assert len(timed) == 2 * ways and set(decoder._mixes._chosen) == {
+        (1, rows, stream.cache.span) for rows in (1, 4)
+    }
