@@ -542,3 +542,11 @@ def _need(condition: bool, message: str) -> None:
 
 def _close(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def tie_nats(dtype: str) -> float:
+    """Return the distance of logits below which rounding may decide which one is larger.
+
+    # choice: in bfloat16, two of its steps between 16 and 32, where a target's largest logits lie.
+    """
+    return 0.25 if dtype == "bfloat16" else 0.05

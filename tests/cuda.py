@@ -132,7 +132,8 @@ class FakeGraph:
         FakeGraph.capturing = None
         if FakeGraph.spoilt is not None:
             # The allocator is not told.
-            raise torch.AcceleratorError(f"cudaErrorStreamCaptureInvalidated ({FakeGraph.spoilt})")
+            said = "CUDA error: operation failed due to a previous error during capture"
+            raise torch.AcceleratorError(f"{said}\n{FakeGraph.spoilt}")
         self._begun.underway, self._pool = False, self._begun
         FakeGraph.captured += 1
 
@@ -216,6 +217,7 @@ def graphs_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCud
     """Let steps on the processor be captured as graphs. A fixture of the tests that name it."""
     fake = FakeCuda()
     FakeGraph.capturing, FakeGraph.spoilt, FakeGraph.captured = None, None, 0
+    FakeGraph.pools.clear()
     replaced: dict[str, Any] = {
         "graph": fake.graph,
         "CUDAGraph": FakeGraph,

@@ -181,7 +181,9 @@ class Lane:
                 borrowed += seen.seconds - (time.perf_counter() - started)
             return seen
 
-        session = target.open(prefill, self._most, parts.policy.max_nodes, parts.drafter.capture)
+        # Room for the whole answer, also in a warm-up: steps that it captures then serve the race.
+        room = request.max_new_tokens
+        session = target.open(prefill, room, parts.policy.max_nodes, parts.drafter.capture)
         shared.begun(parts.drafter.capture)
         start = Start(
             prompt=prompt,
@@ -191,7 +193,7 @@ class Lane:
             target_decoder=target.decoder,
             vocabulary=target.vocabulary,
             sampling=request.sampling,
-            max_new_tokens=self._most,
+            max_new_tokens=room,
             max_nodes=max(parts.policy.max_nodes, getattr(parts.policy, "max_fed", 0)),
             session=session,
         )

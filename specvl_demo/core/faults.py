@@ -10,7 +10,7 @@ def loses_device(fault: BaseException) -> bool:
     refused, and a lack of memory.
     """
     lines = str(fault).splitlines() or [""]
-    if type(fault).__name__ == "OutOfMemoryError" or "captur" in lines[0]:
+    if type(fault).__name__ == "OutOfMemoryError" or "captur" in lines[0].lower():
         return False
     return type(fault).__name__ == "AcceleratorError" or (
         isinstance(fault, RuntimeError) and "CUDA error" in lines[0]

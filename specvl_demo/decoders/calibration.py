@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from statistics import median
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.graphs import GraphDecoder, GraphRunner
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import synchronize
+from specvl_demo.records import tie_nats
 
 _PROMPT, _STEPS, _TREES = 150, 4, (2, 3, 5, 7, 9, 13, 26, 61)
 """Of the trial of exact steps: tokens before the steps, steps, and trees: one of every row
@@ -34,11 +35,11 @@ _ROWS = (1, 2, 13)
 """Rows of the steps that are tried on one thread and on all."""
 _SPARE = 300
 """Rows of the cache after those in use, so that its sums are as long as in a real answer."""
-TIE_NATS = 0.05
-"""Two tokens whose logits differ by less are a tie that rounding decides."""
 _SHAPES = (chain(0), shape_of((-1, 0, 0, 1, 1, 2, 2, 3)))
 """Shapes timed to compare fixed and eager steps: an AR step and a small tree."""
 _BEFORE, _REPEATS = 100, 5
+_GRAPHS_A_LANE = 6
+"""Graphs that a lane captures: most methods meet trees of one row to 32, in steps of two."""
 TRIED_ROWS = _BEFORE + max(len(shape) for shape in _SHAPES)
 """Rows of a prompt and of what is scored after it."""
 
@@ -171,18 +172,26 @@ class Switched(Backend, Protocol):
     runner: GraphRunner
 
 
-def calibrate(decoder: GraphDecoder) -> str | None:
+def calibrate(decoder: GraphDecoder, steps: int | None = None) -> str | None:
     """Compare eager steps and steps of fixed shapes on random tokens; see `pick_faster`."""
-    return pick_faster(decoder, decoder.embed(random_ids(decoder, TRIED_ROWS)), decoder.logits)
+    rows = decoder.embed(random_ids(decoder, TRIED_ROWS))
+    return pick_faster(decoder, rows, decoder.logits, steps)
 
 
 @torch.inference_mode()
-def pick_faster(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> str | None:
+def pick_faster(
+    switched: Switched,
+    rows: Tensor,
+    logits: Callable[[Tensor], Tensor],
+    steps: int | None = None,
+) -> str | None:
     """Compare both on input rows [TRIED_ROWS, D]; set `fixed` if fixed shapes work, agree and are
     faster.
 
     Args:
         logits: Logits to compare, of hidden states [nodes, D].
+        steps: If graphs are kept for no more than so many steps of a lane: they must save more than
+            capturing them takes.
 
     Returns:
         Why eager steps are used, in a sentence; None if fixed ones are.
@@ -190,11 +199,17 @@ def pick_faster(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Ten
     Raises:
         torch.AcceleratorError: If the device no longer responds after a fault.
     """
+    repeats = _REPEATS if steps is None else 1
     switched.fixed = False
-    eager = _timed(switched, rows, logits)
+    eager = _timed(switched, rows, logits, repeats)
     switched.fixed = True
     try:
-        reason = _drawback(eager, _timed(switched, rows, logits))
+        fixed = _timed(switched, rows, logits, repeats)
+        reason = _drawback(eager, fixed, tie_nats(str(switched.dtype).removeprefix("torch.")))
+        if reason is None and steps is not None:
+            reason = _not_worth(eager, fixed, steps)
+        if (refused := switched.runner.refused) is not None:
+            reason = f"graphs of them failed ({refused})"
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
         synchronize(switched.device)  # raises if the device is lost
         reason = f"graphs of them failed ({cause(fault)[:200]})"
@@ -204,32 +219,52 @@ def pick_faster(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Ten
     return None if reason is None else f"Steps are launched one by one: {reason}."
 
 
+class _Trial(NamedTuple):
+    """Seconds of all shapes at first and, the median, later; their logits [nodes, V]."""
+
+    first_s: float
+    each_s: float
+    logits: Tensor
+
+
 def _timed(
-    switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]
-) -> tuple[float, Tensor]:
-    """Return the median seconds of all shapes once, and their logits [nodes, V]."""
+    switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor], repeats: int
+) -> _Trial:
+    """Compute all shapes once, then so often again."""
     stream = started(switched, rows[:_BEFORE], 2 * TRIED_ROWS)
 
     def scored() -> list[Tensor]:
         after = {shape: rows[None, _BEFORE : _BEFORE + len(shape)] for shape in _SHAPES}
         return [logits(stream.score(x, shape)[0]) for shape, x in after.items()]
 
-    outputs, times = torch.cat(scored()), []
-    for _ in range(_REPEATS):
+    outputs, times = [], []
+    for _ in range(1 + repeats):
         synchronize(switched.device)
         begun = time.perf_counter()
-        scored()
+        outputs = scored()
         synchronize(switched.device)
         times.append(time.perf_counter() - begun)
-    return median(times), outputs
+    return _Trial(times[0], median(times[1:]), torch.cat(outputs))
 
 
-def _drawback(eager: tuple[float, Tensor], fixed: tuple[float, Tensor]) -> str | None:
-    """Return what is wrong with fixed steps, by the results of `_timed`."""
-    (eager_s, truth), (fixed_s, outputs) = eager, fixed
+def _not_worth(eager: _Trial, fixed: _Trial, steps: int) -> str | None:
+    """Return why graphs would not pay within so many steps of a lane; None if they would."""
+    saved_s = (eager.each_s - fixed.each_s) / len(_SHAPES) * steps
+    spent_s = (fixed.first_s - fixed.each_s) / len(_SHAPES) * _GRAPHS_A_LANE
+    if saved_s > spent_s:
+        return None
+    return f"graphs would take {spent_s:.1f} s to capture and save {saved_s:.1f} s"
+
+
+def _drawback(eager: _Trial, fixed: _Trial, least: float) -> str | None:
+    """Return what is wrong with fixed steps.
+
+    least: Nats below which two logits are a tie that rounding decides.
+    """
+    (_, eager_s, truth), (_, fixed_s, outputs) = eager, fixed
     truth = truth.float()
     chosen = truth.gather(-1, outputs.argmax(-1, keepdim=True))[:, 0]
-    if not bool((truth.amax(-1) - chosen <= TIE_NATS).all()):
+    if not bool((truth.amax(-1) - chosen <= least).all()):
         return "graphs of them chose other tokens here"
     if fixed_s > eager_s:
         return f"{eager_s * 1e3:.1f} ms for a step and a tree, {fixed_s * 1e3:.1f} ms as graphs"

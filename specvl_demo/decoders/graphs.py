@@ -13,6 +13,7 @@ finds it, which could be in the middle of a capture.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
+from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.exact import MOST_NODES, padded
@@ -31,6 +33,7 @@ from specvl_demo.decoders.huggingface import HFCache, HFDecoder
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.lean import LeanDecoder
 
+_LOG = logging.getLogger(__name__)
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 LEAST_ROWS = 512
 
@@ -214,11 +217,14 @@ class GraphRunner:
 
     The host passes itself to every call: heads with other settings share one runner.
 
-    free: Unused caches, the one unused for longest first.
+    Attributes:
+        free: Unused caches, the one unused for longest first.
+        refused: Why the device did not capture a step; later ones then run without graphs.
     """
 
     def __init__(self) -> None:
         self.free: list[GraphCache] = []
+        self.refused: str | None = None
         self._pool = _Pool()
 
     # Caches and buffers outlive the mode that they are first asked for in.
@@ -282,7 +288,8 @@ class GraphRunner:
     def capture(self, host: Host, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
         """Make the buffers of these shapes on a cache, and capture them if the device has graphs.
 
-        A fault leaves the cache with the shapes before it, and a device that can capture again.
+        If it refuses, the steps run without: slower, not wrong. A fault that loses the device is
+        raised.
         """
         if not shapes:
             return
@@ -291,8 +298,8 @@ class GraphRunner:
                 stack.enter_context(_undisturbed())
             for shape in shapes:
                 step = self._buffers(host, cache, shape)
-                if has_graphs(host.device):
-                    self._record(host, step, cache)
+                if has_graphs(host.device) and self.refused is None:
+                    self._record_or_not(host, step, cache)
                 cache.steps[shape] = step
 
     @torch.inference_mode(False)
@@ -348,6 +355,19 @@ class GraphRunner:
         if cache.holes and step.window_mask is not None:
             buffer = step.window_mask
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
+
+    def _record_or_not(self, host: Host, step: GraphStep, cache: GraphCache) -> None:
+        try:
+            self._record(host, step, cache)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as fault:
+            if loses_device(fault):
+                raise
+            self.refused = cause(fault.__context__ or fault)[:200]
+            _LOG.warning(
+                "Steps run without graphs, since one could not be captured: %s", self.refused
+            )
 
     def _record(self, host: Host, step: GraphStep, cache: GraphCache) -> None:
         """Run the step once, so that kernels are chosen and workspaces allocated, then capture it.

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from specvl_demo.records import LaneRecords, Round
+from specvl_demo.records import LaneRecords, Round, tie_nats
 from specvl_demo.report.metrics import compare
 
 MIN_TOKENS = 20
@@ -28,8 +28,6 @@ MAX_JITTER = 0.3
 """The same for the spread of AR steps, which should all cost the same: the interquartile range over
 the median.
 """
-TIE_NATS = 0.05
-"""Log-probabilities closer than this may change places by rounding."""
 CUT = "this race was not run to its end"
 """Why a race of which a lane was stopped has no speedups."""
 
@@ -46,12 +44,14 @@ class Agreement:
             when sampling; None if not recorded.
         words: For two complete answers, the share of words that agree once the texts are aligned,
             else None.
+        dtype: Of a tie, the precision whose rounding decided.
     """
 
     kind: Literal["same", "so_far", "tie", "differs"]
     at: int
     gap: float | None = None
     words: float | None = None
+    dtype: str | None = None
 
     def sentence(self) -> str:
         if self.kind == "same":
@@ -61,7 +61,8 @@ class Agreement:
         words = "" if self.words is None else f"; {100 * self.words:.0f} % of the words agree"
         if self.kind == "tie":
             return (
-                f"differs from token {self.at + 1} on, a rounding tie ({self.gap:.3f} nats){words}"
+                f"differs from token {self.at + 1} on, a near tie that rounding in {self.dtype}"
+                f" decided ({self.gap:.3f} nats){words}"
             )
         return f"differs from token {self.at + 1} on{words}"
 
@@ -92,8 +93,10 @@ def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
         return Agreement("same" if whole and len(ours) == len(theirs) else "so_far", common)
     gap = _gap(ar, at, ours[at])
     words = words_agreeing(lane.text, ar.text) if whole else None
-    tie = lane.begin.lossless and gap is not None and abs(gap) < TIE_NATS
-    return Agreement("tie" if tie else "differs", at, gap, words)
+    dtype = lane.begin.dtype
+    if lane.begin.lossless and gap is not None and abs(gap) < tie_nats(dtype):
+        return Agreement("tie", at, gap, words, dtype)
+    return Agreement("differs", at, gap, words)
 
 
 def disturbance(lane: LaneRecords, ar: LaneRecords) -> str | None:

@@ -46,18 +46,24 @@ class Loaded:
     versions: dict[str, str]
     _tried: list[bool] = field(default_factory=list)
 
-    def try_out(self, tell: Callable[[str], None]) -> None:
+    def try_out(self, tell: Callable[[str], None], steps: int | None = None) -> None:
         """Calibrate, once, how this device runs the models' steps fastest and whether they are
         exact.
+
+        steps: If the device is lent for one answer, its tokens: graphs must pay within them.
         """
         if self._tried:
             return
         self._tried.append(True)
         target = self.models.target
         for one in (target.vlm, *self.models.drafters.values()):
-            calibrate = getattr(one, "calibrate", lambda: None)
-            if (reason := calibrate()) is not None:
+            if getattr(getattr(one, "decoder", one), "fixed", False):
+                tell(f"Trying the steps of {one.name} as graphs")
+            calibrate = getattr(one, "calibrate", lambda steps: None)
+            if (reason := calibrate(steps)) is not None:
                 tell(f"{one.name}: {reason}")
+        if target.exact and target.decoder.device.type != "cpu":
+            tell(f"Trying whether {target.name} computes exact steps here")
         if target.exact and target.least_rows is None:
             tell(
                 "This target has no exact steps here: a row's numbers depend on the other rows."

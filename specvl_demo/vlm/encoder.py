@@ -101,11 +101,13 @@ class VLM:
         inner = getattr(model, "base_model", model)
         self._projector: nn.Module | None = getattr(inner, "multi_modal_projector", None)
 
-    def calibrate(self) -> str | None:
+    def calibrate(self, steps: int | None = None) -> str | None:
         """Choose eager steps or graphs, whichever is faster here; return a sentence if graphs were
         possible but slower.
+
+        steps: As for `calibration.pick_faster`.
         """
-        return None if self._graphs is None else calibration.calibrate(self._graphs)
+        return None if self._graphs is None else calibration.calibrate(self._graphs, steps)
 
     def release(self) -> None:
         """Give up caches and graphs that are kept for the next question."""

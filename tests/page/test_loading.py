@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from specvl_demo import pairs
+from specvl_demo.methods.base import Models
 from specvl_demo.serving import availability, loader
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
@@ -62,7 +64,8 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only what a job asks for is loaded; what was there before stays as long as all of it fits."""
-    pair, loads = pairs.find("llava-1.6-7b"), []
+    pair, loads, released = pairs.find("llava-1.6-7b"), [], []
+    target = SimpleNamespace(vlm=SimpleNamespace(release=lambda: released.append(len(loads))))
 
     def load(
         pair: pairs.PairSpec,
@@ -71,7 +74,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
         options: availability.Options,
     ) -> loader.Loaded:
         loads.append(list(roles))
-        return loader.Loaded(pair, None, None, None, None, {})
+        return loader.Loaded(pair, Models(target, {}), None, None, None, {})
 
     def available(
         pair: pairs.PairSpec, machine: object, options: object, roles: list
@@ -84,3 +87,4 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
         models.get(pair, roles, lambda text: None)
     assert loads == [["small"], ["small", "hivis"], ["dream"]]
+    assert released == [1, 2]  # graphs, before what they belong to is dropped

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Capture, Context
 from specvl_demo.decoders import calibration, kernels
-from specvl_demo.decoders.backend import ForwardOutput
+from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import least_rows, started
 from specvl_demo.decoders.graphs import (
     BUCKETS,
@@ -30,7 +31,7 @@ from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.methods.base import Models, assemble, choose
 from specvl_demo.methods.heads.features import FeatureDrafter
-from specvl_demo.records import Round
+from specvl_demo.records import Round, tie_nats
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, ask, noisy, tiny_llava, tiny_prompt
@@ -309,8 +310,12 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(
     decoder = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
     reason = calibration.calibrate(decoder)
     assert decoder.fixed == (reason is None) and (reason is None or "ms as graphs" in reason)
-    same = torch.ones(1, 2)
-    assert "2.0 ms as graphs" in str(calibration._drawback((0.001, same), (0.002, same)))
+    one, two = (calibration._Trial(0.1, each_s, torch.ones(1, 2)) for each_s in (0.001, 0.002))
+    assert "2.0 ms as graphs" in str(calibration._drawback(one, two, 0.05))
+    near = one._replace(logits=torch.tensor([[1.1, 1.0]]))
+    other = one._replace(logits=torch.tensor([[1.0, 1.1]]))
+    assert "other tokens" in str(calibration._drawback(near, other, tie_nats("float32")))
+    assert calibration._drawback(near, other, tie_nats("bfloat16")) is None
     compute = decoder.runner._compute
 
     def wrong(host: object, step: GraphStep, cache: object) -> None:
@@ -395,40 +400,59 @@ def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda) 
     captured(decoder)
 
 
+def in_pools() -> int:
+    """Graphs that take memory."""
+    return sum(pool.uses for pool in FakeGraph.pools.values())
+
+
 @torch.inference_mode()
 def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCuda) -> None:
+    """Steps that the device refuses to capture run without; other faults are raised."""
     decoder = GraphDecoder(HFDecoder(tiny_llava()))
-    stream, decode_ = captured(decoder), decoder.inner.decode
+    stream, whole = captured(decoder), decoder.inner.decode
     calls = 0
 
-    def reads(call: object) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        hidden = decode_(call)
-        if calls == 2:  # the first only warms up
-            hidden.nonzero()
-        return hidden
+    def failing(fault: Exception | None) -> Callable[[ForwardInput], torch.Tensor]:
+        def decode(call: ForwardInput) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            hidden = whole(call)
+            if calls == 2:  # the first only warms up
+                if fault is not None:
+                    raise fault
+                hidden.nonzero()
+            return hidden
 
-    def shrinks(call: object) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise ValueError("a fault of Python's")
-        return decode_(call)
+        return decode
 
-    for broken, fault in ((reads, torch.AcceleratorError), (shrinks, ValueError)):
-        calls, decoder.inner.decode = 0, broken
-        with pytest.raises(fault):
+    lost = torch.AcceleratorError("CUDA error: misaligned address")
+    for fault in (ValueError("a fault of Python's"), lost, torch.OutOfMemoryError("too little")):
+        calls, decoder.inner.decode = 0, failing(fault)
+        with pytest.raises(type(fault)):
             stream.cache.prepare(16)
-        assert cuda.current is cuda.default and not any(
-            p.underway for p in FakeGraph.pools.values()
-        )
         assert {shape.rows for shape in stream.cache.steps} == {1, 2, 4}
-        assert len(FakeGraph.alive) == 3 and gc.isenabled()
-    decoder.inner.decode = decode_
+        assert decoder.runner.refused is None and in_pools() == 3
+    calls, decoder.inner.decode = 0, failing(None)
     stream.cache.prepare(16)
-    assert {shape.rows for shape in stream.cache.steps} == {1, 2, 4, 8, 16}
+    assert decoder.runner.refused == "CUDA error: operation not permitted when stream is capturing"
+    decoder.inner.decode = whole
+    told = {shape.rows: step.graph is not None for shape, step in stream.cache.steps.items()}
+    assert told == {1: True, 2: True, 4: True, 8: False, 16: False}
     assert torch.isfinite(score(stream, bush(9, random.Random(0)))).all()
+    assert cuda.current is cuda.default and not any(p.underway for p in FakeGraph.pools.values())
+    assert in_pools() == 3 and gc.isenabled()
+    decoder.runner.refused = None
+    stream.cache.prepare(32)
+    assert stream.cache.steps[StepShape(32, (), 0)].graph is not None
+
+
+def test_graphs_that_are_kept_for_one_answer_must_pay_within_it() -> None:
+    """A GPU that is lent: capturing six graphs takes as long as 60 steps save here."""
+    same = torch.ones(2, 2)
+    eager, fixed = calibration._Trial(0.05, 0.04, same), calibration._Trial(0.22, 0.02, same)
+    said = calibration._not_worth(eager, fixed, 50)
+    assert said == "graphs would take 0.6 s to capture and save 0.5 s"
+    assert calibration._not_worth(eager, fixed, 70) is None
 
 
 def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda) -> None:

@@ -223,8 +223,8 @@ def test_a_lane_that_was_stopped_does_not_differ() -> None:
 def test_a_difference_by_rounding_is_called_a_tie(
     other: float, temperature: float, kind: str
 ) -> None:
-    """Below 0.05 nats between the target's two choices, the noise of a draw added, where nothing is
-    let through.
+    """Below 0.05 nats between the target's two choices, in bfloat16 0.25, the noise of a draw
+    added, where nothing is let through.
     """
     ar = ar_lane("abcxefz")
     listed = [[Candidate(ord("z"), "z", 0.5), Candidate(ord("g"), "g", other)]]
@@ -233,6 +233,10 @@ def test_a_difference_by_rounding_is_called_a_tie(
     rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], **told)]
     ar = LaneRecords(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
     found = remarks.agreement(chain_lane(), ar)
+    half = chain_lane()
+    half = half._replace(begin=replace(half.begin, dtype="bfloat16"))
+    rounded = remarks.agreement(half, ar)
+    assert rounded.kind == "tie" and "a near tie that rounding in bfloat16" in rounded.sentence()
     assert (
         found.kind == kind and found.at == 6 and found.gap == pytest.approx(math.log(0.5 / other))
     )

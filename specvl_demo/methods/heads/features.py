@@ -113,8 +113,11 @@ class TrainedHead(ABC):
         """Return the same head with these settings."""
         return copy(self)
 
-    def calibrate(self) -> str | None:
-        """Choose the faster of ordinary and fixed steps; return a sentence if fixed ones lost."""
+    def calibrate(self, steps: int | None = None) -> str | None:
+        """Choose the faster of ordinary and fixed steps; return a sentence if fixed ones lost.
+
+        steps: As for `calibration.pick_faster`.
+        """
         return None
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
@@ -182,14 +185,15 @@ class FeatureHead(TrainedHead):
             Layout(self.device, self._geometry.kv_heads, self._geometry.head_width)
         ] * self.n_layers
 
-    def calibrate(self) -> str | None:
+    def calibrate(self, steps: int | None = None) -> str | None:
         if not self.fixed:
             return None
         generator = torch.Generator().manual_seed(0)
         rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(
             self.device, self.dtype
         )
-        return pick_faster(cast("Switched", self), rows, self.log_probabilities(self.vocab, ()))
+        log_probs = self.log_probabilities(self.vocab, ())
+        return pick_faster(cast("Switched", self), rows, log_probs, steps)
 
     def release(self) -> None:
         """Give up caches and graphs that are kept for the next question."""

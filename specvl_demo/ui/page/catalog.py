@@ -62,9 +62,12 @@ PRESET_TITLES = {
 
 
 def describe(first_pair: str) -> dict[str, Any]:
-    """Return the whole catalog; first_pair is listed first and is what a visitor starts with."""
+    """Return the whole catalog. First comes first_pair, which a visitor starts with, then the pairs
+    that run on this machine.
+    """
     machine = detect()
-    pairs = sorted(PAIRS, key=lambda pair: pair.id != first_pair)
+    runs = {pair.id: availability.available(pair, machine).ok for pair in PAIRS}
+    pairs = sorted(PAIRS, key=lambda pair: (pair.id != first_pair, not runs[pair.id]))
     shown = examples()
     return {
         "version": __version__,

@@ -38,6 +38,9 @@ from specvl_demo.vlm import loading
 LOAD_EVERY_S = 1.0
 """How often a race reports how much of the machine other programs use."""
 REPEAT_S = 5.0
+RECORDING = "Recording steps as graphs"
+PHOTOGRAPH = (1280, 960)
+"""About as large as photographs are shown to models: graphs serve questions of similar length."""
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 224, 82
 # torch has an exception class only for a full GPU; on a CPU its allocator raises one of these
 # messages.
@@ -63,13 +66,15 @@ def events(
     choices = [choosing.choose(pair, *lane, job.temperature) for lane in job.lanes]
     roles = choosing.roles_of(choices)
     options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
-    if not engine.has(pair, roles, options):
+    if fresh := not engine.has(pair, roles, options):
         yield {"k": "status", "stage": "loading", "detail": pair.title}
     loaded = engine.get(pair, roles, tell, options)
     place = loaded.availability
-    if short := availability.too_many_lanes(pair, place, detect(), len(choices), roles):
+    machine = detect()
+    if short := availability.too_many_lanes(pair, place, machine, len(choices), roles):
         raise ValueError(short)
-    loaded.try_out(tell)
+    lent, on_gpu = machine.per_call, place.device != "cpu"
+    loaded.try_out(tell, job.max_new_tokens if lent else None)
     if job.media or job.history:
         yield {"k": "status", "stage": "media"}
     if cancelled():
@@ -98,6 +103,8 @@ def events(
         yield from _alone(engine, loaded, job, request, choices)
         return
     yield {"k": "status", "stage": "prefill"}
+    if fresh and on_gpu:
+        yield {"k": "status", "stage": "loading", "detail": RECORDING}
     answers: dict[str, list[int]] = {}
     shared = SharedPrefill(request)
     load = None
@@ -224,17 +231,21 @@ class Engine:
     def prepare(self, tell: Tell = lambda _: None) -> None:
         """Load the first pair: a shipped one with all its drafters, of others only the target.
 
-        A shipped one describes a grey picture, so that the first visitor does not pay for kernels
-        that are chosen on first use.
+        A shipped one, and any on a GPU, describes a grey picture, so that the first visitor does
+        not pay for kernels that are chosen on first use and graphs that are captured.
         """
         if self._first is None:
             return
         pair = pairs.find(self._first)
         with suppress(ValueError):  # the reason is reported when it is requested
             loaded = self.get(pair, None if pair.shipped else [], tell)
-            if pair.shipped:
-                grey = session.turn("", [Image.new("RGB", (640, 480), "grey")])
-                lanes = [choosing.choose(pair, name) for name in ("ar", "chain")]
+            on_gpu = loaded.availability.device != "cpu"
+            if pair.shipped or on_gpu:
+                if on_gpu:
+                    tell(RECORDING)
+                grey = session.turn("", [Image.new("RGB", PHOTOGRAPH, "grey")])
+                names = ("ar", "chain") if pair.shipped else ("ar",)
+                lanes = [choosing.choose(pair, name) for name in names]
                 session.warm(loaded, session.request(loaded, [grey]), lanes)
 
     def __call__(

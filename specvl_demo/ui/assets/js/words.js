@@ -552,8 +552,8 @@ export const W = {
       same: (titles, _, begun) =>
         `${list(titles)}: same answer${begun ? ' from the given beginning on' : ''}, token for token`,
       so_far: (titles) => `${list(titles)}: the same, as far as both were written`,
-      tie: ([t], { at, gap, words }) =>
-        `${t}: differs from token ${at + 1} on, a rounding tie (${gap.toFixed(3)} nats)${agree(words)}`,
+      tie: ([t], { at, gap, words, dtype }) =>
+        `${t}: differs from token ${at + 1} on, a near tie that rounding in ${dtype} decided (${gap.toFixed(3)} nats)${agree(words)}`,
       differs: ([t], { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
     },
     reasons: (n) => `Why ${spelt(n)} lanes are slower here`,
