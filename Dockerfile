@@ -4,7 +4,8 @@
 #   docker run --rm -p 7860:7860 -v specvl-hub:/home/user/.cache/huggingface specvl-demo
 #   docker run --rm -p 7860:7860 --read-only --tmpfs /tmp specvl-demo   the pocket pair needs no cache
 #   docker run --rm -p 7860:7860 --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \
-#     -v ./logins.txt:/run/logins.txt:ro -e SPECVL_LOGIN_FILE=/run/logins.txt specvl-demo   a line user:password each
+#     -v ./logins.txt:/run/logins.txt:ro specvl-demo python app.py --host 0.0.0.0 --login-file /run/logins.txt
+#                                                                       a line user:password each
 # Nothing is installed with apt: the compiler is another image's, and the wheel of opencv-python-headless
 # brings its own libraries and needs nothing beyond libc, libstdc++ and zlib, which the slim image has.
 # BASE may name one image by its digest: python:3.11-slim@sha256:…

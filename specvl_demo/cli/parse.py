@@ -149,7 +149,7 @@ SET = many(
     "set a parameter of the method, or METHOD.KEY=VALUE if several methods run",
     type=_assignment,
 )
-DTYPE = option("--dtype", about="default: SPECVL_DTYPE, else what suits the device", choices=DTYPES)
+DTYPE = option("--dtype", about="default: what suits the device", choices=DTYPES)
 PAIR = (
     option(
         "--pair",
@@ -170,7 +170,7 @@ PAIR = (
     option(
         "--exact",
         about="make lossless methods equal AR decoding bit for bit, if the loaded target supports"
-        " it (default: SPECVL_EXACT, else on where our own kernels run, and in half precision if it"
+        " it (default: on where our own kernels run, and in half precision if it"
         " costs AR at most 5 %%)",
         choices=get_args(Switch),
     ),
@@ -224,14 +224,15 @@ SERVE = (
     option(
         "--login-file",
         "F",
-        "file of accounts that may see the page, one user:password per line (or SPECVL_LOGIN,"
-        " SPECVL_LOGIN_FILE)",
+        "file of accounts that may see the page, one user:password per line (default: SPECVL_LOGIN,"
+        " one account)",
     ),
     option(
         "--hosts",
         "NAMES",
         "host names that the page answers to, separated by commas; .example.org for all below it,"
         " * for any (default: this machine's own if --host is local, else any)",
+        default="",
     ),
     flag("--share", "also open a public tunnel to this page"),
 )
@@ -326,7 +327,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         host=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"),
         port=os.environ.get("GRADIO_SERVER_PORT", "7860"),
         pair=os.environ.get("SPECVL_PAIR"),
-        hosts=os.environ.get("SPECVL_HOSTS", ""),
     )
     return parser.parse_args(argv or ["serve"])
 

@@ -69,19 +69,16 @@ class Options:
 
     @classmethod
     def of_environment(cls, pickles: bool = False, **given: str | None) -> Options:
-        """Return the given options, completed by SPECVL_DTYPE, SPECVL_QUANTISED and SPECVL_EXACT.
+        """Return the given options, `quantised` by SPECVL_QUANTISED if it is not given.
 
         Raises:
-            ValueError: With a sentence if a variable has an unknown value.
+            ValueError: With a sentence if the variable has an unknown value.
         """
-        found: dict[str, Any] = {}
-        for name, kind in (("dtype", Dtype), ("quantised", Quantised), ("exact", Switch)):
-            variable, known = f"SPECVL_{name.upper()}", get_args(kind)
-            value = os.environ.get(variable) or None
-            if value not in (None, *known):
-                raise ValueError(f"{variable} must be one of {', '.join(known)}, not {value!r}.")
-            found[name] = given.get(name) or value
-        return cls(**found, pickles=pickles)
+        value, known = os.environ.get("SPECVL_QUANTISED") or None, get_args(Quantised)
+        if value not in (None, *known):
+            raise ValueError(f"SPECVL_QUANTISED must be one of {', '.join(known)}, not {value!r}.")
+        found: dict[str, Any] = {name: choice for name, choice in given.items() if choice}
+        return cls(**{"quantised": value, **found}, pickles=pickles)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def _load(
         if not exact:
             tell(
                 f"Steps are not exact: exact ones would cost AR about {cost:.0%} here;"
-                " SPECVL_EXACT=on enables them."
+                " --exact on enables them."
             )
     target = VLMTarget(vlm, exact)
     # Other models are small: they stay whole, on the device of the target's first layers.

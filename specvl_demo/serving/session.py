@@ -51,32 +51,16 @@ def turn(
 ) -> Turn:
     """Return a turn of a conversation from decoded media. An empty question asks for a description.
 
-    Pictures with more pixels than `most_pixels` (None: `picture_pixels`) are scaled down: families
+    Pictures with more pixels than `most_pixels` (None: 1.25 million) are scaled down: families
     that split a picture by its size would make thousands of tokens of a phone's photograph.
     """
-    most = picture_pixels() if most_pixels is None else most_pixels
+    most = round(DETAIL.default * 1e6) if most_pixels is None else most_pixels
     shown = tuple(one if isinstance(one, VideoFrames) else _within(one, most) for one in media)
     if not question.strip() and media:
         clips = any(isinstance(m, VideoFrames) for m in media)
         question = DESCRIBE["video" if clips else "images" if len(media) > 1 else "image"]
     said = None if answer is None else replace_surrogates(answer)
     return Turn(replace_surrogates(question), shown, said)
-
-
-def picture_pixels() -> int:
-    """Return the most pixels of a picture that a model is shown: SPECVL_PICTURE_PIXELS, else 1.25
-    million.
-
-    Raises:
-        ValueError: With a sentence if that is not a number of pixels.
-    """
-    standard, least = (round(number * 1e6) for number in (DETAIL.default, DETAIL.low))
-    named = os.environ.get("SPECVL_PICTURE_PIXELS") or str(standard)
-    if not named.isdecimal() or int(named) < least:
-        raise ValueError(
-            f"SPECVL_PICTURE_PIXELS must be a number of at least {least}, not {named!r}."
-        )
-    return int(named)
 
 
 def _within(image: Image.Image, most: int) -> Image.Image:

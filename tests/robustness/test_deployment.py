@@ -54,7 +54,6 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def test_logins_are_read_from_the_environment(
     text: str, found: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(startup.LOGIN_FILE, raising=False)
     monkeypatch.setenv(startup.LOGIN, text)
     assert startup.logins() == found
 

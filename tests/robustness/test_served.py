@@ -299,7 +299,7 @@ class Closed:
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
-    """The page behind a login that stands in a file. Where that can be had, all its file system is
+    """The page behind two logins. Where that can be had, all its file system is
     read-only but for one small folder for temporary files, and its home does not exist."""
     folder = tmp_path_factory.mktemp("closed")
     writable, script = folder / "writable", ROOT / "app.py"
@@ -308,10 +308,8 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
         started = READ_ONLY.format(tmp=writable, root=ROOT, python=sys.executable, script=script)
         script = folder / "start.py"
         script.write_text(WRAPPER.format(tmp=str(writable), script=started))
-    logins = folder / "logins.txt"
-    logins.write_text(f"ann:{SECRET}\n\nbob:{SECRET}:2\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(startup.LOGIN_FILE, str(logins))
+        patch.setenv(startup.LOGIN, f"ann:{SECRET}\n\nbob:{SECRET}:2\n")
         with server(script, folder) as (url, pid):
             patch.undo()  # other servers stay open
             yield Closed(url, pid, folder / "log.txt", writable)

@@ -105,9 +105,8 @@ def main() -> None:
     machine.gpus = lambda: (machine.Gpu("emulated", 24 * 10**9, (9, 0)),)
     folder = save_pair(Path(sys.argv[1]))
     one, other = (Checkpoint(str(folder / name), 1e6, "", True) for name in ("target", "drafter"))
-    tiny = PairSpec(PAIR, PAIR, "llava", one, {"small": other, "eagle2": other})
+    tiny = PairSpec(PAIR, PAIR, "llava", one, {"small": other})
     pairs.find = lambda _: tiny
-    os.environ["SPECVL_ROLES"] = "small"
     queue = Queue(workers.make(PAIR, workers.Cluster()), 16, 500, 5)
     spaces.zero.startup()
     if not patching.tensor_packs:

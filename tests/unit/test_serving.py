@@ -219,8 +219,7 @@ def test_old_cards_compute_in_float16_and_the_environment_decides(
 ) -> None:
     small = find("smolvlm2-2.2b")
     assert available(small, T4).dtype == "float16" and available(small, L4).dtype == "bfloat16"
-    monkeypatch.setenv("SPECVL_DTYPE", "float32")
-    assert available(small, T4).dtype == "float32"
+    assert available(small, T4, Options(dtype="float32")).dtype == "float32"
     monkeypatch.setenv("SPECVL_QUANTISED", "4bit")
     assert "bitsandbytes" in available(small, T4).reason
     monkeypatch.setenv("SPECVL_QUANTISED", "5bit")

@@ -91,7 +91,7 @@ def describe(first_pair: str) -> dict[str, Any]:
             "tokens": MAX_NEW_TOKENS_SERVED,
             "picture_types": PICTURE_TYPES,
             "clip_types": CLIP_TYPES,
-            "picture_detail": [DETAIL.low, DETAIL.high, session.picture_pixels() / 1e6],
+            "picture_detail": [DETAIL.low, DETAIL.high, DETAIL.default],
         },
     }
 

@@ -22,7 +22,7 @@ CHECKED = ("gradio", "torch", "transformers")
 """Packages whose next major version may be incompatible."""
 MALLOPT = {"M_MMAP_THRESHOLD": (-3, 2**20), "M_ARENA_MAX": (-8, 2)}
 """Parameters of glibc's allocator (malloc.h) and their values."""
-LOGIN, LOGIN_FILE = "SPECVL_LOGIN", "SPECVL_LOGIN_FILE"
+LOGIN = "SPECVL_LOGIN"
 
 
 def check_versions() -> list[str]:
@@ -67,7 +67,6 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
 
     Empty means no login. Each line is user:password; errors repeat no part of it.
     """
-    file = file or os.environ.get(LOGIN_FILE)
     try:
         text = Path(file).read_text(encoding="utf-8") if file else os.environ.get(LOGIN, "")
     except (OSError, UnicodeDecodeError) as fault:

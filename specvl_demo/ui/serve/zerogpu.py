@@ -84,8 +84,7 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     """Return the worker of a pair that is loaded now, so that a forked child inherits it.
 
     Raises:
-        ValueError: With a sentence if the pair does not run here, or SPECVL_ROLES names a drafter
-            that it does not have.
+        ValueError: With a sentence if the pair does not run here.
     """
     from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
 
@@ -101,16 +100,10 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
 
 
 def prepared(pair: PairSpec) -> list[Role]:
-    """Return the roles whose drafters are loaded with the target: those of SPECVL_ROLES, else as
-    many as fit, in the pair's order.
+    """Return the roles whose drafters are loaded with the target: as many as fit, in the pair's
+    order.
     """
     here = choosing.roles_here(pair)
-    named = [name.strip() for name in os.environ.get("SPECVL_ROLES", "").split(",") if name.strip()]
-    if unknown := [name for name in named if name not in here]:
-        known = ", ".join(here) or "none"
-        raise ValueError(f"SPECVL_ROLES names {', '.join(unknown)}; {pair.id} has: {known}.")
-    if named:
-        return cast("list[Role]", named)
     machine, roles = detect(), list[Role]()
     for role in here:
         if availability.available(pair, machine, roles=[*roles, role]).ok:

@@ -77,7 +77,7 @@ export const W = {
     exactHelp: (dtype) =>
       `Its checks give the same numbers as plain steps in ${dtype}, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
-      `A pass over many tokens rounds differently than a pass over one in ${dtype}: where two tokens are almost equally likely, the answer may take the other one.${dtype === 'float32' ? '' : ' SPECVL_EXACT=on takes the slower, exact way.'}`,
+      `A pass over many tokens rounds differently than a pass over one in ${dtype}: where two tokens are almost equally likely, the answer may take the other one.${dtype === 'float32' ? '' : ' The command line’s --exact on takes the slower, exact way.'}`,
     lossy: 'may differ',
     lossyHelp:
       'A relaxed method: its answer may differ from the large model’s own. Relaxed tokens are marked.',
