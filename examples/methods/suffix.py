@@ -23,8 +23,8 @@ from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, NoDrafter, Policy, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods.base import TREE, Method, Part
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, PolicySettings, Settings, setting
+from specvl_demo.methods.policies import CHAIN
 from specvl_demo.records import Chart, Series
 
 _COUNTED = 64

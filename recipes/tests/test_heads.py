@@ -22,9 +22,9 @@ from recipes.drafters.base import Batch, Learner, Recipe, draft_vocabulary
 from recipes.features import Example, FeatureSpec, Rows, Store
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.ar import OneNode
-from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.methods.heads.features import FeatureDrafter
+from specvl_demo.methods.policies import Chain, ChainSettings
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget

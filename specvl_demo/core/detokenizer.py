@@ -7,9 +7,8 @@ click on it leads to that token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Protocol
 
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
@@ -19,19 +18,14 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-class Decode(Protocol):
-    """Decodes ids as one text. keep_special: whether special tokens are included."""
-
-    def __call__(self, ids: Sequence[int], keep_special: bool = False) -> str: ...
-
-
 class TokenTexts:
     """Caches what ids decode to; shared by the lanes of one tokenizer.
 
+    decode: decode(ids, keep_special=False) -> text, with or without special tokens.
     vocabulary: ids below this are decoded at once, so that no lane is charged for a first use.
     """
 
-    def __init__(self, decode: Decode, vocabulary: int = 0) -> None:
+    def __init__(self, decode: Callable[..., str], vocabulary: int = 0) -> None:
         self._decode = cache(decode)
         self._words: dict[int, str] = {}
         for token in range(vocabulary):

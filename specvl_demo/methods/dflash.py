@@ -21,9 +21,7 @@ from specvl_demo.decoders.attention import attend, in_pairs
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import (
     MLP,
     POSITIONS,
@@ -35,7 +33,7 @@ from specvl_demo.methods.heads.blocks import (
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import TrainedHead, head_part
 from specvl_demo.methods.heads.shapes import BLOCK
-from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 NORMS = {
     **{"self_attn.q_norm.weight": "H", "self_attn.k_norm.weight": "H"},

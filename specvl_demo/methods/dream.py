@@ -22,9 +22,7 @@ from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import Backend, ForwardInput
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, Settings, setting
-from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads import shapes
 from specvl_demo.methods.heads.blocks import (
     POSITIONS,
@@ -37,7 +35,7 @@ from specvl_demo.methods.heads.blocks import (
 )
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, HeadPrompt, head_part
-from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 PAPER_KEEP = 0.75
 """Share of the visual tokens that is kept (DREAM §3.3)."""

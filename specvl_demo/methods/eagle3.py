@@ -19,14 +19,12 @@ from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.kernels import ChainParts
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, Settings, setting
-from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads import shapes
 from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stacked
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, head_part
-from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 
 def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:

@@ -18,8 +18,8 @@ from specvl_demo.core.types import Scores
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.policies import CHAIN
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from specvl_demo.core.types import Decoder, Start
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.heads.shapes import FIRST
-from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 from specvl_demo.vlm.layouts import visual_runs
 
 

@@ -19,13 +19,11 @@ from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.huggingface import HFCache, HFDecoder
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, head_part
-from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 LAYER = "layers.0."
 NORMS = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")

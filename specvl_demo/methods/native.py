@@ -19,10 +19,8 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict
 from specvl_demo.decoders.attention import own_kernels
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.eagle2 import BEST_FIRST
-from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 
 class Assistant:

@@ -17,8 +17,8 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
+from specvl_demo.methods.policies import CHAIN
 
 LONGEST, SHORTEST = 3, 1
 """The longest and the shortest run of last tokens that is looked up, as in Saxena's code."""

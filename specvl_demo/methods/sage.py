@@ -21,8 +21,8 @@ from specvl_demo.core.types import Drafter, NoDrafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
 from specvl_demo.methods.entropy_growth import TreePlan, grown, template, threshold
+from specvl_demo.methods.policies import EAGLE_TREE, RankedTree, trimmed
 from specvl_demo.methods.small_vlm import SELF, SMALL
-from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, trimmed
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series
 

@@ -9,7 +9,7 @@ Knows no tree policy and no acceptance rule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -33,6 +33,9 @@ from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
 from specvl_demo.vlm.encoder import VLM
 
+if TYPE_CHECKING:
+    from specvl_demo.methods.tabed import Mixture
+
 
 class View(Protocol):
     """Chooses what the drafter reads of a prompt."""
@@ -45,34 +48,6 @@ class View(Protocol):
         """Return the context the drafter reads, from its own encoding, its vision encoder and the
         target's prefill.
         """
-
-
-class Mixer(Protocol):
-    """Mixes the distributions of one drafter's m views into one. A mixer object serves one lane."""
-
-    def begin(self, start: Start, views: Sequence[str]) -> None:
-        """Start a lane; views by name, in batch order."""
-
-    def mix(self, logp: Tensor) -> Tensor:
-        """Mix log-probabilities of views [m, k, R] -> [k, R], with R ids of the draft vocabulary.
-
-        Weights are fixed within a round.
-        """
-
-    def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
-        """Learn from a verified round.
-
-        The arguments cover the first p nodes of the accepted path, all that were fed to the
-        drafter: every accepted position and the first mismatch, not a full chain's bonus.
-
-        Args:
-            logp: The views' log-probabilities [m, p, V].
-            logits: The target's raw logits [p, V].
-            tokens: The emitted ids.
-        """
-
-    def notes(self) -> Mapping[str, Any]:
-        """Return the weights used in this round, by view."""
 
 
 class SmallVLM:
@@ -89,7 +64,7 @@ class SmallVLM:
         self,
         vlm: VLM,
         views: Sequence[View],
-        mixer: Mixer | None = None,
+        mixer: Mixture | None = None,
     ) -> None:
         if not views:
             raise ValueError("a small VLM needs at least one view of the prompt")
@@ -207,7 +182,7 @@ def small_part(name: str, title: str, role: str | None = "small") -> Part:
     """Make a drafter over a pair's model of a role; None means the target itself."""
 
     def build(
-        models: Models, views: Sequence[View], mixer: Mixer | None, settings: Settings
+        models: Models, views: Sequence[View], mixer: Mixture | None, settings: Settings
     ) -> SmallVLM:
         vlm = models.target.vlm if role is None else models.drafter(role)
         return SmallVLM(vlm, views, mixer)

@@ -7,10 +7,9 @@ The pruning, guided by the target's attention or even, is the view `pruned` in `
 from __future__ import annotations
 
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
+from specvl_demo.methods.policies import CHAIN, STATIC_TREE
 from specvl_demo.methods.small_vlm import SELF, SMALL
-from specvl_demo.methods.tree import STATIC_TREE
 from specvl_demo.methods.views import PRUNED
 
 register(

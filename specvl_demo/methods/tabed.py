@@ -21,11 +21,16 @@ from specvl_demo.core.sampling import probabilities
 from specvl_demo.core.types import Start
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.captions import CAPTION
-from specvl_demo.methods.chain import CHAIN, DepthSettings
 from specvl_demo.methods.declare import Learn, Settings, setting
-from specvl_demo.methods.eagle2 import BEST_FIRST, BestFirst, BestFirstSettings
+from specvl_demo.methods.policies import (
+    BEST_FIRST,
+    CHAIN,
+    STATIC_TREE,
+    BestFirst,
+    BestFirstSettings,
+    DepthSettings,
+)
 from specvl_demo.methods.small_vlm import SELF, SMALL
-from specvl_demo.methods.tree import STATIC_TREE
 from specvl_demo.methods.views import MULTIMODAL, POOLED, PRUNED, TEXT_ONLY
 from specvl_demo.records import Chart, Series
 
@@ -69,7 +74,8 @@ def divergence(target: Tensor, draft: Tensor) -> Tensor:
 
 
 class Mixture:
-    """A `small_vlm.Mixer`: weights `[m]` of the views, and the history they are computed from.
+    """Mixes the distributions of one drafter's m views into one, for one lane: weights `[m]` of the
+    views, which are fixed within a round, and the history they are computed from.
 
     The history is the sum, over all verified positions, of what the rule needs, then of whether
     each view's likeliest token was the target's.
@@ -97,7 +103,15 @@ class Mixture:
         return torch.tensordot(self.weights, logp.exp(), dims=1).log()
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
-        """Add the verified positions and compute the next round's weights.
+        """Add a round's verified positions and compute the next round's weights.
+
+        The arguments cover the first p nodes of the accepted path, all that were fed to the
+        drafter: every accepted position and the first mismatch, not a full chain's bonus.
+
+        Args:
+            logp: The views' log-probabilities [m, p, V].
+            logits: The target's raw logits [p, V].
+            tokens: The emitted ids.
 
         # choice: positions are the accepted ones and the first mismatch. The token after a fully
         accepted block has no draft distribution; after a mismatch, the drafted context is void.

@@ -21,12 +21,12 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from recipes import speculators
 from specvl_demo.methods.ar import OneNode
-from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.eagle3 import DrafterSettings
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import Geometry, Rotary
 from specvl_demo.methods.heads.checkpoints import STRETCH, open_head, role_in
 from specvl_demo.methods.heads.features import FeatureDrafter
+from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.shared_drafter import SECTION
 from specvl_demo.vlm.target import VLMTarget

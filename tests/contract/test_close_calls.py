@@ -16,8 +16,7 @@ from specvl_demo.core.sampling import Sampler, Sampling
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Policy, Scores, Target
 from specvl_demo.methods.ar import OneNode
-from specvl_demo.methods.chain import Chain, ChainSettings
-from specvl_demo.methods.tree import RankedTree
+from specvl_demo.methods.policies import Chain, ChainSettings, RankedTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
 from tests.conftest import ask, ids_of, tiny_llava, tiny_prompt

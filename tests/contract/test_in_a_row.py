@@ -12,8 +12,8 @@ import specvl_demo as sv
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter
 from specvl_demo.decoders import kernels
-from specvl_demo.methods.chain import Chain
 from specvl_demo.methods.heads.features import FeatureDrafter
+from specvl_demo.methods.policies import Chain
 from specvl_demo.methods.small_vlm import SmallVLM
 from specvl_demo.records import Round
 

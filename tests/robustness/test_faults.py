@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from specvl_demo import pairs
-from specvl_demo.methods.chain import Chain
+from specvl_demo.methods.policies import Chain
 from specvl_demo.pairs import Checkpoint, PairSpec
 from specvl_demo.records import Begin, Round
 from specvl_demo.serving import availability, loader

@@ -22,10 +22,14 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import METHODS, choose
-from specvl_demo.methods.chain import Chain, ChainSettings
-from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.policies import (
+    BestFirst,
+    BestFirstSettings,
+    Chain,
+    ChainSettings,
+    RankedTree,
+)
 from specvl_demo.methods.sage import EntropyTree, SageSettings
-from specvl_demo.methods.tree import RankedTree
 from specvl_demo.records import End, Round
 from tests.conftest import spell
 from tests.fakes import TableDrafter, TableSession, TableTarget, parts, table_prompt

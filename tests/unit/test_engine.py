@@ -15,7 +15,7 @@ from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Prompt
-from specvl_demo.methods.chain import Chain, ChainSettings
+from specvl_demo.methods.policies import Chain, ChainSettings
 from specvl_demo.records import Begin, Round
 from tests.conftest import spell
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt

@@ -16,6 +16,7 @@ from torch import Tensor
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Verdict
 from specvl_demo.methods.entropy_growth import TreePlan, template, threshold
+from specvl_demo.methods.policies import EAGLE_TREE
 from specvl_demo.methods.sage import (
     MIN_DEPTH,
     DepthFeedback,
@@ -26,7 +27,6 @@ from specvl_demo.methods.sage import (
     plan,
     width_for,
 )
-from specvl_demo.methods.tree import EAGLE_TREE
 
 LIMITS = SageSettings()
 V = 40

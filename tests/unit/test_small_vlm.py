@@ -16,10 +16,14 @@ from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Prompt, Start
 from specvl_demo.core.verification import Strict
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities
-from specvl_demo.methods.chain import Chain, ChainSettings
-from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.policies import (
+    BestFirst,
+    BestFirstSettings,
+    Chain,
+    ChainSettings,
+    RankedTree,
+)
 from specvl_demo.methods.small_vlm import SmallVLM
-from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import FullView, TextView
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget

@@ -11,10 +11,15 @@ import torch
 
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
 from specvl_demo.core.types import Verdict, Vocabulary
-from specvl_demo.methods.chain import Chain, ChainSettings
-from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.ngram import NGram
-from specvl_demo.methods.tree import EAGLE_TREE, RankedTree
+from specvl_demo.methods.policies import (
+    EAGLE_TREE,
+    BestFirst,
+    BestFirstSettings,
+    Chain,
+    ChainSettings,
+    RankedTree,
+)
 from tests.fakes import TableDrafter
 
 

@@ -14,7 +14,7 @@ from specvl_demo.core.types import Prompt
 from specvl_demo.core.verification import walk
 from specvl_demo.decoders.exact import MOST_NODES
 from specvl_demo.methods.ar import OneNode
-from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
