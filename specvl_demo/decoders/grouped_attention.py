@@ -69,7 +69,7 @@ def _with_sums(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return attention and, for every row, the logarithm of its sum of exponentials."""
-    if queries.is_cuda:
+    if queries.device.type != "cpu":
         if reason := misfit(queries, keys, values, mask):
             raise ValueError(f"the kernel cannot read this: {reason}")
         # The operator below `scaled_dot_product_attention`, which returns the attention only.

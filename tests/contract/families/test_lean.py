@@ -24,7 +24,7 @@ from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families import zoo
 from tests.contract.families.conftest import load
-from tests.cuda import OnDeviceOnly
+from tests.cuda import KernelsTakeAll, OnDeviceOnly
 
 TAKEN = [
     *("llava", "llava-qwen2", "llava-next", "llava-onevision", "qwen2-vl", "qwen2.5-vl"),
@@ -170,6 +170,22 @@ def test_every_way_attends_alike(size: int) -> None:
         torch.testing.assert_close(made, told, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("size", [1, 5])
+def test_every_way_runs_on_the_device(size: int) -> None:
+    """Also the operators that only a GPU has."""
+
+    def empty(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.bfloat16, device="meta")
+
+    queries, mask, caches = empty(1, 6, size, 16), empty(1, 1, size, 512), empty(2, 1, 2, 512, 16)
+    for way in grouped_attention.ways(1, 512):
+        mixes = grouped_attention.Fastest()
+        mixes._chosen[1, size, 512] = way
+        with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
+            made = mixes.of(queries, [caches[0]], [caches[1]], mask, steady=True)(0)
+        assert made.shape == (size, 6 * 16) and made.dtype == torch.bfloat16
+
+
 def test_the_fastest_way_that_is_right_is_chosen() -> None:
     taken: dict[Any, float] = {}
 
@@ -242,3 +258,23 @@ def test_every_shape_of_a_graph_is_measured_once(monkeypatch: pytest.MonkeyPatch
     assert len(timed) == 2 * ways and set(decoder._mixes._chosen) == {
         (1, rows, stream.cache.span) for rows in (1, 4)
     }
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("family", ["llava", "qwen2.5-vl", "qwen3-vl"])
+@torch.inference_mode()
+def test_graphs_of_it_compute_what_the_library_does(family: str) -> None:
+    """Every way of attention that this GPU runs, too: `fastest` leaves out those that disagree."""
+    with torch.inference_mode(mode=False):
+        models = [zoo.build(family)[0].cuda() for _ in range(2)]
+    made = []
+    for decoder in (GraphDecoder(lean_of(models[0])), HFDecoder(models[1])):
+        stream = started(decoder, torch.arange(40, device="cuda") + 5, 200)
+        shapes = [chain(0), shape_of((-1, 0, 0, 1, 1, 2)), chain(2)]
+        for shape in shapes:
+            x = decoder.embed(torch.arange(len(shape), device="cuda"))[None]
+            made.append(decoder.logits(stream.score(x, shape)))
+            stream.keep([0])
+    for one, other in zip(made[:3], made[3:], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
