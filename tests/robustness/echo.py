@@ -6,13 +6,12 @@ the fourth round lasts until the file F is there, and the file F-ended says that
 that its run is over. Every round computed is a line in the file that ECHO_LEDGER names, so that a
 test can count what was computed and not only what came.
 
-python tests/robustness/echo.py --port P [--waiting N] [--cluster] [--slow FILE]
+python tests/robustness/echo.py --port P [--waiting N] [--cluster]
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import signal
 import sys
@@ -30,7 +29,6 @@ from specvl_demo.ui.serve.jobs import Job
 from tests.page import light
 
 LEDGER = "ECHO_LEDGER"
-NOTED_S = 0.005
 
 
 def token(who: str, index: int) -> int:
@@ -102,23 +100,6 @@ def _fail(how: str | None) -> None:
         time.sleep(10_000)
 
 
-def note_slow_steps(path: Path) -> None:
-    """Have every step of an event loop that computes for longer than NOTED_S written down:
-    processor seconds of its thread, so that other programs on the machine do not count, and what it
-    was."""
-    run = asyncio.Handle._run
-
-    def timed(handle: asyncio.Handle) -> None:
-        before = time.thread_time()
-        run(handle)
-        spent = time.thread_time() - before
-        if spent > NOTED_S:
-            with path.open("a") as file:
-                file.write(f"{spent:.4f} {handle!r}\n")
-
-    asyncio.Handle._run = timed
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
@@ -126,12 +107,7 @@ def main() -> None:
     parser.add_argument(
         "--cluster", action="store_true", help="two actors of Ray compute, on this machine"
     )
-    parser.add_argument(
-        "--slow", type=Path, help="where every long step of an event loop becomes a line"
-    )
     options = parser.parse_args()
-    if options.slow:
-        note_slow_steps(options.slow)
     # Here, not above: the process that computes imports this file, and is to stay light.
     from specvl_demo.ui import launch
     from specvl_demo.ui.serve import workers

@@ -1,5 +1,4 @@
-"""One server over the echoing engine: fifty visitors at once, who leaves, what holds others up, how
-it stops.
+"""One server over the echoing engine: fifty visitors at once, who leaves, how it stops.
 
 The tests share it, and the last of them ends it; a test that is tried again starts one of its own.
 """
@@ -7,15 +6,12 @@ The tests share it, and the last of them ends it; a test that is tried again sta
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
-import secrets
 import signal
-import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any
@@ -24,10 +20,7 @@ import httpx
 import psutil
 import pytest
 
-from specvl_demo.ui.serve.request_check import MOST_CONTAINERS, MOST_PATHS
-from specvl_demo.ui.serve.uploads import MOST_LEVELS
 from tests.conftest import second_try
-from tests.page.conftest import ROOT
 from tests.robustness import echo
 from tests.robustness.footprint import Sample, look
 from tests.robustness.support import asks, computed, ids, sentence, server, texts, until
@@ -42,14 +35,14 @@ POOLS = 40 + min(32, (os.cpu_count() or 1) + 4)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the server's log and the list of its long steps are."""
+    """Where the server's log is."""
     return tmp_path_factory.mktemp("echo")
 
 
 @pytest.fixture(scope="module")
 def echoing(ledger: Path, folder: Path) -> Iterator[tuple[str, int]]:
     """The page over the echoing engine, with room for ten to wait."""
-    with server(ECHO, folder, "--waiting", "10", "--slow", str(folder / "slow.txt")) as running:
+    with server(ECHO, folder, "--waiting", "10") as running:
         yield running
 
 
@@ -60,108 +53,6 @@ def asked(who: str, **changes: Any) -> dict[str, Any]:
         "methods": ["ar"],
         "question": " ".join(f"{k}={v}" for k, v in words.items()),
     }
-
-
-# ---------------------------------------------------------------- nobody is held up
-
-MOST_STEP_S = 0.1
-TEXT = "é" * 20_000
-BODIES: dict[str, bytes] = {
-    "2 MB of text": json.dumps({"event_data": {"question": "x" * 2_000_000}}).encode(),
-    "2 MB of numbers": json.dumps({"data": [0] * 680_000}).encode(),
-    "as many numbers as are parsed": json.dumps({"data": [0] * 190_000}).encode(),
-    "as many lists as are taken": json.dumps({"data": [[]] * (MOST_CONTAINERS - 10)}).encode(),
-    "2 MB of brackets": b"[" * 2_000_000,
-    "2 MB of escapes": b'{"data": "' + b"\\u00e9" * 330_000 + b'"}',
-    "deep folders": json.dumps(
-        {"data": [{"path": "/a" * (MOST_LEVELS - 1)}] * MOST_PATHS}
-    ).encode(),
-    "a path of 2 MB": json.dumps({"data": [{"path": "a/" * 900_000}]}).encode(),
-    "100,000 files": json.dumps({"data": [{"path": "/x"}] * 100_000}).encode(),
-    "3 MB, declared": bytes(3_000_000),
-}
-ROUTES = ("queue/join", "component_server", "call/generate", "call/v2/race", "cancel")
-
-
-def asking(served: bool = False, **changes: Any) -> Callable[[Visitor], Awaitable[Any]]:
-    async def ask(visitor: Visitor) -> None:
-        kinds = [event["k"] async for event in visitor.ask(asked("one") | changes)]
-        assert "end" in kinds or not served
-
-    return ask
-
-
-def telling(name: str, argument: Any) -> Callable[[Visitor], Awaitable[Any]]:
-    return lambda visitor: visitor.server(name, argument)
-
-
-async def sharing(visitor: Visitor) -> None:
-    """The shipped race with the most bytes as one file."""
-    trace = max((ROOT / "examples").glob("*.trace.jsonl"), key=lambda path: path.stat().st_size)
-    sent = await visitor.upload(trace.name, trace.read_bytes())
-    told = await visitor.server("share", sent["path"])
-    assert "url" in told, told
-
-
-VISITS: dict[str, Callable[[Visitor], Awaitable[Any]]] = {
-    "5,000 rounds": asking(True, question="rounds=5000"),
-    "a conversation of sixteen long turns": asking(
-        True, history=[{"question": TEXT, "answer": TEXT}] * 16
-    ),
-    "a question that is too long": asking(question="x" * 1_900_000),
-    "a setting of 2 MB": asking(settings={"ar": {"x" * 1_900_000: 1}}),
-    "1,900 settings": asking(settings={"ar": {str(n): n for n in range(1900)}}),
-    "methods that do not exist": asking(methods=["x" * 1000] * 1900),
-    "an upload of 60 MB": lambda visitor: visitor.upload(
-        "noise.png", secrets.token_bytes(60 * 2**20)
-    ),
-    "settings of a method": telling("panel", {"pair": "pocket", "method": "sage"}),
-    "a method of 2 MB": telling("panel", {"pair": "pocket", "method": "x" * 1_900_000}),
-    "a race to share": sharing,
-}
-
-
-@pytest.mark.slow
-def test_no_request_holds_up_the_others(echoing: tuple[str, int], folder: Path) -> None:
-    """The longest that the event loop computes without a pause, for every request of the corpus."""
-    slow = folder / "slow.txt"
-    longest: dict[str, tuple[float, str]] = {}
-
-    def note(what: str) -> None:
-        steps = [line.split(" ", 1) for line in slow.read_text().splitlines()]
-        slow.write_text("")
-        longest[what] = max(((float(seconds), step) for seconds, step in steps), default=(0.0, ""))
-
-    async def story(url: str) -> None:
-        raw = httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=120)
-        async with Visitor(url) as visitor, raw:
-            note("the first visit")
-            for path in (
-                "/",
-                "/config",
-                "/gradio_api/info",
-                "/gradio_api/openapi.json",
-                "/nowhere",
-            ):
-                await raw.get(path)
-                note(f"GET {path}")
-            for what, body in BODIES.items():
-                for route in ROUTES:
-                    with suppress(httpx.TransportError):  # cut off while it was still sending
-                        answer = await raw.post(f"/gradio_api/{route}", content=body)
-                        assert 400 <= answer.status_code < 500, (what, route, answer.text)
-                    note(f"{what} to {route}")
-            for what, visit in VISITS.items():
-                with suppress(Turned):  # refused
-                    await visit(visitor)
-                note(what)
-
-    slow.write_text("")  # what it did before anybody came is not asked for
-    asyncio.run(story(echoing[0]))
-    for what, (seconds, _) in sorted(longest.items(), key=lambda item: -item[1][0])[:8]:
-        sys.stdout.write(f"{1000 * seconds:6.1f} ms  {what}\n")
-    sys.stdout.write(f"{len(longest)} requests\n")
-    assert {what: step for what, step in longest.items() if step[0] > MOST_STEP_S} == {}
 
 
 # ---------------------------------------------------------------- many at once
@@ -216,6 +107,7 @@ grows. The soak holds half an hour of visitors to a few per cent.
 """
 
 
+@pytest.mark.slow
 @second_try("the allocator may keep more after a wave in which a busy machine refused many")
 def test_fifty_visitors_at_once_get_their_own_answers_and_leave_nothing_behind(
     echoing: tuple[str, int], ledger: Path
@@ -277,24 +169,6 @@ def test_who_closes_the_tab_frees_the_machine_within_a_round(
     assert computed(ledger, "ghost") <= 1
 
 
-def test_a_run_is_its_visits_and_gone_with_it(echoing: tuple[str, int]) -> None:
-    """Another visit cannot read it; when the heartbeat of its page ends nobody can."""
-
-    async def story(url: str) -> None:
-        async with Visitor(url) as mine, Visitor(url) as other:
-            events = [event async for event in mine.ask(asked("mine"))]
-            run = next(event["run"] for event in events if event["k"] == "run")
-            assert await mine.server("batches", run) and not await other.server("batches", run)
-            async with httpx.AsyncClient(base_url=url, trust_env=False) as tab:
-                beat = f"/gradio_api/heartbeat/{mine.session}"
-                async with tab.stream("GET", beat) as alive_:
-                    assert await anext(alive_.aiter_lines())
-            while await mine.server("batches", run):
-                await asyncio.sleep(0.1)
-
-    asyncio.run(asyncio.wait_for(story(echoing[0]), 60))
-
-
 def test_a_program_that_hangs_up_frees_the_machine(echoing: tuple[str, int], ledger: Path) -> None:
     url, _ = echoing
 
@@ -309,28 +183,6 @@ def test_a_program_that_hangs_up_frees_the_machine(echoing: tuple[str, int], led
 
     assert texts(asyncio.run(story())) == "after " * ROUNDS
     assert computed(ledger, "program") < 100
-
-
-def test_programs_are_refused_like_visitors_when_the_line_is_full(echoing: tuple[str, int]) -> None:
-    url, _ = echoing
-
-    async def one(number: int) -> str:
-        async with Visitor(url) as program:
-            try:
-                told = await program.call(
-                    "generate", {"prompt": f"who=p{number} each=0.05", "method": "ar"}
-                )
-            except Turned as said:
-                return str(said)
-            return told["text"]
-
-    async def story() -> list[str]:
-        return await asyncio.gather(*(one(number) for number in range(20)))
-
-    told = asyncio.run(story())
-    for number, text in enumerate(told):
-        assert text == f"p{number} " * 3 or "busy" in text
-    assert any("busy" in text for text in told) and sum("busy" not in text for text in told) >= 11
 
 
 # ---------------------------------------------------------------- the end
