@@ -191,7 +191,7 @@ class GraphCache(HFCache):
 
     def another(self, room: int) -> GraphCache:
         runner, host = self._owners()
-        return runner.acquire(host, self.batch, room)
+        return runner.acquire(host, self.batch, room, copies=True)
 
     def _owners(self) -> tuple[GraphRunner, Host]:
         runner, host = self._runner(), self._host()
@@ -229,13 +229,18 @@ class GraphRunner:
 
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
-    def acquire(self, host: Host, batch: int, room: int) -> GraphCache:
-        """Return a free cache, or make one that replaces the cache unused for longest."""
+    def acquire(self, host: Host, batch: int, room: int, copies: bool = False) -> GraphCache:
+        """Return a free cache, or make one that replaces the cache unused for longest.
+
+        copies: Whether it is to hold a copy of another cache, as a target's lanes do, which then
+            leave their graphs to later lanes, not to a prefill.
+        """
         span = _span(room + BUCKETS[-1])
-        for cache in self.free:
-            if (cache.batch, cache.span) == (batch, span):
-                self.free.remove(cache)
-                return cache.acquire(host, room)
+        fitting = [one for one in self.free if (one.batch, one.span) == (batch, span)]
+        if fitting:
+            cache = (max if copies else min)(fitting, key=lambda one: len(one.steps))
+            self.free.remove(cache)
+            return cache.acquire(host, room)
         if self.free:
             self.free.pop(0).reset()
         return GraphCache(self, host, batch, span).acquire(host, room)

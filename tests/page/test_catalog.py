@@ -9,7 +9,7 @@ import pytest
 from specvl_demo import pairs
 from specvl_demo.pairs import PAIRS, Checkpoint, PairSpec
 from specvl_demo.pairs.machine import Gpu, Machine
-from specvl_demo.serving import choosing
+from specvl_demo.serving import availability, choosing
 from specvl_demo.ui.page import catalog
 
 
@@ -35,3 +35,16 @@ def test_every_pair_offers_a_method_it_supports_first(
     for pair in catalog.describe("pocket")["pairs"]:
         (first,) = pair["first"]
         assert first in catalog.FIRST_METHODS and first in choosing.served(pairs.find(pair["id"]))
+
+
+def test_what_runs_on_this_gpu_is_listed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the pair that a visitor starts with; each says what it needs, or why it does not."""
+    card = Gpu("NVIDIA L4", 24_000_000_000, (8, 9))
+    monkeypatch.setattr(catalog, "detect", lambda: Machine(8, 32 * 10**9, "x86_64", (card,)))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(availability, "_can_pack", lambda: False)
+    listed = catalog.describe("qwen2.5-vl-72b")["pairs"]
+    assert listed[0]["id"] == "qwen2.5-vl-72b" and not listed[0]["available"]
+    runs = [pair["available"] for pair in listed[1:]]
+    assert runs == sorted(runs, reverse=True) and set(runs) == {True, False}
+    assert all("needs about" in pair["reason"] for pair in listed if pair["available"])

@@ -66,13 +66,13 @@ def describe(first_pair: str) -> dict[str, Any]:
     that run on this machine.
     """
     machine = detect()
-    runs = {pair.id: availability.available(pair, machine).ok for pair in PAIRS}
-    pairs = sorted(PAIRS, key=lambda pair: (pair.id != first_pair, not runs[pair.id]))
+    pairs = [_pair(pair, machine) for pair in PAIRS]
+    pairs.sort(key=lambda pair: (pair["id"] != first_pair, not pair["available"]))
     shown = examples()
     return {
         "version": __version__,
         "machine": machine.title,
-        "pairs": [_pair(pair, machine) for pair in pairs],
+        "pairs": pairs,
         "methods": [_method(method) for method in base.METHODS.values()],
         "papers": PAPERS,
         "sure": confidence.SENTENCES,
