@@ -3,7 +3,8 @@
     python tools/figures.py            rewrite every marked figure
     python tools/figures.py --check    exit code 1, and the lines that differ from their record
 
-`<!-- pairs:begin -->` and `<!-- pairs:end -->` enclose a table with a row for each shipped pair.
+`<!-- pairs:begin -->` and `<!-- pairs:end -->` enclose a table with a row for each shipped pair,
+`<!-- methods: photo -->` and `<!-- methods end -->` one with a row for each method of a record.
 Elsewhere a mark follows its figure: `2.28<!-- photo: chain speedup_vs_ar -->` is a row's column in
 docs/photo.json, a report of `bench --json`, and `by_kind.story.tau` a number within a column;
 `lossless` instead of a method takes the methods other than AR whose answers are AR's, with `max` or
@@ -20,10 +21,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from specvl_demo.compare.page import page_of  # noqa: E402
+from specvl_demo.report import tables  # noqa: E402
+
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAIRS = {"pocket: drawn scenes": "performance", "photo: photographs": "photo"}
 """The record of each shipped pair."""
 TABLE = re.compile(r"(<!-- pairs:begin -->\n).*(<!-- pairs:end -->)", re.S)
+METHODS = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- methods end -->)", re.S)
+KINDS = {"photo": ("describe", "story", "clip", "text")}
+"""Kinds of questions that have a column in a record's table."""
 MARKED = re.compile(r"([\d.]+)(<!-- (\w+): (\S+) (\S+?)(?: (max|min))? -->)")
 
 
@@ -74,6 +83,24 @@ def pairs() -> str:
     return "".join(f"| {line} |\n" for line in lines)
 
 
+def methods(name: str) -> str:
+    """Return a table of every method of a record that was measured, the library's ways last."""
+    record = _record(name)
+    columns = {
+        **{"method": "method", "drafts": "drafts", "tau": "τ", "tokens_per_s": "tokens/s"},
+        **{"speedup_vs_ar": "× AR", "speedup_vs_hf_generate": "× HF generate"},
+    }
+    kinds, table = KINDS.get(name, ()), []
+    every = page_of(record).tables[0][1]
+    for row in (row for row in every if row.get("tokens_per_s")):
+        cells = {title: row.get(key) for key, title in columns.items()}
+        by_kind = row.get("by_kind", {})
+        cells |= {kind: by_kind.get(kind, {}).get("speedup_vs_ar") for kind in kinds}
+        table.append(cells | {"same as AR": row.get("same")})
+    wide = tables.render(table, list(table[0]))
+    return re.sub(r"-+", "---", re.sub(" {2,}", " ", wide)) + "\n"
+
+
 def _record(name: str) -> dict[str, Any]:
     record: dict[str, Any] = json.loads((ROOT / "docs" / f"{name}.json").read_text("utf-8"))
     return record
@@ -91,7 +118,9 @@ def written(text: str) -> str:
         _, mark, record, name, column, most = found.groups()
         return figure(_record(record), name, column, most) + mark
 
-    return MARKED.sub(anew, TABLE.sub(lambda found: found[1] + pairs() + found[2], text))
+    text = TABLE.sub(lambda found: found[1] + pairs() + found[2], text)
+    text = METHODS.sub(lambda found: found[1] + methods(found[2]) + found[3], text)
+    return MARKED.sub(anew, text)
 
 
 def main(check: bool) -> int:
