@@ -1,4 +1,4 @@
-"""Traces from strangers: thousands of damaged ones, each answered in a sentence by program and
+"""Traces from strangers: a thousand damaged ones, each answered in a sentence by program and
 page.
 """
 
@@ -156,11 +156,11 @@ def _change_the_text(text: str, rng: random.Random) -> str:
     return text.encode().decode("utf-8")[::-1]
 
 
-N = 2_400
+N = 1_000
 
 
-def test_thousands_of_damaged_traces_are_answered() -> None:
-    """2,400 seeded mutants: sound ones are summed up and add up, all others are told in short plain
+def test_a_thousand_damaged_traces_are_answered() -> None:
+    """1,000 seeded mutants: sound ones are summed up and add up, all others are told in short plain
     lines.
     """
     sound = 0
@@ -180,7 +180,7 @@ def test_thousands_of_damaged_traces_are_answered() -> None:
                     or lane.end.totals.n_tokens == records.fold(lane.rounds).n_tokens
                 )
     sys.stdout.write(f"{N} damaged traces: {N - sound} refused, {sound} still sound\n")
-    assert 100 < sound < N / 2, sound  # changes that leave a race sound exist, most do not
+    assert 40 < sound < N / 2, sound  # changes that leave a race sound exist, most do not
 
 
 HOSTILE: dict[str, bytes] = {
@@ -269,12 +269,12 @@ return data.map((text) => {
 
 @needs_node
 def test_the_page_refuses_what_the_program_refuses(tmp_path: Path) -> None:
-    """The same verdict on 800 mutants and all hostile files, from the page's own reader.
+    """The same verdict on 400 mutants and all hostile files, from the page's own reader.
 
     JavaScript knows one kind of number: a whole number written as 1.0 passes there. No mutant has
     one.
     """
-    texts = [mutant(seed) for seed in range(800)]
+    texts = [mutant(seed) for seed in range(400)]
     texts += [data.decode("utf-8", "replace") for data in HOSTILE.values()]
     texts += ["\n".join(map(json.dumps, race)) for race in recorded()]
     texts += [path.read_text(encoding="utf-8") for path in EXAMPLES]

@@ -35,6 +35,7 @@ half_here = pytest.mark.skipif(
     kernels.floats(torch.zeros(32, 16), None) is None,
     reason="our own kernels do not run here",
 )
+compiles = pytest.mark.skipif(build_kernels._compiler() is None, reason="no C compiler")
 in_8_bits = pytest.mark.skipif(not kernels.available(), reason="our own kernels do not run here")
 
 
@@ -302,6 +303,7 @@ def afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @half_here
+@compiles
 def test_it_is_built_once_and_leaves_nothing_else(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +336,7 @@ def test_without_it_products_are_fbgemms(
 
 
 @half_here
+@compiles
 @pytest.mark.parametrize("left", [0, 16, 10_000])
 def test_a_part_of_a_library_is_built_again(afresh: Path, left: int) -> None:
     """Loading it would end the process."""
@@ -344,6 +347,7 @@ def test_a_part_of_a_library_is_built_again(afresh: Path, left: int) -> None:
 
 
 @half_here
+@compiles
 def test_what_a_broken_compiler_built_is_told_and_built_again(
     afresh: Path,
     tmp_path: Path,
@@ -362,6 +366,7 @@ def test_what_a_broken_compiler_built_is_told_and_built_again(
 
 
 @half_here
+@compiles
 def test_what_another_user_built_is_not_loaded(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,6 +377,7 @@ def test_what_another_user_built_is_not_loaded(
 
 
 @half_here
+@compiles
 def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: Path) -> None:
     """The file that builds it needs nothing but the standard library and its neighbour."""
     script = Path(build_kernels.__file__)
@@ -385,6 +391,7 @@ def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: 
 
 
 @half_here
+@compiles
 def test_a_processor_gets_no_library_that_it_cannot_run(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,6 +412,7 @@ def test_a_processor_gets_no_library_that_it_cannot_run(
 
 
 @half_here
+@compiles
 def test_an_old_compiler_builds_for_less_than_the_processor_has(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
