@@ -20,6 +20,7 @@ from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict
 from specvl_demo.decoders.attention import own_kernels
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn
+from specvl_demo.methods.openers import Opening, opens
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 
@@ -68,6 +69,15 @@ class Assistant:
                 use_cache=False,
             )
         return made.logits[:, 0], made.last_hidden_state[:, 0]
+
+
+@opens("assistant")
+def _open(opening: Opening) -> Assistant:
+    from specvl_demo.vlm import loading  # noqa: PLC0415 - the page's process loads no model
+
+    one, folder = opening.checkpoint, opening.fetch(opening.plan.pickles)
+    model = loading.model(folder, opening.plan, one.id, sees=False)
+    return Assistant(model, opening.target.vlm.model, one.title)
 
 
 class AssistantDrafter(NoDrafter):

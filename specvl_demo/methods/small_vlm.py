@@ -31,7 +31,8 @@ from specvl_demo.decoders.draft_vocabulary import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
-from specvl_demo.vlm.encoder import VLM
+from specvl_demo.methods.openers import Opening, opens
+from specvl_demo.vlm.encoder import VLM, LanguageModel
 
 if TYPE_CHECKING:
     from specvl_demo.methods.tabed import Mixture
@@ -193,3 +194,26 @@ def small_part(name: str, title: str, role: str | None = "small") -> Part:
 SMALL = small_part("small", "small model with the same vocabulary")
 # Used with views that omit most of the picture.
 SELF = small_part("self", "the target itself", role=None)
+
+
+@opens("small")
+def _open(opening: Opening) -> VLM:
+    """Open a smaller model with the target's vocabulary, or a drafter that shares its vision."""
+    # Imports what loads models only here: the page's process reads the methods.
+    from specvl_demo.vlm import compatibility, loading, shared_drafter  # noqa: PLC0415
+    from specvl_demo.vlm.prompts import PromptBuilder  # noqa: PLC0415
+
+    one, target, special = opening.checkpoint, opening.target, opening.prompter.special_ids
+    folder = opening.fetch(opening.plan.pickles)
+    if shared_drafter.is_shared(folder):
+        model = shared_drafter.load(folder, target.vlm.model)
+        return VLM(model, one.title, special, shares=target.vlm, drafts=True)
+    sees = compatibility.is_vlm(folder)
+    model = loading.model(folder, opening.plan, one.id, sees)
+    if not sees:
+        compatibility.check_words(opening.weights, opening.pair.target.id, folder, one.id)
+        return LanguageModel(model, one.title, special, drafts=True)
+    again = None
+    if not compatibility.cut_alike(target.vlm.model.config, model.config):
+        again = PromptBuilder(loading.processor(folder, one.id), model).again
+    return VLM(model, one.title, special, again=again, drafts=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,8 +12,7 @@ from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.decoders import packed_linear
 from specvl_demo.decoders.timing import outside_bytes, peak_bytes
 from specvl_demo.methods.base import Models
-from specvl_demo.methods.heads import checkpoints
-from specvl_demo.methods.native import Assistant
+from specvl_demo.methods.openers import OPENERS, Opening
 from specvl_demo.pairs import ROLES, Checkpoint, PairSpec, Role
 from specvl_demo.pairs.machine import Machine, detect, versions
 from specvl_demo.serving import threads
@@ -26,8 +26,8 @@ from specvl_demo.serving.availability import (
     needs,
 )
 from specvl_demo.serving.choosing import roles_here
-from specvl_demo.vlm import compatibility, loading, photo_assembly, shared_drafter
-from specvl_demo.vlm.encoder import VLM, LanguageModel
+from specvl_demo.vlm import loading, photo_assembly
+from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 
@@ -109,16 +109,22 @@ def load(
     roles: Sequence[Role] | None = None,
     progress: Callable[[str], None] | None = None,
     options: Options | None = None,
+    place: Availability | None = None,
 ) -> Loaded:
     """Load a pair's target and its drafters of these roles (None: all that are available).
 
-    options: None for those of the environment.
+    Args:
+        options: None for those of the environment.
+        place: Where it runs, as `place_of` returned; None if that was not asked yet.
 
     Raises:
         ValueError: With a sentence if the pair does not run here, a role is missing, or weights
             cannot be loaded.
     """
     machine = detect()
+    options = Options.of_environment() if options is None else options
+    roles = list(roles_here(pair) if roles is None else roles)
+    place = place or place_of(pair, roles, options)
     loading.share(machine.n_cpus)
     # Packing and trying out are many small products.
     with threads.fitted() as fit:
@@ -128,99 +134,93 @@ def load(
             if progress is not None:
                 progress(text)
 
-        loaded = _load(pair, machine, roles, tell, options)
+        loaded = _load(pair, machine, roles, tell, options, place)
         fit()
         if not machine.per_call:
             loaded.try_out(tell)
     return loaded
 
 
-def _load(
-    pair: PairSpec,
-    machine: Machine,
-    roles: Sequence[Role] | None,
-    tell: Callable[[str], None],
-    options: Options | None,
-) -> Loaded:
-    options = Options.of_environment() if options is None else options
+def place_of(pair: PairSpec, roles: Sequence[Role], options: Options) -> Availability:
+    """Return where and how the pair runs with its drafters of these roles.
+
+    Raises:
+        ValueError: With a sentence if it does not run here, or a role is missing.
+    """
+    machine = detect()
     if not packed_linear.has_kernels():
         machine = replace(machine, kernels=False)  # the compiler failed
     place = available(pair, machine, options, roles)
     if not place.ok:
         raise ValueError(f"{pair.called} does not run here: {place.reason}")
-    here = roles_here(pair)
-    roles = list(here) if roles is None else list(roles)
-    for role in roles:
-        if role not in here:
-            raise ValueError(f"{pair.called} has no {ROLES[role]} here.")
+    if missing := [role for role in roles if role not in roles_here(pair)]:
+        raise ValueError(f"{pair.called} has no {ROLES[missing[0]]} here.")
+    return place
+
+
+def _in_8_bits(place: Availability) -> bool:
+    """Whether the target's own 8-bit layout is used, which is the lean decoder's and not a
+    library's.
+    """
+    return place.device == "cpu" and place.quantised == "8bit"
+
+
+def _load(
+    pair: PairSpec,
+    machine: Machine,
+    roles: Sequence[Role],
+    tell: Callable[[str], None],
+    options: Options,
+    place: Availability,
+) -> Loaded:
     loading.release()
-    in_8_bits = place.device == "cpu" and place.quantised == "8bit"
-    packing = "none" if in_8_bits else place.quantised
+    packing = "none" if _in_8_bits(place) else place.quantised
     plan = loading.LoadPlan(place.dtype, place.device, place.split, packing, options.pickles)
 
-    def folder(one: Checkpoint, pickles: bool = options.pickles) -> Path:
+    def folder(one: Checkpoint, pickles: bool) -> Path:
         if one.base:
             return photo_assembly.target(one.folder, tell)
         return one.folder if one.local else loading.fetch(one.id, tell, pickles, machine.offline)
 
+    # 1. The target: its weights, what makes its prompts, how its steps run.
     tell(f"Loading {pair.target.id}")
-    weights = folder(pair.target)
+    weights = folder(pair.target, options.pickles)
     model = loading.model(weights, plan, pair.target.id)
     # The shipped models were trained with Pillow's resizing, which differs slightly from
     # torchvision's.
     prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
     packed = PACKED.get(place.quantised)
     name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
-    backend = "8bit" if in_8_bits else "auto"
-    vlm = VLM(model, name, prompter.special_ids, backend)
-    exact = options.exact == "on" or in_8_bits or (options.exact is None and vlm.decoder.rows_apart)
-    # choice: float32 stays without exact steps where they cost something: rounding decides so
-    # rarely there that reading the text again (`Scores.reread`) costs less.
-    if options.exact is None and not exact and place.dtype != "float32":
-        exact = (cost := exact_cost(pair, place)) <= MOST_EXACT_COST
-        if not exact:
-            tell(
-                f"Steps are not exact: exact ones would cost AR about {cost:.0%} here;"
-                " --exact on enables them."
-            )
-    target = VLMTarget(vlm, exact)
-    # Other models are small: they stay whole, on the device of the target's first layers.
+    vlm = VLM(model, name, prompter.special_ids, "8bit" if _in_8_bits(place) else "auto")
+    target = VLMTarget(vlm, _exact(pair, place, vlm, options, tell))
+    # 2. Its drafters, which are small: they stay whole, on the device of the target's first layers.
     whole = replace(plan, split={}, quantised="none")
     drafters: dict[str, Any] = {}
     for role in roles:
-        one = here[role]
+        one = pair.drafters[role]
         tell(f"Loading {one.id}")
-        if role == "small" and shared_drafter.is_shared(folder(one)):
-            small = shared_drafter.load(folder(one), model)
-            drafters[role] = VLM(
-                small, one.title, prompter.special_ids, shares=target.vlm, drafts=True
-            )
-        elif role == "small":
-            sees = compatibility.is_vlm(folder(one))
-            small = loading.model(folder(one), whole, one.id, sees)
-            if not sees:
-                _same_words(weights, pair.target.id, folder(one), one.id)
-                drafters[role] = LanguageModel(small, one.title, prompter.special_ids, drafts=True)
-                continue
-            again = None
-            if not compatibility.cut_alike(model.config, small.config):
-                again = PromptBuilder(loading.processor(folder(one), one.id), small).again
-            drafters[role] = VLM(small, one.title, prompter.special_ids, again=again, drafts=True)
-        elif role == "assistant":
-            own = loading.model(folder(one), whole, one.id, sees=False)
-            drafters[role] = Assistant(own, model, one.title)
-        else:
-            # Heads open .bin files only as plain weights, in which nothing can run.
-            text = cast("Any", model).config.get_text_config().to_dict()
-            files = folder(one, pickles=True)
-            drafters[role] = checkpoints.open_head(files, target.decoder, role, text)
+        opening = Opening(pair, one, partial(folder, one), whole, target, prompter, weights)
+        drafters[role] = OPENERS[role](opening)
     models = Models(target, drafters, prompter.words())
     return Loaded(pair, models, prompter, prompter.token_texts(), place, versions())
 
 
-def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
-    """Raise ValueError with a sentence if a language model's ids differ from its target's."""
-    first = replace(compatibility.read(str(target), offline=True), id=target_id)
-    second = replace(compatibility.read(str(drafter), offline=True, text=True), id=drafter_id)
-    if reason := compatibility.misfit(first, second):
-        raise ValueError(reason)
+def _exact(
+    pair: PairSpec, place: Availability, vlm: VLM, options: Options, tell: Callable[[str], None]
+) -> bool:
+    """Return whether the target is to score with exact steps; say so if they would cost too much.
+
+    # choice: float32 stays without exact steps where they cost something: rounding decides so
+    # rarely there that reading the text again (`Scores.reread`) costs less.
+    """
+    if options.exact is not None or _in_8_bits(place) or vlm.decoder.rows_apart:
+        return options.exact == "on" or _in_8_bits(place) or options.exact is None
+    if place.dtype == "float32":
+        return False
+    cost = exact_cost(pair, place)
+    if cost > MOST_EXACT_COST:
+        tell(
+            f"Steps are not exact: exact ones would cost AR about {cost:.0%} here;"
+            " --exact on enables them."
+        )
+    return cost <= MOST_EXACT_COST

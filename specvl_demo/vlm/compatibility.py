@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +280,11 @@ def _from_hub(
         line = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise NotLookedUp(f"{repo} could not be looked up: {line}") from fault
     return files, facts, known
+
+
+def check_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
+    """Raise ValueError with a sentence if a language model's ids differ from its target's."""
+    first = replace(read(str(target), offline=True), id=target_id)
+    second = replace(read(str(drafter), offline=True, text=True), id=drafter_id)
+    if reason := misfit(first, second):
+        raise ValueError(reason)

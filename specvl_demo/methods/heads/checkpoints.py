@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from specvl_demo.core.types import Decoder
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.files import compare, own_embeddings, own_output_head, read
 from specvl_demo.methods.heads.shapes import BIASES, COPIES, Shapes, in_layer
+from specvl_demo.methods.openers import Opening, opens
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
 STRETCH = (*("factor", "low_freq_factor", "high_freq_factor"), "original_max_position_embeddings")
@@ -70,9 +72,16 @@ FORMATS: dict[str, Format] = {}
 
 
 def add_format(form: Format) -> Format:
-    """Register a format, so that its heads are recognised and opened."""
+    """Register a format, so that its heads are recognised, and opened for the role of its kind."""
     FORMATS[form.kind] = form
+    opens(form.kind)(partial(_open_role, form.kind))
     return form
+
+
+def _open_role(kind: str, opening: Opening) -> Any:
+    # .bin files of heads are read as plain weights, in which nothing can run.
+    text = opening.target.vlm.model.config.get_text_config().to_dict()
+    return open_head(opening.fetch(True), opening.target.decoder, kind, text)
 
 
 @dataclass(frozen=True)

@@ -311,19 +311,18 @@ class Engine:
         options = Options.of_environment() if options is None else options
         roles = list(choosing.roles_here(pair)) if roles is None else roles
         if self._loaded is None or not self.has(pair, roles, options):
-            machine, kept = detect(), self._roles if self._is(pair, options) else []
-            every = list(dict.fromkeys([*kept, *roles]))
-            both = availability.available(pair, machine, options, every)
-            chosen = availability.available(pair, machine, options, roles)
-            if not chosen.ok:
-                raise ValueError(f"{pair.id} does not run here: {chosen.reason}")
+            kept = self._roles if self._is(pair, options) else []
+            place = loader.place_of(pair, roles, options)
+            if every := list(dict.fromkeys([*kept, *roles])) if kept else []:
+                # Loaded drafters stay, if they leave enough room for it to run as without them.
+                both = availability.available(pair, detect(), options, every)
+                if (both.ok, both.dtype, both.quantised) == (True, place.dtype, place.quantised):
+                    roles, place = every, both
             self.drop()  # its memory is needed
             self.warmed = []
-            self._roles, self._options = every, options
-            if (both.ok, both.dtype, both.quantised) != (chosen.ok, chosen.dtype, chosen.quantised):
-                self._roles = roles  # previously loaded drafters would not leave enough room
+            self._roles, self._options = roles, options
             with repeated(tell) as tell_stage:
-                self._loaded = loader.load(pair, self._roles, progress=tell_stage, options=options)
+                self._loaded = loader.load(pair, roles, tell_stage, options, place)
         return self._loaded
 
     def _is(self, pair: pairs.PairSpec, options: Options) -> bool:
