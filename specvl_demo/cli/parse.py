@@ -254,11 +254,6 @@ TRACE = (
         "write the race as one SVG figure, for a page or a paper",
         (FILE, option("--out", "FILE.svg", required=True)),
     ),
-    (
-        "plot",
-        "write its charts as one HTML file",
-        (FILE, option("--out", "FILE", "default: FILE.plots.html")),
-    ),
     ("schema", "print the JSON Schema of a trace's lines", ()),
 )
 BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered with one load'

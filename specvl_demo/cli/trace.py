@@ -1,4 +1,4 @@
-"""`trace check | show | html | plot | schema`: saved races, without torch."""
+"""`trace check | show | html | figure | schema`: saved races, without torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specvl_demo import records
 from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.report import figure, tables, trace
 
-DRAWN = {"html": "a page with its charts", "plot": "a page of charts", "figure": "a figure"}
+DRAWN = {"html": "a page with its charts", "figure": "a figure"}
 """What each action writes of a race."""
 
 
@@ -33,13 +33,13 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(trace.summary(lanes) + "\n")
     elif options.action in DRAWN:
         suffix = ".svg" if options.action == "figure" else ".html"
-        out = Path(options.out or Path(options.file).with_suffix(f".plots{suffix}"))
+        out = Path(options.out)
         if out.suffix.lower() not in (suffix, suffix[:4]):
             raise InputError(
                 f"--out {out} must end in {suffix}, since {DRAWN[options.action]} is written."
             )
         try:
-            out.write_text(_drawn(options, lanes, name), encoding="utf-8")
+            out.write_text(_drawn(options, lanes), encoding="utf-8")
         except (OSError, ValueError) as fault:
             raise cannot_be("written", f"--out {out}", fault) from None
         sys.stdout.write(f"{out}\n")
@@ -53,11 +53,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _drawn(options: argparse.Namespace, lanes: list[records.LaneRecords], name: str) -> str:
+def _drawn(options: argparse.Namespace, lanes: list[records.LaneRecords]) -> str:
     if options.action == "figure":
         return figure.svg(lanes)
-    from specvl_demo.report import html, plots
+    from specvl_demo.report import html
 
-    if options.action == "html":
-        return html.page(lanes, options.compact)
-    return html.file(plots.figures(lanes), name)
+    return html.page(lanes, options.compact)

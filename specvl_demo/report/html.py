@@ -14,7 +14,6 @@ from hashlib import sha256
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from specvl_demo.records import LaneRecords
 from specvl_demo.report import confidence, figure, remarks, tables
@@ -73,17 +72,6 @@ def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
         rows="".join(f"<tr>{row}</tr>" for row in cells),
         charts=charts,
         policy=_policy(charts),
-    )
-
-
-def file(figures: Sequence[Any], title: str) -> str:
-    """Return Plotly figures below each other, as one HTML file that needs no network."""
-    from specvl_demo.report import plots  # noqa: PLC0415 - plotly, only for charts
-
-    body = "".join(plots.fragments(figures))
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8">{_policy(body)}'
-        f"<title>{escape(title)}</title>{body}</html>\n"
     )
 
 

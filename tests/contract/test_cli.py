@@ -229,18 +229,14 @@ def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path
     (place / "t.jsonl").write_text(text, encoding="utf-8")
     capsys.readouterr()
     assert main(["trace", "html", "t.jsonl", "--out", "t.html"]) == 0
-    assert main(["trace", "plot", "t.jsonl"]) == 0
-    assert capsys.readouterr().out == "t.html\nt.plots.html\n"
-    page, plots = (
-        (place / name).read_text(encoding="utf-8") for name in ("t.html", "t.plots.html")
-    )
-    for made in (page, plots):
-        assert "<img src=x" not in made and "<script src" not in made and "<link" not in made
-        assert "Plotly.newPlot" in made and "Ensemble weights" in made
+    assert capsys.readouterr().out == "t.html\n"
+    page = (place / "t.html").read_text(encoding="utf-8")
+    assert "<img src=x" not in page and "<script src" not in page and "<link" not in page
+    assert "Plotly.newPlot" in page and "Ensemble weights" in page
     assert 'class="target"' in page and "&lt;img src=x onerror=alert(1)&gt;" in page
     assert main(["trace", "html", "t.jsonl", "--out", "nowhere/t.html"]) == 2
     assert "cannot be written" in capsys.readouterr().err
-    assert main(["trace", "plot", "t.jsonl", "--out", "t.png"]) == 2
+    assert main(["trace", "html", "t.jsonl", "--out", "t.png"]) == 2
     assert "must end in .html" in capsys.readouterr().err and not (place / "t.png").exists()
 
 

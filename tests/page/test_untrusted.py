@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from playwright.sync_api import expect
 
-from specvl_demo.report import html, plots, trace
+from specvl_demo.report import html, trace
 from tests.page.synthetic import race_records
 from tests.robustness.test_text import MARKUP
 
@@ -138,19 +138,17 @@ def test_a_shared_race_runs_its_charts_and_nothing_else(page, tmp_path: Path) ->
     """
     faults: list[str] = []
     lanes, _ = trace.inspect(hostile(tmp_path / "hostile.jsonl"))
-    for name, text in (("race", html.page(lanes)), ("plots", html.file(plots.figures(lanes), "a"))):
-        path = tmp_path / f"{name}.html"
-        path.write_text(text, encoding="utf-8")
-        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-        page.goto(path.as_uri())
-        expect(page.locator(".js-plotly-plot svg.main-svg").first).to_be_visible()
-        assert faults == [] and page.locator("svg a").count() == 0
-        page.evaluate(
-            "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hit=1\">')"
-        )
-        page.wait_for_timeout(200)
-        assert page.evaluate("window.hit") is None and any("Content Security" in f for f in faults)
-        faults.clear()
+    path = tmp_path / "race.html"
+    path.write_text(html.page(lanes), encoding="utf-8")
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    page.goto(path.as_uri())
+    expect(page.locator(".js-plotly-plot svg.main-svg").first).to_be_visible()
+    assert faults == [] and page.locator("svg a").count() == 0
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hit=1\">')"
+    )
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.hit") is None and any("Content Security" in f for f in faults)
 
 
 def test_tokens_of_any_length_are_laid_out(opened, tmp_path: Path) -> None:
