@@ -151,7 +151,6 @@ class Lane:
         self._most = min(max_new_tokens or NEW_TOKENS.high, shared.request.max_new_tokens)
         self._remaining = self._most
         shared.expect(parts.drafter.capture)
-        self._emitted: list[int] = []
         self._session: Session | None = None
 
     @property
@@ -169,6 +168,7 @@ class Lane:
         """Prefill target and drafter and open the session."""
         request, parts, shared = self._request, self.parts, self._shared
         target, prompt = request.target, request.prompt
+        # 1. The target reads the prompt, once for all lanes that request the same of it.
         encoded = shared.encoded(target)
         prefill = shared.prefill(parts.drafter.capture)
         borrowed = 0.0
@@ -181,7 +181,8 @@ class Lane:
                 borrowed += seen.seconds - (time.perf_counter() - started)
             return seen
 
-        # Room for the whole answer, also in a warm-up: steps that it captures then serve the race.
+        # 2. The lane opens a session on a copy, with room for the whole answer also in a warm-up:
+        # steps that it captures then serve the race.
         room = request.max_new_tokens
         session = target.open(prefill, room, parts.policy.max_nodes, parts.drafter.capture)
         shared.begun(parts.drafter.capture)
@@ -197,6 +198,7 @@ class Lane:
             max_nodes=max(parts.policy.max_nodes, getattr(parts.policy, "max_fed", 0)),
             session=session,
         )
+        # 3. Its parts read the prompt too, on the clock.
         watch = target.stopwatch()
         watch.start()
         parts.verifier.begin(start)
@@ -205,17 +207,23 @@ class Lane:
         watch.lap("draft")
         # A lane is charged in full for what it takes from the lanes' common store.
         draft_prefill_s = max(0.0, watch.read()["draft"] + borrowed)
+        # 4. What its rounds need.
         self._watch, self._session = watch, session
-        device = target.decoder.device
-        self._device = device
+        self._device = target.decoder.device
         self._eos = target.vocabulary.eos
-        self._sampler = Sampler(request.sampling, device)
+        self._sampler = Sampler(request.sampling, self._device)
         self._sampler.advance(len(prompt.prefix))  # the draws of a place do not depend on its past
         drawn = parts.draws != "argmax" and not request.sampling.greedy
         self._draws = self._sampler if drawn else None
         self._root = int(prompt.ids[-1])
         self._recorder = Recorder(request.token_texts, self._root, request.detail == "full")
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
+        return self._begun(encoded.seconds, prefill.seconds, draft_prefill_s)
+
+    def _begun(self, vision_s: float, prefill_s: float, draft_prefill_s: float) -> Begin:
+        """Return the record of what was asked, of whom, and what was spent before the rounds."""
+        request, parts = self._request, self.parts
+        target, prompt = request.target, request.prompt
         return Begin(
             request=request.id,
             lane=self.name,
@@ -228,14 +236,14 @@ class Lane:
             sampling=vars(request.sampling).copy(),
             max_new_tokens=request.max_new_tokens,
             dtype=str(target.decoder.dtype).removeprefix("torch."),
-            device=str(device),
+            device=str(self._device),
             versions=dict(request.versions),
             prompt=prompt.text,
             n_prompt=len(prompt),
             n_visual=int(prompt.visual.sum()),
             spans=list(prompt.spans),
-            vision_s=encoded.seconds,
-            prefill_s=prefill.seconds,
+            vision_s=vision_s,
+            prefill_s=prefill_s,
             draft_prefill_s=draft_prefill_s,
             seen=self._seen(),
             charts=list(parts.charts),
@@ -338,7 +346,6 @@ class Lane:
         elif len(kept) == self._remaining:
             self.stop = "length"
         self._remaining -= len(kept)
-        self._emitted += kept
         self._root = kept[-1]
         return kept
 
