@@ -10,6 +10,7 @@ drafted row attends to its ancestors' predictions instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -101,7 +102,7 @@ class DreamHead(FeatureHead):
             self.capture = Capture(attention=(self.decoder.n_layers - 1,), rows=rows)
 
     def with_settings(self, settings: Any) -> DreamHead:
-        configured = super().with_settings(settings)
+        configured = copy(self)
         configured._look(settings.keep or self._keep)
         return configured
 

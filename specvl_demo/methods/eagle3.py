@@ -8,6 +8,7 @@ published formats, with or without the norms of version 3.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,7 +96,7 @@ class Eagle3Head(FeatureHead):
 
     def with_settings(self, settings: Any) -> Eagle3Head:
         """Return the same head with these settings, among them what it reads at pictures."""
-        configured = super().with_settings(settings)
+        configured = copy(self)
         configured._sees = settings.pictures == "embeddings"
         if settings.theta:
             geometry = replace(self._geometry, theta=settings.theta)
