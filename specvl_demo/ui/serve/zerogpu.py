@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from specvl_demo import pairs
+from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.pairs.machine import detect
 from specvl_demo.records import End
@@ -215,7 +216,8 @@ class ZeroGpuWorker:
                 if self._running[run].is_set():
                     break
         except Exception as fault:  # noqa: BLE001 - the Space reports quotas in exceptions of its own
-            put({"k": "error", "text": messages.RUN_FAILED.format(reason=str(fault)[:SAID])})
+            said = messages.DEVICE_LOST if loses_device(fault) else messages.RUN_FAILED
+            put({"k": "error", "text": said.format(reason=cause(fault)[:SAID])})
         finally:
             calls.close()
             del self._running[run]
