@@ -13,7 +13,7 @@ from specvl_demo.core.sampling import Sampling
 class LabOptions(BenchOptions):
     """Attributes:
     prompts: Number of questions.
-    heads: A folder with a folder for each trained head.
+    heads: Of `heads`: a folder with a folder for each trained head.
     claim: Of `papers`; None for all.
     sampling: Of `lossless` and `papers`.
     """

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from lab import heads as trained_heads
 from lab import verdicts
-from lab.claims import Arm, Claim, find
+from lab.claims import Claim, find
 from lab.options import LabOptions
 from specvl_demo.compare import provenance
 from specvl_demo.compare.measure import requests
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.methods.base import METHODS, Choice, shape
+from specvl_demo.methods.base import METHODS, shape
 from specvl_demo.records import LaneRecords
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 
 Answered = Mapping[str, Sequence[verdicts.Sums]]
 """By arm, the sums of every answer."""
-Heads = Mapping[str, trained_heads.Trained]
 
 
 def report(options: LabOptions) -> dict[str, Any]:
@@ -37,12 +34,10 @@ def report(options: LabOptions) -> dict[str, Any]:
     wanted = find(options.claim)
     choices = [arm.choice() for claim in wanted for arm in claim.arms]
     loaded = options.load(choosing.roles_of(choices))
-    opened = trained_heads.opened(loaded, options.heads) if options.heads is not None else []
-    heads = {one.name: one for one in opened}
     rows: list[dict[str, Any]] = []
     claims = []
     for at, claim in enumerate(wanted):
-        answered, more = _answered(loaded, claim, options, heads, at / len(wanted))
+        answered, more = _answered(loaded, claim, options, at / len(wanted))
         rows += more
         claims.append(_claim(claim, answered))
     settings = {
@@ -51,24 +46,21 @@ def report(options: LabOptions) -> dict[str, Any]:
         "prompts": options.prompts,
         "max_new_tokens": options.max_new_tokens,
         "seed": options.sampling.seed,
-        "heads": {one.name: trained_heads.facts_of(one) for one in opened},
     }
     machine = provenance.describe(loaded)
     return {"machine": machine, "settings": settings, "rows": rows, "claims": claims}
 
 
 def _answered(
-    loaded: Loaded, claim: Claim, options: LabOptions, heads: Heads, done: float
+    loaded: Loaded, claim: Claim, options: LabOptions, done: float
 ) -> tuple[Answered, list[dict[str, Any]]]:
     """Return the sums of every arm's answers, and a row for each."""
     answered: dict[str, list[verdicts.Sums]] = {}
     rows, cost = [], _cost(claim)
     for arm in claim.arms:
-        if arm.head is not None and arm.head not in heads:
-            continue
         options.tell(f"{claim.name}: {arm.name}", done)
         sampling = Sampling(arm.temperature, seed=options.sampling.seed)
-        choice, found = _choice(arm, heads), (arm.asks or claim.asks)(options)
+        choice, found = arm.choice(), (arm.asks or claim.asks)(options)
         lanes: list[LaneRecords] = []
         for request in requests(loaded, found, options.max_new_tokens, sampling):
             lanes += session.answers(loaded, request, [choice])
@@ -96,24 +88,18 @@ def _answered(
     return answered, rows
 
 
-def _choice(arm: Arm, heads: Heads) -> Choice:
-    choice = arm.choice()
-    return choice if arm.head is None else replace(choice, drafter=heads[arm.head].part)
-
-
 def _cost(claim: Claim) -> tuple[float, str] | None:
     learn = METHODS[claim.method].learn
     return learn.draft_cost if learn is not None else None
 
 
 def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
-    """Return the claim with its comparisons, without those that need a head that is not here."""
+    """Return the claim with its comparisons and its verdict."""
     compared = []
     for one in claim.needs:
-        if one.arm in answered and one.control in answered:
-            found = verdicts.ratio(answered[one.arm], answered[one.control], one.figure)
-            value, interval = found or (None, None)
-            compared.append({**vars(one), "ratio": value, "interval": interval})
+        found = verdicts.ratio(answered[one.arm], answered[one.control], one.figure)
+        value, interval = found or (None, None)
+        compared.append({**vars(one), "ratio": value, "interval": interval})
     quoted = ("name", "method", "paper", "says", "control", "lacking")
     told: dict[str, Any] = {key: getattr(claim, key) for key in quoted}
     told["comparisons"] = compared

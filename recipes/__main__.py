@@ -115,25 +115,6 @@ def evaluate(o: Options, _: None) -> int:
     return 0
 
 
-def export(o: Options, _: None) -> int:
-    from recipes import speculators
-    from specvl_demo import pairs
-    from specvl_demo.serving import availability
-
-    pair = pairs.find(o.pair)
-    config = availability.config(pair.target)
-    if config is None:
-        raise InputError(
-            f"The configuration of {pair.target.id} is not here; load {pair.id} once to fetch it."
-        )
-    head = o.head or pairs.ASSETS / pair.id / "eagle3"
-    name, text = o.verifier or pair.target.id, config.get("text_config", config)
-    for path in speculators.export(head, _writable(o.out), text, name, config["architectures"]):
-        sys.stderr.write(f"{path}\n")
-    sys.stdout.write(f"{o.out}\n")
-    return 0
-
-
 def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """Return the photo pair's part of `evaluate`: its report, and the function that formats one."""
     from recipes import photo_eval, train_photo
@@ -218,16 +199,6 @@ TRAININGS: dict[str, Training] = {
         ),
     ),
     **{method: Training(about_drafter(method), drafter, HEAD) for method in DRAFTERS},
-    "export": Training(
-        "Write a trained EAGLE-2, EAGLE-3 or DFlash head in the speculators format, for vLLM.",
-        export,
-        (
-            option("--pair", about="whose target (default: photo)", default="photo"),
-            folder("--head", None, "the head (default: the pair's eagle3)"),
-            option("--verifier", about="the target's name in vLLM (default: the pair's)"),
-            folder("--out", "runs/speculators", "folder for vLLM"),
-        ),
-    ),
     "evaluate": Training(
         "Held-out accuracy of the photo target: captions and questions.",
         evaluate,

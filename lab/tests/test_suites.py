@@ -113,13 +113,6 @@ def test_a_papers_claim_is_answered_by_its_arms(loaded: Loaded) -> None:
         claims.find("magic")
 
 
-def test_heads_of_a_folder_are_compared_only_with_one_another() -> None:
-    """They had a short training; the shipped ones were trained for longer."""
-    for claim in claims.CLAIMS:
-        own = {arm.name: arm.head is not None for arm in claim.arms}
-        assert all(own[one.arm] == own[one.control] for one in claim.needs)
-
-
 @pytest.mark.parametrize("claim", claims.CLAIMS, ids=lambda claim: claim.name)
 def test_a_claim_compares_arms_that_it_has(claim: claims.Claim) -> None:
     names = [arm.choice().method.name for arm in claim.arms]

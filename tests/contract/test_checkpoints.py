@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from recipes import speculators
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.eagle3 import DrafterSettings
 from specvl_demo.methods.heads import checkpoints
@@ -28,7 +26,6 @@ from specvl_demo.methods.heads.checkpoints import STRETCH, open_head, role_in
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.shared_drafter import SECTION
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, tiny_llava, tiny_prompt
 from tests.heads import begun, decode, random_module
@@ -674,49 +671,3 @@ def test_pickled_code_is_not_executed(form: str, target: object, tmp_path: Path)
     with pytest.raises(ValueError, match="not a plain file of weights"):
         open_head(folder, target.decoder)
     assert not mark.exists()
-
-
-SPECULATORS = {
-    "eagle2": ("eagle", {"fusion_fc.weight", "transformer.mlp.up_proj.weight"}, {"fusion_bias"}),
-    "eagle3": (
-        "eagle3",
-        {"fc.weight", "layers.0.hidden_norm.weight", "lm_head.weight", "d2t", "t2d"},
-        {"draft_vocab_size", "norm_before_residual", LAYERS},
-    ),
-    "dflash": (
-        "dflash",
-        {"fc.weight", "hidden_norm.weight", "layers.1.self_attn.q_norm.weight"},
-        {"block_size", "mask_token_id", "aux_hidden_state_layer_ids"},
-    ),
-}
-"""What the library calls a head, and some of its names of tensors and fields."""
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("kind", SPECULATORS)
-def test_what_is_exported_for_vllm_has_its_layout_and_says_the_same(
-    kind: str, deep: object, tmp_path: Path
-) -> None:
-    name, tensors, fields = SPECULATORS[kind]
-    own = {**(DFLASH if kind == "dflash" else {}), SECTION: {"visual_scale": 0.5}}
-    head = write(tmp_path / "head", published(kind, deep), **own)
-    text = deep.vlm.model.config.get_text_config().to_dict()
-    out = tmp_path / "out"
-    (said,) = speculators.export(head, out, text, "owner/target", ["LlavaForConditionalGeneration"])
-    assert "learnt from visual tokens scaled by 0.5" in said
-    config = json.loads((out / "config.json").read_text())
-    assert fields < config.keys() and config["speculators_model_type"] == name
-    assert config["speculators_config"]["verifier"]["name_or_path"] == "owner/target"
-    assert config["transformer_layer_config"]["hidden_size"] == D
-    with safe_open(out / "model.safetensors", "pt") as file:
-        assert tensors < set(file.keys())
-    before, after = (checkpoints.load(folder, deep.decoder) for folder in (head, out))
-    assert before.tensors.keys() == after.tensors.keys() and before.geometry == after.geometry
-    for key, tensor in before.tensors.items():
-        torch.testing.assert_close(tensor, after.tensors[key], atol=2e-3, rtol=2e-3)
-    if kind != "eagle2":
-        built = [checkpoints.FORMATS[kind].build(one, deep.decoder) for one in (before, after)]
-        assert built[0].capture == built[1].capture
-    other = write(tmp_path / "hivis", published("hivis", deep))
-    with pytest.raises(ValueError, match="hivis is a HiViS head, which the speculators format"):
-        speculators.export(other, out, text, "owner/target", [])
