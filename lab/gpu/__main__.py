@@ -19,7 +19,7 @@ from typing import Any
 from lab.gpu import document, isolated
 from lab.gpu.isolated import Outcome, Setting
 
-MINUTES = 6.0
+MINUTES, TINY_MINUTES = 6.0, 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,12 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = "\n  ".join(PARTS)
         sys.stderr.write(f"There is no part {min(unknown)!r}; known:\n  {known}\n")
         return 2
+    minutes = options.minutes or (TINY_MINUTES if tiny else MINUTES)
     begun = time.monotonic()
     record: dict[str, Any] = {"machine": provenance.describe(), "tiny": tiny}
     with tempfile.TemporaryDirectory(prefix="specvl-gpu-", dir=options.folder) as folder:
         setting = Setting(Path(folder), tiny)
         parts = [PARTS[name] for name in names]
-        for outcomes in isolated.run(parts, setting, 60 * options.minutes, _tell(begun)):
+        for outcomes in isolated.run(parts, setting, 60 * minutes, _tell(begun)):
             record |= {"seconds": time.monotonic() - begun, "parts": list(map(asdict, outcomes))}
             if options.out:
                 Path(options.out).write_text(json.dumps(record, indent=1), encoding="utf-8")
@@ -58,7 +59,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", metavar="FILE.json", help="write the record, after every part")
     parser.add_argument("--part", action="append", default=[], help="only this part; repeatable")
     parser.add_argument("--tiny", action="store_true", help="sizes for any machine, also on a GPU")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="for all parts together")
+    parser.add_argument("--minutes", type=float, help="for all parts together")
     parser.add_argument("--folder", help="where random models are written (35 GB of a GPU's sizes)")
     parser.add_argument(
         "--docs", metavar="FILE.json", help="make docs/gpu.md and README's table of a record"

@@ -41,6 +41,8 @@ SCENE = EXAMPLES / "scene.png"
 QUESTIONS = ("Describe the picture in detail.", "What might happen next?")
 LANES = ("ar", "chain", "tree")
 """Of the race that memory is measured in."""
+FEW = ("chain", "tree", "specvlm", "tabed", "fly")
+"""Methods that are raced at every acceptance length."""
 WATCHED_ROUNDS = 4
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize")
 """Calls by which the host waits for a device."""
@@ -59,7 +61,8 @@ class Races:
 
     Attributes:
         roles: Drafters to load; None for all.
-        temperatures: Each method runs at all of them.
+        temperatures: Each method runs at all for which it is defined.
+        methods: None for all that the drafters serve.
     """
 
     pair: Callable[[Setting], PairSpec]
@@ -108,7 +111,8 @@ class Races:
                     yield asking.peer(name)
                     continue
                 for temperature in self.temperatures:
-                    yield asking.race(name, temperature)
+                    if name in choosing.served(spec, temperature):
+                        yield asking.race(name, temperature)
                 yield Aside(ROUNDS, about | asking.watched(name))
             except torch.AcceleratorError:
                 raise
@@ -295,10 +299,12 @@ def _pocket(dtype: str) -> Races:
     )
 
 
-def _small(name: str, tau: float, peers: Sequence[str] = ()) -> Races:
+def _small(
+    name: str, tau: float, peers: Sequence[str] = (), methods: Sequence[str] | None = None
+) -> Races:
     """Races with the small drafter of one acceptance length."""
     pair = partial(_pair, name, f"early-{tau:g}", ())
-    return Races(pair, (PICTURE,), roles=("small",), peers=peers)
+    return Races(pair, (PICTURE,), roles=("small",), methods=methods, peers=peers)
 
 
 def _pair(name: str, drafter: str, heads: Sequence[str], setting: Setting) -> PairSpec:
@@ -334,8 +340,8 @@ PARTS: dict[str, Part] = {
         Part(f"{QWEN} at τ 3.3", _small(Q, 3.3, tuple(PEERS)).run, 90),
         Part(f"{QWEN}: steps", partial(step_costs, Q), 60),
         Part(f"{QWEN}: heads", _heads(Q).run, 90),
-        Part(f"{QWEN} at τ 2", _small(Q, 2.0).run, 60),
-        Part(f"{QWEN} at τ 5", _small(Q, 5.0).run, 60),
+        Part(f"{QWEN} at τ 2", _small(Q, 2.0, methods=FEW).run, 60),
+        Part(f"{QWEN} at τ 5", _small(Q, 5.0, methods=FEW).run, 60),
         Part(f"{LLAVA}: models", partial(built, L, ()), 60),
         Part(f"{LLAVA} at τ 3.3", _small(L, 3.3, tuple(PEERS)[:2]).run, 60),
         Part(f"{LLAVA}: steps", partial(step_costs, L), 60),
