@@ -49,6 +49,8 @@ show it.
 """
 READY = b"ready\n"
 """What the decoding process says once it holds all that it needs, before it decodes anything."""
+SLOWEST = 5.0
+"""How much longer than usual decoding may take where even its start took that much longer."""
 _NAME_CHARACTERS = 80
 
 _STARTS = {

@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -28,6 +29,7 @@ from specvl_demo.media.files import (
     NAME,
     PICTURE_FORMATS,
     READY,
+    SLOWEST,
     Limits,
     MediaError,
     examine,
@@ -53,6 +55,8 @@ NO_START = (
 )
 START_S = 120.0
 """So long the process may take to import its decoders, on a slow disk for instance."""
+USUAL_START_S = 2.0
+"""A machine on which that takes longer is slow or busy: its limit on decoding grows alike."""
 _HEADER_BYTES = 2**20
 _SAID = 300
 """Characters of a decoder's error that are passed on."""
@@ -161,8 +165,11 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual
         ) from None
     with child:
         try:
+            began = time.monotonic()
             with _killed_after(START_S, child) as late:
                 _start(child, job, shown(items[0][0].name), late)
+            slowness = (time.monotonic() - began) / USUAL_START_S
+            limits = replace(limits, decode_s=limits.decode_s * min(max(1.0, slowness), SLOWEST))
             with _killed_after(limits.decode_s, child) as late:
                 return [_read(child, item, n_frames, limits, late) for item in items]
         finally:
@@ -263,7 +270,7 @@ def _read(
                 break
             frames.append(Image.frombytes("RGB", (width, height), pixels))
     if late.is_set():
-        raise MediaError(f"{name} took longer than {limits.decode_s:g} seconds to decode.")
+        raise MediaError(f"{name} took longer than {limits.decode_s:.0f} seconds to decode.")
     if not frames:
         raise MediaError(NO_ANSWER[_killed(child)].format(name=name, kind=kind))
     if (times := header.get("times_s")) is None:

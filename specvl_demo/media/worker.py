@@ -28,6 +28,7 @@ from specvl_demo.media.files import (
     NAME,
     PICTURE_FORMATS,
     READY,
+    SLOWEST,
     Limits,
     MediaError,
     check_size,
@@ -472,7 +473,7 @@ def main() -> NoReturn:
     job = json.loads(sys.stdin.buffer.readline())
     limits = Limits(**job["limits"])
     # Decoders compute on several cores, so that a file may take more than the time on the clock.
-    limit_resources(limits.decode_s * len(job["items"]))
+    limit_resources(SLOWEST * limits.decode_s * len(job["items"]))
     with contextlib.ExitStack() as files:
         sources = [files.enter_context(Path(item["path"]).open("rb")) for item in job["items"]]
         load_decoders(job["items"])

@@ -84,8 +84,13 @@ def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     """It ignores being asked to stop; the time limit holds for all files of a request together."""
     picture = fake_decoder(tmp_path, monkeypatch, "trap '' TERM INT HUP; exec sleep 600")
     began = time.monotonic()
+    monkeypatch.setattr(load, "USUAL_START_S", 60)
     with pytest.raises(MediaError, match="longer than 2 seconds"):
         load_media([picture] * 8, limits=Limits(decode_s=2))
+    # Where starting takes long, decoding may too.
+    monkeypatch.setattr(load, "USUAL_START_S", 1e-6)
+    with pytest.raises(MediaError, match="longer than 1 seconds"):
+        load_media([picture], limits=Limits(decode_s=1 / load.SLOWEST))
     assert time.monotonic() - began < 60
     assert ended(int((tmp_path / "pid").read_text()))
 
