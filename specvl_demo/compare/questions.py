@@ -7,7 +7,7 @@ evaluated, so that settings chosen on them can be judged on the others.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
@@ -29,6 +29,7 @@ POCKET_KINDS = {
     "follow-up": 2,
 }
 """How many of each kind are asked of the pocket pair."""
+_KINDS = list(POCKET_KINDS)
 QUESTION = ("question", "prompt", "query", "instruction", "turns")
 PICTURES = ("image", "images", "picture", "video", "videos", "clip")
 KIND = ("kind", "topic")
@@ -81,14 +82,19 @@ def of_pair(pair: PairSpec, use: Use = "evaluate") -> list[Case]:
     """
     drawn = pair.questions == POCKET
     splits = {use} if use != "all" else {"evaluate"} if drawn else {"choose", "evaluate"}
-    path = EXAMPLES / pair.questions
-    cases = list(_opened(path, pair.n_frames, lambda line: line["split"] in splits))
+    left = Counter(POCKET_KINDS) if use == "evaluate" and drawn else None
+
+    def asked(line: Mapping[str, Any]) -> bool:
+        """Decided before its files are opened."""
+        if line["split"] not in splits or left is None:
+            return line["split"] in splits
+        left[line["kind"]] -= 1
+        return left[line["kind"]] >= 0
+
+    cases = list(_opened(EXAMPLES / pair.questions, pair.n_frames, asked))
     if use == "all":
         return in_turn(cases)
-    if use == "evaluate" and drawn:
-        kinds = by_kind(cases)
-        return [case for kind, count in POCKET_KINDS.items() for case in kinds[kind][:count]]
-    return cases
+    return cases if left is None else sorted(cases, key=lambda one: _KINDS.index(one.kind))
 
 
 def of_file(name: str, most: int, n_frames: int = 8) -> list[Case]:

@@ -33,6 +33,7 @@ def report(tmp_path: Path, *flags: str, minutes: int = 5) -> dict[str, Any]:
     return json.loads(out.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_a_part_runs_by_itself_and_is_told_as_a_page(tmp_path: Path) -> None:
     record = report(tmp_path, "--part", f"{parts.LLAVA}: models", "--part", f"{parts.LLAVA}: steps")
     made, measured, kernels = record["parts"]
@@ -77,6 +78,7 @@ def parts_that_hang(_: Setting, without: frozenset[str]) -> Iterator[Message]:
     time.sleep(60)
 
 
+@pytest.mark.slow
 def test_what_ends_a_process_ends_only_its_step(tmp_path: Path) -> None:
     failing = [Part("fails", parts_that_fail), Part("hangs", parts_that_hang, 12.0)]
     *_, outcomes = isolated.run(failing, Setting(tmp_path, False), 90.0, lambda text: None)

@@ -48,7 +48,7 @@ def expected() -> list[str]:
 
 
 # Each is compiled for some seconds.
-QUICK = ("avx512-vnni", "avx2")
+QUICK = ("avx2",)
 CASES = [
     pytest.param(level, id=level.name, marks=() if level.name in QUICK else pytest.mark.slow)
     for level in LEVELS

@@ -282,6 +282,7 @@ sys.exit(main(["models", "--json"]))
 """
 
 
+@pytest.mark.slow
 def test_looking_fetches_nothing(tmp_path: Path) -> None:
     """The whole list of pairs, in a process whose every connection fails, with an empty cache."""
     cache = tmp_path / "cache"
