@@ -319,6 +319,7 @@ UNNAMED = [f"/gradio_api/{path}" for path in ("heartbeat/x", "user", "token", "a
 """What Gradio itself leaves open behind a login."""
 
 
+@pytest.mark.slow
 def test_a_login_closes_everything_but_the_health_check(closed: Closed) -> None:
     url = closed.url
     assert fetch(url, "/gradio_api/startup-events").status_code == 200
@@ -330,6 +331,7 @@ def test_a_login_closes_everything_but_the_health_check(closed: Closed) -> None:
         )
 
 
+@pytest.mark.slow
 def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed) -> None:
     async def story() -> tuple[list[dict[str, Any]], str]:
         with pytest.raises(Turned, match="Incorrect credentials"):
@@ -349,6 +351,7 @@ def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed) -> None:
         assert secret not in text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MOUNTS, reason="only root can mount a file system read-only")
 def test_a_read_only_file_system_is_enough(closed: Closed) -> None:
     """Everything is read-only but one small folder, which is full later, then read-only too."""
