@@ -22,7 +22,7 @@ from specvl_demo.media import Visual, load_media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
-from specvl_demo.records import LaneRecords, Record, Round, gather
+from specvl_demo.records import Begin, LaneRecords, Record, Round, gather
 from specvl_demo.report import confidence, remarks, tables
 from specvl_demo.serving import availability, choosing
 from specvl_demo.serving.custom import custom_pair
@@ -38,22 +38,22 @@ def generate(options: argparse.Namespace) -> int:
     """
     if options.batch is not None:
         return batch(options)
-    lanes = _run(options, [options.method])
+    lanes, fault = _run(options, [options.method])
     if options.json:
         print_json(tables.lane_row(lanes[0]))
     else:
         _say_numbers(lanes)
-    return _code(lanes)
+    return _code(lanes, fault)
 
 
 def race(options: argparse.Namespace) -> int:
     """Run several methods, AR first; print all answers and a table, or one JSON document."""
-    lanes = _run(options, _names(options))
+    lanes, fault = _run(options, _names(options))
     if options.json:
         print_json({"lanes": tables.lane_rows(lanes)})
     else:
         _say_numbers(lanes)
-    return _code(lanes)
+    return _code(lanes, fault)
 
 
 def batch(options: argparse.Namespace) -> int:
@@ -182,9 +182,13 @@ def _names(options: argparse.Namespace) -> list[str]:
     return names if "ar" in names else ["ar", *names]
 
 
-def _run(options: argparse.Namespace, names: list[str]) -> list[LaneRecords]:
+def _run(
+    options: argparse.Namespace, names: list[str]
+) -> tuple[list[LaneRecords], InputError | None]:
     """Check everything, load, answer; records go to the trace and, without --json, to the
     terminal.
+
+    Returns the lanes, and why the trace is incomplete, if the disk filled up while they ran.
     """
     pair = find_pair(options)
     chosen = pick(names, options.set, pair, options.temperature)
@@ -197,7 +201,9 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[LaneRecords]:
         loaded = _load(options, pair, chosen)
         request = _request(options, loaded, options.prompt, [*pictures, *clips])
         running = session.race(loaded, request, chosen, notes=records.Question(options.prompt))
-        return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
+        lost: list[InputError] = []
+        quiet = options.json or len(chosen) > 1
+        return gather(_watched(running, saved, quiet, lost)), lost[0] if lost else None
 
 
 def load(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role]) -> Loaded:
@@ -236,15 +242,23 @@ def _request(
     )
 
 
-def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> Iterator[Record]:
-    """Pass records on, writing each to the trace at once, so that a crash loses nothing."""
+def _watched(
+    running: Iterable[Record], saved: TextIO | None, quiet: bool, lost: list[InputError]
+) -> Iterator[Record]:
+    """Pass records on, writing each to the trace at once, so that a crash loses nothing.
+
+    A trace that cannot be written is an error before an answer has begun; later it is added to
+    `lost`, and the answer goes on.
+    """
     for record in running:
-        if saved is not None:
+        if saved is not None and not lost:
             try:
                 saved.write(records.dumps(record) + "\n")
                 saved.flush()
             except OSError as fault:
-                raise cannot_be("written", f"--trace {saved.name}", fault) from None
+                lost.append(cannot_be("written", f"--trace {saved.name}", fault))
+                if isinstance(record, Begin):
+                    raise lost[0] from None
         if not quiet and isinstance(record, Round):
             sys.stdout.write(tables.plain("".join(token.text for token in record.tokens)))
             sys.stdout.flush()
@@ -288,5 +302,8 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _code(lanes: list[LaneRecords]) -> int:
+def _code(lanes: list[LaneRecords], fault: InputError | None) -> int:
+    """Return the exit code after the answers were printed; InputError if their trace is lost."""
+    if fault is not None:
+        raise fault
     return int(any(lane.end is not None and lane.end.stop == "error" for lane in lanes))

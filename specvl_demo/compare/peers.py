@@ -19,6 +19,7 @@ from transformers.generation.streamers import BaseStreamer
 from specvl_demo.core.engine import Request
 from specvl_demo.methods.base import Choice, Models
 from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer
+from specvl_demo.vlm import hub
 
 GAMMA = 5
 """Tokens that a peer drafts per round if this project's method of its kind does not run."""
@@ -110,6 +111,7 @@ class Library:
         elif peer.like:
             more["prompt_lookup_num_tokens"] = gamma
         model: Any = self._models.target.vlm.model
+        asked = model.generation_config
         inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)
         watch, started = _Watch(), time.perf_counter()
         ids = model.generate(
@@ -118,6 +120,9 @@ class Library:
             do_sample=False,
             num_beams=1,
             streamer=watch,
+            # The same decoding as the other rows': without penalties, and with their ends.
+            **{name: hub.PLAIN[name] for name in hub.PLAIN if getattr(asked, name, None)},
+            eos_token_id=sorted(self._models.target.vocabulary.eos) or None,
             **more,
         )
         first_s = watch.times[0] - started

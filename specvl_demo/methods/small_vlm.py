@@ -85,6 +85,12 @@ class SmallVLM:
         contexts = [view.build_context(encoded, self.vlm, start.prefill) for view in self._views]
         if not self.vlm.sees:
             contexts = [context.text_only() for context in contexts]
+        ends = max(int(context.positions.max()) for context in contexts) + 1 + start.max_new_tokens
+        if ends > self.vlm.context:
+            raise ValueError(
+                f"{self.name} takes {self.vlm.context} positions; this prompt and its answer may"
+                f" need {ends}. Ask for a shorter answer, or choose another drafter."
+            )
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
         self._stream, _, _ = prefill(self.vlm.decoder, contexts, room)
@@ -200,7 +206,7 @@ SELF = small_part("self", "the target itself", role=None)
 def _open(opening: Opening) -> VLM:
     """Open a smaller model with the target's vocabulary, or a drafter that shares its vision."""
     # Imports what loads models only here: the page's process reads the methods.
-    from specvl_demo.vlm import compatibility, loading, shared_drafter  # noqa: PLC0415
+    from specvl_demo.vlm import hub, loading, shared_drafter  # noqa: PLC0415
     from specvl_demo.vlm.prompts import PromptBuilder  # noqa: PLC0415
 
     one, target, special = opening.checkpoint, opening.target, opening.prompter.special_ids
@@ -208,12 +214,12 @@ def _open(opening: Opening) -> VLM:
     if shared_drafter.is_shared(folder):
         model = shared_drafter.load(folder, target.vlm.model)
         return VLM(model, one.title, special, shares=target.vlm, drafts=True)
-    sees = compatibility.is_vlm(folder)
+    sees = hub.is_vlm(folder)
     model = loading.model(folder, opening.plan, one.id, sees)
     if not sees:
-        compatibility.check_words(opening.weights, opening.pair.target.id, folder, one.id)
+        hub.check_words(opening.weights, opening.pair.target.id, folder, one.id)
         return LanguageModel(model, one.title, special, drafts=True)
     again = None
-    if not compatibility.cut_alike(target.vlm.model.config, model.config):
+    if not hub.cut_alike(target.vlm.model.config, model.config):
         again = PromptBuilder(loading.processor(folder, one.id), model).again
     return VLM(model, one.title, special, again=again, drafts=True)

@@ -270,9 +270,10 @@ def cached(one: Checkpoint) -> bool:
     return found is not None and _has_weights(found.parent)
 
 
-def config(one: Checkpoint) -> dict[str, Any] | None:
-    """Return a checkpoint's config.json if its folder or the hub's local cache has it."""
-    file = one.folder / "config.json" if one.local else fingerprints.cached_config(one.id)
+def config(one: Checkpoint, name: str = "config.json") -> dict[str, Any] | None:
+    """Return a checkpoint's file of this name if its folder or the hub's local cache has it."""
+    found = one.folder / name if one.local else fingerprints.cached_config(one.id)
+    file = found and found.with_name(name)
     if file is None or not file.is_file():
         return None
     return json.loads(file.read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, PairSpec, Role, base_we
 from specvl_demo.pairs.machine import Machine
 from specvl_demo.serving import availability
 from specvl_demo.serving.availability import Availability, available, there
-from specvl_demo.vlm.compatibility import RECURRENT
+from specvl_demo.vlm.hub import RECURRENT, asks
 
 
 def default_pair() -> PairSpec:
@@ -120,8 +120,8 @@ def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability
 
 
 def remarks(pair: PairSpec) -> list[str]:
-    """Return what the heads' configurations leave out or set differently from the target's, as far
-    as their files are here.
+    """Return what the target asks for in vain, and what the heads' configurations leave out or set
+    differently from the target's, as far as their files are here.
 
     Weights are not read; `Loaded.remarks` has more.
     """
@@ -129,7 +129,8 @@ def remarks(pair: PairSpec) -> list[str]:
     if target is None:
         return []
     text = target.get("text_config", target)
-    found: list[str] = []
+    asked = asks(availability.config(pair.target, "generation_config.json") or {})
+    found = [asked] if asked else []
     for role, one in pair.drafters.items():
         if role != "small" and (own := availability.config(one)):
             windows = role in ("dflash", "assistant")

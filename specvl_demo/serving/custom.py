@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from huggingface_hub.errors import HfHubHTTPError
-
 from specvl_demo.methods.heads import checkpoints, files
 from specvl_demo.pairs import CUSTOM, Checkpoint, PairSpec, Role
 from specvl_demo.pairs.machine import detect, offline
 from specvl_demo.serving import availability, choosing
-from specvl_demo.vlm import compatibility, sizes
+from specvl_demo.vlm import hub, loading
+from specvl_demo.vlm.prompts import PromptBuilder
 
 
 class FitReason(NamedTuple):
@@ -43,37 +42,34 @@ class DrafterCheck(NamedTuple):
 
 
 def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
-    """Return a pair of two models, by folder or hub id, checked before weights are fetched.
+    """Return a pair of two models, by folder or hub id, checked before weights are read.
 
-    The drafter may also be the folder of a trained head, or an EAGLE-3 head of the hub. Reads
-    configurations, tokenizers and lists of files.
+    The drafter may also be the folder of a trained head, or an EAGLE-3 or DFlash head of the hub.
 
     Raises:
         ValueError: With a sentence if they do not fit.
     """
     alone = offline()
-    first = compatibility.read(target, alone)
-    one = _checkpoint(first)
+    first = hub.read(target, alone)
+    checkpoint = _checkpoint(first, speaks=True)
     drafters: dict[Role, Checkpoint] = {}
-    if (layer := _own_layer(first, one)) is not None:
+    if (layer := _own_layer(first, checkpoint)) is not None:
         drafters["mtp"] = layer
     if drafter is not None:
-        role = _head_in(Path(drafter))
-        head = None if Path(drafter).is_dir() else compatibility.hub_head(drafter, alone)
-        if head is not None:
-            drafters["eagle3"] = _checkpoint(head)
-        elif role is not None:
-            folder = Path(drafter).resolve()
-            params = compatibility.stored(folder) / 2
-            drafters[role] = Checkpoint(str(folder), params, "see its folder", True)
+        folder = Path(drafter)
+        if folder.is_dir() and not hub.is_vlm(folder) and (kind := checkpoints.role_in(folder)):
+            folder = folder.resolve()
+            head = Checkpoint(str(folder), hub.stored(folder) / 2, "see its folder", True)
+            drafters[cast("Role", kind)] = head
+        elif not folder.is_dir() and (card := hub.hub_head(drafter, alone)) is not None:
+            drafters[cast("Role", card.family)] = _checkpoint(card)
         else:
-            second = compatibility.read(drafter, alone, text=True)
-            if reason := compatibility.misfit(first, second):
+            second = hub.read(drafter, alone, text=True)
+            if reason := hub.misfit(first, second):
                 raise ValueError(reason)
-            own = second.family in compatibility.ASSISTANTS
-            drafters["assistant" if own else "small"] = _checkpoint(second)
+            drafters[_role(second)] = _checkpoint(second)
     name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
-    return PairSpec(CUSTOM, name, first.title, one, drafters)
+    return PairSpec(CUSTOM, name, first.title, checkpoint, drafters)
 
 
 def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
@@ -87,27 +83,29 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
     methods: list[str] = []
     try:
         alone = offline()
-        first = compatibility.read(target, alone, anonymous=anonymous)
+        first = hub.read(target, alone, anonymous=anonymous)
+        checkpoint = _checkpoint(first, remote=not alone, speaks=True)
         supported = f"{target} is a {first.title}{_size(first)}, which is supported."
         findings.append(FitReason(True, supported))
         try:
-            second = compatibility.read(drafter, alone, text=True, anonymous=anonymous)
-        except compatibility.NotLookedUp:
+            second = hub.read(drafter, alone, text=True, anonymous=anonymous)
+        except hub.NotLookedUp:
             raise
         except ValueError as no_model:
             role, reasons = _head_fits(first, drafter, alone, str(no_model))
             local = Path(drafter).is_dir()
-            one = Checkpoint(str(Path(drafter).resolve()) if local else drafter, 0.0, "", local)
+            drafts = Checkpoint(str(Path(drafter).resolve()) if local else drafter, 0.0, "", local)
         else:
-            role, reasons = _model_fits(first, second)
-            one = _checkpoint(second)
+            role, reasons = _role(second), _model_fits(first, second)
+            drafts = _checkpoint(second, remote=not alone)
         findings += reasons
-        title = f"{target} with {drafter}"
-        pair = PairSpec(CUSTOM, title, first.title, _checkpoint(first), {role: one})
+        pair = PairSpec(CUSTOM, f"{target} with {drafter}", first.title, checkpoint, {role: drafts})
+        if asked := hub.asks(availability.config(checkpoint, "generation_config.json") or {}):
+            findings.append(FitReason(None, asked))
         chosen = [choosing.choose(pair, name) for name in choosing.served(pair)]
         methods = [one.method.name for one in chosen if one.drafter.role == role]
         findings.append(FitReason(None, availability.available(pair, detect()).reason))
-    except compatibility.NotLookedUp as reason:
+    except hub.NotLookedUp as reason:
         findings.append(FitReason(None, str(reason)))
         return DrafterCheck(target, drafter, None, findings, methods)
     except ValueError as reason:
@@ -116,23 +114,33 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
     return DrafterCheck(target, drafter, fits, findings, methods)
 
 
-def _model_fits(
-    first: compatibility.Card, second: compatibility.Card
-) -> tuple[Role, list[FitReason]]:
+def _model_fits(first: hub.Card, second: hub.Card) -> list[FitReason]:
     """Check a smaller model; ValueError if it does not fit."""
-    if reason := compatibility.misfit(first, second):
+    if reason := hub.misfit(first, second):
         raise ValueError(reason)
     reasons = [
         FitReason(True, f"{second.id} is a smaller model{_size(second)}."),
         FitReason(True, f"Its vocabulary is the target's: no id of {len(second.tokens)} differs."),
     ]
-    if second.family not in compatibility.FAMILIES:
+    if second.family not in hub.FAMILIES:
         reasons.append(FitReason(None, "It does not read pictures: it drafts from text only."))
-    return ("assistant" if second.family in compatibility.ASSISTANTS else "small"), reasons
+    if 0 < second.positions < first.positions:
+        reasons.append(
+            FitReason(
+                None,
+                f"It takes {second.positions} positions, the target {first.positions}: with a"
+                " longer prompt and answer it is refused.",
+            )
+        )
+    return reasons
+
+
+def _role(card: hub.Card) -> Role:
+    return "assistant" if card.family in hub.ASSISTANTS else "small"
 
 
 def _head_fits(
-    first: compatibility.Card, drafter: str, alone: bool, no_model: str
+    first: hub.Card, drafter: str, alone: bool, no_model: str
 ) -> tuple[Role, list[FitReason]]:
     """Check a trained head, by its tensors' names and shapes; ValueError if it does not fit.
 
@@ -141,16 +149,12 @@ def _head_fits(
     folder = Path(drafter)
     if not folder.is_dir() and (alone or drafter.count("/") != 1):
         raise ValueError(no_model)
-    try:
-        tensors, settings = (
-            files.read(folder, outline=True) if folder.is_dir() else files.outline_on_hub(drafter)
-        )
-    except (HfHubHTTPError, OSError) as fault:
-        why = f"{drafter} could not be looked up: {type(fault).__name__}"
-        raise compatibility.NotLookedUp(why) from None
+    tensors, settings = (
+        files.read(folder, outline=True) if folder.is_dir() else files.outline_on_hub(drafter)
+    )
     if first.folder is None:
         raise ValueError(f"The configuration of {first.id} could not be read.")
-    text = sizes.text_config(first.folder)
+    text = hub.text_config(first.folder)
     form = checkpoints.recognise(tensors, folder.name)
     width, vocab = text["hidden_size"], text["vocab_size"]
     checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
@@ -168,24 +172,17 @@ def _head_fits(
     return cast("Role", form.kind), reasons
 
 
-def _size(card: compatibility.Card) -> str:
+def _size(card: hub.Card) -> str:
     return f" of {card.params / 1e6:,.4g} million parameters" if card.params else ""
 
 
-def _head_in(folder: Path) -> Role | None:
-    """Return the role of the trained head in a local folder; None if it has something else."""
-    if not folder.is_dir() or compatibility.is_vlm(folder):
-        return None
-    return cast("Role | None", checkpoints.role_in(folder))
-
-
-def _own_layer(card: compatibility.Card, target: Checkpoint) -> Checkpoint | None:
+def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:
     """Return the MTP layer among a target's own weights; None if its config or a local folder's
     tensors have none.
     """
     if card.folder is None:
         return None
-    config = compatibility.read_json(card.folder / "config.json")
+    config = hub.read_json(card.folder / "config.json")
     text = config.get("text_config", config)
     layers = text.get("mtp_num_hidden_layers")
     if not layers or (target.local and checkpoints.role_in(card.folder) != "mtp"):
@@ -195,17 +192,30 @@ def _own_layer(card: compatibility.Card, target: Checkpoint) -> Checkpoint | Non
     return Checkpoint(target.id, params, target.licence, target.local)
 
 
-def _checkpoint(card: compatibility.Card) -> Checkpoint:
-    folder = Path(card.id)
-    local = folder.is_dir()
+def _checkpoint(card: hub.Card, remote: bool = False, speaks: bool = False) -> Checkpoint:
+    """Return a model's place and sizes; ValueError with a sentence if its weights do not match its
+    configuration, cannot be computed here, or a folder's chat template cannot be used.
+
+    Args:
+        remote: Look at the headers of weights that are still on the hub.
+        speaks: Try its chat template too.
+    """
+    local = Path(card.id).is_dir()
     # Without a count, stored weights are assumed to be in half precision.
     params = card.params or card.bytes / 2
-    name = str(folder.resolve()) if local else card.id
-    one = Checkpoint(name, params, card.licence, local)
-    found = sizes.read(card.folder, card.family in compatibility.FAMILIES) if card.folder else None
-    if found is None:
-        return one
-    # Weights stored in 32 bits may not fit into the 16 of the fused decoder's layout.
-    fused_bytes = found.fused * (2 if found.halves else 4)
-    held = {key: getattr(found, key) for key in ("kv", "tower", "looks", "reads")}
-    return replace(one, fused_bytes=fused_bytes, **held)
+    name = str(Path(card.id).resolve()) if local else card.id
+    checkpoint = Checkpoint(name, params, card.licence, local)
+    if card.folder is None:
+        return checkpoint
+    tensors = None if local else hub.headers_on_hub(card.id) if remote else {}
+    model = hub.outline(card.folder, card.id, card.family in hub.FAMILIES, tensors)
+    if card.family in hub.ASSISTANTS:
+        return checkpoint
+    hub.try_out(model, card.id)
+    if local and speaks:
+        PromptBuilder(loading.processor(card.folder, card.id), cast("Any", model))
+    sizes = hub.sizes(model)
+    # Weights stored in 32 bits may not fit into the 16 of the packed decoder's layout.
+    fused_bytes = sizes.fused * (2 if sizes.halves else 4)
+    held = {key: getattr(sizes, key) for key in ("kv", "tower", "looks", "reads")}
+    return replace(checkpoint, fused_bytes=fused_bytes, **held)

@@ -26,7 +26,7 @@ from specvl_demo.serving.availability import (
     needs,
 )
 from specvl_demo.serving.choosing import roles_here
-from specvl_demo.vlm import loading, photo_assembly
+from specvl_demo.vlm import hub, loading, photo_assembly
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
@@ -97,11 +97,13 @@ class Loaded:
 
     @property
     def remarks(self) -> list[str]:
-        """Return what a user should know of the trained heads before relying on them, in
+        """Return what a user should know before relying on the target or the trained heads, in
         sentences.
         """
         drafters = self.models.drafters.values()
-        return [remark for one in drafters for remark in getattr(one, "remarks", ())]
+        asks = hub.asks(self.models.target.vlm.model.generation_config.to_dict())
+        of_heads = [remark for one in drafters for remark in getattr(one, "remarks", ())]
+        return [asks, *of_heads] if asks else of_heads
 
 
 def load(
@@ -191,7 +193,8 @@ def _load(
     prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
     packed = PACKED.get(place.quantised)
     name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
-    vlm = VLM(model, name, prompter.special_ids, "8bit" if _in_8_bits(place) else "auto")
+    backend = "8bit" if _in_8_bits(place) else "auto"
+    vlm = VLM(model, name, prompter.special_ids, backend, ends=prompter.end_ids)
     target = VLMTarget(vlm, _exact(pair, place, vlm, options, tell))
     # 2. Its drafters, which are small: they stay whole, on the device of the target's first layers.
     whole = replace(plan, split={}, quantised="none")

@@ -64,6 +64,7 @@ class VLM:
         shares: For a drafter with its target's tower, projector and embeddings: the target, which
             encodes.
         drafts: Whether it only drafts, so that its weights may be rounded.
+        ends: Ids that end an answer, in addition to those of its generation_config.
     """
 
     sees = True
@@ -78,6 +79,7 @@ class VLM:
         again: Callable[[Prompt], Prompt] | None = None,
         shares: VLM | None = None,
         drafts: bool = False,
+        ends: frozenset[int] = frozenset(),
     ) -> None:
         self.model, self.name, self._again = model, name, again
         towers.make_lean(model)
@@ -90,8 +92,10 @@ class VLM:
         self._shares = shares
         self.encodes_like: Backend = self.decoder if shares is None else shares.decoder
         self.placeholders = placeholder_ids(model.config)
-        ends = model.generation_config.eos_token_id
-        eos = frozenset(ends if isinstance(ends, list | tuple) else () if ends is None else (ends,))
+        named = model.generation_config.eos_token_id
+        eos = ends.union(named if isinstance(named, list | tuple) else {named} - {None})
+        text = model.config.get_text_config()
+        self.context: int = getattr(text, "max_position_embeddings", None) or 2**20
         self.vocabulary = Vocabulary(
             size=self.decoder.vocab,
             banned=self.placeholders,

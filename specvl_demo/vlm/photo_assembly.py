@@ -35,7 +35,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from specvl_demo.pairs import base_weights
 from specvl_demo.pairs.machine import offline
-from specvl_demo.vlm import eight_bits, loading
+from specvl_demo.vlm import eight_bits, hub, loading
 from specvl_demo.vlm.efficientnet_lite import (
     CELL,
     EfficientNetLiteConfig,
@@ -236,7 +236,7 @@ def convert(gguf: Path, out: Path) -> Path:
     """Write the language model and tokenizer of a GGUF file as a float32 folder of transformers."""
     # Its progress bar cannot be turned off, and would flood a log.
     silent = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
-    with loading.explained(gguf.name), loading.without_bars(), silent:
+    with hub.explained(gguf.name), hub.quiet(), silent:
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
@@ -289,8 +289,8 @@ def _put_together(base: Path, delta: Path, place: Path, tell: Callable[[str], No
     tell("Merging the language model with the weights trained on photographs, once")
     with (
         base_weights.fresh_folder() as folder,
-        loading.explained(str(delta)),
-        loading.without_bars(),
+        hub.explained(str(delta)),
+        hub.quiet(),
     ):
         assemble(base, delta, folder / "target")
         return base_weights.publish(folder / "target", place)

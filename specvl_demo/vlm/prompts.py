@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jinja2 import TemplateError
 from PIL import Image
 
 from specvl_demo.core.detokenizer import TokenTexts
@@ -27,6 +29,24 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _SMALL_VOCABULARY = 4096
+
+
+_BEFORE, _AFTER, _SYSTEM = "first words", "last words", "words before all"
+"""What a chat template is tried with."""
+
+
+class _Format(NamedTuple):
+    """What a chat template takes.
+
+    Attributes:
+        parts: Messages as lists of parts; else as text with placeholders in it.
+        system: A system message.
+        ordered: Pictures between texts, which it leaves there.
+    """
+
+    parts: bool
+    system: bool
+    ordered: bool
 
 
 @dataclass(frozen=True)
@@ -56,6 +76,15 @@ class PromptBuilder:
         self._special = sorted({*self._tokenizer.all_special_tokens, *marks}, key=len, reverse=True)
         # Families without a video processor get a clip as pictures in order.
         self._films = getattr(processor, "video_processor", None) is not None
+        # Gemma's templates write the mark before a picture, which its processor expands.
+        self._mark: str = getattr(processor, "boi_token", None) or processor.image_token
+        self._format = self._tried()
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Ids that end an answer: the tokenizer's own, which a generation_config may leave out."""
+        end = self._tokenizer.eos_token_id
+        return frozenset() if end is None else frozenset((end,))
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -102,20 +131,16 @@ class PromptBuilder:
             ValueError: If prompt and answer do not fit the context, if the model does not support a
                 system prompt, or if the prefix has ids that are not text.
         """
-        messages = []
-        if system.strip():
-            if "system" not in str(self._processor.chat_template):
-                raise ValueError(
-                    "This model does not support a system prompt; put it into the question."
-                )
-            messages.append(self._message("system", system))
-        for turn in turns:
-            messages.append(self._message("user", turn.question, turn.shown))
-            if turn.answer is not None:
-                messages.append(self._message("assistant", turn.answer))
-        text = self._processor.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False
-        )
+        if system.strip() and not self._format.system:
+            raise ValueError(
+                "This model does not support a system prompt; put it into the question."
+            )
+        if not self._format.ordered and any(_between(turn) for turn in turns):
+            raise ValueError(
+                "This model's chat format has pictures before the text: send them first, and tell"
+                " in the text which is which."
+            )
+        text = self._rendered(turns, system)
         shown = [item for turn in turns for item in turn.shown]
         inputs = self._process(text, shown)
         visual = torch.isin(inputs["input_ids"][0], torch.tensor(self._visual))
@@ -140,6 +165,68 @@ class PromptBuilder:
             )
         turns, system = prompt.source
         return self.prompt(turns, system, 0, prompt.prefix)
+
+    def _rendered(self, turns: Sequence[Turn], system: str = "", parts: bool | None = None) -> str:
+        """Return a conversation in the model's chat format.
+
+        parts: Whether messages are lists of parts, or text with placeholders in it; None for what
+            the template takes.
+        """
+        messages = [self._message("system", system)] if system.strip() else []
+        for turn in turns:
+            messages.append(self._message("user", turn.question, turn.shown))
+            if turn.answer is not None:
+                messages.append(self._message("assistant", turn.answer))
+        if not (self._format.parts if parts is None else parts):
+            marks = {"image": self._mark, "video": getattr(self._processor, "video_token", "")}
+            for message in messages:
+                said = (
+                    part.get("text") or marks[part["type"]] + "\n" for part in message["content"]
+                )
+                message["content"] = "".join(said)
+        try:
+            return self._processor.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False
+            )
+        except (TemplateError, TypeError, AttributeError, LookupError) as fault:
+            line = (str(fault).splitlines() or [type(fault).__name__])[0]
+            raise ValueError(f"This model's chat template cannot be used: {line}") from None
+
+    def _tried(self) -> _Format:
+        """Find out what the chat template takes, by using it.
+
+        Raises:
+            ValueError: With a sentence if it takes neither lists of parts nor texts.
+        """
+        shown = (Image.new("RGB", (8, 8)),)
+
+        def tried(parts: bool) -> _Format | None:
+            plain, text = (
+                self._rendered([Turn(_AFTER, some)], parts=parts) for some in ((), shown)
+            )
+            without = text == plain and self._mark not in text
+            if _AFTER not in text or "'text'" in text or without:
+                return None
+            n, between, system = text.count(self._mark), "", ""
+            with suppress(ValueError):
+                asked = Turn(f"{_BEFORE}{PLACE}{_AFTER}", shown)
+                between = self._rendered([asked], parts=parts)
+                between = between.rpartition(_BEFORE)[2].partition(_AFTER)[0]
+            with suppress(ValueError):
+                system = self._rendered([Turn(_AFTER, shown)], _SYSTEM, parts)
+            takes_system = _SYSTEM in system and system.count(self._mark) == n
+            return _Format(parts, takes_system, bool(between.strip()))
+
+        reason = None
+        for parts in (True, False):
+            try:
+                if (found := tried(parts)) is not None:
+                    return found
+            except ValueError as fault:
+                reason = reason or fault
+        raise reason or ValueError(
+            "This model's chat template leaves out the question or its pictures."
+        )
 
     def _text(self, prefix: Sequence[int]) -> tuple[int, ...]:
         """Return the ids of an answer's prefix; ValueError if one is not text."""
@@ -217,6 +304,12 @@ class PromptBuilder:
                 "video", frame.height, frame.width, len(item.frames), as_clip=self._films
             )
         return MediaSize("image", item.height, item.width)
+
+
+def _between(turn: Turn) -> bool:
+    """Whether a question has a picture after some of its text."""
+    before = turn.question.partition(PLACE)[0]
+    return turn.question.count(PLACE) == len(turn.shown) > 0 and bool(before.strip())
 
 
 def continued(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:

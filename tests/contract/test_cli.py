@@ -6,6 +6,7 @@ are meaningless.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo import pairs
+from specvl_demo import pairs, records
 from specvl_demo.__main__ import main
 from specvl_demo.compare.page import page_of
 from tests import corpus, pocketlike
@@ -405,6 +406,27 @@ def test_mistakes_and_help_answer_without_torch(words: list[str], code: int) -> 
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "specvl_demo.cli.parse" in imported
     assert not imported & {"torch", "transformers", "gradio", "cv2", "decord"}
+
+
+def test_an_answer_is_printed_although_its_trace_can_no_longer_be_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The disk fills up while it is computed: the answer, then the sentence and its exit code."""
+    whole, written = records.dumps, []
+
+    def dumps(record: records.Record) -> str:
+        written.append(record)
+        if len(written) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(record)
+
+    monkeypatch.setattr(records, "dumps", dumps)
+    asked = ["generate", "--pair", "pocket", "--method", "ar", "--prompt", "x", "--json"]
+    trace = tmp_path / "t.jsonl"
+    assert main([*asked, "--max-new-tokens", "5", "--trace", str(trace)]) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["n_tokens"] == 5 and len(written) == 3
+    assert "t.jsonl cannot be written: No space left" in said.err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

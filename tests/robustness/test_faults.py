@@ -28,7 +28,7 @@ from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
-from specvl_demo.vlm import loading, target
+from specvl_demo.vlm import hub, loading, target
 from tests.pocketlike import save_pair
 from tests.robustness.support import Guest, saved
 
@@ -201,7 +201,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
         "damaged or cut short",
     ),
     "half of the shards": (lambda d: half(d), "1 of its 2 weight files are missing"),
-    "index of nothing": (lambda d: (d / loading.INDEX).write_text("[]"), "index.json is damaged"),
+    "index of nothing": (lambda d: (d / hub.INDEX).write_text("[]"), "index.json is damaged"),
     "half a configuration": (lambda d: cut(d / "config.json", 40), "not a valid JSON file"),
     "no configuration": (lambda d: (d / "config.json").unlink(), "config.json"),
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "could not be loaded"),
@@ -211,7 +211,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def half(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors")
     shards = {f"w{number}": f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}
-    (folder / loading.INDEX).write_text(json.dumps({"weight_map": shards}))
+    (folder / hub.INDEX).write_text(json.dumps({"weight_map": shards}))
 
 
 def test_a_checkpoint_that_is_not_whole(

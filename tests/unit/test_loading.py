@@ -28,7 +28,7 @@ from specvl_demo.pairs.machine import detect
 from specvl_demo.places import ASSETS
 from specvl_demo.serving import availability, loader
 from specvl_demo.serving.custom import custom_pair
-from specvl_demo.vlm import compatibility, loading
+from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.encoder import VLM, aligned
 from tests.conftest import tiny_llava, tiny_prompt
 from tests.contract.test_checkpoints import write
@@ -42,7 +42,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_folder_is_known_without_its_weights(pair: Path) -> None:
-    card = compatibility.read(str(pair / "target"))
+    card = hub.read(str(pair / "target"))
     model = loading.model(pair / "target", loading.LoadPlan(), "target")
     assert card.family == "llava"
     stored = {p.data_ptr(): p.numel() for p in model.parameters()}
@@ -51,24 +51,24 @@ def test_a_folder_is_known_without_its_weights(pair: Path) -> None:
 
 
 def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> None:
-    card = compatibility.read(str(pair / "target"))
-    same = compatibility.misfit(card, card)
+    card = hub.read(str(pair / "target"))
+    same = hub.misfit(card, card)
     assert same and "both target and drafter" in same
     tokens = dict(card.tokens)
     a, b = list(tokens)[10:12]
     tokens[a], tokens[b] = tokens[b], tokens[a]
-    other = compatibility.Card("owner/other", "llava", 1, 4, "", tokens)
-    reason = compatibility.misfit(card, other)
+    other = hub.Card("owner/other", "llava", 1, 4, "", tokens)
+    reason = hub.misfit(card, other)
     assert reason and "a different vocabulary" in reason and "2 ids differ" in reason
-    larger = compatibility.Card("owner/large", "llava", card.params + 1, 4, "", card.tokens)
-    assert "must be smaller" in (compatibility.misfit(card, larger) or "")
+    larger = hub.Card("owner/large", "llava", card.params + 1, 4, "", card.tokens)
+    assert "must be smaller" in (hub.misfit(card, larger) or "")
     # Padded rows of a vocabulary are no misfit.
     fewer = {token: i for token, i in card.tokens.items() if i < len(card.tokens) - 3}
-    small = compatibility.Card("owner/small", "llava", 1, 4, "", fewer)
-    assert compatibility.misfit(card, small) is None
+    small = hub.Card("owner/small", "llava", 1, 4, "", fewer)
+    assert hub.misfit(card, small) is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match="'bert'; supported are LLaVA, .*InternVL and Pixtral"):
-        compatibility.read(str(tmp_path))
+        hub.read(str(tmp_path))
 
 
 def test_pickled_weights_are_read_only_when_asked(pair: Path, tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ def test_pickled_weights_are_read_only_when_asked(pair: Path, tmp_path: Path) ->
 
 def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no config.json"):
-        compatibility.read(str(tmp_path))
+        hub.read(str(tmp_path))
     with pytest.raises(ValueError, match="empty could not be loaded"):
         loading.model(tmp_path, loading.LoadPlan(), "empty")
     with pytest.raises(ValueError, match="not in the local cache"):
-        compatibility.read("nobody/nothing", offline=True)
+        hub.read("nobody/nothing", offline=True)
 
 
 def test_how_far_a_download_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_the_command_line_takes_any_two_that_fit(
     pair: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = pair / "drafter"
-    monkeypatch.setattr(compatibility, "_counted", lambda folder: 10 if folder == small else 20)
+    monkeypatch.setattr(hub, "_counted", lambda folder: 10 if folder == small else 20)
     ask = [
         "generate",
         "--method",
@@ -218,9 +218,7 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     words.save_pretrained(tmp_path / "words")
     tokenizer().save_pretrained(tmp_path / "words")
     Image.new("RGB", (40, 40), (200, 30, 30)).save(tmp_path / "red.png")
-    monkeypatch.setattr(
-        compatibility, "_counted", lambda folder: 10 if folder.name == "words" else 20
-    )
+    monkeypatch.setattr(hub, "_counted", lambda folder: 10 if folder.name == "words" else 20)
     named = ["--target", str(pair / "target"), "--drafter", str(tmp_path / "words")]
     asked = ["--prompt", "what is", "--max-new-tokens", "12", "--json"]
     assert main(["generate", "--method", "chain", *named, *asked]) == 0
@@ -385,13 +383,13 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
         "me/other": other,
         "me/head": head,
     }
-    hub = _Hub(folders)
+    remote = _Hub(folders)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr(compatibility, "HfApi", lambda: hub)
-    monkeypatch.setattr(compatibility, "hf_hub_download", hub.download)
+    monkeypatch.setattr(hub, "HfApi", lambda: remote)
+    monkeypatch.setattr(hub, "hf_hub_download", remote.download)
     made = custom_pair("me/target", "me/small")
     assert (made.target.params, made.target.licence, made.local) == (20, "mit", False)
-    assert set(hub.fetched) == {"config.json", "tokenizer.json"}
+    assert set(remote.fetched) == {"config.json", "tokenizer.json"}
     verdict = availability.available(made, detect())
     assert verdict.ok and verdict.must_fetch
     drafts = custom_pair("me/target", "me/head").drafters
@@ -406,7 +404,7 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     lost = HfHubHTTPError.__bases__[0](
         "no route"
     )  # as its HTTP library says it, which is no HfHubHTTPError
-    monkeypatch.setattr(hub, "model_info", Mock(side_effect=[lost, HFValidationError("a name")]))
+    monkeypatch.setattr(remote, "model_info", Mock(side_effect=[lost, HFValidationError("a name")]))
     with pytest.raises(ValueError, match="me/target could not be looked up: no route"):
         custom_pair("me/target", "me/small")
     with pytest.raises(

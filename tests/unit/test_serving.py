@@ -19,7 +19,7 @@ from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find, machine
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.serving import availability, choosing, loader
 from specvl_demo.serving.availability import Options, available
-from specvl_demo.vlm import sizes
+from specvl_demo.vlm import hub
 from tests.contract.families import zoo
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
@@ -198,9 +198,7 @@ def test_states_that_the_library_keeps_of_a_tower_count(tmp_path: Path) -> None:
     def looks(n_layers: int) -> int:
         config.vision_config.num_hidden_layers = n_layers
         config.save_pretrained(tmp_path)
-        found = sizes.read(tmp_path, sees=True)
-        assert found is not None
-        return found.looks
+        return hub.sizes(hub.outline(tmp_path, "llava", sees=True)).looks
 
     assert looks(6) - looks(3) == 3 * config.vision_config.hidden_size
 

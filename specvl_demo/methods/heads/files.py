@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import get_safetensors_metadata, hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, NotASafetensorsRepoError
+from huggingface_hub import hf_hub_download
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specvl_demo.core.types import Decoder
-from specvl_demo.vlm import compatibility, eight_bits
+from specvl_demo.vlm import eight_bits, hub
 from specvl_demo.vlm.shared_drafter import SECTION
 
 _OF_TARGET = "mtp."
@@ -27,11 +26,6 @@ _PREFIXES = re.compile(r"((module|ea_layer|draft_model|model|mtp)\.)+")
 _RENAMED = {"adaptive_embedding": "residual"}
 _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 """EAGLE-3's authors use the first name; speculators uses the others for EAGLE-2's heads."""
-_TYPES = {
-    **{"I8": torch.int8, "I32": torch.int32, "I64": torch.int64, "BOOL": torch.bool},
-    **{"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2},
-}
-"""Types that matter for what a tensor is, by their names in safetensors."""
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 _READ = {
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -72,7 +66,7 @@ def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[s
     config = folder / "config.json"
     if not config.is_file():
         raise ValueError(f"{folder.name} has no config.json; a head needs one next to its weights")
-    settings = flattened(compatibility.read_json(config))
+    settings = flattened(hub.read_json(config))
     named = [pair for file in _files(folder) for pair in _open(file, outline).items()]
     return _canonical(named, folder.name), settings
 
@@ -83,20 +77,9 @@ def outline_on_hub(repo: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         ValueError: With a sentence if it has none.
     """
-    try:
-        files = get_safetensors_metadata(repo, token=False).files_metadata.values()
-        config = Path(hf_hub_download(repo, "config.json", token=False))
-    except (NotASafetensorsRepoError, EntryNotFoundError):
-        raise ValueError(
-            f"{repo} has no config.json with safetensors; other files can be examined only after"
-            " fetching them"
-        ) from None
-    named = [
-        (name, torch.empty(info.shape, dtype=_TYPES.get(info.dtype, torch.float32), device="meta"))
-        for file in files
-        for name, info in file.tensors.items()
-    ]
-    return _canonical(named, repo), flattened(compatibility.read_json(config))
+    named = hub.headers_on_hub(repo).items()
+    config = Path(hf_hub_download(repo, "config.json", token=False))
+    return _canonical(named, repo), flattened(hub.read_json(config))
 
 
 def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Tensor]:
@@ -217,7 +200,7 @@ def _files(folder: Path) -> list[Path]:
             return [folder / whole]
         index = folder / f"{whole}.index.json"
         if index.is_file():
-            named = compatibility.read_json(index).get("weight_map")
+            named = hub.read_json(index).get("weight_map")
             if not isinstance(named, dict):
                 raise ValueError(
                     f"{index.name} of {folder.name} has no weight_map, which must name the shards"
@@ -245,9 +228,7 @@ def _open(file: Path, outline: bool) -> dict[str, Tensor]:
                     return {name: held.get_tensor(name) for name in names}
                 slices = {name: held.get_slice(name) for name in names}
                 return {
-                    name: torch.empty(
-                        one.get_shape(), dtype=_TYPES.get(one.get_dtype()), device="meta"
-                    )
+                    name: hub.empty(one.get_shape(), one.get_dtype())
                     for name, one in slices.items()
                 }
         except SafetensorError as fault:

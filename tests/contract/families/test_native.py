@@ -20,7 +20,7 @@ from specvl_demo.records import Begin, Round
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loader import Loaded
-from specvl_demo.vlm import loading
+from specvl_demo.vlm import hub
 from specvl_demo.vlm.prompts import Turn
 from tests.conftest import ask
 from tests.contract.families import zoo
@@ -29,7 +29,7 @@ from tests.heads import begun
 TOKENS = 12
 if not hasattr(hf, "Gemma4AssistantForCausalLM"):
     pytest.skip("this transformers has no Gemma 4 assistants", allow_module_level=True)
-loading.mend_gemma4()
+hub.mend_gemma4()
 
 
 def assistant(target: torch.nn.Module, width: int) -> hf.Gemma4AssistantForCausalLM:

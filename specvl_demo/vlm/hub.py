@@ -1,0 +1,670 @@
+"""What can be known of a model before its weights are read, and whether two fit together.
+
+Given a local folder or a repository of the hub, reads its configuration, its tokenizer, its list of
+files and the headers of its safetensors; builds the library's own class on the meta device, where
+weights take no memory, and compares the two. Knows the supported families, but nothing of methods,
+machines or dtypes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from huggingface_hub import HfApi, get_safetensors_metadata, hf_hub_download
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    HfHubHTTPError,
+    HFValidationError,
+    NotASafetensorsRepoError,
+    StrictDataclassError,
+)
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from transformers.utils import logging
+
+from specvl_demo.decoders import packed_decoder
+from specvl_demo.decoders.backend import ForwardInput
+from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.decoders.recurrent import RecurrentDecoder, is_recurrent
+
+FAMILIES: dict[str, str] = {
+    "llava": "LLaVA",
+    "llava_next": "LLaVA-NeXT",
+    "llava_onevision": "LLaVA-OneVision",
+    "qwen2_vl": "Qwen2-VL",
+    "qwen2_5_vl": "Qwen2.5-VL",
+    "qwen3_vl": "Qwen3-VL",
+    "qwen3_vl_moe": "Qwen3-VL MoE",
+    "qwen3_5": "Qwen3.5",
+    "qwen3_5_moe": "Qwen3.5 MoE",
+    "glm4v": "GLM-4.1V",
+    "idefics3": "Idefics3",
+    "smolvlm": "SmolVLM",
+    "gemma3": "Gemma 3",
+    "gemma4": "Gemma 4",
+    "mistral3": "Mistral 3",
+    "internvl": "InternVL",
+}
+"""By `model_type` of the configuration. Pixtral appears there as a LLaVA with another
+vision tower.
+"""
+
+RECURRENT = frozenset({"Qwen3.5", "Qwen3.5 MoE"})
+"""Families with layers that keep one running state, which follows one chain of tokens."""
+_PER_LAYER = "its layers need token ids in addition to embeddings"
+ASSISTANTS = {"gemma4_assistant": "gemma4"}
+"""Drafters that read the keys and values of a target, and the target's family."""
+
+# The hub client's HTTP library, which has changed over time: what a lost connection raises.
+_HTTPError: type[BaseException] = HfHubHTTPError.__bases__[0]
+
+INDEX = "model.safetensors.index.json"
+_AGAIN = "Remove it and load the model again while the hub can be reached."
+_TYPES = {
+    **{"F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64, "BOOL": torch.bool},
+    **{"U8": torch.uint8, "I8": torch.int8, "I32": torch.int32, "I64": torch.int64},
+    **{"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2},
+}
+"""By their names in safetensors; others are taken for float32."""
+_NAMED = 4
+"""Tensors that a sentence names."""
+_READ = ("config.json", "tokenizer.json")
+# The settings that decide into how many tokens a picture is split, wherever a family keeps them.
+_CUT = (
+    *(
+        "image_size",
+        "patch_size",
+        "spatial_merge_size",
+        "temporal_patch_size",
+        "spatial_patch_size",
+    ),
+    *("scale_factor", "image_seq_length", "mm_tokens_per_image", "downsample_ratio"),
+    *("image_grid_pinpoints", "vision_feature_select_strategy"),
+)
+
+
+class NotLookedUp(ValueError):
+    """The hub, or its local cache, did not answer: nothing is known of the model."""
+
+
+PLAIN = {
+    **{"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "no_repeat_ngram_size": 0},
+    **{"min_length": 0, "min_new_tokens": 0, "guidance_scale": 1.0},
+}
+"""Settings of generation that change a greedy answer, and their values that change nothing."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a model without its weights.
+
+    Attributes:
+        family: Its `model_type`.
+        params: From the weights' headers or index, rounded; 0 if unknown.
+        bytes: Of the weights as stored.
+        positions: The most that its configuration takes; 0 if it does not say.
+        tokens: Id by token.
+        folder: Where its configuration is stored locally.
+    """
+
+    id: str
+    family: str
+    params: float
+    bytes: int
+    licence: str
+    tokens: dict[str, int] = field(repr=False)
+    folder: Path | None = None
+    positions: int = 0
+
+    @property
+    def title(self) -> str:
+        return FAMILIES.get(self.family, self.family)
+
+
+def read(source: str, offline: bool = False, text: bool = False, anonymous: bool = False) -> Card:
+    """Return the card of a folder or a repository.
+
+    Args:
+        offline: Use only the hub's local cache.
+        text: Also accept a text-only language model.
+        anonymous: Do not use this machine's login at the hub.
+
+    Raises:
+        ValueError: With a sentence if it cannot be read or is not of a supported family.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+        known = {name: read_json(folder / name) for name in _READ if name in files}
+        facts: dict[str, Any] = {"params": _counted(folder), "licence": "see its folder"}
+        facts["folder"] = folder
+    else:
+        files, facts, known = _from_hub(source, offline, anonymous)
+    config = known.get("config.json")
+    if config is None and offline and not folder.is_dir():
+        raise NotLookedUp(
+            f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids looking it up."
+        )
+    if config is None:
+        raise ValueError(
+            f"{source} has no config.json: it is not a model that transformers can load."
+        )
+    family = config.get("model_type", "")
+    text_model = text and any(
+        name.endswith("ForCausalLM") for name in config.get("architectures") or ()
+    )
+    if family not in FAMILIES and not text_model:
+        served = ", ".join(FAMILIES.values())
+        raise ValueError(
+            f"{source} is of type {family or 'unknown'!r}; supported are {served} and Pixtral."
+        )
+    if (config.get("text_config") or {}).get("hidden_size_per_layer_input") and family == "gemma4":
+        raise ValueError(f"{source} is a small Gemma 4, which is not supported: {_PER_LAYER}.")
+    if "tokenizer.json" not in known:
+        raise ValueError(
+            f"{source} has no tokenizer.json, which is needed to compare its vocabulary."
+        )
+    safe = sum(size for name, size in files.items() if name.endswith(".safetensors"))
+    pickled = sum(size for name, size in files.items() if name.endswith(".bin"))
+    if not safe and not pickled and files:
+        raise ValueError(f"{source} has no weights.")
+    return Card(
+        id=source,
+        family=family,
+        params=float(facts.get("params") or 0),
+        bytes=safe or pickled,
+        licence=str(facts.get("licence") or "not stated"),
+        tokens=_tokens(known["tokenizer.json"]),
+        folder=facts.get("folder"),
+        positions=int((config.get("text_config") or config).get("max_position_embeddings") or 0),
+    )
+
+
+def hub_head(repo: str, offline: bool = False) -> Card | None:
+    """Return the card of an EAGLE-3 or DFlash head on the hub, from its configuration, with its
+    format as family; None if it is something else.
+
+    Heads of other formats are recognised only in local folders, by their tensors.
+    """
+    files, facts, known = _from_hub(repo, offline)
+    config = known.get("config.json", {})
+    named = " ".join(config.get("architectures") or ()).lower()
+    kind = str(config.get("speculators_model_type") or "")
+    if "dflash" in named or kind == "dflash" or "dflash_config" in config:
+        kind = "dflash"
+    elif "eagle3" in named or config.keys() & {"draft_vocab_size", "eagle_config"}:
+        kind = "eagle3"
+    if kind not in ("eagle3", "dflash"):
+        return None
+    held = sum(size for name, size in files.items() if name.endswith((".safetensors", ".bin")))
+    licence = str(facts.get("licence") or "not stated")
+    return Card(repo, kind, float(facts.get("params") or 0), held, licence, {})
+
+
+def asks(config: Mapping[str, Any]) -> str:
+    """Return what a target's generation_config asks for besides sampling, in a sentence; "" if
+    nothing.
+
+    # choice: all methods are compared on the model's own distribution, so such penalties are told
+    and not applied.
+    """
+    set_so = {name: config.get(name) for name in PLAIN}
+    found = [
+        f"{name} {value:g}" for name, value in set_so.items() if value not in (None, PLAIN[name])
+    ]
+    what = ", ".join(found)
+    return f"The target's generation_config asks for {what}; not applied here." if found else ""
+
+
+def is_vlm(folder: Path) -> bool:
+    """Whether a local folder's configuration is of a supported vision-language family."""
+    config = folder / "config.json"
+    return config.is_file() and read_json(config).get("model_type") in FAMILIES
+
+
+def stored(folder: Path) -> int:
+    """Return the size in bytes of the weights in a local folder: safetensors, else pickled ones."""
+    sizes = {
+        suffix: sum(path.stat().st_size for path in folder.glob(f"*.{suffix}"))
+        for suffix in ("safetensors", "bin")
+    }
+    return sizes["safetensors"] or sizes["bin"]
+
+
+def misfit(target: Card, drafter: Card) -> str | None:
+    """Return why the drafter cannot draft for the target, in a sentence; None if it can."""
+    reads = ASSISTANTS.get(drafter.family)
+    if reads and reads != target.family:
+        return (
+            f"{drafter.id} reads the keys and values of a {FAMILIES[reads]}, which {target.id} is"
+            " not."
+        )
+    if target.id == drafter.id:
+        return (
+            f"{target.id} is both target and drafter; to draft with the target itself, choose the"
+            " drafter 'self' in a method."
+        )
+    if target.params and drafter.params >= target.params:
+        return (
+            f"{drafter.id} has {drafter.params / 1e9:.2f}B parameters, {target.id} only "
+            f"{target.params / 1e9:.2f}B: a drafter must be smaller than its target."
+        )
+    mine, theirs = ({i: token for token, i in card.tokens.items()} for card in (target, drafter))
+    common = mine.keys() & theirs.keys()
+    differ = sorted(i for i in common if mine[i] != theirs[i])
+    if differ:
+        first = differ[0]
+        return (
+            f"{drafter.id} has a different vocabulary from {target.id}: id {first} is"
+            f" {theirs[first]!r} there and {mine[first]!r} here ({len(differ)} ids differ)."
+        )
+    if len(common) < 0.9 * len(mine):
+        return f"{drafter.id} knows only {len(common)} of the {len(mine)} tokens of {target.id}."
+    return None
+
+
+def check_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
+    """Raise ValueError with a sentence if a language model's ids differ from its target's."""
+    first = replace(read(str(target), offline=True), id=target_id)
+    second = replace(read(str(drafter), offline=True, text=True), id=drafter_id)
+    if reason := misfit(first, second):
+        raise ValueError(reason)
+
+
+def cut_alike(mine: Any, theirs: Any) -> bool:
+    """Whether two models, by their loaded configurations, split a picture into the same tokens."""
+    return mine.model_type == theirs.model_type and _cut(mine.to_dict()) == _cut(theirs.to_dict())
+
+
+def _cut(config: dict[str, Any]) -> dict[str, Any]:
+    vision = config.get("vision_config") or {}
+    found = {name: config[name] for name in _CUT if name in config}
+    return found | {f"vision.{name}": vision[name] for name in _CUT if name in vision}
+
+
+def _tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
+    model = tokenizer["model"]["vocab"]
+    # Unigram models store a list of (token, score), the others a table.
+    table = model if isinstance(model, dict) else {token: i for i, (token, _) in enumerate(model)}
+    return {**table, **{one["content"]: one["id"] for one in tokenizer.get("added_tokens", ())}}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the top-level table of a JSON file; ValueError with a sentence if it has none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as fault:
+        raise ValueError(f"{path.name} of {path.parent.name} cannot be read: {fault}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} of {path.parent.name} is not a JSON object.")
+    return found
+
+
+def _counted(folder: Path) -> int:
+    """Count parameters from the headers of the safetensors files; their data is not read."""
+    try:
+        return sum(one.numel() for one in headers(folder, folder.name).values())
+    except ValueError:
+        return 0  # `outline` reports it when the model is loaded
+
+
+def _from_hub(
+    repo: str, offline: bool, anonymous: bool = False
+) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return files with sizes, facts, and the contents of the small files."""
+    files: dict[str, int] = {}
+    facts: dict[str, Any] = {}
+    known: dict[str, dict[str, Any]] = {}
+    login: dict[str, Any] = {"token": False} if anonymous else {}
+    try:
+        if not offline:
+            info = HfApi(**login).model_info(repo, files_metadata=True)
+            files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
+            facts["params"] = info.safetensors.total if info.safetensors else 0
+            facts["licence"] = info.card_data.get("license") if info.card_data else None
+        for name in _READ:
+            try:
+                file = Path(hf_hub_download(repo, name, local_files_only=offline, **login))
+                known[name], facts["folder"] = read_json(file), file.parent
+            except EntryNotFoundError:
+                continue
+    except HFValidationError:
+        raise ValueError(
+            f"There is no folder {repo}, and hub models are named OWNER/NAME."
+        ) from None
+    except (_HTTPError, OSError) as fault:
+        line = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        raise NotLookedUp(f"{repo} could not be looked up: {line}") from fault
+    return files, facts, known
+
+
+# ---------------------------------------------------------------- weights before they are read
+
+
+def headers(folder: Path, name: str) -> dict[str, Tensor]:
+    """Return the tensors that the library would read from a folder's safetensors, by name, without
+    data; none if it has none.
+
+    Raises:
+        ValueError: With a sentence if a file is missing, damaged or cut short.
+    """
+    index, files = folder / INDEX, sorted(folder.glob("model.safetensors"))
+    if index.is_file():
+        try:
+            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise ValueError(
+                f"{name} could not be loaded: its {INDEX} is damaged. {_AGAIN}"
+            ) from None
+        files = [folder / shard for shard in sorted(shards)]
+        missing = [file for file in files if not file.is_file()]
+        if missing:
+            raise ValueError(
+                f"{name} could not be loaded: {len(missing)} of its {len(files)} weight files are"
+                " missing, probably because a download broke off. Load it again while the hub can"
+                " be reached."
+            )
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as held:
+                slices = {key: held.get_slice(key) for key in held.keys()}  # noqa: SIM118 - no dict
+                tensors |= {
+                    key: empty(one.get_shape(), one.get_dtype()) for key, one in slices.items()
+                }
+        except SafetensorError:
+            raise ValueError(
+                f"{name} could not be loaded: its {file.name} is damaged or cut short. {_AGAIN}"
+            ) from None
+    return tensors
+
+
+def headers_on_hub(repo: str) -> dict[str, Tensor]:
+    """Return the same for a repository of the hub; ValueError if it has no safetensors."""
+    try:
+        files = get_safetensors_metadata(repo, token=False).files_metadata.values()
+    except (NotASafetensorsRepoError, EntryNotFoundError):
+        raise ValueError(
+            f"{repo} has no safetensors; other files can be examined only after fetching them"
+        ) from None
+    except (_HTTPError, OSError) as fault:
+        raise NotLookedUp(f"{repo} could not be looked up: {type(fault).__name__}") from None
+    named = ((name, one) for file in files for name, one in file.tensors.items())
+    return {name: empty(one.shape, one.dtype) for name, one in named}
+
+
+def empty(shape: Iterable[int], dtype: str) -> Tensor:
+    """Return a tensor without data, of a type by its name in safetensors."""
+    kind = _TYPES.get(dtype, torch.float32)
+    return torch.empty(tuple(shape), dtype=kind, device="meta")
+
+
+def kind(sees: bool) -> Any:
+    """Return the library's class of models that see, or of language models.
+
+    Looked up here, not above: the page's server reads methods, and never builds a model.
+    """
+    from specvl_demo.vlm import efficientnet_lite  # noqa: PLC0415
+
+    efficientnet_lite.register()
+    mend_gemma4()
+    name = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
+    return getattr(transformers, name)
+
+
+def outline(
+    folder: Path, name: str, sees: bool, tensors: Mapping[str, Tensor] | None = None
+) -> nn.Module:
+    """Return the model in a folder without its weights, on the meta device.
+
+    tensors: Without data; None for those of its files. Packed and pickled ones are compared with
+    the class only when they are loaded.
+
+    Raises:
+        ValueError: With a sentence if the library cannot build it, if tensors are missing,
+            unexpected or of another shape, or if its attention cannot be computed here.
+    """
+    tensors = headers(folder, name) if tensors is None else tensors
+    auto, found = kind(sees), None
+    with explained(name), quiet():
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        packed = any(
+            getattr(one, "quantization_config", None) for one in (config, config.get_text_config())
+        )
+        if packed or not tensors:
+            with torch.device("meta"):
+                model = auto.from_config(config)
+        else:
+            _refuse_unscaled(tensors, name)
+            found_class = auto._model_mapping[type(config)]
+            model, found = found_class.from_pretrained(
+                None,
+                config=config,
+                state_dict=dict(tensors),
+                dtype=torch.float32,
+                device_map={"": "meta"},
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    if found is not None:
+        refuse_strangers(found, name)
+    return model
+
+
+def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
+    floats = (torch.float8_e4m3fn, torch.float8_e5m2)
+    first = next((key for key, tensor in tensors.items() if tensor.dtype in floats), None)
+    if first is not None:
+        raise ValueError(
+            f"{first} is stored in 8-bit floats, but config.json has no quantization_config that"
+            " says how to scale them."
+        )
+
+
+def refuse_strangers(found: Mapping[str, Any], name: str) -> None:
+    """Raise ValueError if the library found tensors missing, unexpected or of another shape.
+
+    found: What it reports of loading. It fills what is missing with random numbers.
+    """
+    shapes = [
+        f"{key} ({[*stored]}, not {[*needed]})" for key, stored, needed in found["mismatched_keys"]
+    ]
+    wrong = {
+        "lack": found["missing_keys"],
+        "also hold": [key for key in found["unexpected_keys"] if not key.startswith("mtp.")],
+        "have other shapes than its config.json asks for:": shapes,
+    }
+    parts = [f"{verb} {_some(keys)}" for verb, keys in wrong.items() if keys]
+    if parts:
+        raise ValueError(f"{name} could not be loaded: its weights {'; they '.join(parts)}.")
+
+
+def _some(names: Iterable[str]) -> str:
+    every = sorted(names)
+    more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
+    return ", ".join(every[:_NAMED]) + more
+
+
+def try_out(model: Any, name: str) -> None:
+    """Raise ValueError unless this program's cache and attention can run a model, by one forward on
+    the meta device.
+    """
+    written: set[int] = set()
+    with quiet():
+        model.set_experts_implementation("eager")  # the fused one computes in bfloat16 only
+    try:
+        decoder = (RecurrentDecoder if is_recurrent(model.get_decoder()) else HFDecoder)(model)
+        cache, at = decoder.new_cache(1, 4), torch.arange(3, device="meta")[None]
+        write = cache.write
+
+        def noted(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            written.add(layer)
+            return write(layer, keys, values)
+
+        cache.write = noted  # type: ignore[method-assign]  # to see whether anything is kept
+        x = torch.empty(1, 3, decoder.input_width, dtype=decoder.dtype, device="meta")
+        at = at.expand(3, -1, -1) if decoder.axes == 3 else at
+        with torch.device("meta"), torch.inference_mode(), quiet():
+            decoder.logits(decoder.forward(ForwardInput(x, at, cache)))
+        reason = "" if written else "it keeps no keys and values"
+    except (AttributeError, TypeError, RuntimeError, ValueError, LookupError) as fault:
+        # Without "meta": with it, the forward reads numbers, which there are none of here.
+        reason = "" if "meta" in str(fault) else _line(fault)
+    if reason:
+        raise ValueError(
+            f"{name} cannot run here: {type(model).__name__} computes its attention in a way that"
+            f" is not supported ({reason.rstrip('.')})."
+        )
+
+
+def mend_gemma4() -> None:
+    """Work around a fault of transformers 5.23 that prevents building Gemma 4 assistants.
+
+    Has no effect if the library builds them or does not know them.
+    """
+    config: Any = getattr(transformers, "Gemma4TextConfig", None)
+    original = getattr(config, "kv_sharing_modes", None)
+    if not isinstance(original, property) or getattr(original.fget, "mended", False):
+        return
+    read: Any = original.fget
+
+    def modes(self: Any) -> list[str | None]:
+        all_read = self.num_kv_shared_layers == self.num_hidden_layers
+        return ["reuse"] * self.num_hidden_layers if all_read else read(self)
+
+    modes.mended = True  # type: ignore[attr-defined]
+    config.kv_sharing_modes = property(modes)
+
+
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Convert load errors to one ValueError with a sentence."""
+    try:
+        yield
+    except ImportError as fault:
+        raise ValueError(f"{name} needs a package that is not installed: {_line(fault)}") from fault
+    except (OSError, ValueError, StrictDataclassError) as fault:
+        hint = ""
+        if "safetensors" in str(fault):
+            hint = (
+                " Pickled weights can run code when they are read; --allow-pickle reads them"
+                " anyway."
+            )
+        raise ValueError(f"{name} could not be loaded: {_line(fault)}{hint}") from fault
+    except torch.cuda.OutOfMemoryError as fault:
+        raise ValueError(
+            f"{name} does not fit into the GPU's free memory: {_line(fault)}"
+        ) from fault
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hide the library's progress bars and its report of loading; both are told in sentences."""
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _line(fault: Exception) -> str:
+    return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+
+
+# ---------------------------------------------------------------- sizes
+
+
+class Sizes(NamedTuple):
+    """Numbers of a model.
+
+    Attributes:
+        params: All weights.
+        tower: Weights outside decoder and embeddings.
+        kv: Keys and values of a token.
+        fused: Weights that the packed CPU decoder repacks, 0 if it does not run the model.
+        looks: Numbers held at once per token of a prompt while the vision tower computes.
+        reads: The same while the decoder computes the prompt.
+        halves: Whether its weights are stored in 16 bits.
+    """
+
+    params: int
+    tower: int
+    kv: int
+    fused: int
+    looks: int
+    reads: int
+    halves: bool
+
+
+def sizes(model: Any) -> Sizes:
+    """Return the sizes of a model on the meta device."""
+    decoder, plain = model.get_decoder(), HFDecoder(model)
+    config: Any = model.config
+    params = sum(weight.numel() for weight in model.parameters())
+    text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}
+    tower = sum(one.numel() for one in model.parameters() if id(one) not in text)
+    fused = plain.n_weights if packed_decoder.why_not(decoder) is None else 0
+    halves = str(config.dtype).removeprefix("torch.") in ("bfloat16", "float16")
+    # A decoder's layer holds gate and projection, in one or two matrices, and their product.
+    looks, reads = _looks(config, model, decoder), _held(decoder, decoder.config.hidden_size, 4)
+    return Sizes(params, tower, plain.n_cached, fused, looks, reads, halves)
+
+
+def _held(part: nn.Module, width: int, wide: int) -> int:
+    """Return the numbers that a layer holds per row: `wide` of its widest, some of its own width.
+
+    Both counts follow what `studies.memory` measured.
+    """
+    linear = [one.out_features for one in part.modules() if isinstance(one, nn.Linear)]
+    return wide * max(linear, default=0) + 8 * width
+
+
+def _looks(config: Any, model: nn.Module, decoder: nn.Module) -> int:
+    """Return `Sizes.looks`: the tower sees all pictures at once, layer by layer."""
+    vision = getattr(config, "vision_config", None)
+    text = getattr(decoder, "layers", None)
+    towers = [one for one in model.modules() if isinstance(one, nn.ModuleList) and one is not text]
+    if vision is None or not towers:
+        return 0
+    width = getattr(vision, "embed_dim", None) or vision.hidden_size
+    pixels = 3 * _side(vision.patch_size) ** 2 * getattr(vision, "temporal_patch_size", 1)
+    # The processor's pixels in float32, then in the tower's precision.
+    row = max(_held(tower, width, 2) for tower in towers) + 3 * pixels
+    if getattr(config, "vision_feature_layer", None) is not None:
+        # The library keeps what every layer returns, and takes one of them.
+        row += width * max(len(tower) for tower in towers)
+    return int(row * _patches(config, vision))
+
+
+def _side(size: Any) -> int:
+    """Return a side of a square, which some families state twice."""
+    return int(size[0] if isinstance(size, list | tuple) else size)
+
+
+def _patches(config: Any, vision: Any) -> float:
+    """Return how many patches of a picture become one token; families name it differently."""
+    side = getattr(vision, "spatial_merge_size", None) or getattr(config, "scale_factor", None)
+    side = side or getattr(config, "spatial_merge_size", None)
+    if side is None and (ratio := getattr(config, "downsample_ratio", None)):
+        side = 1 / ratio
+    if side is None and (tokens := getattr(config, "mm_tokens_per_image", None)):
+        return (_side(vision.image_size) // _side(vision.patch_size)) ** 2 / tokens
+    return float(side or 1) ** 2
+
+
+def text_config(folder: Path) -> dict[str, Any]:
+    """Return a configuration's decoder section, completed by the library's defaults."""
+    kind(sees=True)  # registers this project's own towers
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    return config.get_text_config().to_dict()
