@@ -142,7 +142,7 @@ class Joint(NamedTuple):
         rows: [B * T, all heads * width] what a layer's product writes.
         queries: [B, heads, T, width] rotated.
         fresh: Keys, rotated, and values as the cache has them, [2, B, kv_heads, T, width].
-        rotate: Makes the latter two of the first, for a layer.
+        rotate: Called with a layer after its product: fills `queries` and `fresh`.
     """
 
     rows: Tensor
