@@ -29,8 +29,17 @@ from tests.conftest import tiny_llava
 from tests.contract.families import zoo
 from tests.contract.families.test_mtp import tensors_of
 from tests.contract.test_checkpoints import published
-from tests.cuda import KernelsTakeAll, OnDeviceOnly
+from tests.cuda import (
+    FakeCuda,
+    FakeGraph,
+    KernelsTakeAll,
+    OnDeviceOnly,
+    graphs_on_the_processor,
+)
 from tests.heads import GEOMETRY, random_module
+from tests.unit.test_graphs import decode
+
+cuda = pytest.fixture(graphs_on_the_processor)
 
 SPAN = 300
 SHAPES = [StepShape(1, (), 0), StepShape(8, (0, 2), 0), StepShape(8, (1,), MOST_NODES)]
@@ -63,6 +72,29 @@ def test_steps_of_every_family_stay_on_the_device(name: str) -> None:
         for shape in SHAPES:
             hidden = compute(GraphDecoder(inner), inner, shape)
             assert hidden.shape == (1, shape.rows, inner.width)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("qwen3-vl", "gemma3") else pytest.mark.slow)
+        for name in zoo.FAMILIES
+    ],
+)
+@torch.inference_mode()
+def test_replays_of_every_family_say_what_its_steps_say(name: str, cuda: FakeCuda) -> None:
+    """Nothing that differs from step to step is left to Python, which no replay runs again."""
+    model = zoo.FAMILIES[name].build()[0].eval()
+    decoder = model.get_decoder()
+    plain = HFDecoder(model)
+    truth, _ = decode(plain, 3)
+    inners: list[HFDecoder | lean.LeanDecoder] = [plain]
+    if lean.why_not(decoder) is None:
+        inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
+    for inner in inners:
+        said, _ = decode(GraphDecoder(inner), 3)
+        torch.testing.assert_close(said, truth, atol=1e-3, rtol=1e-3)
+    assert FakeGraph.captured
 
 
 def head(kind: str, decoder: Any) -> Any:
