@@ -27,6 +27,7 @@ SIZE, PLACEHOLDER = 12, 9
 VOCABULARY = Vocabulary(SIZE, banned=(PLACEHOLDER,))
 
 
+@pytest.mark.slow
 def test_both_race_beside_the_plain_model() -> None:
     paths = os.pathsep.join(str(FOLDER / f"{name}.py") for name in ("suffix", "typical"))
     words = ["-m", "specvl_demo", "race", "--pair", "pocket", "--methods", "ar,suffix,typical"]

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,16 +23,22 @@ FILES = sorted(
 )
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Every module a file imports, at the top or inside a function, as dotted names."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute here"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def uses(path: Path, package: str) -> bool:
@@ -114,6 +121,7 @@ def room_of(module: str) -> tuple[str, int] | None:
     return None
 
 
+@cache
 def arrows() -> set[tuple[str, str]]:
     """(importer, imported) for every two rooms of which one imports the other."""
     found = set()
@@ -238,6 +246,7 @@ def test_the_process_of_the_page_does_not_import_what_loads_models() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_only_what_draws_needs_plotly() -> None:
     code = (
         "import sys; sys.modules['plotly'] = None;"
@@ -253,8 +262,8 @@ def doubled() -> dict[str, int]:
     names: Counter[str] = Counter()
     for path in FILES:
         if inside(path, "specvl_demo/"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            names.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+            nodes = ast.walk(parsed(path))
+            names.update(node.name for node in nodes if isinstance(node, ast.ClassDef))
     return {name: n for name, n in sorted(names.items()) if n > 1}
 
 
