@@ -27,7 +27,7 @@ help:
 	@echo "make test    set up what the tests need and run them, but for the slow ones"
 	@echo "make test-slow   the slow ones: every family, clusters, training, long visits"
 	@echo "make test-apart  those of lab/ and recipes/"
-	@echo "make test-quick  units and contracts only: no browser, no server"
+	@echo "make test-quick  units only: no browser, no server"
 	@echo "make lint    ruff, mypy, and Prettier where node is installed"
 	@echo "make check   lint and types, then both kinds of tests"
 	@echo "make audit   look up known vulnerabilities of what .venv holds"
@@ -49,7 +49,7 @@ test-apart: weights
 	$(PY) -m pytest recipes/tests $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.ready-dev
-	$(PYTEST) -m "not slow" tests/unit tests/contract $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" tests/unit $(patsubst %,tests/contract/test_%.py,docs imports records) $(PYTEST_ARGS)
 
 check: lint test test-slow
 
