@@ -101,7 +101,7 @@ def confidence(top: Sequence[float]) -> float:
     return min(1.0, max(0.0, 1.0 - entropy / math.log(len(top))))
 
 
-def depth_for(alpha: float, settings: SageSettings, cap: int) -> int:
+def depth_for(alpha: float, cap: int) -> int:
     """Return D(α) = D_min + α·(cap − D_min), eq. 10 with the history's cap in place of D_max.
 
     # choice: rounded half up; the paper gives no rule for whole numbers.
@@ -116,7 +116,7 @@ def width_for(alpha: float, settings: SageSettings) -> float:
 
 def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
     """Return the tree's shape for a confidence; `cap` is the history's limit on the depth."""
-    depth, width = depth_for(alpha, settings, cap), width_for(alpha, settings)
+    depth, width = depth_for(alpha, cap), width_for(alpha, settings)
     return TreePlan(alpha, depth, width, TOP_K, settings.max_nodes)
 
 
@@ -146,8 +146,8 @@ class DepthFeedback:
             self.cap = min(self.settings.max_depth, self.cap + 1)
 
 
-class Asked(NoDrafter):
-    """Passes calls on to a drafter, and keeps what it returns for the root: `root` [V]."""
+class RootRecorder(NoDrafter):
+    """Passes calls on to a drafter, and records its log-probabilities at the root: `root` [V]."""
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
@@ -176,7 +176,7 @@ class EntropyTree(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft the tree for the current confidence, no deeper than `room`."""
-        self._asked = asked = Asked(drafter)
+        self._asked = asked = RootRecorder(drafter)
         if room == 0:
             return DraftTree(root, chain(0))
         want = plan(self._alpha, self.settings, self.feedback.cap)

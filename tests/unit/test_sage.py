@@ -88,7 +88,7 @@ def test_the_papers_numbers_at_both_ends() -> None:
     assert threshold(3, 3) == pytest.approx(0.1)
     assert sure.children(8, 0.1) == 1
     assert width_for(0.5, LIMITS) == 6.0
-    assert depth_for(0.5, LIMITS, 8) == 6  # 5.5, rounded half up
+    assert depth_for(0.5, 8) == 6  # 5.5, rounded half up
 
 
 def in_tree(path: tuple[int, ...], top: Sequence[float], want: TreePlan) -> bool:
