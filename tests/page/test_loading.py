@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from specvl_demo import pairs
-from specvl_demo.methods.base import Models
+from specvl_demo.methods.base import Choice, Models
 from specvl_demo.serving import availability, loader
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
@@ -72,6 +72,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
         roles: list[pairs.Role],
         progress: object,
         options: availability.Options,
+        place: availability.Availability,
     ) -> loader.Loaded:
         loads.append(list(roles))
         return loader.Loaded(pair, Models(target, {}), None, None, None, {})
@@ -82,9 +83,30 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
         return availability.Availability(len(roles) <= 2, "")
 
     monkeypatch.setattr(loader, "load", load)
-    monkeypatch.setattr(availability, "available", available)
+    for room in (availability, loader):
+        monkeypatch.setattr(room, "available", available)
     models = decoding.Engine()
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
         models.get(pair, roles, lambda text: None)
     assert loads == [["small"], ["small", "hivis"], ["dream"]]
     assert released == [1, 2]  # graphs, before what they belong to is dropped
+
+
+def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By describing a picture as large as a photograph; drafters come with those who ask for
+    them.
+    """
+    there = availability.Availability(True, "", "cuda:0", "bfloat16")
+    loaded = SimpleNamespace(availability=there)
+    told, warmed = [], []
+
+    def warm(loaded: object, asked: tuple[object, ...], choices: list[Choice]) -> None:
+        warmed.append((asked[1][0].shown[0].size, [one.method.name for one in choices]))
+
+    monkeypatch.setattr(decoding.Engine, "get", lambda *_: loaded)
+    monkeypatch.setattr(decoding.session, "warm", warm)
+    monkeypatch.setattr(decoding.session, "request", lambda *asked: asked)
+    decoding.Engine("qwen2.5-vl-7b").prepare(told.append)
+    assert told == [decoding.RECORDING] and warmed == [(decoding.PHOTOGRAPH, ["ar"])]
