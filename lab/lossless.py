@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
@@ -15,13 +15,12 @@ from specvl_demo.compare.measure import requests
 from specvl_demo.compare.questions import Case
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
-from specvl_demo.records import LaneRecords
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
 
 COLUMNS = (
-    *("method", "drafts", "prompts", "differences", "tokens", "tau", "accepted", "possible"),
+    *("method", "drafts", "prompts", "differences", "tokens", "tau"),
     *("first_case", "first_token", "logit_gap"),
 )
 
@@ -41,9 +40,7 @@ def lossless(loaded: Loaded, cases: Sequence[Case], options: LabOptions) -> dict
     """Return `machine, settings, rows`: how often each lossless method differs from AR, and where
     first.
 
-    Each row also has how many nats were between the target's two likeliest tokens there. When
-    sampling, it has how often the target's token was among the drafts (`accepted`), and the most
-    that any coupling could reach (`possible`).
+    Each row also has how many nats were between the target's two likeliest tokens there.
     """
     choices, sampling = options.choices, options.sampling
     # With Gumbel noise, another seed means another answer, in AR too.
@@ -59,8 +56,6 @@ def lossless(loaded: Loaded, cases: Sequence[Case], options: LabOptions) -> dict
     }
     asked = requests(loaded, cases, options.max_new_tokens, sampling)
     for number, (case, request) in enumerate(zip(cases, asked, strict=True)):
-        if not sampling.greedy:
-            request = replace(request, detail="full")
         options.tell(f"prompt {number + 1} of {len(cases)}", number / len(cases))
         truth, *others = session.answers(loaded, request, [plain, *chosen])
         for choice, lane in zip(chosen, others, strict=True):
@@ -70,17 +65,11 @@ def lossless(loaded: Loaded, cases: Sequence[Case], options: LabOptions) -> dict
             row["tokens"] += len(lane.token_ids)
             row["rounds"] += len(lane.rounds)
             row["differences"] += place is not None
-            for agreed, possible in _overlaps(lane):
-                row["accepted"] = row.get("accepted", 0) + agreed
-                row["possible"] = row.get("possible", 0.0) + possible
-                row["drafted"] = row.get("drafted", 0) + 1
             if place is not None and "first_case" not in row:
                 gap = _gap(loaded, request, place)
                 row |= {"first_case": case.name, "first_token": place, "logit_gap": gap}
     for row in rows.values():
         row["tau"] = row["tokens"] / max(row["rounds"], 1)
-        drafted = row.pop("drafted", 0)
-        row |= {name: row[name] / drafted for name in ("accepted", "possible") if drafted}
     settings = {
         "pair": loaded.pair.id,
         "prompts": dict(Counter(case.kind for case in cases)),
@@ -89,18 +78,6 @@ def lossless(loaded: Loaded, cases: Sequence[Case], options: LabOptions) -> dict
     }
     machine = provenance.describe(loaded)
     return {"machine": machine, "settings": settings, "rows": list(rows.values())}
-
-
-def _overlaps(lane: LaneRecords) -> Iterator[tuple[bool, float]]:
-    """Yield, for every call of the drafter, whether its draft had the target's token, and sum
-    min(p, q).
-    """
-    for round_ in lane.rounds:
-        draws: Any = round_.notes.get("draws") or {}
-        overlaps = draws.get("overlap", ())
-        for token, overlap in zip(round_.tokens, overlaps, strict=False):
-            if overlap is not None:
-                yield token.origin == "draft", overlap
 
 
 def _gap(loaded: Loaded, request: Request, place: int) -> float | None:

@@ -77,7 +77,7 @@ def short(record: Mapping[str, Any]) -> str:
         if part["rows"] and "tau" in part["rows"][0] and "Pocket" not in part["part"]
     )
     rows = [row for row in part["rows"] if row.get("tokens_per_s")]
-    return f"{part['part']}:\n\n" + table({key: row.get(key) for key in SHORT} for row in rows)
+    return table({key: row.get(key) for key in SHORT} for row in rows)
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:

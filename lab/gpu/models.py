@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers.utils import logging
 
 from specvl_demo.methods.heads.checkpoints import FORMATS, Format
 from specvl_demo.pairs import PairSpec
@@ -116,6 +117,7 @@ def make_pair(
 
     Yields a sentence for each. Weights are in half precision on a GPU, else in float32.
     """
+    logging.disable_progress_bar()
     model, processor = _random(shape, device)
     damping = _damped(model, shape.early)
     model.save_pretrained(folder / "target", max_shard_size=SHARD)
