@@ -6,6 +6,8 @@ A matrix NAME [out, in] is stored as int8 with NAME.scale [out, 1] in float32, o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -48,22 +50,15 @@ SCALES = ("_scale_inv", "_scale")
 """Endings of a weight's scales: blocks' (DeepSeek), or rows' or one (compressed-tensors)."""
 
 
-def unscaled(tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Return published weights in 8-bit floats, scaled, in float32; others as they are.
-
-    Raises:
-        ValueError: If one of them comes without its scales: its numbers alone mean nothing.
+def unscaled(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return published weights in 8-bit floats that have scales, scaled, in float32; others as they
+    are.
     """
     found = dict(tensors)
     for name, tensor in tensors.items():
-        if tensor.dtype not in FLOATS:
-            continue
         ends = [name + ending for ending in SCALES if name + ending in tensors]
-        if not ends or tensor.ndim != 2:
-            raise ValueError(
-                f"{source} has {name} in 8-bit floats without {name}{SCALES[1]} or"
-                f" {name}{SCALES[0]}, which it needs"
-            )
+        if tensor.dtype not in FLOATS or tensor.ndim != 2 or not ends:
+            continue
         scale = found.pop(ends[0]).float()
         scale = scale.reshape(len(scale), -1) if scale.ndim else scale.reshape(1, 1)
         for axis, size in enumerate(tensor.shape):
@@ -73,6 +68,18 @@ def unscaled(tensors: dict[str, Tensor], source: str) -> dict[str, Tensor]:
                 scale = scale.repeat_interleave(block, axis).narrow(axis, 0, size)
         found[name] = tensor.float() * scale
     return found
+
+
+def refuse_unscaled(tensors: Mapping[str, Tensor], source: str) -> None:
+    """Raise ValueError if weights are in 8-bit floats without scales: their numbers alone mean
+    nothing.
+    """
+    for name, tensor in tensors.items():
+        if tensor.dtype in FLOATS:
+            raise ValueError(
+                f"{source} has {name} in 8-bit floats without {name}{SCALES[1]} or"
+                f" {name}{SCALES[0]}, which it needs"
+            )
 
 
 @torch.no_grad()

@@ -33,6 +33,7 @@ from specvl_demo.decoders import packed_decoder
 from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.recurrent import RecurrentDecoder, is_recurrent
+from specvl_demo.vlm import eight_bits
 
 FAMILIES: dict[str, str] = {
     "llava": "LLaVA",
@@ -459,8 +460,9 @@ def outline(
 
 
 def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
-    floats = (torch.float8_e4m3fn, torch.float8_e5m2)
-    first = next((key for key, tensor in tensors.items() if tensor.dtype in floats), None)
+    # An MTP layer beside the target's own weights is read, and scaled, as a head.
+    own = {key: tensor for key, tensor in tensors.items() if not key.startswith("mtp.")}
+    first = next((key for key, tensor in own.items() if tensor.dtype in eight_bits.FLOATS), None)
     if first is not None:
         raise ValueError(
             f"{first} is stored in 8-bit floats, but config.json has no quantization_config that"

@@ -21,6 +21,7 @@ from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.files import compare, own_embeddings, own_output_head, read
 from specvl_demo.methods.heads.shapes import BIASES, COPIES, Shapes, in_layer
 from specvl_demo.methods.openers import Opening, opens
+from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
 STRETCH = (*("factor", "low_freq_factor", "high_freq_factor"), "original_max_position_embeddings")
@@ -159,6 +160,7 @@ def fit(
     """Return the geometry of a head for a target of this width and vocabulary; ValueError with a
     sentence if its names or shapes are not those of its format. The tensors' data is not read.
     """
+    refuse_unscaled(tensors, source)
     if form.of_target is not None:
         return form.of_target(tensors, settings, source, width)
     shapes = _every_key(form, tensors, source)

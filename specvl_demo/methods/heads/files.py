@@ -88,7 +88,7 @@ def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Te
         if canonical(name) in tensors:
             raise ValueError(f"{source} holds {canonical(name)} twice; keep only one of the two")
         tensors[canonical(name)] = tensor
-    return eight_bits.unscaled(eight_bits.unpacked(tensors), source)
+    return eight_bits.unscaled(eight_bits.unpacked(tensors))
 
 
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:

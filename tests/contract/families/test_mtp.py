@@ -29,6 +29,7 @@ pytest.importorskip("torchvision", reason="the processor of this family needs to
 
 TOKENS = 12
 OWN = "model.safetensors"
+FC = "mtp.fc.weight"
 
 
 def tensors_of(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -134,6 +135,10 @@ def test_its_drafts_are_those_of_a_plain_forward(loaded: Loaded) -> None:
         (lambda t: t.pop("mtp.layers.0.self_attn.q_norm.weight"), "not like its target's layers"),
         (lambda t: t.update({"mtp.layers.1.a": torch.ones(2)}), "also layers.1.a, whose use"),
         (lambda t: t.update({"mtp.fc.weight": torch.ones(4, 8)}), "projects 8 numbers to 4"),
+        (
+            lambda t: t.update({FC: t[FC].to(torch.float8_e4m3fn)}),
+            "fc.weight in 8-bit floats without fc.weight_scale",
+        ),
     ],
 )
 def test_a_layer_of_another_form_is_refused_in_a_sentence(
@@ -142,6 +147,21 @@ def test_a_layer_of_another_form_is_refused_in_a_sentence(
     pair = custom_pair(str(write(tmp_path, "qwen3.5", change)))
     with pytest.raises(ValueError, match=sentence):
         loader.load(pair)
+
+
+def test_a_layer_in_eight_bit_floats_is_read_with_its_scales(tmp_path: Path) -> None:
+    """In blocks of 128, as Qwen publishes it."""
+
+    def pack(tensors: dict[str, Tensor]) -> None:
+        for name in [name for name, tensor in tensors.items() if tensor.ndim == 2]:
+            scale = torch.tensor([[tensors[name].abs().max().item() / 448]])
+            tensors[name + "_scale_inv"] = scale
+            tensors[name] = (tensors[name] / scale).to(torch.float8_e4m3fn)
+
+    packed = loader.load(custom_pair(str(write(tmp_path / "packed", "qwen3.5", pack))))
+    plain = loader.load(custom_pair(str(write(tmp_path / "plain", "qwen3.5"))))
+    ours, theirs = (one.models.drafters["mtp"]._fc for one in (packed, plain))
+    torch.testing.assert_close(ours, theirs, atol=0.01, rtol=0.07)
 
 
 def test_a_target_whose_files_lack_the_layer_drafts_without_it(tmp_path: Path) -> None:
