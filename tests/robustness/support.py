@@ -24,6 +24,8 @@ from tests.robustness.footprint import listening
 from tests.robustness.visitor import Visitor
 
 WAIT_S = 240.0
+USUAL_S = 0.05
+"""What `slowness` computes takes so long on a usual machine with nothing else to do."""
 Got = TypeVar("Got")
 
 
@@ -46,6 +48,15 @@ def until(look: Callable[[], Got], what: str) -> Got:
             return found
         time.sleep(0.05)
     raise AssertionError(f"waited in vain for {what}")
+
+
+def slowness() -> float:
+    """How many times longer than usual this machine takes now, at least 1: a look of some
+    hundredths of a second, by which limits of time grow.
+    """
+    began = time.perf_counter()
+    sum(range(2_000_000))
+    return max(1.0, (time.perf_counter() - began) / USUAL_S)
 
 
 def job(question: str = "rounds=3", **changes: Any) -> Job:

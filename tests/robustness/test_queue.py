@@ -28,7 +28,7 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.workers import ProcessWorker, reason
 from tests.robustness import echo
-from tests.robustness.support import WAIT_S, Guest, computed, job, offered, saved, until
+from tests.robustness.support import WAIT_S, Guest, computed, job, offered, saved, slowness, until
 
 
 @pytest.fixture(scope="module")
@@ -189,13 +189,13 @@ def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) 
 def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
     """A worker that says how far a download is may take its time; one that says nothing may not."""
     said: list[str] = []
-    silent = threading.Event()
+    silent, slow = threading.Event(), slowness()
 
     class Loading(Still):
         def start(self, run: str, asked: Any, put: Any) -> None:
             def go() -> None:
                 for _ in range(8):
-                    time.sleep(0.15)
+                    time.sleep(0.15 * slow)
                     put({"k": "status", "stage": "loading", "detail": "…"})
                 silent.wait(WAIT_S)
                 put({"k": "done"})
@@ -206,7 +206,7 @@ def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
             said.append("stop")
             silent.set()
 
-    guest = Guest(Queue(Loading(), limit_s=0.9), job())
+    guest = Guest(Queue(Loading(), limit_s=0.9 * slow), job())
     guest.until("done")
     assert [event["k"] for event in guest.events] == ["run", *["status"] * 8, "error", "done"]
     assert said == ["stop"]
