@@ -60,7 +60,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", action="append", default=[], help="only this part; repeatable")
     parser.add_argument("--tiny", action="store_true", help="sizes for any machine, also on a GPU")
     parser.add_argument("--minutes", type=float, help="for all parts together")
-    parser.add_argument("--folder", help="where random models are written (35 GB of a GPU's sizes)")
+    parser.add_argument("--folder", help="where random models are written (25 GB of real sizes)")
     parser.add_argument(
         "--docs", metavar="FILE.json", help="make docs/gpu.md and README's table of a record"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -77,6 +78,7 @@ class Races:
     tiny_tokens: int = 16
 
     def run(self, setting: Setting, without: frozenset[str]) -> Iterator[Message]:
+        _device()
         begun = time.perf_counter()
         told: list[str] = []
         spec = self.pair(setting)
@@ -163,7 +165,8 @@ class _Asking:
             # The first answer warms the library up.
             answer = library.answer(name, request) and library.answer(name, request)
             if answer is None:
-                return {"method": name, "fault": library.notes[name]}
+                # The library's fault, not this part's.
+                return {"method": name, "lossless": None, "note": library.notes[name]}
             mine.append(answer.n_decoded / answer.decode_s)
             ours.append(len(lane.token_ids) / sum(round_.seconds for round_ in lane.rounds))
             same = same and answer.token_ids == lane.token_ids
@@ -258,6 +261,8 @@ def device(setting: Setting, without: frozenset[str]) -> Iterator[Message]:
 def built(name: str, heads: Sequence[str], setting: Setting, _: frozenset[str]) -> Iterator[Row]:
     """Make the models of a shape; every later part loads them from their folders."""
     shape, folder = _shape(name, setting), setting.folder / name
+    for other in models.SHAPES:  # whose parts have run: two would fill a disk
+        shutil.rmtree(setting.folder / other, ignore_errors=True)
     begun = time.perf_counter()
     for text in models.make_pair(shape, folder, _device(), TAUS):
         yield {"made": text, "seconds": time.perf_counter() - begun}
@@ -267,6 +272,7 @@ def built(name: str, heads: Sequence[str], setting: Setting, _: frozenset[str]) 
 
 def step_costs(name: str, setting: Setting, _: frozenset[str]) -> Iterator[Message]:
     """What steps, drafts and prefills of a shape cost beside the least that is possible."""
+    _device()
     loaded = loader.load(models.pair_of(setting.folder / name, MIDDLE))
     decoder = loaded.models.target.decoder
     small = loaded.models.drafters["small"].decoder
@@ -321,6 +327,11 @@ def _shape(name: str, setting: Setting) -> models.Shape:
 
 
 def _device() -> torch.device:
+    """Return where models go. What asks for the devices afterwards finds them in this process,
+    without starting another to look.
+    """
+    if torch.cuda.is_available():
+        torch.cuda.init()
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
