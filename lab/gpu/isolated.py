@@ -125,7 +125,8 @@ def _tried(part: Part, setting: Setting, end: float, outcome: Outcome) -> Iterat
         if step is None or end - time.monotonic() < SPARE_S:
             return
         if not (outcome.rows and outcome.rows[-1].get("method") == step):
-            outcome.rows.append({"method": step, "fault": fault})
+            unknown = {"lossless": None, "identical_to_ar": None}
+            outcome.rows.append({"method": step, "fault": fault, **unknown})
         finished.add(step)
 
 

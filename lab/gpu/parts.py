@@ -53,6 +53,7 @@ ITEM_FAULTS = (
 )
 """What leaves the process usable. After a device fault it is not, so that one ends the process."""
 
+_UNKNOWN: Row = {"lossless": None, "identical_to_ar": None}
 LOADING, MEMORY, ROUNDS = "Loading", "Memory with three lanes", "What a round asks of the device"
 
 
@@ -119,7 +120,7 @@ class Races:
             except torch.AcceleratorError:
                 raise
             except ITEM_FAULTS as fault:
-                yield {"method": name, "fault": sentence(fault)}
+                yield {**_UNKNOWN, "method": name, "fault": sentence(fault)}
                 # If the device no longer responds, this ends the process.
                 synchronize(loaded.models.target.decoder.device)
         if not {*LANES} - {*names}:
@@ -166,7 +167,7 @@ class _Asking:
             answer = library.answer(name, request) and library.answer(name, request)
             if answer is None:
                 # The library's fault, not this part's.
-                return {"method": name, "lossless": None, "note": library.notes[name]}
+                return {**_UNKNOWN, "method": name, "note": library.notes[name]}
             mine.append(answer.n_decoded / answer.decode_s)
             ours.append(len(lane.token_ids) / sum(round_.seconds for round_ in lane.rounds))
             same = same and answer.token_ids == lane.token_ids
