@@ -57,7 +57,8 @@ class DraftVocabulary:
 
     def widened(self, logits: Tensor) -> Tensor:
         """Return logits [..., R] at their ids among V."""
-        return kernels.widened(logits, self.ids, self.vocab)
+        wide = logits.new_full((*logits.shape[:-1], self.vocab), -torch.inf)
+        return wide.index_copy_(-1, self.ids, logits)
 
 
 class LogProbabilities:

@@ -121,7 +121,6 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         + [ctypes.c_double, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _THREADS],
     ),
     "log_softmax": (None, [_ADDRESS, _SIZE, _SIZE, _ADDRESS, _SIZE]),
-    "widen": (None, [_ADDRESS, _SIZE, _SIZE, _ADDRESS, _ADDRESS, _SIZE]),
 }
 """What each function of the library returns and takes."""
 
@@ -215,30 +214,13 @@ def log_softmax(logits: Tensor, never: Tensor) -> Tensor:
     """Return log-probabilities of logits [..., R], which may be overwritten; those at `never` are
     -inf.
     """
-    if not _takes(logits):
+    if logits.device.type != "cpu" or logits.dtype != torch.float32 or not available():
         if len(never):
             logits = logits.index_fill_(-1, never, -torch.inf)
         return logits.log_softmax(-1)
     logits, n = logits.contiguous(), logits.shape[-1]
     _library().log_softmax(logits.data_ptr(), logits.numel() // n, n, never.data_ptr(), len(never))
     return logits
-
-
-def widened(rows: Tensor, ids: Tensor, size: int) -> Tensor:
-    """Return [..., size] with rows [..., R] at `ids` [R] int64, all below `size`, and -inf
-    elsewhere.
-    """
-    if not _takes(rows):
-        wide = rows.new_full((*rows.shape[:-1], size), -torch.inf)
-        return wide.index_copy_(-1, ids, rows)
-    rows, n = rows.contiguous(), rows.shape[-1]
-    wide = torch.empty(*rows.shape[:-1], size)
-    _library().widen(rows.data_ptr(), rows.numel() // n, n, ids.data_ptr(), wide.data_ptr(), size)
-    return wide
-
-
-def _takes(rows: Tensor) -> bool:
-    return rows.device.type == "cpu" and rows.dtype == torch.float32 and available()
 
 
 def floats(weight: Tensor, factor: float | None) -> Matrix | None:
@@ -408,6 +390,9 @@ class Layers:
             holes: Rows at the cache's start that the other layers skip.
         """
         assert x.is_contiguous()
+        if embedded is not None and not self.struct.enter:
+            x.copy_(embedded.view_as(x))
+            embedded = None
         sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
         step = _StepStruct(sequences=sequences, rows=rows, at=at, holes=holes)
         # Rows of an expanded tensor are all the same memory.

@@ -21,8 +21,10 @@ VARIABLE = "SPECVL_KERNELS"
 """`off` leaves everything to torch, for comparison; the name of a level forbids better ones."""
 SOURCE = Path(__file__).with_name("kernels.c")
 # Sums have the same bits on every processor only if no compiler fuses operations of its own accord.
+FLAGS = ("-O2", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
 # GCC's partial redundancy elimination stores every sum of an inner loop in each of its rounds.
-FLAGS = ("-O2", "-fno-tree-pre", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
+# Clang's OpenMP has threads of its own, which would compete with torch's for the cores.
+GCC_FLAGS = ("-fno-tree-pre", "-fopenmp")
 COMPILERS = ("cc", "gcc", "clang")
 TIMEOUT_S = 60
 _PROCESSORS = Path("/proc/cpuinfo")
@@ -74,7 +76,7 @@ def levels() -> list[Level]:
 def library(folder: Path, level: Level) -> Path:
     """Return the path of this version's library in a folder; it may not exist yet."""
     version = hashlib.sha256(
-        SOURCE.read_bytes() + " ".join((*FLAGS, level.options)).encode()
+        SOURCE.read_bytes() + " ".join((*FLAGS, *GCC_FLAGS, level.options)).encode()
     ).hexdigest()
     return folder / f"kernels-{level.name}-{version[:12]}.so"
 
@@ -130,9 +132,8 @@ def _build(folder: Path, level: Level) -> Path:
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as place:
         out = Path(place, built.name)
         command = [compiler, *FLAGS, *level.options.split(), "-o", str(out), str(SOURCE), "-lm"]
-        # Clang's OpenMP has threads of its own, which would compete with torch's for the cores.
         if b"clang" not in _run([compiler, "--version"]):
-            command.append("-fopenmp")
+            command += GCC_FLAGS
         _run(command)
         hashed = Path(place, "hash")
         hashed.write_text(_hash(out))

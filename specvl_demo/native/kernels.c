@@ -21,7 +21,8 @@ static int omp_get_num_threads(void) { return 1; }
 #endif
 
 /* LANES: numbers of 32 bits in a register. SUMS: registers that hold sums, beside those for what is
- * summed. */
+ * summed. BYTES_AT_ONCE: integers of 8 bits that are multiplied and summed at once; BYTE_ZERO
+ * stands for zero in those of rows. */
 #if defined __AVX512BW__
 #include <immintrin.h>
 #define LANES 16
@@ -37,6 +38,17 @@ static int omp_get_num_threads(void) { return 1; }
 #else
 #error "These kernels need AVX2 with FMA and F16C, or 64-bit ARM."
 #endif
+#if defined __AVX512VNNI__ || defined __AVXVNNI__
+#define BYTES_AT_ONCE 4
+#define BYTE_ZERO 128
+#elif defined __ARM_FEATURE_DOTPROD
+#define BYTES_AT_ONCE 4
+#define BYTE_ZERO 0
+#else
+#define BYTES_AT_ONCE 2 /* As integers of 16 bits. */
+#define BYTE_ZERO 0
+#endif
+const int bytes_at_once = BYTES_AT_ONCE, byte_zero = BYTE_ZERO;
 #define PARTS (16 / LANES) /* Registers that hold the 16 lanes of a sum of a row's numbers. */
 #define GROUP 32           /* Outputs of a matrix that lie side by side. */
 #define VECTORS (GROUP / LANES)
@@ -64,45 +76,29 @@ INLINE Floats choose(Ints mask, Floats a, Floats b) {
 INLINE Floats larger(Floats a, Floats b) { return choose(a > b, a, b); }
 INLINE Floats absolute(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
 
-/* a * b + c, rounded once. */
-INLINE Floats fused(Floats a, Floats b, Floats c) {
+/* fused: a * b + c, rounded once. from_half: numbers in half precision. from_bytes: integers of 8
+ * bits as of 16, two in each lane. dot_pairs: sum + a[0] * b[0] + a[1] * b[1], of the two integers
+ * of 16 bits in each lane. dot_bytes: the same of BYTES_AT_ONCE. */
 #if LANES == 16
-  return _mm512_fmadd_ps(a, b, c);
+INLINE Floats fused(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE Floats from_half(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
+INLINE Ints from_bytes(const void *p) { return (Ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256(p)); }
 #elif LANES == 8
-  return _mm256_fmadd_ps(a, b, c);
+INLINE Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE Floats from_half(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
+INLINE Ints from_bytes(const void *p) { return (Ints)_mm256_cvtepi8_epi16(_mm_loadu_si128(p)); }
 #else
-  return vfmaq_f32(c, a, b);
+INLINE Floats fused(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+INLINE Floats from_half(const void *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+INLINE Ints from_bytes(const void *p) { return (Ints)vmovl_s8(vld1_s8(p)); }
 #endif
-}
 
-INLINE Floats from_half(const void *p) {
-#if LANES == 16
-  return _mm512_cvtph_ps(_mm256_loadu_si256(p));
-#elif LANES == 8
-  return _mm256_cvtph_ps(_mm_loadu_si128(p));
-#else
-  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
-#endif
-}
-
-/* Two integers of 16 bits in each lane. */
-INLINE Ints from_bytes(const void *p) {
-#if LANES == 16
-  return (Ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256(p));
-#elif LANES == 8
-  return (Ints)_mm256_cvtepi8_epi16(_mm_loadu_si128(p));
-#else
-  return (Ints)vmovl_s8(vld1_s8(p));
-#endif
-}
-
-/* sum + a[0] * b[0] + a[1] * b[1], of the two integers of 16 bits in each lane. */
 INLINE Ints dot_pairs(Ints sum, Ints a, Ints b) {
-#if LANES == 16 && defined __AVX512VNNI__
+#if defined __AVX512VNNI__
   return (Ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
 #elif LANES == 16
   return sum + (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-#elif LANES == 8 && defined __AVXVNNI__
+#elif defined __AVXVNNI__
   return (Ints)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
 #elif LANES == 8
   return sum + (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
@@ -112,28 +108,17 @@ INLINE Ints dot_pairs(Ints sum, Ints a, Ints b) {
 #endif
 }
 
-/* The same of four integers of 8 bits, of which x has BYTE_ZERO for zero; where the processor has
- * no such operation, integers of rows have 16 bits. */
-INLINE Ints dot_bytes(Ints sum, Ints x, Ints weights) {
-#if LANES == 16 && defined __AVX512VNNI__
-#define BYTES_AT_ONCE 4
-#define BYTE_ZERO 128
-  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)x, (__m512i)weights);
-#elif LANES == 8 && defined __AVXVNNI__
-#define BYTES_AT_ONCE 4
-#define BYTE_ZERO 128
-  return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)weights);
+INLINE Ints dot_bytes(Ints sum, Ints row, Ints weights) {
+#if defined __AVX512VNNI__
+  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)row, (__m512i)weights);
+#elif defined __AVXVNNI__
+  return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)row, (__m256i)weights);
 #elif defined __ARM_FEATURE_DOTPROD
-#define BYTES_AT_ONCE 4
-#define BYTE_ZERO 0
-  return (Ints)vdotq_s32((int32x4_t)sum, (int8x16_t)x, (int8x16_t)weights);
+  return (Ints)vdotq_s32((int32x4_t)sum, (int8x16_t)row, (int8x16_t)weights);
 #else
-#define BYTES_AT_ONCE 2
-#define BYTE_ZERO 0
-  return dot_pairs(sum, x, weights);
+  return dot_pairs(sum, row, weights);
 #endif
 }
-const int bytes_at_once = BYTES_AT_ONCE, byte_zero = BYTE_ZERO;
 
 /* In every four lanes, those of these numbers: 0 to 3 of a, 4 to 7 of b. */
 #define LANE(block, i) ((block) * 4 + (i) % 4 + (i) / 4 * LANES)
@@ -337,16 +322,6 @@ INLINE void tile_rows(int kind, int64_t rows, const Tile *t) {
   }
 }
 
-static void multiply_tile(int64_t rows, const Tile *t) {
-  switch (t->matrix->kind) {
-    case SINGLE: return tile_rows(SINGLE, rows, t);
-    case HALF: return tile_rows(HALF, rows, t);
-    case EIGHT_BITS: return tile_rows(EIGHT_BITS, rows, t);
-    case SIXTEEN_BITS: return tile_rows(SIXTEEN_BITS, rows, t);
-    case EIGHT_BY_SIXTEEN: return tile_rows(EIGHT_BY_SIXTEEN, rows, t);
-  }
-}
-
 /* The number that one stands for in a row [k] of integers of 16 bits, or that its numbers are
  * divided by for 8 bits; not a number if one of the row is not finite. */
 static float scale_of(const Matrix *w, const float *row) {
@@ -436,10 +411,17 @@ static void arrange(const Matrix *w, const float *x, int64_t stride, const Norm 
 
 /* A group's outputs for the tile that begins at row `first`: out [.., 32], rows apart by `stride`.
  */
-static void multiply_group(const Matrix *w, int64_t group, const Rows *rows, int64_t first,
-                           float *out, int64_t stride, int add) {
-  Tile tile = {w, group, rows->x + first * row_bytes(w), rows->scale + first, out, stride, add};
-  multiply_tile(fewer(rows->per_tile, rows->rows - first), &tile);
+static void multiply_group(const Matrix *w, int64_t group, const Rows *x, int64_t first, float *out,
+                           int64_t stride, int add) {
+  Tile t = {w, group, x->x + first * row_bytes(w), x->scale + first, out, stride, add};
+  int64_t rows = fewer(x->per_tile, x->rows - first);
+  switch (w->kind) {
+    case SINGLE: return tile_rows(SINGLE, rows, &t);
+    case HALF: return tile_rows(HALF, rows, &t);
+    case EIGHT_BITS: return tile_rows(EIGHT_BITS, rows, &t);
+    case SIXTEEN_BITS: return tile_rows(SIXTEEN_BITS, rows, &t);
+    case EIGHT_BY_SIXTEEN: return tile_rows(EIGHT_BY_SIXTEEN, rows, &t);
+  }
 }
 
 /* Write the product of rows into out, or add it; for all threads of a region. */
@@ -490,7 +472,7 @@ typedef struct {
  * Layers skip the first `holes` rows of the cache, those that attend to features only the first
  * one. */
 typedef struct {
-  const float *embedded;    /* [sequences * rows, width]: if given, x is made of it first. */
+  const float *embedded;    /* [sequences * rows, width]: if given, `enter` makes x of it. */
   float *x;                 /* [sequences * rows, width]: what layers add to. */
   const float *input;       /* [sequences * rows, qkv.k]: if given, what the first attention reads
                                as it is, instead of x. */
@@ -514,14 +496,6 @@ typedef struct {
 
 #define FEW_QUERIES 3 /* At a time: each has its own sums. */
 #define MANY_QUERIES (LANES == 8 ? 3 : 6)
-
-/* Queries of a sequence, from `first`, that share a head of keys. queries, out: [rows, heads,
- * head_width] of the sequence. scores: [MANY_QUERIES, room]. */
-typedef struct {
-  const float *keys, *mask, *queries;
-  float *out, *scores;
-  int64_t head, first, room;
-} Asked;
 
 /* Turn scores [seen] into weights whose largest is 1, up to `end` with zeros; `scores` has room for
  * whole vectors. */
@@ -547,32 +521,37 @@ INLINE Four score(int width, const float *query, const float *const key[4]) {
   return sum_each(sum);
 }
 
-/* So many queries at a time, the last one again where there are fewer. */
-INLINE void attend_some(int width, int many, const Stack *m, const Step *s, const Asked *a) {
+/* So many queries of a sequence at a time that share a head of keys, from `first`; the last one
+ * again where there are fewer. queries, out: [rows, heads, width]. scores: [many, room]. */
+INLINE void attend_some(int width, int many, const Stack *m, const Step *s, int64_t layer,
+                        int64_t sequence, int64_t head, int64_t first, const float *queries,
+                        float *out, float *scores, int64_t room) {
+  const float *keys = s->cache + layer * s->layer + sequence * s->sequence + head * s->head;
+  const float *values = keys + s->to_values, *mask[MANY_QUERIES];
+  queries += sequence * s->rows * m->heads * width, out += sequence * s->rows * m->heads * width;
   int64_t groups = m->heads / m->kv_heads, last = groups * s->rows - 1;
   int64_t seen[MANY_QUERIES], column[MANY_QUERIES], end = s->mask ? s->at + s->rows : 0;
-  const float *mask[MANY_QUERIES], *values = a->keys + s->to_values;
   for (int q = 0; q < many; q++) {
-    int64_t at = fewer(a->first + q, last), row = at / groups;
-    column[q] = (row * m->heads + a->head * groups + at % groups) * width;
-    mask[q] = a->mask ? a->mask + row * s->mask_row : NULL;
+    int64_t at = fewer(first + q, last), row = at / groups;
+    column[q] = (row * m->heads + head * groups + at % groups) * width;
+    mask[q] = s->mask ? s->mask + sequence * s->mask_sequence + row * s->mask_row : NULL;
     seen[q] = s->mask ? end : s->at + row + 1;
     end = more(end, seen[q]);
   }
   for (int64_t i = 0; i < end; i += 4) {
     const float *key[4];
-    for (int j = 0; j < 4; j++) key[j] = a->keys + fewer(i + j, end - 1) * s->row;
+    for (int j = 0; j < 4; j++) key[j] = keys + fewer(i + j, end - 1) * s->row;
     EACH (q, many) {
-      Four y = score(width, a->queries + column[q], key) * m->scale, added = {0};
+      Four y = score(width, queries + column[q], key) * m->scale, added = {0};
       if (mask[q] && i + 4 <= end)
         memcpy(&added, mask[q] + i, sizeof added);
       else if (mask[q])
         for (int j = 0; j < end - i; j++) added[j] = mask[q][i + j];
       if (mask[q]) y += added;
-      memcpy(a->scores + q * a->room + i, &y, sizeof y);
+      memcpy(scores + q * room + i, &y, sizeof y);
     }
   }
-  for (int q = 0; q < many; q++) weigh(a->scores + q * a->room, seen[q], end);
+  for (int q = 0; q < many; q++) weigh(scores + q * room, seen[q], end);
   const int vectors = width < 4 * LANES ? width / LANES : 4;
   for (int at = 0; at < width; at += vectors * LANES) {
     Floats sum[MANY_QUERIES][4], total[MANY_QUERIES];
@@ -581,7 +560,7 @@ INLINE void attend_some(int width, int many, const Stack *m, const Step *s, cons
       EACH (v, vectors) sum[q][v] = (Floats){0};
     for (int64_t i = 0; i < end; i++)
       EACH (q, many) {
-        Floats weight = all(a->scores[q * a->room + i]);
+        Floats weight = all(scores[q * room + i]);
         total[q] += weight;
         EACH (v, vectors) {
           Floats numbers = load(values + i * s->row + at + v * LANES);
@@ -589,40 +568,32 @@ INLINE void attend_some(int width, int many, const Stack *m, const Step *s, cons
         }
       }
     EACH (q, many)
-      EACH (v, vectors) store(a->out + column[q] + at + v * LANES, sum[q][v] / total[q]);
-  }
-}
-
-INLINE void attend_together(int many, const Stack *m, const Step *s, const Asked *a) {
-  switch (m->head_width) {
-    case 16: return attend_some(16, many, m, s, a);
-    case 32: return attend_some(32, many, m, s, a);
-    case 64: return attend_some(64, many, m, s, a);
-    case 128: return attend_some(128, many, m, s, a);
+      EACH (v, vectors) store(out + column[q] + at + v * LANES, sum[q][v] / total[q]);
   }
 }
 
 /* Attention of all rows, out of queries [sequences * rows, heads, head_width] into `out`. */
 static void attend(const Stack *m, const Step *s, int64_t layer, const float *queries, float *out,
                    float *scores, int64_t room) {
-  int64_t each = s->rows * m->heads * m->head_width, shared = m->heads / m->kv_heads * s->rows;
-  int64_t at_once = shared <= FEW_QUERIES ? FEW_QUERIES : MANY_QUERIES;
-  int64_t parts = (shared + at_once - 1) / at_once;
+  int64_t shared = m->heads / m->kv_heads * s->rows;
+  int64_t many = shared <= FEW_QUERIES ? FEW_QUERIES : MANY_QUERIES;
+  int64_t parts = (shared + many - 1) / many;
 #pragma omp for schedule(static)
   for (int64_t task = 0; task < s->sequences * m->kv_heads * parts; task++) {
     int64_t head = task / parts % m->kv_heads, sequence = task / parts / m->kv_heads;
-    Asked asked = {s->cache + layer * s->layer + sequence * s->sequence + head * s->head,
-                   s->mask ? s->mask + sequence * s->mask_sequence : NULL,
-                   queries + sequence * each,
-                   out + sequence * each,
-                   scores,
-                   head,
-                   task % parts * at_once,
-                   room};
-    if (shared - asked.first > FEW_QUERIES)
-      attend_together(MANY_QUERIES, m, s, &asked);
-    else
-      attend_together(FEW_QUERIES, m, s, &asked);
+    int64_t first = task % parts * many;
+#define ATTEND(width, n) \
+  attend_some(width, n, m, s, layer, sequence, head, first, queries, out, scores, room)
+    switch (m->head_width + (shared - first > FEW_QUERIES)) {
+      case 16: ATTEND(16, FEW_QUERIES); break;
+      case 17: ATTEND(16, MANY_QUERIES); break;
+      case 32: ATTEND(32, FEW_QUERIES); break;
+      case 33: ATTEND(32, MANY_QUERIES); break;
+      case 64: ATTEND(64, FEW_QUERIES); break;
+      case 65: ATTEND(64, MANY_QUERIES); break;
+      case 128: ATTEND(128, FEW_QUERIES); break;
+      case 129: ATTEND(128, MANY_QUERIES); break;
+    }
   }
 }
 
@@ -774,17 +745,6 @@ static void run_layer(const Stack *m, const Step *whole, int64_t layer, int lead
   multiply_rows(&l->down, &x, s->x, m->width, 1);
 }
 
-/* Make x of the embeddings. */
-static void enter(const Stack *m, const Step *s, int64_t rows, const Work *work) {
-  if (m->enter) {
-    Rows x = share(m->enter, s->embedded, rows, NULL, work);
-    multiply_rows(m->enter, &x, s->x, m->width, 0);
-    return;
-  }
-#pragma omp for schedule(static)
-  for (int64_t i = 0; i < rows * m->width; i++) s->x[i] = s->embedded[i];
-}
-
 /* Write x after the last norm. */
 static void leave(const Stack *m, const Step *s, int64_t rows, const Work *work) {
   if (m->leave) {
@@ -830,7 +790,10 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
                  room,
                  after,
                  rows > FEW_ROWS ? memory : after + most};
-    if (s->embedded) enter(m, s, rows, &work);
+    if (s->embedded) {
+      Rows x = share(m->enter, s->embedded, rows, NULL, &work);
+      multiply_rows(m->enter, &x, s->x, m->width, 0);
+    }
     for (int64_t layer = first; layer < end; layer++) run_layer(m, s, layer, layer == first, &work);
     if (s->hidden) leave(m, s, rows, &work);
   }
@@ -856,14 +819,6 @@ void log_softmax(float *x, int64_t rows, int64_t n, const int64_t *never, int64_
     /* In double precision, which libraries of all systems round to the same number. */
     float less = largest + (float)log(sum_lanes(sum));
     for (int64_t i = 0; i < n; i++) x[i] -= less;
-  }
-}
-
-/* Write rows x [rows, n] into out [rows, all] at the places `ids` [n], and -inf elsewhere. */
-void widen(const float *x, int64_t rows, int64_t n, const int64_t *ids, float *out, int64_t all) {
-  for (; rows > 0; rows--, x += n, out += all) {
-    for (int64_t i = 0; i < all; i++) out[i] = -INFINITY;
-    for (int64_t i = 0; i < n; i++) out[ids[i]] = x[i];
   }
 }
 
@@ -897,10 +852,10 @@ int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t
   const Stack *m = d->stack;
   int64_t width = m->width, size = width * sizeof(float), made = 0;
   int normed = m->norm || m->leave;
-  float *memory = malloc(rows * 5 * size + d->head->n * sizeof(float));
+  float *memory = malloc(rows * 4 * size + d->head->n * sizeof(float));
   if (!memory) return 0;
-  float *x = memory, *out = x + rows * width, *input = out + rows * width;
-  float *both = input + rows * width, *logits = both + rows * 2 * width;
+  float *x = memory, *out = x + rows * width, *both = out + rows * width;
+  float *logits = both + rows * 2 * width;
   Step step = *s;
   double sum = 0;
   while (made < most) {
@@ -924,21 +879,16 @@ int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t
         memcpy(at, row, size);
         memcpy(at + width, before + r * width, size);
       } else {
-        memcpy(input + r * width, row, size);
         memcpy(x + r * width, row, size);
       }
     }
     step.rows = count, step.x = x, step.features = before;
     step.hidden = normed ? out : NULL;
-    if (d->reads == EMBEDDING) step.embedded = input;
-    if (d->reads == BOTH) step.input = both;
-    if (d->reads == ATTENDED) step.input = input;
+    if (d->reads != EMBEDDING) step.input = d->reads == BOTH ? both : x;
     if (d->reads == PRODUCT) {
       if (!multiply(d->join, both, count, x, width, threads)) break;
       const float *bias = d->bias + fewer(made, d->steps - 1) * width;
       for (int64_t i = 0; i < count * width; i++) x[i] += bias[i % width];
-      memcpy(input, x, count * size);
-      step.input = input;
     }
     int done = run_layers(m, &step, 0, d->layers, threads);
     if (done != 1) {

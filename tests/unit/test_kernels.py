@@ -5,6 +5,7 @@ have the bits of FBGEMM's. Without a compiler or the processor, others are used.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -268,10 +269,6 @@ def test_log_probabilities_are_those_of_torch(size: int, never: list[int]) -> No
     told = logits.index_fill(-1, at, -torch.inf).log_softmax(-1)
     own = kernels.log_softmax(logits.clone(), at)
     torch.testing.assert_close(own, told, atol=1e-5, rtol=1e-5)
-    ids = torch.arange(size).flip(0) * 2
-    wide = kernels.widened(own[None], ids, 2 * size + 1)
-    assert torch.equal(wide[0][:, ids], own) and wide.shape == (1, 3, 2 * size + 1)
-    assert wide.isinf().sum() == wide.numel() - own.isfinite().sum()
 
 
 def test_other_sizes_are_left_to_torch() -> None:
@@ -285,7 +282,6 @@ int multiply(void) { return 1; }
 int run_layers(void) { return 1; }
 int draft_in_a_row(void) { return 1; }
 void log_softmax(void) {}
-void widen(void) {}
 """
 """A library that is built in no time."""
 
@@ -409,6 +405,14 @@ def test_a_processor_gets_no_library_that_it_cannot_run(
         build_kernels.build(afresh)
     monkeypatch.undo()
     assert best.exists()
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="there is no clang")
+def test_clang_builds_it_without_threads_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_kernels, "COMPILERS", ("clang",))
+    assert b"omp_get" not in build_kernels.build(tmp_path).read_bytes()
 
 
 @half_here
