@@ -1,9 +1,8 @@
-"""Makes the examples: their photographs, their recorded races, and where every method shines and
-struggles. Drawn pictures, and the questions about them, are frozen: commit 56e9f08 draws them.
+"""Makes the examples: their photographs and their recorded races. Drawn pictures, and the
+questions about them, are frozen: commit 56e9f08 draws them.
 
     python examples/make.py photographs FOLDER   from a folder of originals (see README.md)
     python examples/make.py races [ID ...]       recorded here; nothing else should run
-    python examples/make.py lessons              where every method keeps most and fewest drafts
 
 Writes pictures, clips and `*.trace.jsonl` next to this file, and the measurements into
 examples.json, which the page reads. A new example is an entry written there by hand.
@@ -22,7 +21,6 @@ from typing import Any
 import cv2
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent
@@ -31,11 +29,10 @@ sys.path.insert(0, str(HERE.parent))
 import findings  # noqa: E402
 from findings import Finding  # noqa: E402
 
-from specvl_demo import pairs, records  # noqa: E402
+from specvl_demo import records  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.pairs.machine import detect  # noqa: E402
 from specvl_demo.records import Record, Round, gather  # noqa: E402  # noqa: E402
-from specvl_demo.serving import choosing  # noqa: E402
 from specvl_demo.ui.serve.decoding import Engine, events  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 
@@ -133,24 +130,6 @@ def races(ids: Iterable[str], anyway: bool) -> None:
             write(document)
 
 
-def lessons(pair: str) -> None:
-    """Write where every method keeps most and fewest of its drafts, which is the same on any
-    machine.
-    """
-    models = Engine()
-    document = read()
-    tiles = [one for one in document["examples"] if one["pair"] == pair]
-    found: dict[str, list[Finding]] = {}
-    for one in tiles:
-        served = [name for name in choosing.served(pairs.find(pair)) if name != "ar"]
-        lanes = records.validate_trace(run(models, one, [(name, {}) for name in served]))
-        plain, *others = lanes
-        for lane in others:
-            found.setdefault(lane.begin.method, []).append(findings.find(one["id"], plain, lane))
-    document["lessons"] |= {name: findings.lesson(by) for name, by in found.items()}
-    write(document)
-
-
 def read() -> dict[str, Any]:
     return json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
 
@@ -189,7 +168,7 @@ def once(models: Engine, example: Example) -> tuple[Finding, list[Record]]:
 def run(
     models: Engine, example: Example, lanes: Iterable[tuple[str, dict[str, Any]]]
 ) -> list[Record]:
-    """Return the records of one race with the heat of every token, as the page would store them."""
+    """Return the records of one race, as the page would store them."""
     job = Job(
         example["pair"],
         (("ar", {}), *lanes),
@@ -199,17 +178,8 @@ def run(
         names=tuple(example["media"]),
     )
     lines: list[Record] = []
-    heat: dict[str, list[str]] = {}
     for event in events(models, job, bool):
         lines += [event["record"]] if "record" in event else []
-        heat = event["lanes"] if event["k"] == "heat" else heat
-    written: dict[str, int] = {}
-    for at, record in enumerate(lines):
-        if isinstance(record, Round) and record.lane in heat:
-            first = written.get(record.lane, 0)
-            written[record.lane] = first + len(record.tokens)
-            rows = heat[record.lane][first : first + len(record.tokens)]
-            lines[at] = replace(record, notes={**record.notes, "heat": rows})
     return [shorter(record) for record in lines]
 
 
@@ -234,17 +204,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("photographs", "races", "lessons"))
+    parser.add_argument("what", choices=("photographs", "races"))
     parser.add_argument(
         "of", nargs="*", help="the folder of the photographs' originals, or ids of races"
     )
-    parser.add_argument("--pair", default="pocket", choices=("pocket", "photo"))
     parser.add_argument("--anyway", action="store_true", help="record even if the machine is busy")
     options = parser.parse_args()
     if options.what == "races":
         races(options.of, options.anyway)
-    elif options.what == "lessons":
-        lessons(options.pair)
     elif len(options.of) != 1:
         parser.error("photographs needs the folder of the originals; see examples/README.md")
     else:

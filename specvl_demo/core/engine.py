@@ -304,6 +304,8 @@ class Lane:
         watch.lap("other_s")
         # What only the record needs is not charged to any clock.
         views = self._recorder.ask(drafter, tree, path)
+        if looks := self._recorder.looks(drafter, tree, path, request.prompt.visual):
+            notes["attention"] = looks
         watch.skip()
         session.commit(path)
         if not self.done:

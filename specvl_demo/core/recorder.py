@@ -6,6 +6,7 @@ models' own, before temperature and cuts. Knows records and tensors; no clocks, 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -71,6 +72,32 @@ class Recorder:
                     " row -1"
                 )
         return views
+
+    def looks(
+        self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor
+    ) -> list[str | None]:
+        """Return for each node of the path how the drafter, there, attends to the pictures: a byte
+        per visual position, 255 at the most attended one, in base64; None at nodes that were not
+        fed.
+
+        Empty if the drafter has no such attention. To be called before the drafter commits.
+
+        Args:
+            visual: [positions] bool.
+        """
+        if not self._full or tree.rows is None or not bool(visual.any()):
+            return []
+        rows = [tree.rows[node] for node in path]
+        fed = [row for row in rows if row >= 0]
+        weights = drafter.attention(fed) if fed else None
+        if weights is None:
+            return []
+        shown = weights[:, visual[: weights.shape[1]].to(weights.device)]
+        shares = shown / shown.amax(-1, keepdim=True).clamp_min(1e-9)
+        made = iter((255 * shares).round().byte().cpu())
+        return [
+            b64encode(bytes(next(made).tolist())).decode() if row >= 0 else None for row in rows
+        ]
 
     def write(
         self,

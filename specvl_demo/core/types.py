@@ -449,6 +449,14 @@ class Drafter(Protocol):
         """
         return {}
 
+    def attention(self, rows: Sequence[int]) -> Tensor | None:
+        """Return how much rows fed in this round, a path from row 0, attend to each position of the
+        prompt, [len(rows), positions] >= 0; None from a drafter without such an attention.
+
+        Called only for the record, before the commit of the same round.
+        """
+        return None
+
     def seen(self) -> Mapping[str, Tensor]:
         """Return Context.index by view name: what each view saw of the prompt; may be empty."""
         return {}

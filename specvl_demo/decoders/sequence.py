@@ -69,6 +69,11 @@ class CachedSequence:
         self._depth: Tensor
         weakref.finalize(self, cache.release).atexit = False
 
+    @property
+    def position(self) -> Tensor:
+        """[m] of the next committed row, or of this round's root."""
+        return self._next[:, 0]
+
     def fork(self, room: int) -> CachedSequence:
         """Copy the committed rows into a new cache with `room` rows in all."""
         return CachedSequence(

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
+from specvl_demo.core.types import NOTHING, Capture, Decoder, Drafter, Start
 from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import Backend, ForwardInput
 from specvl_demo.decoders.sequence import CachedSequence
@@ -35,7 +36,13 @@ from specvl_demo.methods.heads.blocks import (
     stacked,
 )
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
-from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, HeadPrompt, head_part
+from specvl_demo.methods.heads.features import (
+    IMPORTANCE_ROWS,
+    FeatureDrafter,
+    FeatureHead,
+    HeadPrompt,
+    head_part,
+)
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 PAPER_KEEP = 0.75
@@ -105,6 +112,29 @@ class DreamHead(FeatureHead):
         configured = copy(self)
         configured._look(settings.keep or self._keep)
         return configured
+
+    def drafter(self) -> Drafter:
+        return DreamDrafter(self)
+
+    def attention(self, stream: CachedSequence, rows: Sequence[int], ids: Tensor) -> Tensor:
+        """Return the cross-attention [k, features before the root] of rows of this round.
+
+        Args:
+            rows: A path of fed rows from the root, row 0.
+            ids: [k] their tokens.
+        """
+        cache, start, size = stream.cache, stream.length, len(rows)
+        data = cache.blocks[0]  # [layers, 2, 1, kv_heads, room, width]
+        turns = self._rotary(stream.position + torch.arange(size, device=self.device))
+        x, before = self.embed(ids), data[0, :, :, :, cache.holes : start]
+        keys, values = own = F.pad(before, (0, 0, 0, size))
+        slot = own[..., before.shape[-2] :, :]
+        x = self._first(x, x, turns, slot, keys, values, None, size > 1)
+        path = torch.tensor([start + row for row in rows], device=self.device)
+        features = torch.cat((data[1, 0, :, :, 1:start], data[1, 0][:, :, path]), -2)
+        mask = x.new_zeros(size, features.shape[-2], dtype=torch.float32)
+        mask[:, start - 1 :] = torch.full((size, size), -torch.inf, device=x.device).triu(1)
+        return self._cross.weights(x, features, mask)[:, : start - 1]
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Concatenate both [k, 2D]."""
@@ -211,6 +241,32 @@ class DreamHead(FeatureHead):
         x = self._cross(x, keys[1], values[1], mask)
         x = self._last(self._last.normed(x), x, turns, slots[2], keys[2], values[2], own, causal)
         return direction(x, self._eps).mul_(self._norm)
+
+
+class DreamDrafter(FeatureDrafter):
+    """A drafter that can tell where its head looks."""
+
+    _head: DreamHead
+
+    def begin(self, start: Start) -> None:
+        super().begin(start)
+        self._positions = start.prefill.hidden.shape[0]
+        self._ids: list[Tensor] = []
+
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
+        root = not isinstance(parents, Tensor) and parents[0] < 0
+        self._ids = [tokens[-1:]] if root else [*self._ids, tokens]
+        return super().extend(tokens, parents)
+
+    def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        made = super().in_a_row(root, most, floor)
+        if made is not None:
+            self._ids = [root[-1:], made[0]]
+        return made
+
+    def attention(self, rows: Sequence[int]) -> Tensor:
+        ids = torch.cat(self._ids)[list(rows)]
+        return self._head.attention(self._stream, rows, ids)[:, : self._positions]
 
 
 def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:

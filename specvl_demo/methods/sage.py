@@ -8,7 +8,7 @@ them to a drafter (Algorithm 1).
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -120,6 +120,17 @@ def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
     return TreePlan(alpha, depth, width, TOP_K, settings.max_nodes)
 
 
+def drafted(parent: Sequence[int]) -> dict[str, int]:
+    """Return the levels of a tree below its root, and the nodes of its widest one."""
+    depth = [0]
+    for above in parent[1:]:
+        depth.append(depth[above] + 1)
+    return {
+        "drafted_depth": max(depth),
+        "drafted_width": max(Counter(depth[1:]).values(), default=0),
+    }
+
+
 class DepthFeedback:
     """SAGE's history tracking: the largest depth allowed, adjusted by recent accepted lengths.
 
@@ -191,6 +202,7 @@ class EntropyTree(Policy):
             "alpha": round(want.alpha, 4),
             "depth": want.depth,
             "width": round(want.width, 3),
+            **drafted(tree.shape.parent),
             "n_nodes": len(tree),
             "cap": self.feedback.cap,
             "static": static,
@@ -226,13 +238,15 @@ ENTROPY_TREE = Part(
         Chart(
             "shape",
             "Confidence and tree shape",
-            "α is the drafter's confidence: a sure drafter drafts a deep tree, an unsure one a"
-            " wide tree.",
+            "α is the drafter's confidence: a sure drafter is asked for a deep tree, an unsure one"
+            " for a wide tree. What is drafted has no more nodes than the setting allows.",
             "steps",
             [
                 Series("notes.alpha", "confidence α"),
-                Series("notes.depth", "depth", "right"),
-                Series("notes.width", "width", "right"),
+                Series("notes.drafted_depth", "depth drafted", "right"),
+                Series("notes.drafted_width", "width drafted", "right"),
+                Series("notes.depth", "depth asked for", "right"),
+                Series("notes.width", "width asked for", "right"),
             ],
             "α",
             (0.0, 1.0),

@@ -21,6 +21,7 @@ from specvl_demo.core.types import (
     Capture,
     Context,
     Encoded,
+    NoDrafter,
     Prefill,
     Scores,
     Start,
@@ -51,7 +52,7 @@ class View(Protocol):
         """
 
 
-class SmallVLM:
+class SmallVLM(NoDrafter):
     """A `core.types.Drafter`.
 
     Args:

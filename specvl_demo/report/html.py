@@ -37,19 +37,26 @@ COLUMNS = {
 }
 
 
-def page(lanes: Sequence[LaneRecords], compact: bool = False) -> str:
+def page(
+    lanes: Sequence[LaneRecords],
+    compact: bool = False,
+    earlier: Sequence[tuple[str, str]] = (),
+) -> str:
     """Return the file as text, about 5 MB including plotly's script.
 
     compact: Without plotly, below `MOST_COMPACT` bytes: the lanes' clocks replace the charts, and
     the pictures are left out if they are too large.
+    earlier: The questions and answers before this one, in their order.
     """
+    turns = "".join(_turn(*turn) for turn in earlier)
     if not compact:
         from specvl_demo.report import plots  # noqa: PLC0415 - plotly, only for charts
 
-        return _page(lanes, "".join(plots.fragments(plots.figures(lanes))), _pictures(lanes))
+        charts = "".join(plots.fragments(plots.figures(lanes)))
+        return _page(lanes, charts, turns + _pictures(lanes))
     clocks = figure.svg(lanes, answers=False)
-    whole = _page(lanes, clocks, _pictures(lanes))
-    return whole if len(whole.encode()) <= MOST_COMPACT else _page(lanes, clocks, "")
+    whole = _page(lanes, clocks, turns + _pictures(lanes))
+    return whole if len(whole.encode()) <= MOST_COMPACT else _page(lanes, clocks, turns)
 
 
 def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
@@ -57,6 +64,8 @@ def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
     rows = tables.lane_rows(lanes)
     for row, lane in zip(rows, lanes, strict=True):
         row["method"] = lane.begin.title
+        if remarks.untimed(lane, lanes) is not None:  # the remark on the lane says why
+            row |= dict.fromkeys(("speedup_decode", "speedup_total"))
     cells = (
         "".join(f"<td>{escape(tables.cell(row[key]))}</td>" for key in COLUMNS) for row in rows
     )
@@ -100,6 +109,13 @@ def _pictures(lanes: Sequence[LaneRecords]) -> str:
         if frame is not None and PICTURE.fullmatch(frame)
     )
     return f'<div class="pictures">{"".join(shown)}</div>'
+
+
+def _turn(question: str, answer: str) -> str:
+    return (
+        f'<section><p class="facts">{escape(question)}</p><p class="text">{escape(answer)}</p>'
+        "</section>"
+    )
 
 
 def _lane(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:

@@ -107,11 +107,6 @@ BY_STATUS = {
 }
 """Used when the web server's libraries refuse a request or fail."""
 TOO_MUCH_TEXT = "{what} is too long: it has {n} characters, and at most {most} are allowed."
-NO_HUB_NAME = (
-    "Name a target and a drafter on the Hugging Face hub, each as OWNER/NAME. Folders are checked"
-    " on the command line: `models --target FOLDER --drafter FOLDER`."
-)
-CHECKING = "Another pair is being looked up. Try again in a moment."
 LONG_PREFIX = "The answer's beginning has {n} {what}; at most {most} are allowed."
 NOTHING_ASKED = "Type a question or add a picture first."
 NO_PAIR = "There is no pair {name!r}. Known: {known}."

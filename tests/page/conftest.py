@@ -67,9 +67,11 @@ def browser_context_args() -> dict:
     }
 
 
-def serve(script: Path, folder: Path, *arguments: str) -> Iterator[str]:
+def serve(script: Path, folder: Path, *arguments: str, threads: int | None = 1) -> Iterator[str]:
     """Run a script that serves the page on a port of this machine; yield its address once it
     answers.
+
+    threads: Those that torch may use; None for its own choice.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -80,8 +82,10 @@ def serve(script: Path, folder: Path, *arguments: str) -> Iterator[str]:
         **quiet,
         "PYTHONPATH": str(ROOT),
         "NO_PROXY": "127.0.0.1",
-        "OMP_NUM_THREADS": "1",
     }
+    env.pop("OMP_NUM_THREADS", None)
+    if threads is not None:
+        env["OMP_NUM_THREADS"] = str(threads)
     env["GRADIO_TEMP_DIR"] = str(folder / "uploads")
     with (folder / "log.txt").open("w+") as log:
         command = [sys.executable, str(script), "--port", str(port), *arguments]
@@ -140,7 +144,7 @@ def page(visit, browser_context_args: dict) -> Iterator:
               const { visit } = window.specvl ?? {};
               // Nothing is kept on the way out.
               if (visit) { clearTimeout(visit.keeping); visit.keeping = null; }
-              await window.specvl?.replay.forget();
+              await window.specvl?.races.forget();
               localStorage.clear();
               sessionStorage.clear();
             }""")

@@ -148,7 +148,7 @@ class _Lane:
         draft = 0.0 if self.method == "ar" else 0.0012 * max(depth)
         verify = 0.009 + 0.0003 * len(texts) + 0.001 * rng.random()
         self.clock += draft + verify + 0.0003 + 0.0002
-        notes = {"heat": [self._heat() for _ in tokens]}
+        notes = {"attention": [self._heat() for _ in tokens]}
         if self.method == "tabed":
             w = 0.5 + 0.4 * math.sin(len(self.rounds) / 6)
             notes["weights"] = {"multimodal": round(w, 2), "text": round(1 - w, 2)}
@@ -156,6 +156,8 @@ class _Lane:
             alpha = 0.5 + 0.4 * math.sin(len(self.rounds) / 4)
             notes |= {
                 "alpha": round(alpha, 3),
+                "drafted_depth": max(depth),
+                "drafted_width": 2,
                 "depth": 3 + round(5 * alpha),
                 "width": 2 + round(8 * (1 - alpha)),
             }

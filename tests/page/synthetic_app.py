@@ -120,8 +120,6 @@ def known(folder: Path) -> dict:
     pair |= {"available": True, "methods": dict.fromkeys(pair["methods"], True)}
     for pair in known["pairs"]:
         pair["first"] = ["tabed"]
-    found = {"example": "scene", "why": "made up"}
-    known["lessons"] = {"machine": "a test machine", "methods": {"sage": {"shines": found}}}
     known["examples"] = [
         example(folder, picture, "scene", "What is in the picture?", ("tabed",), 0),
         example(folder, picture, "lossy", "Describe everything.", ("sage", "lvspec"), 3),

@@ -26,7 +26,7 @@ def test_axe_finds_nothing_serious(opened):
     for dark, width in ((False, 1440), (True, 390)):
         opened.set_viewport_size({"width": width, "height": 900})
         opened.evaluate("(on) => document.body.classList.toggle('dark', on)", dark)
-        for view in ("race", "inspect", "compare", "replay", "learn"):
+        for view in ("race", "compare", "learn"):
             opened.evaluate("(name) => specvl.open(name)", view)
             drawn(opened)
             # What stands around a view is the same for all of them.
@@ -42,7 +42,7 @@ def test_nothing_hangs_over_and_everything_is_reached(opened):
     """On a phone and at 200 % zoom (half the width): every view and its tab, the form unfolds."""
     finish_replay(opened)
     sizes = ((390, 844), (720, 450))
-    for name in ("Inspect", "What if", "Compare", "Replay", "Learn", "Race"):
+    for name in ("Compare", "Learn", "Race"):
         tab = opened.get_by_role("tab", name=name)
         for width, height in sizes:
             opened.set_viewport_size({"width": width, "height": height})

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, MOST_TURNS
 from tests.page.conftest import ROOT, note_sent
 from tests.page.test_files import PNG
-from tests.page.test_race import FINISHED, choose, run_race, unfold
+from tests.page.test_race import FINISHED, choose, run_race
 
 
 def thumbs(page):
@@ -192,24 +192,6 @@ def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opene
     assert sent["media"] == sent["history"] == []
 
 
-def test_one_method_answers_alone_and_is_verified_on_demand(opened):
-    """The turn goes on from its text; Verify races the plain model beside it."""
-    note_sent(opened)
-    opened.locator("[data-method=ar] input").uncheck()
-    run_race(opened)
-    expect(opened.locator(".vl-lane")).to_have_count(1)
-    expect(opened.locator(".vl-headline").first).to_contain_text("Answered by TABED alone")
-    opened.locator("#vl-question").fill("And below it?")
-    run_race(opened)
-    (turn,) = opened.evaluate("window.sent.history")
-    assert turn["answer"].startswith("There are five") and turn["from"] is None
-    opened.get_by_role("button", name="Verify with AR").click()
-    opened.wait_for_function(f"specvl.race.list.length === 2 && !specvl.ask.running && {FINISHED}")
-    assert len(opened.evaluate("window.sent.history")) == 1
-    expect(opened.locator(".vl-verdict")).to_have_text("TABED: same answer, token for token")
-    expect(opened.locator("[data-method=ar] input")).not_to_be_checked()
-
-
 def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
     """Not from the autoregressive lane's shorter one, nor from a relaxed one; the page says from
     which.
@@ -293,18 +275,6 @@ def test_every_parameter_says_what_it_does_and_the_papers_value(opened):
         "maximum nodes"
     ].endswith("Paper preset: 64.")
     assert sum("Paper preset: " in text for text in shown.values()) >= 10
-
-
-def test_a_method_shows_where_it_shines_and_struggles(opened):
-    """Beside the parameters: an example to race the method on, with what was measured there."""
-    opened.locator(".vl-ask [data-method=sage] input").check()
-    unfold(opened)
-    opened.locator(".vl-tries summary", has_text="Where SAGE shines and struggles").click()
-    box = opened.locator(".vl-tries[open]")
-    expect(box).to_contain_text("made up")
-    box.get_by_role("button", name="Race it on: scene").click()
-    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.finished")
-    assert opened.evaluate("specvl.race.list.map((lane) => lane.begin.method)") == ["ar", "sage"]
 
 
 def test_every_wait_has_a_sign(opened):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 
 import pytest
@@ -42,23 +41,6 @@ def test_sentences_carry_the_measured_figures():
     assert "relaxed" not in findings.said(found("tabed", "scene"))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_lesson_names_best_and_worst_and_a_reason_that_holds(seed: int):
-    """Shines and struggles are the extremes; 'more' and 'fewer' agree with the figures beside
-    them.
-    """
-    by = [found("tabed", f"e{i}", seed=10 * seed + i, tokens=20) for i in range(5)]
-    told = findings.lesson(by)
-    order = sorted(by, key=lambda one: one.comparison.metrics.totals.accepted_per_round)
-    assert told["shines"]["example"] == order[-1].example
-    assert told["struggles"]["example"] == order[0].example
-    for entry in told.values():
-        ((more, a, b),) = re.findall(
-            r"^(More|Fewer) .*?: ([\d.]+) a round against ([\d.]+),", entry["why"]
-        )
-        assert float(a) >= float(b) if more == "More" else float(a) <= float(b)
-
-
 def shipped() -> dict:
     return json.loads((ROOT / "examples" / "examples.json").read_text(encoding="utf-8"))
 
@@ -78,12 +60,9 @@ def test_every_answer_was_read_and_what_is_wrong_is_told(one: dict):
     """A race that was recorded anew with other answers fails here until somebody has read them."""
     plain, lane = race(one)
     assert plain.begin.method == "ar" and [lane.begin.method] == one["methods"]
-    if "settings" in one:
-        chosen = choosing.choose(find(one["pair"]), one["methods"][0], one["settings"])
-        recorded = lane.begin.settings
-        # A parameter that is newer than the race is not in it, and the race does not set it.
-        assert one["settings"].keys() - {"preset"} <= recorded.keys()
-        assert all(recorded[k] == v for k, v in chosen.settings.items() if k in recorded)
+    # What the form asks for when the example is chosen, and Run gives.
+    chosen = choosing.choose(find(one["pair"]), one["methods"][0], one.get("settings"))
+    assert chosen.settings.items() <= lane.begin.settings.items()
     read = one["read"]
     assert read["of"] == findings.checksum([plain, lane])
     assert bool(one["fails"]) == (not (read["plain"] and read["method"]))
@@ -108,12 +87,3 @@ def test_the_gallery_shows_long_right_answers_of_all_five_papers_and_real_trees(
     relaxed = [r.n_relaxed for lane in lanes if lane.begin.method == "lvspec" for r in lane.rounds]
     assert sum(relaxed) > 0
     assert {one["pair"] for one in WINS} == {"photo", "pocket"} and len(TILES) > len(WINS)
-
-
-def test_every_method_has_its_lessons():
-    """Words about methods name tiles that exist."""
-    tiles = {one["id"] for one in TILES}
-    for name, told in shipped()["lessons"].items():
-        assert name in base.METHODS
-        assert {told["shines"]["example"], told["struggles"]["example"]} <= tiles
-        assert all(" a round against " in told[side]["why"] for side in ("shines", "struggles"))

@@ -37,27 +37,13 @@ def select_widest(page) -> None:
 
 
 def test_one_step_drafts_checks_and_settles(opened):
-    """Next round: guesses stand pale behind the answer, the check passes, kept ones become part of
-    it.
-    """
+    """In a slow replay guesses stand pale behind the answer until the check has passed."""
     finish_replay(opened)
-    opened.get_by_role("button", name="Next round").click()
-    opened.wait_for_function("specvl.race.head > 0 && !specvl.view.player.playing")
-    shown = opened.evaluate(
-        "[specvl.race.shown(specvl.race.focused), specvl.race.currentRound.index]"
-    )
-    assert shown[0] == 1
-    expect(opened.locator(".vl-guess .guess:visible")).to_have_count(0)
-    opened.evaluate("for (const round of specvl.race.focused.rounds) round.notes = {}")
-    for _ in range(3):  # pressed again before a round has settled: that one is over at once
-        opened.get_by_role("button", name="Next round").click()
-    opened.wait_for_function("!specvl.view.player.playing")
-    assert opened.evaluate("specvl.race.shown(specvl.race.focused)") == 4
-    expect(opened.locator(".vl-race .vl-inspector-body")).not_to_contain_text("null")
     opened.evaluate("""() => {
       const lane = specvl.race.focused;
       const k = lane.rounds.findIndex((r) => r.path.length > 2);
       const round = lane.rounds[k];
+      specvl.race.select(null);
       specvl.race.slow = true;
       specvl.race.setHead(lane.at(k).clock + round.draft_s * 0.999);
     }""")
@@ -65,15 +51,13 @@ def test_one_step_drafts_checks_and_settles(opened):
     expect(pale.first).to_be_visible()
     expect(opened.locator(".vl-race .vl-facts")).to_contain_text("guessing")
     expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("drafted, being checked")
-    opened.get_by_role("button", name="Previous round").click()
-    opened.wait_for_function("specvl.race.head !== null && !specvl.view.player.playing")
 
 
 def test_one_sentence_with_this_races_numbers(opened):
     """Above the race: who guessed, who confirmed, and the measured figure of this very race."""
     finish_replay(opened)
     speed = opened.evaluate("specvl.race.speedup(specvl.race.list[1])")
-    told = f"decoded {speed:.2f}× faster" if speed >= 1 else f"{1 / speed:.2f}× as long"
+    told = f"{speed:.2f}× faster to write, " if speed >= 1 else f"{1 / speed:.2f}× as long"
     expect(headline(opened)).to_contain_text(told)
     expect(headline(opened)).to_contain_text(
         "Green words were guessed by a small model and confirmed by the large one: same"
@@ -90,7 +74,7 @@ def test_one_sentence_with_this_races_numbers(opened):
       return [none, words()];
     }""")
     assert without.startswith("Nothing that a small model guessed was kept: same answer")
-    assert ended.startswith("No word that a small model guessed was kept, only the end")
+    assert ended.startswith("Of what a small model guessed only the end of the answer was kept")
     choose(opened, "lossy", 3)
     # The relaxed lane alone beside the plain one.
     opened.evaluate("specvl.race.setFocus('lvspec'); specvl.race.lanes.delete('sage')")
@@ -110,7 +94,7 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
     """Nothing is cut off; other words are marked in both answers, what they share is shaded. The
     legend has the mark where there is such a word.
     """
-    legend = opened.locator(".vl-textlegend").get_by_role("button", name="not as autoregressive")
+    legend = opened.locator(".vl-textlegend").locator(".other")
     finish_replay(opened)
     expect(legend).to_be_hidden()
     choose(opened, "lossy", 3)
@@ -130,12 +114,6 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
       return a.findIndex((token, i) => token.id !== b[i]?.id);
     }""")
     expect(opened.locator(".vl-lane[data-lane='0'] .tk.shared")).to_have_count(shared)
-    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    opened.get_by_role("button", name="Copy the answer of SAGE").click()
-    opened.wait_for_function(
-        "navigator.clipboard.readText().then((t) => t ==="
-        " specvl.race.lanes.get('sage').text.trim())"
-    )
     tops = opened.evaluate("""async () => {
       const boxes = [...document.querySelectorAll('.vl-text')];
       for (const box of boxes) box.style.maxHeight = '60px';
@@ -147,7 +125,7 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
 
 
 def test_every_term_explains_itself(browser, url: str):
-    """Columns, charts, legend, tree and inspector open an explanation by pointer, key and finger.
+    """Columns, tree and inspector open an explanation by pointer, key and finger.
     Nothing moves for who asked for stillness: the recorded race stands finished instead of
     playing."""
     context = browser.new_context(
@@ -159,8 +137,6 @@ def test_every_term_explains_itself(browser, url: str):
     assert page.evaluate("specvl.race.finished && !specvl.view.player.playing")
     places = (
         ".vl-track thead",
-        ".vl-race .vl-chart[data-chart=speedup]",
-        ".vl-textlegend",
         ".vl-race .vl-tree-card",
         ".vl-race .vl-inspector",
     )
@@ -178,29 +154,7 @@ def test_every_term_explains_itself(browser, url: str):
             assert inside, place
             page.keyboard.press("Escape")
             expect(card).to_be_hidden()
-    assert page.locator(".vl-track thead th:not(:has(.vl-term))").count() == 0
-    assert page.locator(".vl-race .vl-chart h2:not(:has(.vl-term))").count() == 0
     context.close()
-
-
-def test_a_guided_look_in_three_steps(opened):
-    """Each step marks a part of the page and names this race's numbers; the last one leads to
-    Run.
-    """
-    finish_replay(opened)
-    opened.get_by_role("button", name="Show me how").click()
-    for step, part in ((1, ".vl-lanes"), (2, ".vl-pair"), (3, ".vl-card:has(.vl-track)")):
-        expect(opened.locator(".vl-guide")).to_contain_text(f"Step {step} of 3")
-        expect(opened.locator(f".vl-race {part}.vl-marked")).to_have_count(1)
-        if step == 3:
-            n = opened.evaluate(
-                "[specvl.race.focused.rounds.length, specvl.race.focused.tokens.length]"
-            )
-            expect(opened.locator(".vl-guide p")).to_contain_text(
-                f"needed {n[0]} passes of the large model for {n[1]} tokens"
-            )
-        opened.locator(".vl-guide .vl-secondary").click()
-    expect(opened.locator(".vl-guide")).to_be_hidden()
 
 
 def test_what_if_simulates_from_the_records(opened):
@@ -208,7 +162,7 @@ def test_what_if_simulates_from_the_records(opened):
     it.
     """
     finish_replay(opened)
-    opened.get_by_role("tab", name="What if").click()
+    opened.get_by_text("What if the drafter were different?").click()
     value = opened.locator(".vl-whatif-bar b")
 
     def simulated() -> float:
@@ -224,7 +178,7 @@ def test_what_if_simulates_from_the_records(opened):
     measured = opened.evaluate("specvl.race.speedup(specvl.race.focused)")
     expect(value.nth(1)).to_have_text(f"{measured:.2f}×")
     expect(value.nth(2)).to_have_text(f"{measured:.2f}×")  # nothing was moved: the race itself
-    why = opened.locator(".vl-whatif-race", has_text="Why TABED is as fast as it is here")
+    why = opened.locator(".vl-whatif")
     expect(why).to_contain_text(re.compile(r"It breaks even where \d+ % .* here it was \d+ %"))
     start = simulated()
     crowded = after("#vl-w-requests", "16")
@@ -240,23 +194,36 @@ def test_what_if_simulates_from_the_records(opened):
     ]
     tau, v, gamma, c, s = numbers
     assert tau / (v + gamma * c) == pytest.approx(s, rel=0.03)
+    hopeless = after("#vl-w-quality", "0")  # a round writes one token at least
+    assert hopeless < dear
+    (tau, *_) = re.findall(r"= ([\d.]+) /", opened.locator(".vl-whatif-formula").inner_text())
+    assert float(tau) >= 1
     opened.get_by_role("button", name="As recorded").click()
     expect(value.nth(2)).to_have_text(f"{start:.2f}×")
     curve = opened.locator(".vl-curve").first
-    expect(curve).to_have_attribute("aria-label", re.compile(r"best at \d+"))
+    expect(curve).to_have_attribute("aria-label", re.compile(r"times at \d+"))
 
 
 def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
-    """At 1440 × 900 every method that the pair serves can be chosen without scrolling, what only
-    experts choose after one press; one lane too many is off and gives the reason. The plain lane
-    can be left out where another one answers."""
-    foot = opened.locator(".vl-ask-foot").bounding_box()["y"]
-    for chip in opened.locator(".vl-ask .vl-method:visible").all():
-        box = chip.bounding_box()
-        assert box["y"] + box["height"] <= foot
+    """At 1280 × 720 picture, question, the papers and Run are seen without scrolling, the other
+    methods after one press; all are reached by Tab; one lane too many is off and gives the reason.
+    """
+    opened.set_viewport_size({"width": 1280, "height": 720})
+    for part in (".vl-thumbs img", "#vl-question", ".vl-method:visible", "#vl-run"):
+        for seen in opened.locator(f".vl-ask {part}").all():
+            box = seen.bounding_box()
+            assert box["y"] + box["height"] <= 720, part
+    chips = opened.locator(".vl-ask .vl-method:visible")
+    assert chips.count() == 6
+    opened.locator("#vl-question").focus()
+    for chip in chips.all():
+        opened.keyboard.press("Tab")
+        expect(chip.locator("input")).to_be_focused()
     custom = opened.locator(".vl-ask [data-method=custom]")
     expect(custom).to_be_hidden()
-    opened.get_by_role("button", name=re.compile(r"\d+ more…")).click()
+    opened.get_by_text(re.compile(r"\d+ other methods")).click()
+    expect(custom).to_be_hidden()
+    opened.get_by_text("Expert: a method of your own parts").click()
     expect(custom).to_be_visible()
     for name in ("chain", "sage", "lvspec", "hivis", "dream"):
         opened.locator(f".vl-ask [data-method={name}] input").check()
@@ -268,14 +235,7 @@ def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
         "6 methods at most race beside the autoregressive lane"
     )
     assert opened.evaluate("specvl.ask.request.methods.length") == 6
-    plain = opened.locator(".vl-ask [data-method=ar] input")
-    plain.uncheck()
-    for box in opened.locator(".vl-ask .vl-method input:checked").all()[::-1]:
-        box.uncheck()
-    expect(plain).to_be_checked()
-    plain.click(force=True)
-    expect(opened.locator(".vl-method-note")).to_contain_text("stays where no method is chosen")
-    for view in ("compare", "replay", "learn"):
+    for view in ("compare", "learn"):
         opened.evaluate("(v) => specvl.open(v)", view)
         assert opened.locator(".vl-primary:visible").count() <= 1
 

@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 
 from tests.page.conftest import ROOT, ready, reload
 from tests.page.test_race import finish_replay, run_race, unfold
-from tests.page.test_views import open_tab
 
 PNG = (
     "89504e470d0a1a0a0000000d494844520000000100000001080200000090775"
@@ -27,12 +26,12 @@ def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
         "specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])"
     )
     with opened.expect_download() as saved:
-        opened.get_by_role("button", name="Download this race as a trace").click()
+        opened.get_by_role("button", name="Save", exact=True).click()
+        opened.get_by_role("button", name="A trace (JSON lines)").click()
     path = tmp_path / "race.trace.jsonl"
     saved.value.save_as(path)
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
     assert kinds.count("begin") == 2 and kinds.count("end") == 2
-    open_tab(opened, "Replay")
     opened.locator("#vl-trace").set_input_files(path)
     expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("From a file")
     finish_replay(opened)
@@ -54,24 +53,21 @@ NO_TRACES = {
 
 def test_a_file_that_is_no_trace_is_refused_with_its_line(opened, tmp_path: Path):
     """Whatever is dropped, the page says what is wrong and keeps what it shows."""
-    open_tab(opened, "Replay")
     for number, (content, said) in enumerate(NO_TRACES.items()):
         path = tmp_path / f"bad{number}.jsonl"
         path.write_text(content)
         opened.locator("#vl-trace").set_input_files(path)
-        expect(opened.locator(".vl-replay .wrong")).to_contain_text(said)
+        expect(opened.locator(".vl-mine .wrong")).to_contain_text(said)
         assert opened.evaluate("specvl.race.lanes.size") == 2
 
 
 def test_shipped_traces_open_without_a_model(opened):
-    """Recorded races that ship: read in the browser, with pictures, heat, what the drafter saw, and
-    what a head, which has no views, drafted.
-    """
+    """Recorded races that ship, with pictures, what the drafter saw, and what a head drafted."""
     for name in ("scene", "chart", "clip", "crowd"):
         expect_opened(opened, name)
-    heads = opened.locator(".vl-inspect .vl-candidates thead th")
+    heads = opened.locator(".vl-race .vl-candidates thead th")
     expect(heads).to_have_text(["candidate", "target", "drafter"])
-    row = opened.locator(".vl-inspect .vl-candidates tr.chosen td").last
+    row = opened.locator(".vl-race .vl-candidates tr.chosen td").last
     drafted = opened.evaluate("""() => {
       const [, lane] = specvl.race.list;
       const { round, at } = lane.tokens[5];
@@ -85,26 +81,22 @@ def test_shipped_traces_open_without_a_model(opened):
 def expect_opened(opened, name: str) -> None:
     path = ROOT / "examples" / f"{name}.trace.jsonl"
     question = json.loads(path.open(encoding="utf-8").readline())["notes"]["question"]
-    open_tab(opened, "Replay")
     opened.locator("#vl-trace").set_input_files(path)
     expect(opened.locator(".vl-question")).to_have_text(question)
     expect(opened.locator(".vl-lane")).to_have_count(2)
     finish_replay(opened)
-    expect(opened.locator(".vl-race .vl-headline")).to_contain_text("were guessed by a small model")
+    expect(opened.locator(".vl-says .vl-headline")).to_contain_text("were guessed by a small model")
     expect(opened.locator(".vl-verdict")).to_contain_text("same answer, token for token")
     spans = opened.evaluate("specvl.race.list[1].begin.spans.length")
     seen = opened.evaluate("specvl.race.list[1].begin.seen.length")
     opened.evaluate("specvl.race.select({lane: specvl.race.list[1].name, token: 5})")
-    open_tab(opened, "Inspect")
-    card = opened.locator(".vl-inspect .vl-inspector")
-    expect(card.locator("canvas.heat")).to_have_count(spans)  # every picture, every frame of a clip
+    card = opened.locator(".vl-race .vl-inspector")
     if name == "clip":
         assert spans > 1
         expect(card.get_by_role("img", name=re.compile("frame 2$"))).to_be_visible()
-    if seen == 1:
-        card.get_by_role("button", name="Drafter:").click()
-    elif seen > 1:
-        card.get_by_label("What to show over the picture").select_option(index=1)
+    saw = card.get_by_role("button", name="What it saw:")
+    if saw.count():
+        saw.click()
     if seen:
         expect(card.locator("canvas.hidden")).to_have_count(spans)
         expect(card.locator("figcaption")).to_have_text(
@@ -122,7 +114,8 @@ def test_a_link_restores_the_settings(opened, url: str):
     other = int(gamma.input_value()) + 1  # another than the preset, whichever that is
     gamma.fill(str(other))
     opened.locator("#vl-question").click()
-    opened.get_by_role("button", name="Copy a link to these settings").click()
+    opened.get_by_role("button", name="Save", exact=True).click()
+    opened.get_by_role("button", name="A link to these settings").click()
     opened.wait_for_function("location.hash.length > 20")
     link = opened.evaluate("location.href")
     media = opened.evaluate("specvl.ask.request.media")
@@ -142,7 +135,7 @@ def test_a_link_restores_the_settings(opened, url: str):
 
 def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):
     """What cannot work is refused in a sentence; a combination that does travels as a link."""
-    opened.evaluate("specvl.ask.showChips(true)")
+    opened.evaluate("document.querySelectorAll('.vl-others').forEach((d) => { d.open = true; })")
     opened.locator("[data-method=custom] input").check()
     unfold(opened)
     panel = opened.locator(".vl-settings details", has_text="Custom parameters")
@@ -154,7 +147,8 @@ def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):
     expect(panel.locator(".wrong")).to_have_count(0)
     expect(panel.get_by_label("tree nodes", exact=True)).to_be_visible()
     panel.get_by_label("tree", exact=True).select_option("beam")
-    opened.get_by_role("button", name="Copy a link to these settings").click()
+    opened.get_by_role("button", name="Save", exact=True).click()
+    opened.get_by_role("button", name="A link to these settings").click()
     opened.wait_for_function("location.hash.length > 20")
     reload(opened)
     assert opened.evaluate("specvl.ask.request.settings.custom.policy") == "beam"

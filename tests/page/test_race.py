@@ -60,13 +60,11 @@ def drawn(page) -> None:
 
 
 def test_two_clicks_to_a_finished_race_whose_numbers_are_the_fold_of_its_records(opened):
-    """An example, then Run: a winner; the track shows Σ tokens over Σ seconds, nothing rounder."""
+    """An example, then Run; the track shows Σ tokens over Σ seconds, nothing rounder."""
     choose(opened, "scene", 2)
     run_race(opened)
     expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Your race")
     expect(opened.locator(".vl-track tbody tr")).to_have_count(2)
-    expect(opened.locator(".vl-track tr[data-lane='1'] .place")).to_have_text("1st")
-    expect(opened.locator(".vl-track tr[data-lane='0'] .place")).to_have_text("2nd")
     expect(opened.locator(".vl-verdict")).to_have_text("TABED: same answer, token for token")
     sums = opened.evaluate("""() => specvl.race.list.map((lane) => {
       let tokens = 0, seconds = 0;
@@ -175,7 +173,7 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
     )
     expect(opened.locator("#vl-run")).to_be_enabled()
     expect_no_speedup(opened, "this race was not run to its end")
-    expect(opened.locator(".vl-race .vl-headline")).to_have_text(
+    expect(opened.locator(".vl-says .vl-headline")).to_have_text(
         "This race was not run to its end: its times are not compared."
     )
     expect(opened.locator(".vl-verdict")).to_have_text(
@@ -222,7 +220,7 @@ def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
         expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Your race")
         expect(opened.locator(".vl-lane")).to_have_count(0)
         expect(opened.get_by_role("button", name="Ask a follow-up")).to_be_hidden()
-        assert opened.evaluate("[specvl.chat.turns.length, specvl.replay.runs.length]") == [0, 0]
+        assert opened.evaluate("[specvl.chat.turns.length, specvl.races.runs.length]") == [0, 0]
     again.click()
     opened.wait_for_function(
         "specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length"
@@ -260,30 +258,29 @@ CHANGED = """(how) => {
 
 
 def expect_no_speedup(page, why: str) -> None:
-    """Neither the table, nor the chart, nor a sentence gives a speedup, and each says why."""
+    """Neither the table, nor the chart, nor a sentence gives more than a hedged speedup, and each
+    says why.
+    """
     cell = page.locator(".vl-track tr[data-lane='1'] .speedup")
-    expect(cell).to_have_text("–")
+    expect(cell).to_have_text(re.compile(r"^(–|about \d\.\d×)$"))
     expect(cell).to_have_attribute("title", re.compile(re.escape(why)))
     expect(page.locator(".vl-race [data-chart=speedup] .vl-chart-note")).to_contain_text(
         f"No speedup: {why}."
     )
     expect(page.locator(".vl-race [data-chart=speedup] .vl-legend li")).to_have_count(0)
-    for said in (".vl-race .vl-headline", ".vl-verdict"):
-        expect(page.locator(said)).not_to_contain_text(re.compile(r"\d×"))
-    for place in page.locator(".vl-track .place").all():
-        expect(place).to_be_hidden()
-    page.get_by_role("tab", name="What if").click()
-    expect(page.locator(".vl-whatif .vl-headline")).to_contain_text(f"gives no speedup: {why}.")
-    expect(page.locator(".vl-whatif .vl-headline")).to_contain_text("figures as they stand would")
-    expect(page.locator(".vl-whatif .vl-headline")).not_to_contain_text("As recorded")
+    exact = re.compile(r"\d\.\d\d×")
+    for said in (".vl-says .vl-headline", ".vl-verdict"):
+        expect(page.locator(said)).not_to_contain_text(exact)
+    page.locator(".vl-whatif").evaluate("(node) => { node.open = true; }")
+    whatif = page.locator(".vl-whatif-says")
+    expect(whatif).to_contain_text(f"gives no speedup: {why}.")
+    expect(whatif).to_contain_text("figures as they stand would")
+    expect(whatif).not_to_contain_text("As recorded")
     expect(page.locator(".vl-whatif-bar b").nth(1)).to_have_text("–")
-    page.get_by_role("tab", name="Race").click()
 
 
 def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
-    """Disturbed or too short: a dash with the reason. As it was: its speedup, and its
-    places.
-    """
+    """Too short: a dash, disturbed: about so much, each with the reason. As it was: its speedup."""
     finish_replay(opened)
     for how, why in (
         (
@@ -301,8 +298,7 @@ def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
     expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(
         re.compile(r"^\d\.\d\d×")
     )
-    expect(opened.locator(".vl-track tr[data-lane='1'] .place")).to_be_visible()
-    expect(opened.locator(".vl-race [data-chart=speedup] .vl-legend li")).to_have_count(2)
+    expect(opened.locator(".vl-race [data-chart=speedup] .vl-legend li")).to_have_count(1)
     expect(opened.locator(".vl-chart-note:visible")).to_have_count(0)
 
 
@@ -371,7 +367,8 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
     expect(card.locator(".vl-candidates thead")).to_contain_text("target")
     expect(card.locator(".vl-candidates thead")).to_contain_text("text only")
     expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
-    expect(card.locator(".vl-picture canvas.heat")).to_be_visible()
+    expect(card.locator(".vl-picture canvas.looks")).to_be_visible()
+    expect(card.locator("figcaption")).to_contain_text("bright patches were looked at")
     chosen = opened.evaluate("specvl.race.selected.token")
     shown = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].round")
     expect(opened.locator(".vl-race .vl-facts")).to_contain_text(f"round {shown + 1}")
@@ -406,8 +403,6 @@ def test_the_tree_shows_any_round_and_opens_tokens(opened):
     tree.locator(".node.draft").nth(1).click()
     chosen = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token]")
     assert (chosen["round"], chosen["at"], chosen["origin"]) == (index, 1, "draft")
-    race.get_by_role("button", name="Follow", exact=True).click()
-    assert opened.evaluate("specvl.race.selected") is None
 
 
 def test_the_tree_takes_the_focus_only_where_keys_scroll_it(opened):
@@ -546,9 +541,10 @@ def test_charts_draw_what_the_focused_method_declares(opened):
 
 @second_try("timers that fire late and then on time draw two charts in less than half a second")
 def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
-    """Each is drawn at most twice a second until all lanes are in, and then holds all of the
-    race.
+    """Where drawing is fairly cheap, each is drawn once a second until all lanes are in, and then
+    holds all of the race.
     """
+    opened.evaluate("() => { specvl.drawing.name = 'steady'; }")
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
     opened.evaluate("""() => {
           const react = Plotly.react;
@@ -564,7 +560,7 @@ def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
     by_chart = opened.evaluate("window.drawn")
     assert by_chart
     for times in by_chart.values():  # on a busy machine one may come late, and the next on time
-        assert len(times) <= 2 + (times[-1] - times[0]) / 450, by_chart
+        assert len(times) <= 2 + (times[-1] - times[0]) / 950, by_chart
     drawn(opened)
 
 

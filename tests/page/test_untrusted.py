@@ -85,13 +85,12 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
     """
     page = opened
     path = hostile(tmp_path / "<img src=x onerror=hit=1>.jsonl")
-    page.get_by_role("tab", name="Replay").click()
     page.locator("#vl-trace").set_input_files(path)
     page.wait_for_function(
         "specvl.race.lanes.size === 3 && specvl.race.list[0].name.startsWith('<img')"
     )
     page.evaluate("specvl.race.setHead(null)")
-    for tab in ("Race", "Inspect", "Compare", "Replay", "Learn", "Race"):
+    for tab in ("Race", "Compare", "Learn", "Race"):
         page.get_by_role("tab", name=tab).click()
         page.evaluate("""async () => {
               const drawn = () =>
@@ -172,11 +171,10 @@ def test_tokens_of_any_length_are_laid_out(opened, tmp_path: Path) -> None:
     path.write_text("\n".join(lines))
     assert trace.inspect(path)[1] == []
     page = opened
-    page.get_by_role("tab", name="Replay").click()
     page.locator("#vl-trace").set_input_files(path)
     page.wait_for_function("specvl.race.list[1]?.text.length > 100_000 && specvl.race.finished")
     page.evaluate("specvl.race.setHead(null)")
-    for tab in ("Race", "Inspect", "Compare", "Replay"):
+    for tab in ("Race", "Compare"):
         page.get_by_role("tab", name=tab).click()
         page.evaluate("specvl.race.select({ lane: specvl.race.list[1].name, token: 3 })")
         longest = page.evaluate("""() => new Promise((done) => requestAnimationFrame(() => {

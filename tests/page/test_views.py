@@ -1,4 +1,4 @@
-"""The other views: inspect, replay, compare, learn; conversation, links, custom methods,
+"""The other views: compare and learn; rounds, branches, conversation, links, custom methods,
 settings.
 """
 
@@ -22,20 +22,15 @@ def open_tab(page, name: str) -> None:
     expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
 
 
-def test_inspect_shows_all_rounds_and_every_chart_the_records_fill(opened):
-    """The lane in full: a row a round, a click on a row opens it, declared and common charts
-    together.
-    """
+def test_all_rounds_stand_in_a_table_below_the_tree(opened):
+    """A row a round, once it is unfolded; a row opens its round in the tree."""
     finish_replay(opened)
-    open_tab(opened, "Inspect")
-    view = opened.locator(".vl-inspect")
+    opened.get_by_text("All rounds").click()
     rounds = opened.evaluate("specvl.race.focused.rounds.length")
-    expect(view.locator(".vl-rounds tbody tr")).to_have_count(rounds)
-    view.get_by_role("button", name="Round 4", exact=True).click()
-    expect(view.locator(".vl-facts")).to_contain_text("round 4 ")
-    expect(view.locator(".vl-rounds tr.current th")).to_have_text("4")
-    for chart in ("weights", "per-round", "by-depth", "phases", "speedup"):
-        expect(view.locator(f"[data-chart={chart}]")).to_have_count(1)
+    expect(opened.locator(".vl-rounds tbody tr")).to_have_count(rounds)
+    opened.get_by_role("button", name="Round 4", exact=True).click()
+    expect(opened.locator(".vl-facts").first).to_contain_text("round 4 ")
+    expect(opened.locator(".vl-rounds tr.current th")).to_have_text("4")
 
 
 def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
@@ -64,7 +59,7 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     expect(fork).to_have_attribute("title", f"The branch takes {name} here.")
     expect(opened.locator(".vl-lane:not(.vl-original) .vl-given")).to_have_text(["given "] * 2)
     same = "same answer from the given beginning on"
-    for said in (".vl-race .vl-headline", ".vl-verdict"):
+    for said in (".vl-says .vl-headline", ".vl-verdict"):
         expect(opened.locator(said)).to_contain_text(same)
     original.get_by_role("button", name="Back to the original").click()
     expect(opened.locator(".vl-original")).to_have_count(0)
@@ -72,12 +67,9 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
 
 
 def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reload(opened):
-    """The form then asks for the lane that the branch was taken from, as the stage shows it. The
-    plain lane is there if it was, also where it only verified an answer.
-    """
-    opened.evaluate("Object.assign(specvl.ask.request, {baseline: false})")
+    """The form then asks for the lane that the branch was taken from, as the stage shows it."""
     opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage']")
-    opened.evaluate("specvl.ask.run({baseline: true})")
+    opened.evaluate("specvl.ask.run()")
     opened.wait_for_function(
         f"!specvl.ask.running && specvl.race.meta.source === 'live' && {FINISHED}"
     )
@@ -95,37 +87,6 @@ def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reloa
     assert opened.evaluate("specvl.race.lanes.get('sage').text") == text
     assert opened.evaluate("specvl.ask.request.methods") == ["tabed", "sage"]
     expect(opened.locator(".vl-notice")).to_have_text("")
-
-
-def test_a_drafter_is_checked_against_a_target_by_their_names(opened):
-    """The server's verdict stands under the form with its reasons; a folder is no name there."""
-    unfold(opened)
-    form = opened.locator(".vl-fit")
-    form.locator("summary").click()
-    form.get_by_label("Target").fill("/etc")
-    form.get_by_role("button", name="Check").click()
-    expect(form.get_by_role("status")).to_contain_text("each as OWNER/NAME")
-    opened.evaluate("""() => {
-      specvl.api.server.fit = async ({ target, drafter }) => ({
-        fits: false,
-        findings: [
-          { ok: true, text: `${target} is served.` },
-          { ok: false, text: `${drafter} lacks fc.weight` },
-          { ok: null, text: 'Runs on CPU.' },
-        ],
-        methods: [],
-      });
-    }""")
-    form.get_by_label("Target").fill("me/target")
-    form.get_by_label("Drafter").fill("me/head")
-    form.get_by_role("button", name="Check").click()
-    expect(form.get_by_role("status")).to_contain_text("It does not fit.")
-    expect(form.locator("li.good")).to_have_text("Good: me/target is served.")
-    expect(form.locator("li.bad")).to_have_text("Not good: me/head lacks fc.weight")
-    expect(form.locator("li.note")).to_have_text("Runs on CPU.")
-    opened.evaluate("specvl.api.server.fit = async () => ({fits: null, findings: [], methods: []})")
-    form.get_by_role("button", name="Check").click()
-    expect(form.get_by_role("status")).to_contain_text("could not be decided")
 
 
 def test_a_comparison_is_stopped_gone_on_with_and_saved(opened):
@@ -278,23 +239,29 @@ def test_settings_stand_out_and_can_be_put_back(opened):
 
 
 def test_learn_has_a_lesson_for_every_method(opened):
-    """Idea, picture, formula, what to look for and the paper for each method of the table."""
+    """Idea, formula, what to look for and a link to the paper for each of the five, with its
+    recorded race where one is here; a line for every other method.
+    """
     open_tab(opened, "Learn")
-    methods = opened.evaluate("specvl.catalog.methods.map((m) => m.name)")
-    for name in methods:
+    for name in opened.evaluate("specvl.catalog.papers"):
         lesson = opened.locator(f"#lesson-{name}")
-        expect(lesson.get_by_role("heading", level=2)).to_have_count(1)
-        expect(lesson.locator("svg.vl-diagram")).to_have_count(1)
+        expect(lesson.get_by_role("heading", level=2).first).to_have_count(1)
+        expect(lesson.locator("math")).to_have_count(1)
         expect(lesson).to_contain_text("What to look for")
-    assert opened.locator(".vl-lesson math").count() >= len(methods) - 1
+    opened.locator("#lesson-tabed").scroll_into_view_if_needed()
+    expect(opened.locator("#lesson-tabed .vl-tree .node").first).to_be_visible()
+    others = opened.evaluate("specvl.catalog.methods.filter((m) => m.learn).length - 5")
+    expect(opened.locator("#lesson-others dt")).to_have_count(others)
+    opened.get_by_role("button", name="Watch “scene”").click()
+    expect(opened.get_by_role("tabpanel", name="Race")).to_be_visible()
 
 
 def test_tabs_take_arrow_keys_and_dark_or_light_is_remembered(opened):
     """Arrow keys walk through the tabs; the button turns the page dark, and a reload keeps it."""
     opened.get_by_role("tab", name="Race").focus()
     opened.keyboard.press("ArrowRight")
-    expect(opened.get_by_role("tab", name="Inspect")).to_be_focused()
-    expect(opened.get_by_role("tab", name="Inspect")).to_have_attribute("aria-selected", "true")
+    expect(opened.get_by_role("tab", name="Compare")).to_be_focused()
+    expect(opened.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     before = opened.evaluate("document.body.classList.contains('dark')")
     opened.get_by_role("button", name="Light or dark").click()
     assert opened.evaluate("document.body.classList.contains('dark')") is not before

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import ROOT, note_sent, ready, reload
-from tests.page.test_race import FINISHED, choose, finish_replay, run_race, unfold
+from tests.page.test_race import FINISHED, choose, finish_replay, run_race
 
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
@@ -121,18 +121,6 @@ def test_form_and_stage_tell_the_same(opened):
         )
 
 
-def test_try_it_live_runs_again_when_a_parameter_changes(opened):
-    """With the switch on, another length is raced without pressing Run."""
-    finish_replay(opened)
-    unfold(opened)
-    opened.locator("#vl-live").check()
-    opened.evaluate("document.querySelector('.vl-parameters > details').open = true")
-    opened.get_by_label("Max new tokens", exact=True).fill("30")
-    opened.get_by_label("Max new tokens", exact=True).blur()
-    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.finished")
-    assert opened.evaluate("specvl.race.list[0].tokens.length") == 30
-
-
 def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
     """Unknown words, another kind of picture, none at all: said in the form and over the answer it
     gives.
@@ -170,13 +158,15 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
 
 
 def test_keys_lead_to_run_and_enter_sends(opened):
-    """Ten presses of Tab at most; Shift+Enter breaks the line, Enter runs; both are told."""
+    """A few presses of Tab, past the methods; Shift+Enter breaks the line, Enter runs; both are
+    told.
+    """
     opened.evaluate("document.body.focus()")
     presses = 0
     while opened.evaluate("document.activeElement.id") != "vl-run" and presses < 30:
         opened.keyboard.press("Tab")
         presses += 1
-    assert presses <= 10
+    assert presses <= 15
     expect(opened.locator(".vl-ask .vl-keys")).to_have_text("Enter runs, Shift+Enter: new line")
     question = opened.locator("#vl-question")
     question.fill("One line")
@@ -238,7 +228,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     assert opened.evaluate("specvl.race.list.map((lane) => lane.text)") == answers
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
     choose(opened, "lossy", 3)
-    opened.get_by_role("tab", name="Replay").click()
+    opened.get_by_text("Your races (1) and traces").click()
     expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(1)
     opened.locator(".vl-runs").last.locator(".vl-run").click()
     opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0].end")
@@ -266,7 +256,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
         "cat.jpg could not be restored, and a follow-up needs it. Add it again and run."
     )
     expect(follow).to_be_hidden()
-    opened.get_by_role("tab", name="Replay").click()
+    opened.get_by_text(re.compile(r"Your races \(\d\) and traces")).click()
     opened.get_by_role("button", name="Forget my races and my form").click()
     expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(0)
 
@@ -308,7 +298,7 @@ def test_a_result_is_shared_as_one_file(opened, tmp_path: Path):
     nothing of any server.
     """
     finish_replay(opened)
-    menu = opened.get_by_role("button", name="Share this race as one file")
+    menu = opened.get_by_role("button", name="Save", exact=True)
     for choice, name, sign in (
         ("A page with all charts (5 MB)", "race.html", "plotly"),
         ("A small page, without charts", "race-small.html", "<svg"),
@@ -336,9 +326,9 @@ def test_views_have_addresses_and_back_works(opened, url: str):
     expect(opened.get_by_role("tab", name="Learn")).to_have_attribute("aria-selected", "true")
     opened.go_back()
     expect(opened.get_by_role("tab", name="Race")).to_have_attribute("aria-selected", "true")
-    opened.goto(f"{url}/#whatif")
+    opened.goto(f"{url}/#compare")
     reload(opened)
-    expect(opened.get_by_role("tabpanel", name="What if")).to_be_visible()
+    expect(opened.get_by_role("tabpanel", name="Compare")).to_be_visible()
 
 
 def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
@@ -400,28 +390,22 @@ def test_an_examples_question_goes_with_its_pictures(opened, tmp_path: Path):
 
 
 def test_back_closes_what_lies_over_the_page(opened):
-    """The story, the game, the guide, and a phone's sheet one after the other, as Escape does; the
-    page stays where it was.
+    """The story and a phone's sheet one after the other, as Escape does; the page stays where it
+    was.
     """
     finish_replay(opened)
-    for name in ("As a story", "Guess along"):
-        for leave in (opened.go_back, lambda: opened.keyboard.press("Escape")):
-            opened.locator(".vl-says").get_by_role("button", name=name).click()
-            expect(opened.locator("dialog[open]")).to_have_count(1)
-            leave()
-            expect(opened.locator("dialog[open]")).to_have_count(0)
-            opened.wait_for_function("!history.state?.over")
+    for leave in (opened.go_back, lambda: opened.keyboard.press("Escape")):
+        opened.get_by_role("button", name="Explain this race").click()
+        expect(opened.locator("dialog[open]")).to_have_count(1)
+        leave()
+        expect(opened.locator("dialog[open]")).to_have_count(0)
+        opened.wait_for_function("!history.state?.over")
     opened.set_viewport_size({"width": 390, "height": 844})
-    guide, sheet = opened.locator(".vl-guide"), opened.locator(".vl-race .vl-inspector")
-    opened.get_by_role("button", name="Show me how").click()
-    opened.locator(".vl-guide").get_by_role("button", name="Next").click()
-    for here in (guide, sheet):
-        expect(here).to_be_visible()
+    sheet = opened.locator(".vl-race .vl-inspector")
+    opened.locator(".vl-lane .tk[data-i]").nth(3).click()
+    expect(sheet).to_be_visible()
     opened.go_back()
     expect(sheet).to_be_hidden()
-    expect(guide).to_be_visible()
-    opened.go_back()
-    expect(guide).to_be_hidden()
     assert opened.evaluate("history.state") is None
     expect(opened.locator(".vl-lane").first).to_be_visible()
 

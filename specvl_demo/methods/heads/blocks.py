@@ -227,11 +227,19 @@ class CrossBlock:
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Return [k, D] for x [k, D], keys and values [1, kv_heads, S, width], mask [k, S]."""
-        rows = x.shape[0]
-        q = self._q(direction(x, self._eps)).view(rows, self._heads, self._head_width)
-        q = direction(q, self._head_eps).mul_(self._norm)
-        x = self._out(attend(q.transpose(0, 1).unsqueeze(0), keys, values, mask), x)
+        x = self._out(attend(self._queries(x), keys, values, mask), x)
         return self._mlp(x, x)
+
+    def weights(self, x: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        """Return its attention [k, S], the mean over the heads, with the same arguments."""
+        keys = keys.repeat_interleave(self._heads // self._kv_heads, 1)
+        scores = self._queries(x).float() @ keys.float().mT / self._head_width**0.5
+        return (scores + mask).softmax(-1).mean(1)[0]
+
+    def _queries(self, x: Tensor) -> Tensor:
+        """Return [1, heads, k, width]."""
+        q = self._q(direction(x, self._eps)).view(x.shape[0], self._heads, self._head_width)
+        return direction(q, self._head_eps).mul_(self._norm).transpose(0, 1).unsqueeze(0)
 
 
 class MLP:

@@ -41,7 +41,6 @@ SERVED = (
     "benched",
     "packed",
     "compared",
-    "fit",
 )
 """The methods of the behaviour that the page's scripts may call."""
 

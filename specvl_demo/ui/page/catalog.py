@@ -44,7 +44,7 @@ PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
 PAPERS = ("tabed", "sage", "lvspec", "hivis", "dream")
 """The methods of the five papers, which the page can race with one press."""
-FEATURED = ("ar", "chain", "tree", *PAPERS, "eagle2", "ngram")
+FEATURED = ("ar", "chain", *PAPERS)
 """Methods that are listed first; the others are one press away."""
 FIRST_METHODS = (
     *("sage", "chain", "tabed", "dream", "hivis", "eagle3", "eagle2"),
@@ -79,7 +79,6 @@ def describe(first_pair: str) -> dict[str, Any]:
         "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": session.DESCRIBE,
         "examples": shown["examples"],
-        "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
         "sampling": [_number(option) for option in OF_ANSWERS],
         "limits": {
             "files": MOST_FILES,
@@ -139,12 +138,10 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def examples() -> dict[str, Any]:
-    """Return the shipped examples whose files exist, and what the methods were found to do
-    on them.
-    """
+    """Return the shipped examples whose files exist."""
     index = EXAMPLES / "examples.json"
     if not index.is_file():
-        return {"machine": "", "examples": [], "lessons": {}}
+        return {"machine": "", "examples": []}
     found = json.loads(index.read_text(encoding="utf-8"))
     machine = detect()
     here = {pair.id for pair in PAIRS if availability.available(pair, machine).ok}

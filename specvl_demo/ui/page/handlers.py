@@ -6,7 +6,6 @@ Knows nothing of layout, nothing of models.
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
@@ -24,15 +23,13 @@ from specvl_demo.report import figure, remarks, trace
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Benches
-from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
+from specvl_demo.ui.serve.jobs import Job, read_job, turns, uploaded
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.run import Event, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.watching import watchers
 
 MOST_SHARED_BYTES = 8 * 2**20
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-"""OWNER/NAME: what a visitor may have looked up; no folder of this machine."""
 COMPARING_S = 5.0
 """How long a comparison waits for others: one of long answers may take seconds."""
 UNHEARD_S = 10.0
@@ -102,7 +99,6 @@ class Behaviour:
     listeners: Counter[str | None] = field(default_factory=Counter)
     benches: Benches = field(init=False)
     _sharing: threading.Lock = field(default_factory=threading.Lock)
-    _checking: threading.Lock = field(default_factory=threading.Lock)
     _comparing: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -250,21 +246,6 @@ class Behaviour:
             self._comparing.release()
             self.uploads.leave(key)
 
-    @told
-    def fit(self, payload: Any, _: Caller) -> dict[str, Any]:
-        """Check whether a drafter of the hub fits a target of the hub; see `serving.custom.check`.
-
-        asked: {target, drafter}.
-        """
-        payload = payload if isinstance(payload, Mapping) else {}
-        target, drafter = (str(payload.get(key)) for key in ("target", "drafter"))
-        if any(not HUB_NAME.fullmatch(one) or Path(one).exists() for one in (target, drafter)):
-            raise ValueError(messages.NO_HUB_NAME)
-        with one_at_a_time(self._checking, messages.CHECKING):
-            from specvl_demo.serving import custom  # noqa: PLC0415 - imports torch
-
-            return custom.check(target, drafter, anonymous=True).plain()
-
     def _unheard(self, caller: Caller) -> bool:
         """Whether the caller has been disconnected for so long that its run should end."""
         now = time.monotonic()
@@ -277,22 +258,23 @@ class Behaviour:
         """Return an uploaded trace as one file that opens in any browser and is removed with the
         visit.
 
-        asked: Its path, for an HTML file with charts; or {path, as: 'compact' | 'figure'}, for one
-        without, or for an SVG figure.
+        asked: Its path, for an HTML file with charts; or {path, as: 'compact' | 'figure', earlier},
+        for one without, or for an SVG figure; earlier: the conversation's [{question, answer}].
         """
         with one_at_a_time(self._sharing, messages.SHARING):  # one takes about 30 MB of memory
             return self._shared(payload, caller)
 
     def _shared(self, payload: Any, caller: Caller) -> dict[str, Any]:
-        form = "page"
+        form, earlier = "page", []
         if isinstance(payload, Mapping):
+            earlier = [(turn.question, turn.answer) for turn in turns(payload.get("earlier"))]
             payload, form = payload.get("path"), payload.get("as")
         lanes = _lanes(self._own(payload, caller))
         if form == "figure":
             return self._made(caller, "race.svg", figure.svg(lanes).encode())
         from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
 
-        content = html.page(lanes, compact=form == "compact")
+        content = html.page(lanes, form == "compact", earlier)
         return self._made(caller, "race.html", content.encode())
 
     def _made(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:

@@ -21,13 +21,12 @@ from PIL import Image
 
 from specvl_demo import media, pairs
 from specvl_demo.compare import forwards
-from specvl_demo.core.engine import Request, SharedPrefill
+from specvl_demo.core.engine import Request
 from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.core.similarity_map import similarity_map
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.machine import Load, detect
-from specvl_demo.records import Question, Round, Thumbnail
+from specvl_demo.records import Question, Thumbnail
 from specvl_demo.serving import availability, choosing, loader, session
 from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
@@ -105,23 +104,15 @@ def events(
     yield {"k": "status", "stage": "prefill"}
     if fresh and on_gpu:
         yield {"k": "status", "stage": "loading", "detail": RECORDING}
-    answers: dict[str, list[int]] = {}
-    shared = SharedPrefill(request)
     load = None
-    running = session.race(
-        loaded, request, choices, shared=shared, notes=notes, watchers=job.watchers
-    )
+    running = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
     for record in running:
         if load is None:
             load, last_report = Load(job.watchers), time.monotonic()
-        if isinstance(record, Round):
-            answers.setdefault(record.lane, []).extend(token.id for token in record.tokens)
         yield {"k": record.__struct_config__.tag, "record": record}
         if time.monotonic() - last_report > LOAD_EVERY_S:
             last_report = time.monotonic()
             yield {"k": "load", "others": load.others(), "watching": load.watching()}
-    if not cancelled():
-        yield {"k": "heat", "lanes": _heat(shared, answers)}
 
 
 def _alone(
@@ -145,18 +136,6 @@ def _alone(
         for record in records:
             yield {"k": record.__struct_config__.tag, "record": record}
     yield {"k": "forwards", "seconds": seconds}
-
-
-def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, list[str]]:
-    """Return by lane, for every token: a byte per visual position, base64. Equal answers are
-    computed once.
-    """
-    known = {ids: similarity_map(shared, ids) for ids in {tuple(ids) for ids in answers.values()}}
-
-    def text(rows: torch.Tensor) -> list[str]:
-        return [base64.b64encode(bytes(row)).decode() for row in rows.tolist()]
-
-    return {lane: text(known[tuple(ids)]) for lane, ids in answers.items()}
 
 
 def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Thumbnail]:

@@ -107,9 +107,7 @@ def read_job(
         raise ValueError(messages.NOTHING_ASKED)
     pair = _pair(data.get("pair"), pairs)
     question = _text(data.get("question", ""), "The question")
-    earlier = _list(data.get("history"), Mapping, "The history", "a list of earlier questions")
-    if len(earlier) > MOST_TURNS:
-        raise ValueError(messages.TOO_MANY_TURNS.format(most=MOST_TURNS, n=len(earlier)))
+    earlier = _earlier(data.get("history"))
     # All files are counted before any of them is opened.
     files = _files(data.get("media"))
     shown = [item for turn in earlier for item in _files(turn.get("media"))] + files
@@ -143,6 +141,18 @@ def read_job(
         prefix=_prefix(data.get("prefix")),
         hz=_hz(data.get("hz")),
     )
+
+
+def turns(value: Any) -> list[PastTurn]:
+    """Return earlier questions and their answers, without what they showed."""
+    return [_turn({**item, "media": None}, ()) for item in _earlier(value)]
+
+
+def _earlier(value: Any) -> list[Mapping[str, Any]]:
+    earlier = _list(value, Mapping, "The history", "a list of earlier questions")
+    if len(earlier) > MOST_TURNS:
+        raise ValueError(messages.TOO_MANY_TURNS.format(most=MOST_TURNS, n=len(earlier)))
+    return earlier
 
 
 def _hz(value: Any) -> float:

@@ -2,10 +2,10 @@
    plain object holds the request; every control reads and writes it. Given the catalog and the
    callbacks for Run and Stop. */
 
-import { button, h, put, icon, roving } from './dom.js';
-import { fitForm } from './fitform.js';
+import { button, h, put, icon } from './dom.js';
 import { LoadingPanel } from './loading.js';
 import { MediaWell } from './media.js';
+import { MethodList } from './methodlist.js';
 import { MethodPanel } from './methodpanel.js';
 import { better, scope } from './scope.js';
 import { Fields, Panel, field } from './settings.js';
@@ -20,7 +20,6 @@ export function blank(catalog) {
     media: [],
     question: '',
     system: '',
-    baseline: true,
     methods: [...pair.first],
     settings: {},
     sampling: {},
@@ -33,10 +32,10 @@ export function blank(catalog) {
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
 export class Ask extends EventTarget {
-  constructor(catalog, api) {
+  /** races: the list of the visitor's own races. */
+  constructor(catalog, api, races) {
     super();
-    this.catalog = catalog;
-    this.api = api;
+    Object.assign(this, { catalog, api, races });
     this.request = blank(catalog);
     this.running = false;
     this.last = null;
@@ -89,42 +88,19 @@ export class Ask extends EventTarget {
         .filter((p) => p.available)
         .map((p) => h('option', { value: p.id, text: p.title })),
     );
-    const elsewhere = catalog.pairs.filter((p) => !p.available);
-    this.elsewhere =
-      elsewhere.length > 0 &&
-      h(
-        'details.vl-elsewhere',
-        h('summary', icon('chevron'), h('span', W.ask.elsewhere(elsewhere.length))),
-        h(
-          'ul',
-          elsewhere.map((p) => h('li', h('b', p.title), ` ${p.reason}`)),
-        ),
-      );
+    const elsewhere = catalog.pairs.filter((p) => !p.available).length;
+    this.elsewhere = elsewhere > 0 && h('p.vl-help', W.ask.elsewhere(elsewhere));
     this.pairNote = h('p.vl-help');
     this.scopeNote = h('p.vl-scope', { role: 'status' });
     this.switch = button('', () => this.change(this.fitting.id), 'vl-small vl-switch', {
       hidden: true,
     });
-    this.papers = button('', () => this.racePapers());
-    this.chips = catalog.methods.map((m) => this.chip(m));
-    this.others = button(
-      '',
-      () => this.showChips(this.others.ariaExpanded !== 'true'),
-      'vl-small',
-      { 'aria-expanded': 'false' },
-    );
-    this.methods = roving(
-      h(
-        'div.vl-methods',
-        { role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
-        this.papers,
-        this.chips,
-        this.others,
-      ),
-    );
-    this.methodNote = h('p.vl-help.vl-method-note', { role: 'status' });
+    this.methods = new MethodList(catalog, {
+      toggle: (name, on) => this.toggle(name, on),
+      refusal: (method) => this.refusal(method),
+      race: () => this.racePapers(),
+    });
     this.settings = h('div.vl-settings');
-    this.tryLive = h('input', { type: 'checkbox', id: 'vl-live', role: 'switch' });
     this.sampling = new Panel(W.ask.sampling, () => this.resetSampling());
     this.loading = new LoadingPanel(catalog, () => this.changed());
     this.system = h('textarea', {
@@ -166,58 +142,46 @@ export class Ask extends EventTarget {
         },
       },
       h(
-        'div.vl-ask-scroll',
-        catalog.examples.length > 0 && section(W.ask.examples, this.tiles.node),
+        'div.vl-ask-rest',
+        this.well.node,
         h(
-          'div.vl-ask-rest',
-          this.well.node,
-          h(
-            'div.vl-field',
-            h('div.vl-line', this.questionLabel, h('span.vl-help.vl-keys', W.ask.keys)),
-            this.question,
-            this.untyped,
-            this.turnNote,
-          ),
-          h(
-            'div.vl-field',
-            h('label', { for: 'vl-pair', text: W.ask.pair }),
-            this.pair,
-            this.pairNote,
-            this.scopeNote,
-            this.switch,
-          ),
-          h(
-            'div.vl-field',
-            h('span.vl-label', {
-              id: 'vl-methods-title',
-              text: W.ask.methods(catalog.limits.lanes),
-            }),
-            this.methods,
-            this.methodNote,
-          ),
-          (this.parameters = h(
-            'details.vl-parameters',
-            { on: { toggle: () => this.uncover() } },
-            h('summary', icon('chevron'), h('span', W.ask.parameters), this.changes),
-            h(
-              'label.vl-live',
-              { for: 'vl-live', title: W.ask.tryLiveHelp },
-              this.tryLive,
-              W.ask.tryLive,
-            ),
-            this.settings,
-            this.sampling.node,
-            this.loading.node,
-            this.elsewhere,
-            fitForm(api.fit),
-          )),
+          'div.vl-field',
+          h('div.vl-line', this.questionLabel, h('span.vl-help.vl-keys', W.ask.keys)),
+          this.question,
+          this.untyped,
+          this.turnNote,
         ),
+        this.methods.node,
       ),
       h(
         'div.vl-ask-foot',
         this.waiting,
         this.status,
         h('div.vl-buttons', this.more, this.go, this.halt),
+      ),
+      h(
+        'div.vl-ask-start',
+        catalog.examples.length > 0 && section(W.ask.examples, this.tiles.node),
+        this.races,
+      ),
+      h(
+        'div.vl-ask-rest',
+        h(
+          'div.vl-field',
+          h('label', { for: 'vl-pair', text: W.ask.pair }),
+          this.pair,
+          this.pairNote,
+          this.scopeNote,
+          this.switch,
+          this.elsewhere,
+        ),
+        h(
+          'details.vl-parameters',
+          h('summary', icon('chevron'), h('span', W.ask.parameters), this.changes),
+          this.settings,
+          this.sampling.node,
+          this.loading.node,
+        ),
       ),
     );
   }
@@ -236,15 +200,6 @@ export class Ask extends EventTarget {
     this.question.focus({ preventScroll: true });
     // Only when it is laid out: until then the browser holds what is in sight where it is.
     requestAnimationFrame(() => this.well.node.scrollIntoView({ block: 'start' }));
-  }
-
-  /** Opened parameters are shown above the buttons, which cover the form's end. */
-  uncover() {
-    const box = this.node.querySelector('.vl-ask-scroll');
-    if (this.parameters.open)
-      box.scrollBy({
-        top: this.parameters.getBoundingClientRect().top - box.getBoundingClientRect().top - 120,
-      });
   }
 
   setHistory(turns) {
@@ -308,36 +263,10 @@ export class Ask extends EventTarget {
     return this.catalog.pairs.find((p) => p.id === this.request.pair);
   }
 
-  chip(method) {
-    const box = h('input', {
-      type: 'checkbox',
-      value: method.name,
-      on: { change: () => this.toggle(method.name, box.checked) },
-    });
-    const tell = () =>
-      put(this.methodNote, this.refusal(method) ?? `${method.title}: ${method.help}`);
-    return h(
-      'label',
-      {
-        class: `vl-method${method.lossless ? '' : ' lossy'}`,
-        title: method.help,
-        data: { method: method.name },
-        on: { focusin: tell, pointerenter: tell },
-      },
-      box,
-      h('i.vl-swatch'),
-      h('span', method.title),
-      !method.lossless &&
-        h('span.vl-mark', { title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' }),
-    );
-  }
-
   /** Why a method cannot be chosen now; null if it can. */
   refusal(method) {
     const served = this.pairFacts.methods[method.name];
     if (typeof served === 'string') return served;
-    if (method.name === 'ar')
-      return this.request.methods.length ? null : W.ask.loneLane(method.title);
     const { lanes } = this.catalog.limits;
     const full =
       this.request.methods.length >= lanes && !this.request.methods.includes(method.name);
@@ -346,12 +275,9 @@ export class Ask extends EventTarget {
 
   toggle(name, on) {
     const { request } = this;
-    const refused =
-      (on || name === 'ar') && this.refusal(this.catalog.methods.find((m) => m.name === name));
-    if (refused) put(this.methodNote, refused);
-    else if (name === 'ar') request.baseline = on;
+    const refused = on && this.refusal(this.catalog.methods.find((m) => m.name === name));
+    if (refused) this.methods.say(refused);
     else request.methods = [...request.methods.filter((m) => m !== name), ...(on ? [name] : [])];
-    if (!request.methods.length) request.baseline = true;
     this.update();
   }
 
@@ -364,25 +290,9 @@ export class Ask extends EventTarget {
   /** Race all papers against the plain model, at once. */
   racePapers() {
     if (this.running) return;
-    Object.assign(this.request, { baseline: true, methods: this.paperMethods });
+    this.request.methods = this.paperMethods;
     this.update();
     this.run();
-  }
-
-  /** Methods that the pair lacks, and those for experts, are folded away unless they are chosen. */
-  showChips(all = this.others.ariaExpanded === 'true') {
-    const served = this.pairFacts.methods;
-    const folded = this.catalog.methods.map(
-      (m) => (m.expert || served[m.name] !== true) && !this.request.methods.includes(m.name),
-    );
-    this.chips.forEach((chip, i) => {
-      chip.hidden = folded[i] && !all;
-    });
-    const n = folded.filter(Boolean).length;
-    this.others.hidden = !n;
-    this.others.ariaExpanded = String(all);
-    put(this.others, all ? W.ask.fewer : W.ask.others(n));
-    this.methods.settle();
   }
 
   /** Fill the whole form from an example: the page shows the race that was recorded with it. */
@@ -414,14 +324,13 @@ export class Ask extends EventTarget {
 
   /** The form's request as a text that is equal if the same race is requested. */
   key(request = this.request) {
-    const { pair, media, question, system, baseline, methods, settings, history } = request;
+    const { pair, media, question, system, methods, settings, history } = request;
     const used = methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]);
     return JSON.stringify([
       pair,
       media.map((m) => m.path),
       question.trim(),
       system,
-      baseline,
       used,
       Object.entries(chosen(request)).sort(),
       history.length,
@@ -449,42 +358,25 @@ export class Ask extends EventTarget {
 
   /** Bring every control in line with the request. */
   show() {
-    const { request, catalog } = this;
+    const { request } = this;
     this.well.show(request.media);
     if (this.question.value !== request.question) this.question.value = request.question;
     this.pair.value = request.pair;
     const pair = this.pairFacts;
     put(this.pairNote, pair.available ? pair.help : pair.reason);
     this.mark();
-    this.showChips();
-    const papers = this.paperMethods.length;
-    this.papers.hidden = papers < 2;
-    put(this.papers, W.ask.papers(papers, papers === catalog.papers.length));
     this.system.value = request.system;
     this.showSampling();
     this.loading.show(pair, (request.loading[pair.id] ??= {}));
     this.panels();
   }
 
-  /** Every method's chip: chosen or not, possible or not, and the colour of its lane. */
+  /** Which methods are chosen and possible; those that cannot sample have no lane. */
   mark() {
-    const { request, catalog } = this;
+    const { request } = this;
     const left = this.unsampled.map(({ name }) => name);
     const lanes = request.methods.filter((name) => !left.includes(name)); // the plain lane's number is 0
-    this.chips.forEach((chip, i) => {
-      const method = catalog.methods[i];
-      const reason = this.refusal(method);
-      const plain = method.name === 'ar';
-      const at = lanes.indexOf(method.name);
-      const on = plain ? request.baseline : request.methods.includes(method.name);
-      const box = chip.querySelector('input');
-      box.checked = on;
-      box.setAttribute('aria-disabled', String(reason !== null)); // it can still be reached, to be told why
-      chip.classList.toggle('off', reason !== null);
-      chip.title = reason ?? method.help;
-      if (on && !left.includes(method.name)) chip.dataset.lane = at + 1;
-      else delete chip.dataset.lane;
-    });
+    this.methods.show(request, this.pairFacts.methods, lanes, this.paperMethods.length);
   }
 
   /** Whether the form still asks what an example asks, of the same pictures, and nothing before. */
@@ -561,20 +453,10 @@ export class Ask extends EventTarget {
         const key = `${this.request.pair}/${name}`;
         if (old.get(key)?.values === values) return old.get(key);
         const method = this.catalog.methods.find((m) => m.name === name);
-        const panel = new MethodPanel(
-          method,
-          this.request.pair,
-          values,
-          {
-            ask: this.api.panel,
-            change: () => this.changed(),
-            tryOut: (id) =>
-              this.dispatchEvent(
-                new CustomEvent('try', { detail: { example: id, method: method.name } }),
-              ),
-          },
-          this.catalog,
-        );
+        const panel = new MethodPanel(method, this.request.pair, values, {
+          ask: this.api.panel,
+          change: () => this.changed(),
+        });
         panel.node.dataset.key = key;
         panel.node.values = values;
         return panel.node;
@@ -660,7 +542,13 @@ export class Ask extends EventTarget {
       return;
     }
     this.unfold(false);
-    const request = { ...rest, methods, ...chosen({ ...rest, sampling, loading }), ...over };
+    const request = {
+      ...rest,
+      methods,
+      baseline: true,
+      ...chosen({ ...rest, sampling, loading }),
+      ...over,
+    };
     this.dispatchEvent(new CustomEvent('run', { detail: { ...request, without } }));
   }
 

@@ -2,7 +2,6 @@
    spec (see charts.js) defines what it draws; its look and its updates are decided here. */
 
 import { h, put } from './dom.js';
-import { explained } from './explain.js';
 import { plain } from './text.js';
 import { W } from './words.js';
 
@@ -59,7 +58,7 @@ export class Chart {
     this.node = h(
       'section.vl-card.vl-chart',
       { data: { chart: spec.id } },
-      h('header', explained('h2', spec.title, spec.help)),
+      h('header', h('h2', { title: spec.help, text: spec.title })),
       this.legend,
       (this.note = h('p.vl-help.vl-chart-note')),
       this.plot,
@@ -140,11 +139,11 @@ export class Chart {
       gridcolor: c.line,
       zeroline: false,
       fixedrange: true,
-      tickfont: { size: 10.5 },
+      tickfont: { size: 12 },
       ticklen: 0,
       automargin: false,
     };
-    const name = (text) => ({ text: plain(text), standoff: 4, font: { size: 10.5 } });
+    const name = (text) => ({ text: plain(text), standoff: 4, font: { size: 12 } });
     const named = (labels) =>
       labels && {
         tickmode: 'array',
@@ -157,11 +156,11 @@ export class Chart {
       showlegend: false,
       paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)',
-      font: { family: 'inherit', size: 11, color: c.muted },
+      font: { family: 'inherit', size: 12, color: c.muted },
       hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false),
       dragmode: false,
       shapes,
-      hoverlabel: { font: { size: 11 } },
+      hoverlabel: { font: { size: 12 } },
       xaxis: {
         ...axis,
         range: [xmin, xend ?? step(xmax, this.spec.xunit ?? 10)],

@@ -20,15 +20,6 @@ const flat = (x, y, more) => ({
   ...more,
 });
 
-/** One of the areas of a stack. */
-const stacked = (x, y, name, color) =>
-  flat(x, y, {
-    name,
-    stackgroup: 'one',
-    line: { shape: 'hv', width: 0.5, color },
-    fillcolor: color,
-  });
-
 /** Rounds of a lane that are shown, thinned if there are more than a chart can show. */
 function shownRounds(race, lane) {
   const n = race.shown(lane);
@@ -55,40 +46,7 @@ const roundAxis = (race, lane) => ({
 /** The round at a place of that axis. */
 const roundAt = (x) => Math.floor(x) - 1;
 
-/** Accepted, relaxed and target tokens of every round, stacked. */
-export const perRound = {
-  id: 'per-round',
-  title: W.charts.perRound,
-  help: W.charts.perRoundHelp,
-  x: W.charts.round,
-  y: W.charts.tokens,
-  build(race, c) {
-    const lane = race.focused;
-    if (!lane || !lane.rounds.length) return null;
-    const rounds = shownRounds(race, lane);
-    const x = edges(rounds);
-    const count = (origin) => {
-      const y = rounds.map((r) => r.tokens.filter((t) => t.origin === origin).length);
-      return [...y, y[y.length - 1] ?? 0];
-    };
-    const kinds = Object.entries(W.short);
-    const series = kinds
-      .map(([origin, name]) => ({ origin, name, y: count(origin) }))
-      .filter(({ origin, y }) => origin !== 'relaxed' || y.some((v) => v));
-    const t = race.now(lane);
-    return {
-      traces: series.map(({ origin, name, y }) => stacked(x, y, name, c[origin])),
-      legend: series.map(({ origin, name }) => ({ name, colour: c[origin], fill: true })),
-      ...roundAxis(race, lane),
-      ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
-      say: W.charts.perRoundSay(lane.title, fmt.number(t.tau), t.rounds),
-    };
-  },
-  click: (race, point) => race.select({ lane: race.focus, round: roundAt(point.x) }),
-};
-
-/** Decode speed of every lane over the baseline's, both after each round, and the focused lane's
- *  limit; for a lane whose times are not meaningful, the reason. */
+/** Decode speed of every lane over the baseline's, both after each round; for a lane whose times are not meaningful, the reason. */
 export const speedup = {
   id: 'speedup',
   title: W.charts.speedup,
@@ -114,17 +72,7 @@ export const speedup = {
         dash: DASHES[(lane.number - 1) % DASHES.length],
         width: 2,
       };
-      lines.push({ name: lane.title, x, y: points.map(([, so]) => so.speedup), ...look });
-      if (lane.name === race.focus) {
-        lines.push({
-          name: W.charts.limit,
-          x,
-          y: points.map(([, so]) => so.limit),
-          colour: c.muted,
-          dash: 'dot',
-          width: 1,
-        });
-      }
+      lines.push({ name: lane.title, x, y: points.map(([, so]) => so), ...look });
     }
     if (!lines.length) {
       const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
@@ -180,33 +128,6 @@ export const byDepth = {
       xend: deepest + 0.6,
       ymax: 100,
       say: W.charts.byDepthSay(x.map((d, i) => `${d}: ${fmt.percent(y[i] / 100)}`)),
-    };
-  },
-};
-
-/** Seconds of draft, verify, commit and other, round by round. */
-export const phases = {
-  id: 'phases',
-  title: W.charts.phases,
-  help: W.charts.phasesHelp,
-  x: W.charts.round,
-  y: W.charts.ms,
-  build(race, c) {
-    const lane = race.focused;
-    if (!lane || !lane.rounds.length) return null;
-    const rounds = shownRounds(race, lane);
-    const x = edges(rounds);
-    const spent = (phase) => [...rounds, ...rounds.slice(-1)].map((r) => 1000 * r[phase]);
-    const names = Object.keys(c.phases);
-    const top = lane.rounds.map((r) => names.reduce((sum, n) => sum + r[n], 0) * 1000);
-    return {
-      traces: names.map((n) => stacked(x, spent(n), W.phases[n], c.phases[n])),
-      legend: names.map((n) => ({ name: W.phases[n], colour: c.phases[n], fill: true })),
-      ...roundAxis(race, lane),
-      ymax: Math.max(1, 1.08 * Math.max(...top)),
-      say: W.charts.phasesSay(
-        names.map((n) => `${W.phases[n]} ${fmt.percent(race.now(lane)[n] / race.now(lane).clock)}`),
-      ),
     };
   },
 };

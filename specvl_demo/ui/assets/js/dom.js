@@ -147,31 +147,6 @@ export function shown(text) {
   return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
 }
 
-/** One Tab stop for all controls of a box: arrow keys walk through them, Tab leaves. */
-export function roving(box, selector = 'button, input') {
-  const all = () => [...box.querySelectorAll(selector)].filter((node) => !node.closest('[hidden]'));
-  const settle = (now) => {
-    for (const node of all()) node.tabIndex = node === now ? 0 : -1;
-  };
-  box.addEventListener('focusin', (e) => {
-    if (all().includes(e.target)) settle(e.target);
-  });
-  box.addEventListener('keydown', (e) => {
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
-    const list = all();
-    const at = list.indexOf(e.target);
-    if (!step || at < 0) return;
-    e.preventDefault();
-    list[(at + step + list.length) % list.length].focus();
-  });
-  box.settle = () => {
-    const list = all();
-    settle(list.find((node) => node.tabIndex === 0 && node.hasAttribute('tabindex')) ?? list[0]);
-  };
-  box.settle();
-  return box;
-}
-
 /** A switch between the few values of a choice, as buttons that a keyboard walks. */
 export function segmented(label, choices, value, onpick) {
   const box = h('div.vl-segmented', { role: 'group', 'aria-label': label });

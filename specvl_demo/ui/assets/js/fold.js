@@ -208,14 +208,11 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** {speedup, limit} of a lane after k rounds, beside as much of the AR lane as its clock had seen by then; null while
- *  unknown. limit: the speedup if nothing but the two models took time. */
+/** Speedup of a lane after k rounds, beside as much of the AR lane as its clock had seen by then; null while unknown. */
 export function pace(lane, base, k) {
   const t = lane.at(k);
   const b = base.at(Math.max(1, base.roundsBy(t.clock)));
-  if (!t.rounds || !b.rounds || !b.clock) return null;
-  const step = b.clock / b.rounds;
-  return { speedup: t.speed / b.speed, limit: (t.tokens * step) / (t.draft_s + t.verify_s) };
+  return t.rounds && b.rounds && b.clock ? t.speed / b.speed : null;
 }
 
 /** The value at a dotted path of a round, such as `notes.weights.text`; undefined if there is none.

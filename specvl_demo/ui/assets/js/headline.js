@@ -63,14 +63,14 @@ export function headline(race, waiting) {
         : doubted
           ? W.headline[doubted.kind]
           : x >= 1
-            ? W.headline.sooner(x.toFixed(2))
+            ? W.headline.sooner(x, race.meta.compared?.lanes[lane.name].speedup_total)
             : W.headline.later((1 / x).toFixed(2));
   const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
   const green = kept.some((text) => marked(text) !== ENDS);
   return [
     ...(green
       ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(guesser(lane))]
-      : [W.headline[kept.length ? 'ended' : 'none'](guesser(lane)), of]),
+      : [W.headline[kept.length ? 'ended' : 'none'](guesser(lane), of)]),
     ...(t.relaxed
       ? [
           '; ',

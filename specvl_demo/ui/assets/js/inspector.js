@@ -16,7 +16,7 @@ const MOST_ROWS = 8;
 export class Inspector {
   constructor(race, painter) {
     this.race = race;
-    this.head = h('div.vl-inspect-head', { 'aria-live': 'polite' });
+    this.head = h('div.vl-inspect-head');
     this.body = h('div.vl-inspector-body');
     this.node = h(
       'section.vl-card.vl-inspector',
@@ -75,6 +75,9 @@ export class Inspector {
     const s = race.selected;
     const lane = race.focused;
     this.node.classList.toggle('picked', Boolean(s?.picked));
+    // A screen reader hears what the visitor chose, not what streams by.
+    if (s?.picked) this.head.setAttribute('aria-live', 'polite');
+    else this.head.removeAttribute('aria-live');
     this.cover();
     const going = !s && lane && race.currentRound;
     const open = Boolean(going && race.making(lane)?.round === going);
@@ -322,12 +325,12 @@ export class Inspector {
     );
   }
 
-  /** The picture with this token's heat over its patches, and what each view of the drafter was shown. */
+  /** The picture, with where the drafter looked as it guessed this token, and what each of its views was shown. */
   sight(lane, round, token) {
     const shownPictures = pictures(this.race.meta.shown ?? [], lane.begin.spans);
     if (!shownPictures.length) return null;
-    const heat = Array.isArray(round.notes.heat) ? String(round.notes.heat[token.at] ?? '') : null;
-    return heatmap(lane, shownPictures, heat);
+    const looks = Array.isArray(round.notes.attention) ? round.notes.attention[token.at] : null;
+    return heatmap(lane, shownPictures, typeof looks === 'string' ? looks : null);
   }
 
   times(round) {

@@ -3,7 +3,7 @@
    text) says the same. */
 
 import { align } from './align.js';
-import { h, icon, marked, put, shown, iconButton } from './dom.js';
+import { h, marked, put, shown } from './dom.js';
 import { term } from './explain.js';
 import { rejected } from './fold.js';
 import { MOST_TEXT, laid } from './text.js';
@@ -66,26 +66,14 @@ export class LaneView {
       h('div.vl-words', this.given, this.text, this.guess),
     );
     this.note = h('span.vl-lane-note');
-    const copies = W.lane.copy(this.lane.title);
-    this.copy = iconButton('copy', copies, () => this.copyText(), 'vl-tool', 14);
-    this.copy.hidden = true;
     this.node = h(
       'section.vl-lane',
       { data: { lane: this.lane.number } },
       h(
         'header',
-        h(
-          'button.vl-lane-name',
-          {
-            'aria-label': W.lane.focus(this.lane.title),
-            on: { click: () => this.race.setFocus(this.lane.name) },
-          },
-          h('i.vl-swatch'),
-          (this.title = h('span', this.lane.title)),
-        ),
+        h('span.vl-lane-name', h('i.vl-swatch'), (this.title = h('span', this.lane.title))),
         (this.promise = h('span.vl-promise')),
         this.note,
-        this.copy,
       ),
       this.box,
     );
@@ -136,18 +124,6 @@ export class LaneView {
       node.hidden = place > drafted + 1e-9;
       node.className = `tk ${place <= verified ? node.dataset.kind : 'guess'}`;
     });
-  }
-
-  copyText() {
-    navigator.clipboard?.writeText(this.lane.answer.trim()).then(
-      () => {
-        this.copy.replaceChildren(icon('check', 14));
-        setTimeout(() => this.copy.replaceChildren(icon('copy', 14)), 1500);
-      },
-      () => {
-        getSelection().selectAllChildren(this.text);
-      },
-    );
   }
 
   cut(want) {
@@ -236,7 +212,6 @@ export class LaneView {
       this.box.scrollHeight > this.box.clientHeight + 4 &&
       this.nodes[this.nodes.length - 1];
     if (newest) this.box.scrollTop = newest.offsetTop - this.box.clientHeight + 48;
-    this.copy.hidden = !race.over(lane);
     put(this.title, lane.title);
     this.title.title = lane.begin.title;
     put(this.note, this.ending());

@@ -1,49 +1,46 @@
-/* Half a page for every method: what it does, a picture, its rule, where it is fast and where not,
-   what to look for, the paper. The words are the method's own, from the catalog. */
+/* One screen for every paper: what it does, its rule, its recorded race, as a tree that can be stepped through
+   and the method's own chart, and what came of the paper's claim here. The other methods are a list. The words are the methods' own, from
+   the catalog. */
 
-import { h } from './dom.js';
-import { DIAGRAMS } from './diagrams.js';
+import { Chart } from './chart.js';
+import { declared } from './declared.js';
+import { button, h, icon } from './dom.js';
 import { formula } from './formula.js';
-import { tries } from './methodpanel.js';
+import { instructive } from './headline.js';
+import { Race } from './race.js';
+import * as trace from './trace.js';
+import { TreeView } from './tree.js';
 import { W } from './words.js';
 
 export class LearnView {
-  /** tryOut(example id, method): ask an example with a method. ways: the buttons of the story and the game. */
-  constructor(catalog, tryOut, ways) {
-    Object.assign(this, { catalog, tryOut });
-    const known = catalog.methods.filter((m) => m.learn);
+  /** watch(example): show the recorded race of an example. */
+  constructor(catalog, painter, plotlyUrl, watch) {
+    Object.assign(this, { catalog, painter, plotlyUrl, watch });
+    const told = catalog.methods.filter((m) => m.learn);
+    const papers = catalog.papers.map((name) => told.find((m) => m.name === name)).filter(Boolean);
+    const others = told.filter((m) => !papers.includes(m));
+    this.near = new IntersectionObserver((entries) => {
+      for (const { isIntersecting, target } of entries) if (isIntersecting) this.fetch(target);
+    });
     this.node = h(
       'div.vl-learn',
       h(
         'nav.vl-learn-nav',
         { 'aria-label': W.learn.nav },
-        known.map((m) =>
-          h('a', {
-            href: `#lesson-${m.name}`,
-            text: m.title,
-            on: {
-              click: (e) => {
-                e.preventDefault();
-                document.getElementById(`lesson-${m.name}`).scrollIntoView({ block: 'start' });
-              },
-            },
-          }),
-        ),
+        papers.map((m) => button(m.title, () => this.reach(m.name), 'vl-plainbutton')),
+        button(W.learn.others, () => this.reach('others'), 'vl-plainbutton'),
       ),
       h(
         'div.vl-lessons',
-        h(
-          'article.vl-card.vl-play',
-          h('h2', W.learn.play),
-          h(
-            'ul',
-            ways.map((way, i) => h('li', way, W.learn.ways[i])),
-          ),
-        ),
         this.colours(),
-        known.map((m) => this.lesson(m)),
+        papers.map((m) => this.lesson(m)),
+        this.list(others),
       ),
     );
+  }
+
+  reach(name) {
+    document.getElementById(`lesson-${name}`).scrollIntoView({ block: 'start' });
   }
 
   /** First of all: how to read the text. */
@@ -66,21 +63,19 @@ export class LearnView {
   }
 
   lesson(method) {
-    const { does, formula: rule, shines, struggles, look, url } = method.learn;
+    const { does, formula: rule, look } = method.learn;
+    const example = this.catalog.examples.find((e) => e.trace && e.methods[0] === method.name);
+    const live = h('div.vl-live');
+    if (example) {
+      live.example = example;
+      this.near.observe(live);
+    }
     return h(
       'article.vl-card.vl-lesson',
       { id: `lesson-${method.name}` },
       h(
         'div',
-        h(
-          'h2',
-          method.title,
-          ' ',
-          h('span', {
-            class: `vl-badge ${method.lossless ? '' : 'lossy'}`,
-            text: method.lossless ? W.learn.lossless : W.lane.lossy,
-          }),
-        ),
+        heading(method),
         h('p', does),
         rule &&
           h(
@@ -88,26 +83,65 @@ export class LearnView {
             { tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) },
             formula(...rule),
           ),
-        shines && h('p', h('b', `${W.learn.shines} `), shines),
-        struggles && h('p', h('b', `${W.learn.struggles} `), struggles),
-        look && [h('h3', W.learn.look), h('p', look)],
-        method.drafts && h('p', h('b', `${W.learn.drafts} `), method.drafts),
+        look && h('p', h('b', `${W.learn.look} `), look),
         method.verdict && h('p', h('b', `${W.learn.verdict} `), method.verdict),
-        tries(this.catalog.lessons.methods[method.name], this.catalog.examples, (id) =>
-          this.tryOut(id, method.name),
-        ),
-        url &&
-          h(
-            'p.vl-help',
-            h('a', {
-              href: url,
-              target: '_blank',
-              rel: 'noopener noreferrer',
-              text: method.reference || url,
-            }),
-          ),
+        example && this.watching(example),
+        source(method),
       ),
-      DIAGRAMS[method.name]?.(),
+      live,
     );
   }
+
+  watching(example) {
+    const node = button(W.learn.watch(example.title), () => this.watch(example));
+    node.prepend(icon('play', 10));
+    return node;
+  }
+
+  /** The example's recorded race comes when its lesson is in sight: the round that tells most, as its tree. */
+  async fetch(node) {
+    this.near.unobserve(node);
+    const race = new Race();
+    const tree = new TreeView(race, this.painter);
+    try {
+      for (const record of await trace.fetched(node.example.trace)) race.take(record);
+    } catch {
+      return; // the words stand without it
+    }
+    const lane = race.focused;
+    const [own] = lane.begin.charts;
+    const chart = own && new Chart(declared(own), race, this.painter, this.plotlyUrl);
+    node.append(...[tree.node, chart?.node].filter(Boolean));
+    race.select({ lane: lane.name, token: instructive(lane) ?? 0 });
+  }
+
+  list(methods) {
+    return h(
+      'article.vl-card.vl-lesson',
+      { id: 'lesson-others' },
+      h(
+        'div',
+        h('h2', W.learn.others),
+        h(
+          'dl.vl-other-methods',
+          methods.flatMap((m) => [
+            h('dt', m.title, !m.lossless && h('small', W.learn.lossyMark)),
+            h('dd', m.help, ' ', source(m)),
+          ]),
+        ),
+      ),
+    );
+  }
+}
+
+function heading({ title, lossless }) {
+  const text = lossless ? W.learn.lossless : W.lane.lossy;
+  return h('h2', title, ' ', h('span', { class: `vl-badge ${lossless ? '' : 'lossy'}`, text }));
+}
+
+/** The paper as a link. */
+function source({ learn, reference }) {
+  const text = reference || learn.url;
+  const more = { target: '_blank', rel: 'noopener noreferrer' };
+  return learn.url ? h('a.vl-help', { href: learn.url, text, ...more }) : null;
 }

@@ -6,27 +6,23 @@ import { plotly } from './chart.js';
 import { CompareView } from './compareview.js';
 import { Conversation } from './conversation.js';
 import { Drawing, PACES } from './drawing.js';
-import { button, h } from './dom.js';
-import { Guess } from './guess.js';
-import { InspectView } from './inspectview.js';
+import { h } from './dom.js';
 import { LearnView } from './learnview.js';
 import * as link from './link.js';
 import { Painter } from './paint.js';
 import { Race } from './race.js';
 import { RaceView } from './raceview.js';
-import { ReplayView } from './replayview.js';
+import { Races } from './races.js';
 import { Runner } from './runner.js';
 import { Story } from './story.js';
 import { themeButton } from './theme.js';
 import * as trace from './trace.js';
 import { doubt } from './verdict.js';
 import { Visit } from './visit.js';
-import { WhatIfView } from './whatifview.js';
 import { W } from './words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 const SHORT_S = 6; // a race that took longer was seen while it ran
-const CHANGED_MS = 700; // so long a parameter must stand before it is tried live
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} from the component.
  *  */
@@ -47,52 +43,34 @@ class Page {
     this.painter = new Painter();
     this.drawing = new Drawing(() => api.server.drawn());
     this.race = new Race(catalog.rules);
-    this.ask = new Ask(catalog, {
-      upload: api.upload,
-      panel: (d) => api.server.panel(d),
-      fit: (d) => api.server.fit(d),
-    });
+    this.races = new Races((records, meta) => this.again(records, meta));
+    const calls = { upload: api.upload, panel: (d) => api.server.panel(d) };
+    this.ask = new Ask(catalog, calls, this.races.node);
     this.chat = new Conversation(
       (turn, again) => this.takeUp(turn, again),
       (turns) => this.ask.setHistory(turns),
       () => this.anew(),
     );
     this.story = new Story(this.race, () => this.view.player.finish());
-    this.guess = new Guess(catalog, (example) => {
-      this.ask.choose(example);
-      this.open('race');
-    });
     const on = {
-      save: () => this.save(),
-      share: (as) => this.share(as),
-      link: () => this.link(),
+      save: (as) => this.save(as),
       follow: () => this.follow(),
       again: () => this.ask.run(),
-      verify: () => this.verify(),
       undrawn: () => this.ask.run({ undrawn: true }),
       back: () => this.back(),
     };
     this.race.on('branch', (taken) => this.branch(taken));
-    this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), on, this.ways());
-    this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
-    this.replay = new ReplayView(
-      catalog,
-      (records, meta) => this.again(records, meta),
-      (example) => this.ask.choose(example),
-    );
+    const explain = this.story.button();
+    this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), on, explain);
     this.runner = new Runner(api);
     this.compare = new CompareView(catalog, this.runner, this.painter, api, () => this.ask.request);
-    this.whatif = new WhatIfView(this.race, this.painter);
-    this.learn = new LearnView(catalog, (id, method) => this.tryOut(id, method), this.ways());
+    this.learn = new LearnView(catalog, this.painter, api.url('plotly'), (example) => {
+      this.ask.choose(example);
+      this.open('race');
+    });
     this.visit = new Visit(this);
     this.build();
     this.listen();
-  }
-
-  /** The buttons of the story and of the game, for a view. */
-  ways() {
-    const play = () => this.guess.open(this.race);
-    return [this.story.button(), button(W.guess.open, play)];
   }
 
   build() {
@@ -118,14 +96,10 @@ class Page {
       ]),
     );
     this.panels.race.append(this.chat.node, this.view.node);
-    this.panels.inspect.append(this.inspect.node);
-    this.panels.whatif.append(this.whatif.node);
     this.panels.compare.append(this.compare.node);
-    this.panels.replay.append(this.replay.node);
     this.panels.learn.append(this.learn.node);
     const theme = themeButton(() => {
       this.view.repaint();
-      this.inspect.repaint();
       this.compare.repaint();
     });
     this.body = h('div.vl-body', this.ask.node, h('div.vl-main', Object.values(this.panels)));
@@ -146,7 +120,6 @@ class Page {
         ),
         this.body,
         this.story.node,
-        this.guess.node,
       ),
     );
     this.open(link.view(Object.keys(W.tabs)) ?? 'race', false);
@@ -186,7 +159,6 @@ class Page {
     ask.addEventListener('run', (e) => this.run(e.detail));
     ask.addEventListener('turn', (e) => this.chat.set(e.detail));
     ask.addEventListener('fresh', () => this.anew());
-    ask.addEventListener('try', (e) => this.tryOut(e.detail.example, e.detail.method));
     ask.addEventListener('stop', () => {
       ask.say(W.run.stopping);
       this.runner.stop();
@@ -197,7 +169,6 @@ class Page {
     });
     ask.addEventListener('change', () => {
       this.fit();
-      this.tryLive();
       this.visit.remember();
     });
     ask.addEventListener('say', (e) => {
@@ -221,8 +192,8 @@ class Page {
     const file = files.find((f) => /\.jsonl?$/.test(f.name));
     if (this.body.dataset.view === 'compare') this.compare.take(event);
     else if (file) {
-      this.open('replay');
-      this.replay.open(file);
+      this.open('race');
+      this.races.open(file);
     } else this.ask.well.add(files);
   }
 
@@ -235,20 +206,6 @@ class Page {
     ask.scopeNote.hidden = !other && ask.scope === this.race.meta.scope; // it stands above the answers
   }
 
-  /** With the switch on, the question runs again when a parameter has changed. */
-  tryLive() {
-    clearTimeout(this.trying);
-    const { form } = this.race.meta;
-    const settled = form === undefined || form === this.ask.key() || this.ask.next !== 'same';
-    if (!this.ask.tryLive.checked || settled) return;
-    this.trying = setTimeout(() => {
-      if (this.ask.running) {
-        this.runner.stop();
-        this.tryLive();
-      } else this.ask.run();
-    }, CHANGED_MS);
-  }
-
   async run({ branch, without, undrawn, ...request }) {
     this.coming = null;
     this.open('race');
@@ -257,9 +214,7 @@ class Page {
     const pace = undrawn ? 'undrawn' : this.drawing.name;
     this.compute(pace);
     const { methods, limits, machine } = this.catalog;
-    const lanes = [...(request.baseline ? ['ar'] : []), ...request.methods].map((name) =>
-      methods.find((m) => m.name === name),
-    );
+    const lanes = ['ar', ...request.methods].map((name) => methods.find((m) => m.name === name));
     const pictures = request.media
       .filter((item) => item.kind === 'image')
       .map(({ name, url }) => ({ name, frames: [url] }));
@@ -293,7 +248,6 @@ class Page {
           if (compared) this.race.compare(compared);
           this.race.take(record);
         },
-        heat: (found) => this.heat(found),
         load: (others) => this.race.disturb(others),
       },
     );
@@ -308,7 +262,7 @@ class Page {
         question: this.ask.inWords(request),
         form: this.race.meta.form,
       });
-    else this.replay.keep(this.race);
+    else this.races.keep(this.race);
     this.visit.keep();
     const stopped = this.race.list.some((lane) => lane.end?.stop === 'cancelled');
     const ended = stopped
@@ -348,19 +302,6 @@ class Page {
     else this.view.point();
   }
 
-  /** The heat of every token arrives when all lanes are complete, and becomes part of their rounds.
-   *  */
-  heat(lanes) {
-    for (const [name, rows] of Object.entries(lanes)) {
-      const lane = this.race.lanes.get(name);
-      for (const round of lane?.rounds ?? []) {
-        const first = lane.at(round.index).tokens;
-        round.notes.heat = rows.slice(first, first + round.tokens.length);
-      }
-    }
-    this.race.emit('select');
-  }
-
   /** For a stopped race, the title of the lane whose text a follow-up continues; null if AR's is
    *  complete. */
   get from() {
@@ -371,8 +312,7 @@ class Page {
   }
 
   /** A visitor's own race that ended without a fault can be followed by a question, once, while its
-   *  pictures are on the server, and be shown again slowly; if a method answered alone, the plain
-   *  model can verify it. */
+   *  pictures are on the server; one that was disturbed can be measured without drawing it. */
   offerFollow() {
     const { race, chat } = this;
     const { source, asked, gone } = race.meta;
@@ -385,8 +325,6 @@ class Page {
     this.view.offer(
       ...[
         follows && 'follow',
-        own && 'slowly',
-        own && !race.baseline && 'verify',
         own && race.list.some((lane) => doubt(race, lane)?.load) && 'undrawn',
       ].filter(Boolean),
     );
@@ -397,14 +335,6 @@ class Page {
     const { asked } = this.race.meta;
     const answer = this.race.followed.answer.trim();
     return { question: this.ask.inWords(asked), answer, media: asked.media, from: this.from };
-  }
-
-  /** The same question again, with the plain model against the method that answered alone. */
-  verify() {
-    const { asked } = this.race.meta;
-    this.chat.set(asked.history);
-    this.ask.restore(asked);
-    this.ask.run({ baseline: true });
   }
 
   /** Continue from another candidate than the token that a lane wrote at a position, next to what
@@ -429,7 +359,6 @@ class Page {
     this.chat.set(asked.history);
     ask.restore({ ...asked, methods });
     ask.run({
-      baseline: Boolean(race.baseline),
       prefix: [...given.ids, ...tokens.slice(0, index).map((token) => token.id), id],
       branch,
     });
@@ -438,7 +367,7 @@ class Page {
   /** The race from which branches were taken, as it was. */
   back() {
     const { of } = this.race.meta.branch;
-    const run = this.replay.runs.find(
+    const run = this.races.runs.find(
       ({ records, meta }) => records[0].request === of && !meta.branch,
     );
     const example = this.catalog.examples.find(({ id }) => id === of);
@@ -467,7 +396,7 @@ class Page {
     this.chat.set([...this.race.meta.asked.history, this.turn()]);
     if (typed) this.ask.question.focus();
     else this.ask.nextQuestion();
-    this.view.offer('slowly');
+    this.view.offer();
   }
 
   takeUp(turn, again) {
@@ -475,16 +404,6 @@ class Page {
     this.ask.restore({ question: turn.question, media: turn.media });
     if (again) this.ask.run();
     else this.ask.question.focus();
-  }
-
-  /** An example with one method against the plain model, run at once. */
-  tryOut(id, method) {
-    this.chat.set([]);
-    this.ask.fill(
-      this.catalog.examples.find((e) => e.id === id),
-      [method],
-    );
-    this.ask.run();
   }
 
   /** The recorded race of an example, at once; Run then makes it live. */
@@ -568,17 +487,27 @@ class Page {
     return this.api.upload(new File([written], 'race.trace.jsonl')).catch(() => null);
   }
 
-  save() {
-    trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race)));
-  }
-
-  /** The race as one file that opens in any browser, made by the server from the trace: a 'page'
-   *  with its charts, a 'compact' one without, or a 'figure'. */
-  async share(as) {
+  /** The race as something to keep: a 'link' to its settings, its 'trace', or one file that opens in any browser, made
+   *  by the server from the trace: a 'page' with its charts, a 'compact' one without, or a 'figure'. */
+  async save(as) {
+    if (as === 'link') {
+      await this.link();
+      return;
+    }
+    const written = trace.write(trace.recordsOf(this.race));
+    if (as === 'trace') {
+      trace.download('race.trace.jsonl', written);
+      return;
+    }
     const { api } = this;
     this.ask.say(W.run.sharing);
-    const sent = await this.send(trace.write(trace.recordsOf(this.race)));
-    const made = sent ? await api.server.share({ path: sent.path, as }).catch(() => null) : null;
+    const sent = await this.send(written);
+    const earlier = (this.race.meta.asked?.history ?? []).map(({ question, answer }) => ({
+      question,
+      answer,
+    }));
+    const asked = { path: sent?.path, as, earlier };
+    const made = sent ? await api.server.share(asked).catch(() => null) : null;
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (!file?.ok) {
       this.ask.say(made?.problem ?? (await this.runner.reason(W.run.notShared)), true);
@@ -600,9 +529,12 @@ class Page {
       () => true,
       () => false,
     );
-    const own = this.ask.request.media.some((item) => !item.example);
-    this.ask.say(
-      [copied ? W.run.linked : W.run.linkInBar, own && W.run.linkWithout].filter(Boolean).join(' '),
-    );
+    const { media, history: turns } = this.ask.request;
+    const told = [
+      copied ? W.run.linked : W.run.linkInBar,
+      media.some((item) => !item.example) && W.run.linkWithout,
+      turns.length > 0 && W.run.linkAlone,
+    ];
+    this.ask.say(told.filter(Boolean).join(' '));
   }
 }

@@ -1,7 +1,7 @@
 /* Pictures and clips of a question: upload, drop, paste, camera; thumbnails that can be removed.
    Checks count, kind and size before anything is sent; the server checks again. */
 
-import { button, filePicker, h, icon, fmt, roving } from './dom.js';
+import { button, filePicker, h, icon, fmt } from './dom.js';
 import { keepFile } from './keep.js';
 import { W } from './words.js';
 
@@ -16,7 +16,7 @@ export class MediaWell {
     const accept = [...this.limits.picture_types, ...this.limits.clip_types].join(',');
     const more = { id: 'vl-files', multiple: true, accept };
     this.input = filePicker(W.media.choose, (files) => this.add(files), more);
-    this.strip = roving(h('ul.vl-thumbs', { 'aria-label': W.media.list }));
+    this.strip = h('ul.vl-thumbs', { 'aria-label': W.media.list });
     this.outside = h('ul.vl-refused');
     this.note = h('p.vl-help.vl-media-note', { role: 'status' });
     this.hint = h('p.vl-drop-hint', W.media.hint);
@@ -25,13 +25,10 @@ export class MediaWell {
       { role: 'group', 'aria-label': W.media.title },
       this.strip,
       this.hint,
-      roving(
-        h(
-          'div.vl-tools',
-          { role: 'toolbar', 'aria-label': W.media.choose },
-          this.tool('image', W.media.upload, () => this.input.click()),
-          this.tool('camera', W.media.camera, () => this.shoot()),
-        ),
+      h(
+        'div.vl-tools',
+        this.tool('image', W.media.upload, () => this.input.click()),
+        this.tool('camera', W.media.camera, () => this.shoot()),
       ),
       this.input,
       this.outside,
@@ -207,7 +204,6 @@ export class MediaWell {
         ),
       ),
     );
-    this.strip.settle();
   }
 
   /** A file that the browser cannot show will not be read by the model either. */

@@ -1,5 +1,4 @@
-/* The settings of one method: its preset, its parts, their parameters, and the examples on which it was found to gain
-   most and least. Which parameters there are depends on the parts, so the server is asked when a part changes; parts
+/* The settings of one method: its preset, its parts, their parameters. Which parameters there are depends on the parts, so the server is asked when a part changes; parts
    that do not fit together are explained. */
 
 import { h, icon, put } from './dom.js';
@@ -11,19 +10,11 @@ const MOST_FIELDS = 8; // a method with more shows FIRST_FIELDS, the rest is for
 const FIRST_FIELDS = 4;
 
 export class MethodPanel {
-  /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(), tryOut(example id)}. */
-  constructor(method, pair, values, on, catalog) {
+  /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change()}. */
+  constructor(method, pair, values, on) {
     Object.assign(this, { method, pair, values, on });
     this.panel = new Panel(W.ask.settingsOf(method.title), () => this.reset());
-    const shown = tries(catalog.lessons.methods[method.name], catalog.examples, on.tryOut);
-    this.tries =
-      shown &&
-      h(
-        'details.vl-tries',
-        h('summary', icon('chevron'), h('span', W.ask.tries(method.title))),
-        shown,
-      );
-    this.node = h('div.vl-method-panel', this.panel.node, this.tries);
+    this.node = h('div.vl-method-panel', this.panel.node);
     this.problem = h('p.vl-help.wrong', { role: 'status' });
     this.expertCount = h('span');
     this.expert = h('details', h('summary', icon('chevron'), this.expertCount));
@@ -107,32 +98,4 @@ export class MethodPanel {
     this.load();
     this.on.change();
   }
-}
-
-/** Where a method was found to gain most and least, each an example to race it on, with the
- *  measurement; null if there is none. found: {shines, struggles}, each {example, why}.
- *  tryOut(example id): race the method on it. */
-export function tries(found, examples, tryOut) {
-  const rows = ['shines', 'struggles'].flatMap((key) => {
-    const example = examples.find((e) => e.id === found?.[key]?.example);
-    return example
-      ? [
-          h('dt', W.learn.measured[key]),
-          h(
-            'dd',
-            h(
-              'button.vl-small',
-              {
-                'aria-label': W.learn.tryOut(example.title),
-                on: { click: () => tryOut(example.id) },
-              },
-              icon('play', 10),
-              example.title,
-            ),
-            ` ${found[key].why}`,
-          ),
-        ]
-      : [];
-  });
-  return rows.length ? h('dl.vl-measured', rows) : null;
 }

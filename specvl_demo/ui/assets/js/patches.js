@@ -1,4 +1,4 @@
-/* Pictures with their patches: the heat of one token, and which patches a view of the drafter saw.
+/* Pictures with their patches: where the drafter looked as it guessed a token, and which patches a view of it saw.
    Spans say which prompt positions show which picture, laid out as rows x cols. */
 
 import { h, segmented } from './dom.js';
@@ -18,24 +18,27 @@ export function pictures(media, spans) {
     .filter(({ url }) => url);
 }
 
-/** A figure: the picture of one span, painted over with heat or with what a view was not shown. */
-export function heatmap(lane, list, heat) {
+/** A figure: the pictures, dark where the drafter did not look, or what a view was not shown. looks: base64, a byte for
+ *  every visual position; null if unknown. */
+export function heatmap(lane, list, looks) {
   const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
   const modes = [
-    ...(heat ? [['heat', W.patches.heat]] : []),
+    ...(looks ? [['looks', W.patches.looks]] : []),
     ...views.map((v) => [v.view, W.patches.seen(W.views[v.view] ?? v.view)]),
   ];
   const strip = h('div.vl-patches');
   const note = h('figcaption');
   const show = (mode) => {
     strip.replaceChildren(
-      ...list.map(({ url, span, name }) => picture(url, span, name, paint(lane, span, mode, heat))),
+      ...list.map(({ url, span, name }) =>
+        picture(url, span, name, paint(lane, span, mode, looks)),
+      ),
     );
     note.textContent =
       mode === undefined
         ? W.patches.none
-        : mode === 'heat'
-          ? W.patches.heatNote
+        : mode === 'looks'
+          ? W.patches.looksNote
           : share(
               views.find((v) => v.view === mode),
               list,
@@ -43,23 +46,22 @@ export function heatmap(lane, list, heat) {
   };
   const first = modes[0]?.[0];
   show(first);
-  return h('figure.vl-sight', modes.length > 1 && picker(modes, first, show), strip, note);
+  const key = h('p.vl-looks', h('span', W.patches.little), h('i'), h('span', W.patches.much));
+  key.hidden = !looks;
+  return h('figure.vl-sight', modes.length > 1 && picker(modes, first, show), strip, key, note);
 }
 
 /** Opacity of every patch of a span, row by row, and the kind of cover; null if nothing is painted.
  *  */
-function paint(lane, span, mode, heat) {
+function paint(lane, span, mode, looks) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
-  if (mode === 'heat') {
+  if (mode === 'looks') {
     const before = lane.begin.spans
       .filter((s) => s.stop <= span.start)
       .reduce((sum, s) => sum + s.stop - s.start, 0);
-    const bytes = decoded(heat);
-    const low = bytes.reduce((a, b) => Math.min(a, b), 255);
-    const high = bytes.reduce((a, b) => Math.max(a, b), 0);
-    const values = [...bytes.subarray(before, before + n)];
-    return { kind: 'heat', cover: values.map((v) => (high > low ? (v - low) / (high - low) : 0)) };
+    const values = [...decoded(looks).subarray(before, before + n)];
+    return { kind: 'looks', cover: values.map((v) => 1 - Math.sqrt(v / 255)) };
   }
   const seen = new Set(lane.begin.seen.find((s) => s.view === mode).index);
   return {
@@ -69,9 +71,9 @@ function paint(lane, span, mode, heat) {
 }
 
 /** The bytes of base64; none if it is something else. */
-function decoded(heat) {
+function decoded(looks) {
   try {
-    return Uint8Array.from(atob(heat), (c) => c.charCodeAt(0));
+    return Uint8Array.from(atob(looks), (c) => c.charCodeAt(0));
   } catch {
     return new Uint8Array();
   }
@@ -97,9 +99,7 @@ function cover(span, { kind, cover: values }) {
   const g = canvas.getContext('2d');
   const image = g.createImageData(span.cols, span.rows);
   values.forEach((v, i) => {
-    const [r, gr, b, a] =
-      kind === 'heat' ? [213, 94, 0, 230 * v ** 1.6] : [20, 22, 26, v ? 190 : 0];
-    image.data.set([r, gr, b, a], 4 * i);
+    image.data.set([20, 22, 26, 190 * v], 4 * i);
   });
   g.putImageData(image, 0, 0);
   return canvas;

@@ -1,12 +1,11 @@
 /* Shows a finished race again, from its record: stretched so that an eye can follow it, or at its true speed; play,
-   pause, scrub, step round by round. Moves the race's head along the lanes' own clocks; the views do the rest. */
+   pause, scrub. Moves the race's head along the lanes' own clocks; the views do the rest. */
 
 import { h, put, icon, fmt, iconButton } from './dom.js';
 import { W } from './words.js';
 
 const SHOW_S = 8; // so long a stretched replay lasts
 const WATCHABLE_S = 6; // races that last so long are shown as they were, never faster
-const STEP_S = 1.6; // so long one round takes when it is stepped through
 const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
 
 export class Player {
@@ -15,10 +14,7 @@ export class Player {
     this.stretched = true;
     this.playing = false;
     this.step = this.step.bind(this);
-    const tool = (name, text, fn) => iconButton(name, text, fn, 'vl-round');
-    this.button = tool('play', W.player.play, () => this.toggle());
-    this.back = tool('back', W.player.back, () => this.stepBack());
-    this.next = tool('next', W.player.next, () => this.stepNext());
+    this.button = iconButton('play', W.player.play, () => this.toggle(), 'vl-round');
     this.slider = h('input', {
       type: 'range',
       min: 0,
@@ -35,9 +31,7 @@ export class Player {
     this.node = h(
       'div.vl-player',
       { hidden: true, role: 'group', 'aria-label': W.player.title },
-      this.back,
       this.button,
-      this.next,
       this.slider,
       this.time,
       this.speed,
@@ -81,10 +75,9 @@ export class Player {
     race.slow = race.length / rounds / this.rate >= VISIBLE_S;
   }
 
-  play(until = null) {
+  play() {
     if (this.race.head === null || this.race.head >= this.race.length) this.race.setHead(0);
     this.playing = true;
-    this.until = until;
     this.last = null;
     this.pace();
     this.show();
@@ -114,43 +107,12 @@ export class Player {
     this.race.setHead(part * this.race.length);
   }
 
-  /** The next round of the lane in focus, as it happened: drafted, checked, kept or struck. */
-  stepNext() {
-    const { race } = this;
-    const lane = race.focused;
-    if (race.selected) race.select(null);
-    if (this.playing && this.until !== null) race.setHead(this.until); // pressed again: the round on its way is over at once
-    if (race.head === null || race.finished) race.setHead(0);
-    const k = race.shown(lane);
-    if (!lane.rounds[k]) {
-      this.finish();
-      return;
-    }
-    const until = lane.at(k + 1).clock;
-    this.play(until);
-    this.rate = Math.max(1e-6, (until - race.head) / STEP_S);
-    race.slow = true;
-  }
-
-  stepBack() {
-    const { race } = this;
-    const lane = race.focused;
-    this.playing = false;
-    if (race.selected) race.select(null);
-    const k = race.shown(lane) - (race.making(lane)?.drafted > 0 ? 0 : 1);
-    race.setHead(lane.at(Math.max(0, k)).clock);
-  }
-
   step(now) {
     if (!this.playing) return;
     const passed = this.last === null ? 0 : (now - this.last) / 1000;
     this.last = now;
     const head = (this.race.head ?? 0) + passed * this.rate;
-    if (this.until !== null && head >= this.until) {
-      this.playing = false;
-      this.race.setHead(this.until);
-      if (this.until >= this.race.length) this.finish();
-    } else if (head >= this.race.length) this.finish();
+    if (head >= this.race.length) this.finish();
     else {
       this.race.setHead(head);
       requestAnimationFrame(this.step);

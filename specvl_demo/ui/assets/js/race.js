@@ -177,16 +177,6 @@ export class Race extends EventTarget {
     return this.lanes.size > 0 && this.list.every((lane) => this.over(lane));
   }
 
-  /** Lane names in the order in which they came in, by their own clocks. */
-  get order() {
-    return this.list
-      .filter(
-        (lane) => this.over(lane) && lane.end.stop !== 'cancelled' && lane.end.stop !== 'error',
-      )
-      .sort((a, b) => a.at(Infinity).clock - b.at(Infinity).clock)
-      .map((lane) => lane.name);
-  }
-
   /** The lane whose text a follow-up question continues: the autoregressive one if it is complete,
    *  else the lossless one that wrote most, which agrees with the others as far as they go, or the
    *  only one; null if none wrote anything. */

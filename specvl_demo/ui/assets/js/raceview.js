@@ -1,10 +1,8 @@
 /* The race as one screen: what is asked, the track, the answers side by side, the tree and the inspector, live charts.
    Composition only: every part draws itself. */
 
-import { button, h, put, icon, shown, iconButton } from './dom.js';
+import { button, h, put, icon, shown } from './dom.js';
 import { Chart } from './chart.js';
-import { term } from './explain.js';
-import { Guide } from './guide.js';
 import { headline, instructive } from './headline.js';
 import { byDepth, speedup } from './charts.js';
 import { declared } from './declared.js';
@@ -14,20 +12,24 @@ import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
 import { MOST_TEXT, laid } from './text.js';
 import { Player } from './player.js';
+import { Rounds } from './rounds.js';
 import { Track } from './track.js';
 import { TreeView } from './tree.js';
+import { WhatIf } from './whatifview.js';
 import { W } from './words.js';
 
 export class RaceView {
-  /** on: {save(), share(as), link(), follow(), again(), verify(), undrawn(), back()}: what the buttons around the race do.
-   *  ways: the buttons of the game and the story. */
-  constructor(race, painter, catalog, plotlyUrl, on, ways) {
-    Object.assign(this, { race, painter, catalog, plotlyUrl, on, ways });
+  /** on: {save(as), follow(), again(), undrawn(), back()}: what the buttons around the race do. explain: the button
+   *  of the story. */
+  constructor(race, painter, catalog, plotlyUrl, on, explain) {
+    Object.assign(this, { race, painter, catalog, plotlyUrl, on, explain });
     this.lanes = new Map();
     this.player = new Player(race);
     this.track = new Track(race, painter);
     this.tree = new TreeView(race, painter);
     this.inspector = new Inspector(race, painter);
+    this.rounds = new Rounds(race, painter);
+    this.whatif = new WhatIf(race, painter);
     this.charts = [speedup].map((spec) => this.chart(spec));
     this.own = null;
     this.waiting = '';
@@ -78,8 +80,9 @@ export class RaceView {
       const right = (100 * known?.right).toFixed(0);
       put(this.sure, known ? catalog.sure[known.word].replace('{right}', right) : '');
     });
-    race.on('load end reset', () => {
+    race.on('load lane end reset', () => {
       const running = race.list.some((lane) => !lane.end);
+      this.saving.hidden = running || !race.list.length; // what is still written cannot be kept
       put(this.busy, running && race.load > race.rules.load ? W.run.busyNow(race.load) : '');
     });
   }
@@ -92,12 +95,6 @@ export class RaceView {
     this.badge = h('span.vl-badge');
     this.question = h('p.vl-question');
     this.thumbs = h('span.vl-question-media');
-    this.tools = h(
-      'div.vl-race-tools',
-      iconButton('link', W.run.link, () => this.on.link()),
-      this.shareMenu(),
-      iconButton('save', W.run.save, () => this.on.save()),
-    );
     this.texts = h('div.vl-lanes');
     // Long answers scroll in step.
     this.texts.addEventListener(
@@ -124,11 +121,8 @@ export class RaceView {
       follow: button(W.chat.follow, () => this.on.follow()),
       again: button(W.run.rerun, () => this.on.again(), 'vl-secondary'),
       undrawn: button(W.run.measure, () => this.on.undrawn()),
-      verify: button(W.run.verify, () => this.on.verify()),
-      slowly: button(W.run.slowly, () => this.player.replay()),
     });
     follow.title = W.chat.followHint;
-    others.verify.title = W.run.verifyHint;
     others.again.prepend(icon('play'));
     this.offer();
     const box = h('input', {
@@ -140,7 +134,11 @@ export class RaceView {
       'div.vl-textlegend',
       { role: 'note', 'aria-label': W.legend.title },
       ['draft', 'relaxed', 'target', 'other', 'rejected'].map((o) =>
-        term(W.legend[o], W.learn.origins[o] ?? W.legend.otherHelp, `tk ${o}`),
+        h('span', {
+          class: `tk ${o}`,
+          title: W.learn.origins[o] ?? W.legend.otherHelp,
+          text: W.legend[o],
+        }),
       ),
       h('label', { for: 'vl-rejected' }, box, W.legend.showRejected),
     );
@@ -153,7 +151,6 @@ export class RaceView {
       this.inspector.node,
     );
     const numbers = h('div.vl-card', this.track.node);
-    this.guide = new Guide(this.race, this.player, [this.texts, pair, numbers]);
     this.scope = h('p.vl-scope');
     this.busy = h('p.vl-busy', { role: 'status' });
     this.sure = h('p.vl-sure', { role: 'status' });
@@ -166,18 +163,22 @@ export class RaceView {
       this.sure,
       h('div.vl-under', this.legend, this.said, follow, this.slow),
       pair,
+      this.rounds.node,
+      this.whatif.node,
     );
     this.node = h(
       'div.vl-race.idle',
       this.notice,
       h('div.vl-start', h('h2', W.start.title), (this.starting = h('p', W.start.text))),
-      h('div.vl-race-head', this.badge, this.thumbs, this.question, this.player.node, this.tools),
       h(
-        'div.vl-says',
-        this.sentence,
-        h('div.vl-offers', Object.values(others), this.guide.open, h('span.vl-ways', this.ways)),
+        'div.vl-race-head',
+        this.badge,
+        this.thumbs,
+        this.question,
+        this.player.node,
+        this.saveMenu(),
       ),
-      this.guide.node,
+      h('div.vl-says', this.sentence, h('div.vl-offers', this.explain, Object.values(others))),
       this.stage,
     );
     this.methodCharts();
@@ -198,9 +199,6 @@ export class RaceView {
     if (this.spoken !== words) this.sentence.replaceChildren(...nodes);
     this.spoken = words;
     this.sentence.classList.toggle('waiting', waits);
-    this.guide.open.hidden = !this.race.list.some(
-      (lane) => lane !== this.race.baseline && lane.end && lane.rounds.length,
-    );
   }
 
   /** Something that a viewer of the race must know: what went wrong, or that it differs from the
@@ -225,36 +223,30 @@ export class RaceView {
     if (token !== null) this.race.select({ lane: lane.name, token });
   }
 
-  /** What a race can be shared as. */
-  shareMenu() {
+  /** Everything a race can be kept as, in one menu. */
+  saveMenu() {
     const open = (on) => {
       list.hidden = !on;
       opener.setAttribute('aria-expanded', String(on));
     };
-    const opener = iconButton('page', W.run.share, () => open(list.hidden));
-    opener.setAttribute('aria-expanded', 'false');
-    const list = h(
-      'div.vl-card.vl-menu',
-      { hidden: true },
-      Object.entries(W.run.shareAs).map(([as, text]) =>
-        button(text, () => {
-          open(false);
-          opener.focus();
-          this.on.share(as);
-        }),
-      ),
+    const opener = button(W.run.save, () => open(list.hidden), 'vl-small', {
+      'aria-expanded': 'false',
+    });
+    opener.prepend(icon('save'));
+    const choices = Object.entries(W.run.saveAs).map(([as, text]) =>
+      button(text, () => {
+        open(false);
+        opener.focus();
+        this.on.save(as);
+      }),
     );
-    return h(
-      'span.vl-menu-box',
-      {
-        on: {
-          keydown: (e) => e.key === 'Escape' && open(false),
-          focusout: (e) => e.currentTarget.contains(e.relatedTarget) || open(false),
-        },
-      },
-      opener,
-      list,
-    );
+    const list = h('div.vl-card.vl-menu', { hidden: true }, choices);
+    const on = {
+      keydown: (e) => e.key === 'Escape' && open(false),
+      focusout: (e) => e.currentTarget.contains(e.relatedTarget) || open(false),
+    };
+    this.saving = h('span.vl-menu-box', { on }, opener, list);
+    return this.saving;
   }
 
   title() {
@@ -381,8 +373,8 @@ export class RaceView {
     for (const chart of [this.own, ...this.charts]) chart.repaint();
   }
 
-  /** What can come next: 'follow', another question about the same pictures, 'again', the same once more, 'slowly', a
-   *  look at how it came, 'verify', the plain model beside it, 'undrawn', the same without drawing it. */
+  /** What can come next: 'follow', another question about the same pictures, 'again', the same once more,
+   *  'undrawn', the same without drawing it. */
   offer(...next) {
     for (const [name, node] of Object.entries(this.offers)) node.hidden = !next.includes(name);
   }

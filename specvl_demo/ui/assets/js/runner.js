@@ -30,7 +30,6 @@ export class Runner {
         begin: (e) => this.record(e),
         round: (e) => this.record(e),
         end: (e) => this.record(e),
-        heat: (e) => this.on?.heat?.(e.lanes),
         load: (e) => this.on?.load?.(e.others),
         error: (e) => {
           this.failed = e.text;
@@ -45,7 +44,7 @@ export class Runner {
     });
   }
 
-  /** Run a request. on: {status(text), record(record, compared), heat(lanes), load(others)}. Returns the
+  /** Run a request. on: {status(text), record(record, compared), load(others)}. Returns the
    *  error sentence, or null. */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);

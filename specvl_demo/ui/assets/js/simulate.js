@@ -107,12 +107,13 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
     at += kept + 1;
     rounds.push({ kept, at });
   }
-  const tau = Math.min((fit.tau * n) / rounds.length, (gamma + 1) * fit.most);
+  // Every round writes the target's own token at least, and its drafts at most.
+  const tau = Math.max(1, Math.min((fit.tau * n) / rounds.length, (gamma + 1) * fit.most));
   return { tau, cost, speedup: tau / cost, verify: cost - gamma * draft, rounds };
 }
 
 /** What a lane's recorded rounds cost in autoregressive steps, and when they pay off: {fixed, perToken, drafted, tau,
- *  rho, speedup, acceptance, even, most, curve}. even: the share of drafted levels kept at which the speedup is 1;
+ *  rho, speedup, acceptance, even, most}. even: the share of drafted levels kept at which the speedup is 1;
  *  acceptance: the one at which a round yields what it did; null if no share is enough. most: the speedup if all are
  *  kept. null where nothing was drafted. */
 export function payOff(lane, base) {
@@ -148,14 +149,13 @@ export function payOff(lane, base) {
     acceptance: reaching(tau),
     even: reaching(rho),
     most: yields(1) / rho,
-    curve: Array.from({ length: 41 }, (_, i) => [i / 40, yields(i / 40) / rho]),
   };
 }
 
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
 
 /** Levels of a tree below its root. */
-export function depth({ parent }) {
+function depth({ parent }) {
   const deep = [];
   parent.forEach((p, i) => {
     deep[i] = p < 0 ? 0 : deep[p] + 1;

@@ -11,6 +11,7 @@ import { W } from './words.js';
 
 const PREVIOUS = ['ArrowLeft', 'ArrowUp', 'PageUp', 'Backspace'];
 const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown: what a presenter's remote sends
+const STEP_MS = 3500; // between two steps where the story plays by itself
 const drafts = ({ tree }) => tree.tokens.length > 1;
 
 /** What a sentence about a round is made of; own: the text that the target added, null where it added none. */
@@ -31,27 +32,34 @@ function told(round) {
 export class Story {
   /** finish(): shows the race on the page to its end, before it is told. */
   constructor(race, finish) {
-    Object.assign(this, { race, finish });
+    Object.assign(this, { race, finish, steps: [], at: 0, playing: null });
     this.pictures = h('div.vl-story-pictures');
     this.question = h('p');
     this.text = h('p.vl-story-text', { tabindex: '0', 'aria-label': W.story.text });
     this.caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
     this.count = h('span.vl-help');
-    this.back = button(W.story.back, () => this.go(this.at - 1), 'vl-secondary');
-    this.next = button(W.story.next, () => this.go(this.at + 1), 'vl-secondary');
+    this.back = button(W.story.back, () => this.turn(this.at - 1), 'vl-secondary');
+    this.next = button(W.story.next, () => this.turn(this.at + 1), 'vl-secondary');
+    this.auto = button(W.story.play, () => this.play(!this.playing), 'vl-secondary');
     const close = button(W.close, () => this.node.close(), 'vl-secondary');
     const keys = h('span.vl-help.vl-keys', W.story.keys);
     const head = h('div.vl-story-head', this.pictures, this.question);
-    const stage = { class: 'vl-story-stage', on: { click: () => this.go(this.at + 1) } };
+    const stage = {
+      class: 'vl-story-stage',
+      on: { click: () => this.turn(this.at + 1) },
+    };
     this.node = h(
       'dialog.vl-story',
       { 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },
       h('div', stage, head, this.text),
       this.caption,
-      h('div.vl-story-tools', this.back, this.count, this.next, keys, close),
+      h('div.vl-story-tools', this.back, this.count, this.next, this.auto, keys, close),
     );
     this.entered = backClosesDialog(this.node);
-    this.node.addEventListener('close', () => document.exitFullscreen?.().catch(() => null));
+    this.node.addEventListener('close', () => {
+      this.play(false);
+      document.exitFullscreen?.().catch(() => null);
+    });
     // Escape leaves the full screen first: it is meant for the story too.
     document.addEventListener('fullscreenchange', () => {
       if (!document.fullscreenElement) this.node.close();
@@ -86,12 +94,31 @@ export class Story {
     this.next.focus();
   }
 
+  /** Go on step by step without a press, until the end. */
+  play(on) {
+    clearTimeout(this.playing);
+    this.playing =
+      on && this.at < this.steps.length - 1 ? setTimeout(() => this.advance(), STEP_MS) : null;
+    put(this.auto, this.playing ? W.story.pause : W.story.play);
+  }
+
+  advance() {
+    this.go(this.at + 1);
+    this.play(true);
+  }
+
   key(event) {
     const step = NEXT.includes(event.key) - PREVIOUS.includes(event.key);
     const to = { Home: 0, End: this.steps.length }[event.key] ?? (step ? this.at + step : null);
     const pressed = event.target.closest('button') && [' ', 'Enter'].includes(event.key);
     if (to === null || pressed) return;
     event.preventDefault();
+    this.turn(to);
+  }
+
+  /** The visitor goes to a step: the story no longer goes on by itself. */
+  turn(to) {
+    this.play(false);
     this.go(to);
   }
 

@@ -1,12 +1,14 @@
-/* The examples as tiles in two trays: the first of their pictures, or the beginning of their clip, and a title. */
+/* The examples as tiles: the first of their pictures, or the beginning of their clip, and a title. One for each paper
+   and one that fails are in sight, the others one press away. */
 
-import { h, icon, roving } from './dom.js';
+import { h, icon } from './dom.js';
 import { W } from './words.js';
 
 const FRAMES = 4;
+const FIRST = 6;
 
 /** What an example shows, small. */
-export function thumbnails({ thumbs, media }) {
+function thumbnails({ thumbs, media }) {
   if (thumbs.length) return thumbs.map((src) => h('img', { src, alt: '', loading: 'lazy' }));
   return media.map(({ url }) =>
     h('video', { src: url, muted: true, playsinline: true, preload: 'metadata' }),
@@ -22,43 +24,49 @@ export const stills = (shown = []) =>
       .map((src) => h('img', { src, alt: name })),
   );
 
-/** Two trays: what the models get right, and what they get wrong, folded away, with the reason of each. */
+/** Examples in the order in which they are offered: the first of every paper, the first that fails, the others. */
+export function offered({ examples, papers }) {
+  const first = papers.map((name) => examples.find((e) => !e.fails && e.methods[0] === name));
+  const picked = [...first, examples.find((e) => e.fails)].filter(Boolean);
+  const others = examples.filter((e) => !picked.includes(e));
+  return [...picked, ...others.filter((e) => !e.fails), ...others.filter((e) => e.fails)];
+}
+
 export class Tiles {
   /** onpick(example): one was pressed. */
-  constructor({ examples }, onpick) {
+  constructor(catalog, onpick) {
     this.onpick = onpick;
-    const right = examples.filter((example) => !example.fails);
-    const wrong = examples.filter((example) => example.fails);
+    const all = offered(catalog);
+    const rest = all.slice(FIRST);
     this.node = h(
       'div.vl-trays',
-      right.length > 0 && this.tray(W.ask.examples, right),
-      wrong.length > 0 &&
+      this.tray(W.ask.examples, all.slice(0, FIRST)),
+      rest.length > 0 &&
         h(
-          'details.vl-fails',
-          h('summary', icon('chevron'), h('span', W.ask.fails)),
-          this.tray(W.ask.fails, wrong),
+          'details.vl-more-examples',
+          h('summary', icon('chevron'), h('span', W.ask.moreExamples(rest.length))),
+          this.tray(W.ask.moreExamples(rest.length), rest),
         ),
     );
   }
 
   tray(name, examples) {
-    const many = String(examples.length > 6);
     const tiles = examples.map((example) => this.tile(example));
-    const at = { class: 'vl-examples', role: 'toolbar', 'aria-label': name, data: { many } };
-    return roving(h('div', at, tiles));
+    return h('div.vl-examples', { role: 'group', 'aria-label': name }, tiles);
   }
 
   tile(example) {
     return h(
       'button.vl-tile',
       {
-        'aria-label': example.title,
+        class: example.fails ? 'vl-tile fails' : 'vl-tile',
+        title: example.fails || example.why,
         data: { example: example.id },
         on: { click: () => this.onpick(example) },
       },
       h('span.vl-tile-media', thumbnails(example).slice(0, 2)),
       h('span.vl-tile-title', example.title),
-      example.fails && h('span.vl-tile-fails', example.fails),
+      example.fails && h('span.vl-tile-fails', W.ask.fails),
     );
   }
 }

@@ -1,25 +1,13 @@
 /* The track: one row a lane, all bars on one scale, and the numbers that decide a race in aligned columns. */
 
-import { h, put, fmt, button } from './dom.js';
+import { h, put, fmt } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from './fold.js';
 import { doubt, early } from './verdict.js';
 import { W } from './words.js';
 
-const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
-
-/** Buttons that choose the lane in focus; filled anew by its `fill`. */
-export function laneSwitch(race, fits = () => true) {
-  const box = h('div.vl-segmented', { role: 'group', 'aria-label': W.track.lane });
-  box.fill = () =>
-    box.replaceChildren(
-      ...race.list.filter(fits).map((lane) => {
-        const pressed = { 'aria-pressed': String(lane.name === race.focus) };
-        return button(lane.title, () => race.setFocus(lane.name), null, pressed);
-      }),
-    );
-  return box;
-}
+const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
+const EXPLAINED = ['speedup', 'tau']; // what a newcomer cannot know
 
 export class Track {
   constructor(race, painter) {
@@ -35,11 +23,11 @@ export class Track {
         'thead',
         h(
           'tr',
-          h('th', { scope: 'col' }, term(W.track.lane, W.track.laneHelp)),
-          h('th', { scope: 'col', class: 'bar' }, term(W.track.progress, W.track.progressHelp)),
-          ...COLUMNS.map((c) =>
-            h('th', { scope: 'col', class: c }, term(W.track[c], W.track[`${c}Help`])),
-          ),
+          ['lane', 'bar', ...COLUMNS].map((c) => {
+            const [text, help] = [W.track[c], W.track[`${c}Help`]];
+            const named = EXPLAINED.includes(c) ? term(text, help) : text;
+            return h('th', { scope: 'col', class: c, title: help }, named);
+          }),
         ),
       ),
       this.body,
@@ -95,7 +83,6 @@ export class Track {
 
   draw() {
     const { race } = this;
-    const order = race.order;
     const { compared } = race.meta;
     const scale = Math.max(
       1,
@@ -131,17 +118,8 @@ export class Track {
         shares[i].style.flexGrow = share.toFixed(4);
         shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
       });
-      // No place where the times say nothing, or not yet.
       row.classList.toggle('unsound', why !== null);
-      const placed = race.finished
-        ? compared && race.list.every((one) => !compared.lanes[one.name].doubt)
-        : t.tokens >= race.rules.tokens && race.list.every((one) => doubt(race, one) === null);
-      const place = placed ? order.indexOf(lane.name) : -1;
-      put(cells.place, place < 0 ? '' : (W.track.places[place] ?? `${place + 1}.`));
     }
-    // The column keeps its room while a race runs, so that nothing jumps when the first lane comes in.
-    const placed = race.list.some((lane) => this.rows.get(lane.name).cells.place.textContent);
-    this.node.classList.toggle('unplaced', !placed);
     this.node.classList.toggle('over', race.finished);
   }
 }

@@ -3,12 +3,12 @@
    probability. While a round is on its way it grows: drafts appear level by level, then the check sweeps over them. */
 
 import { explained } from './explain.js';
-import { button, h, svg, put, fmt, shown } from './dom.js';
+import { h, svg, put, fmt, shown } from './dom.js';
 import { children, depths, reason, rejected } from './fold.js';
 import { W } from './words.js';
 
 const PAD = { left: 18, right: 24, top: 22, bottom: 26 };
-const CHAR = 6.7; // width of a character of a label
+const CHAR = 7.3; // width of a character of a label
 const LEAST = 46; // width of a column at least
 const ROW = 12; // height of a row at least
 const GAP = 34; // height of a row at most
@@ -27,10 +27,6 @@ export class TreeView {
       'aria-label': W.tree.slider,
       on: { input: () => this.scrub(Number(this.slider.value)) },
     });
-    this.live = button(W.tree.follow, () => race.select(null), 'vl-small', {
-      'aria-pressed': 'true',
-      title: W.tree.followHelp,
-    });
     this.svg = svg('svg.vl-tree', {
       role: 'img',
       'aria-label': W.tree.title,
@@ -39,7 +35,7 @@ export class TreeView {
     this.box = h('div.vl-tree-box', { role: 'group', 'aria-label': W.tree.title }, this.svg);
     this.node = h(
       'section.vl-card.vl-tree-card',
-      h('header', explained('h2', W.tree.title, W.tree.help), this.facts, this.slider, this.live),
+      h('header', explained('h2', W.tree.title, W.tree.help), this.facts, this.slider),
       this.box,
     );
     this.draw = this.draw.bind(this);
@@ -79,8 +75,7 @@ export class TreeView {
     const { race } = this;
     const lane = race.focused;
     const round = race.currentRound;
-    this.live.setAttribute('aria-pressed', String(race.selected === null));
-    this.slider.hidden = this.live.hidden = !round;
+    this.slider.hidden = !round;
     if (!round) {
       this.svg.replaceChildren();
       this.drawn = null;

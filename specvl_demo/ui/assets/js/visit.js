@@ -78,7 +78,7 @@ export class Visit {
   async start() {
     const { page } = this;
     const { ask, catalog } = page;
-    await page.replay.load();
+    await page.races.load();
     const view = link.view(Object.keys(W.tabs)) ?? 'race';
     // A visitor may choose a tab before the race is there, which opens its own.
     const settle = () => page.open(page.picked ?? view, Boolean(page.picked));
@@ -90,7 +90,7 @@ export class Visit {
     const run =
       asked &&
       !page.race.list.length &&
-      page.replay.runs.find(
+      page.races.runs.find(
         ({ meta }) => meta.asked && !meta.branch && ask.key(meta.asked) === ask.key(),
       );
     if (run)
@@ -122,7 +122,7 @@ export class Visit {
     ask.restore(this.typed ? { ...asked, question: this.typed } : asked);
     const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.first;
     // None where another tab's race, or none, is the last that was finished.
-    const run = page.replay.runs.find(({ records }) => records[0].request === raced);
+    const run = page.races.runs.find(({ records }) => records[0].request === raced);
     if (run) {
       const own = fits
         ? { asked: structuredClone(ask.request), gone }

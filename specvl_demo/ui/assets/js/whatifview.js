@@ -1,11 +1,10 @@
-/* What if the drafter were better, the draft longer, its cost different? The recorded answer is
-   raced again in the browser with other numbers, next to the recorded race and the formula. */
+/* What if the drafter were better, the draft longer, its cost different? Below the race, its answer is raced again in
+   the browser with other numbers, next to the recorded race and the formula. */
 
 import { term } from './explain.js';
-import { button, h, put, svg, fmt } from './dom.js';
+import { button, h, icon, put, svg, fmt } from './dom.js';
 import { learn, payOff, simulate } from './simulate.js';
 import { doubt } from './verdict.js';
-import { laneSwitch } from './track.js';
 import { WHATIF } from './whatifwords.js';
 import { W } from './words.js';
 
@@ -19,18 +18,18 @@ const ticks = (most) => {
 const BOX = { left: 60, right: 626, top: 14, bottom: 150 }; // of a curve
 const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
-export class WhatIfView {
+export class WhatIf {
   constructor(race, painter) {
     Object.assign(this, { race, painter });
     this.draw = this.draw.bind(this);
     this.tick = this.tick.bind(this);
-    this.lanes = laneSwitch(race, (lane) => lane !== race.baseline);
     this.sliders = h('div.vl-card.vl-sliders');
     this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
     this.again = button(WHATIF.play, () => this.play(), 'vl-secondary');
     this.reset = button(WHATIF.reset, () => this.load());
-    this.says = h('p.vl-headline', { 'aria-live': 'polite' });
+    this.says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
     this.formula = h('p.vl-whatif-formula');
+    this.why = h('div.vl-help');
     this.curve = svg('svg.vl-curve', { viewBox: '0 0 640 200', role: 'img' });
     this.rounds = h('div.vl-rounds-strip', { role: 'img' });
     this.body = h(
@@ -45,21 +44,18 @@ export class WhatIfView {
           h('div.vl-buttons', this.again),
           this.rounds,
         ),
-        h('section.vl-card.vl-whatif-race', this.formula, this.curve),
-        (this.why = h('section.vl-card.vl-whatif-race', { hidden: true })),
+        h('section.vl-card.vl-whatif-race', this.formula, this.curve, this.why),
       ),
     );
-    this.none = h('p.vl-hint');
     this.node = h(
-      'div.vl-whatif',
-      h('h2', WHATIF.title),
+      'details.vl-card.vl-whatif',
+      { hidden: true, on: { toggle: () => this.load() } },
+      h('summary', icon('chevron'), h('span', WHATIF.title)),
       h('p.vl-help', WHATIF.help),
-      this.lanes,
-      this.none,
       this.body,
     );
-    race.on('reset begin lane end focus compared', () => painter.soon(() => this.load()));
-    this.load();
+    this.load = this.load.bind(this);
+    race.on('reset begin lane end focus compared', () => painter.affordably(this.load));
   }
 
   bar(name) {
@@ -78,16 +74,16 @@ export class WhatIfView {
   /** The figures of the focused lane's recorded race, which are the sliders' initial positions. */
   load() {
     const { race } = this;
-    this.lanes.fill();
     const lane = race.focused;
     const over = lane && race.list.every((one) => one.end);
     this.known = over && lane !== race.baseline ? learn(lane, race.baseline) : null;
-    this.body.hidden = !this.known;
-    put(this.none, this.known ? '' : WHATIF.none);
-    if (!this.known) return;
+    this.node.hidden = !this.known;
+    if (!this.known || !this.node.open) return;
     const { quality, gamma, draft, row, requests } = this.known;
     this.values = { quality, gamma, draft, row, requests };
-    this.explain(lane);
+    const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.at(Infinity));
+    const told = costs ? WHATIF.costs(costs, fmt.percent) : [];
+    this.why.replaceChildren(...told.map((text) => h('p', { text })));
     this.sliders.replaceChildren(...this.slidersOf(), this.reset);
     this.shown = Infinity;
     this.draw();
@@ -148,7 +144,7 @@ export class WhatIfView {
   }
 
   tick(now) {
-    if (!this.known || this.shown === Infinity) return;
+    if (!this.known || !this.node.open || this.shown === Infinity) return;
     this.shown = (now - this.begun) / RATE_MS;
     if (this.shown > this.known.n) this.shown = Infinity;
     this.draw();
@@ -197,18 +193,6 @@ export class WhatIfView {
     this.drawCurve(made);
   }
 
-  /** What the recorded rounds cost, and the acceptance from which they pay off. */
-  explain(lane) {
-    const found = doubt(this.race, lane) ? null : payOff(lane, this.race.baseline.at(Infinity));
-    this.why.hidden = !found;
-    if (!found) return;
-    this.why.replaceChildren(
-      h('h2', WHATIF.why(lane.title)),
-      ...WHATIF.costs(found, fmt.percent).map((text) => h('p.vl-help', { text })),
-      acceptanceCurve(found),
-    );
-  }
-
   /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
   strip({ rounds }) {
     this.rounds.replaceChildren(
@@ -224,66 +208,36 @@ export class WhatIfView {
     this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
   }
 
-  /** Speedup for every draft length, the other values as they are; the best length and the chosen one marked. */
+  /** Speedup for every draft length, the other values as they are; the chosen one marked. */
   drawCurve(made) {
     const points = Array.from(
       { length: LONGEST },
       (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup,
     );
-    const best = points.indexOf(Math.max(...points)) + 1;
-    this.curve.replaceChildren(
-      ...plot(
-        points.map((s, i) => [i + 1, s]),
-        [1, LONGEST],
-        [1, 5, 10, 15, LONGEST].map((g) => [g, String(g)]),
-        WHATIF.curve,
-        [best, points[best - 1]],
-        [this.values.gamma, made.speedup],
-      ),
-    );
-    this.curve.setAttribute('aria-label', WHATIF.curveSay(best, points[best - 1].toFixed(2)));
+    const { gamma } = this.values;
+    this.curve.replaceChildren(...plot(points, [gamma, made.speedup]));
+    this.curve.setAttribute('aria-label', WHATIF.curveSay(gamma, made.speedup.toFixed(2)));
   }
 }
 
-/** Speedup over acceptance at the recorded cost of a round; where it pays, and where the race stood. */
-function acceptanceCurve({ curve, even, acceptance, speedup }) {
-  const say = WHATIF.acceptanceSay(fmt.percent(even), fmt.percent(acceptance));
-  return svg(
-    'svg.vl-curve',
-    { viewBox: '0 0 640 200', role: 'img', 'aria-label': say },
-    plot(
-      curve,
-      [0, 1],
-      [0, 0.25, 0.5, 0.75, 1].map((a) => [a, fmt.percent(a)]),
-      WHATIF.acceptance,
-      even !== null && [even, 1],
-      acceptance !== null && [acceptance, speedup],
-    ),
-  );
-}
-
-/** What a curve of speedups is drawn of: points [x, speedup] from `low` to `high`, with [x, words] below its axis and
- *  two points marked. */
-function plot(points, [low, high], marks, axis, best, now) {
+/** A curve of speedups, one for every draft length from 1, with one point marked. */
+function plot(points, [gamma, now]) {
   const { left, right, top, bottom } = BOX;
-  const most = Math.max(1.2, ...points.map(([, s]) => s)) * 1.08;
-  const x = (at) => left + ((at - low) / (high - low)) * (right - left);
+  const most = Math.max(1.2, ...points) * 1.08;
+  const x = (at) => left + ((at - 1) / (LONGEST - 1)) * (right - left);
   const y = (s) => bottom - (s / most) * (bottom - top);
   const text = (at, up, words, anchor = 'middle') =>
     svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
-  const dot = (point, r, kind) =>
-    point && svg('circle', { cx: x(point[0]), cy: y(point[1]), r, class: kind });
   const title = text(-(top + bottom) / 2, 14, WHATIF.axis);
   title.setAttribute('transform', 'rotate(-90)');
-  const line = points.map(([at, s], i) => `${i ? 'L' : 'M'}${x(at).toFixed(1)} ${y(s).toFixed(1)}`);
+  const line = points.map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`);
   return [
     svg('line.one', { x1: left, x2: right, y1: y(1), y2: y(1) }),
     ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
     title,
     svg('path', { d: line.join('') }),
-    dot(best, 4, 'best'),
-    dot(now, 6, 'now'),
-    ...marks.map(([at, words]) => text(x(at), bottom + 20, words, at < high ? 'middle' : 'end')),
-    text((left + right) / 2, bottom + 43, axis),
-  ].filter(Boolean);
+    svg('circle', { cx: x(gamma), cy: y(now), r: 6, class: 'now' }),
+    ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 20, String(g))),
+    text((left + right) / 2, bottom + 43, WHATIF.curve),
+  ];
 }

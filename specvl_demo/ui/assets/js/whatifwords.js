@@ -5,22 +5,18 @@ export const WHATIF = {
   play: 'Race it',
   reset: 'As recorded',
   help: 'The answer stays the same. The records say for each token whether the drafter guessed it and how sure it was; from that and the recorded costs, your browser simulates the race.',
-  none: 'Run or open a race of a method beside the autoregressive lane; it can be simulated when it has finished.',
   ar: 'Autoregressive',
   recorded: (title) => `${title}, recorded`,
   simulated: 'Simulated',
   steps: (x) => `${x} steps`,
   was: (x) => `recorded: ${x}`,
   same: (s) => `As recorded: ${s}×.`,
-  why: (title) => `Why ${title} is as fast as it is here`,
   costs: (c, percent) => [
     `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} drafted tokens: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
     c.even === null
-      ? `It could not be faster than autoregressive decoding at any acceptance: with every drafted level kept it would reach ${c.most.toFixed(2)}×.`
-      : `It breaks even where ${percent(c.even)} of the drafted levels are kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of them kept it would reach ${c.most.toFixed(2)}×.`,
+      ? `It could not be faster than autoregressive decoding: with all that is checked kept it would reach ${c.most.toFixed(2)}×.`
+      : `It breaks even where ${percent(c.even)} of what is checked is kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of it kept it would reach ${c.most.toFixed(2)}×.`,
   ],
-  acceptance: 'share of drafted levels kept',
-  acceptanceSay: (even, here) => `Speedup over acceptance: breaks even at ${even}, here ${here}.`,
   other: (s, r) =>
     `With these values the answer would come ${s}× as fast as autoregressive decoding; the race itself measured ${r}×.`,
   unsure: (s, why, as) =>
@@ -28,12 +24,12 @@ export const WHATIF = {
   formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
   curve: 'draft length γ',
   axis: 'speedup',
-  curveSay: (best, s) => `Speedup by draft length: best at ${best} with ${s} times.`,
+  curveSay: (gamma, s) => `Speedup by draft length: ${s} times at ${gamma}.`,
   roundsSay: (n) => `${n} rounds; green is guessed, blue written by the large model.`,
   sliders: {
     quality: [
-      'Drafter quality',
-      'The share of the answer’s tokens that the drafter guesses right, drafted or not; the share of drafted levels kept, above, counts only what was drafted. A better drafter first gains the tokens that it almost guessed.',
+      'Right guesses, of those checked',
+      'Of the tokens that the large model checked, the share that the drafter had guessed. What was drafted behind a wrong guess is not checked, so it is more than the share kept of all drafts. A better drafter first gains the tokens that it almost guessed.',
     ],
     gamma: [
       'Draft length γ',

@@ -15,8 +15,6 @@ const fmt = (n) => n.toLocaleString('en');
 const list = (names) =>
   names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : names[0];
 
-const places = ['1st', '2nd', '3rd', '4th', '5th', '6th', '7th'];
-
 const origins = { draft: 'accepted draft', relaxed: 'relaxed', target: 'written by the target' };
 
 const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other_s: 'other' };
@@ -28,14 +26,7 @@ export const W = {
   name: 'SpecVL',
   tagline: 'Speculative decoding of vision-language models',
   watched: ', watched round by round',
-  tabs: {
-    race: 'Race',
-    inspect: 'Inspect',
-    whatif: 'What if',
-    compare: 'Compare',
-    replay: 'Replay',
-    learn: 'Learn',
-  },
+  tabs: { race: 'Race', compare: 'Compare', learn: 'Learn' },
   theme: 'Light or dark',
   origins,
   short: { draft: 'draft', relaxed: 'relaxed', target: 'target' },
@@ -56,6 +47,8 @@ export const W = {
     depth: 'depth asked for',
     width: 'width asked for',
     n_nodes: 'nodes, the root included',
+    drafted_depth: 'depth drafted',
+    drafted_width: 'width drafted',
     cap: 'deepest allowed',
     static: 'fixed shape',
     weights: 'weights',
@@ -69,7 +62,6 @@ export const W = {
   lane: {
     answer: (title) => `Answer of ${title}. Arrow keys walk through its tokens.`,
     focus: (title) => `Show ${title} in the tree and the charts`,
-    copy: (title) => `Copy the answer of ${title}`,
     other: 'The autoregressive lane has another token here.',
     missing: 'The lane in focus has another token here.',
     exact: 'exact',
@@ -97,28 +89,25 @@ export const W = {
     lane: 'Lane',
     laneHelp:
       'A way to decode the answer. All lanes use the same large model and the same question. They take turns and never compute at the same moment, and each has its own clock.',
-    progress: 'Tokens',
-    progressHelp: 'How many tokens (pieces of words) each lane has written so far.',
+    bar: 'Tokens',
+    barHelp: 'How many tokens (pieces of words) each lane has written so far.',
     speedup: 'Speedup',
     speedupHelp:
       'Tokens per second, divided by those of the autoregressive lane with the same model and code. The time to read the question and the pictures is not included.',
     speed: 'Tokens/s',
     speedHelp:
       'Tokens written per second of the lane’s own compute time, without reading the question.',
-    tau: 'τ',
+    tau: 'Words per check (τ)',
     tauHelp:
-      'Acceptance length: the average number of tokens per pass of the large model, including its own token. The speedup can never be larger.',
-    clock: 'Own clock',
-    clockHelp: 'This lane’s own compute time, without reading the question.',
+      'Acceptance length: the average number of tokens (words or parts of words) per check by the large model, including its own token. The speedup can never be larger.',
+    clock: 'Time',
+    clockHelp: 'This lane’s own compute time, without reading the picture and the question.',
     where: 'Time goes to',
     whereHelp:
       'Shares of drafting (guessing), verifying (one pass of the large model), committing (keeping the caches right) and everything else.',
-    place: 'Place',
-    placeHelp: 'Order of finish by own clock.',
-    places,
     about: (x) => `about ${x}×`,
     unknown: (why) => `No speedup: ${why}.`,
-    total: (x) => `${x}× with reading`,
+    total: (x) => `${x}× with the picture read`,
     tokensOf: (title) => `Tokens of ${title}`,
   },
   legend: {
@@ -136,31 +125,21 @@ export const W = {
     round: 'round',
     tokens: 'tokens',
     times: '× autoregressive',
-    percent: '% of judged positions',
+    percent: '% of those checked',
     ms: 'milliseconds',
-    seconds: 'seconds of the lane’s own clock',
+    seconds: 'seconds of the lane’s time',
     depth: 'depth in the draft',
-    perRound: 'Tokens per round',
-    perRoundHelp:
-      'What each round added to the answer: accepted drafts, relaxed drafts, and the target’s own token',
-    perRoundSay: (title, tau, n) =>
-      `Tokens per round of ${title}: ${tau} on average over ${count(n, 'round')}.`,
     speedup: 'Running speedup',
-    speedupHelp:
-      'Decode speed over the autoregressive lane’s so far. Dotted: the limit if only the two models’ forward passes took time.',
+    speedupHelp: 'Decode speed over the autoregressive lane’s so far.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
     without: (title) => `${title}: no speedup`,
     noSpeedup: (why, titles) => `No speedup${titles.length ? ` of ${list(titles)}` : ''}: ${why}.`,
-    limit: 'limit',
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
       'Of the tokens drafted at each depth after an accepted draft, the share that was kept; positions without a draft do not count',
     kept: 'share of the drafts at this depth',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
-    phases: 'Time of each round',
-    phasesHelp: 'Milliseconds of each round: drafting, verifying, committing, everything else',
-    phasesSay: (rows) => `Time: ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
       `${title} of ${lane}: ${rows.map(([n, v]) => `${n} ${Number.isFinite(v) ? v.toFixed(2) : '–'}`).join(', ')}.`,
     unreachable:
@@ -173,8 +152,6 @@ export const W = {
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
-    follow: 'Follow',
-    followHelp: 'Show the newest round as it comes',
     facts: (title, round, drafted, kept) =>
       `${title} · round ${round + 1} · ${count(drafted, 'drafted token')} · ${kept} kept`,
     own: (text, why) => `${text} — ${why}`,
@@ -203,19 +180,6 @@ export const W = {
     alone: ({ text, topP, sampled }) =>
       `Nothing was drafted in this round; the target wrote ${text}${!sampled && topP ? ` (probability ${topP})` : ''}.`,
   },
-  fit: {
-    title: 'Does a drafter fit?',
-    help: 'Two names on the Hugging Face hub. Configurations, vocabularies and the names and shapes of weights are compared; no weights are fetched.',
-    target: 'Target',
-    drafter: 'Drafter: a smaller model or a trained head',
-    check: 'Check',
-    looking: 'Looking them up…',
-    unreachable: 'The server does not answer. Try again.',
-    yes: (methods) => `It fits, for ${methods.join(', ')}.`,
-    no: 'It does not fit.',
-    open: 'This could not be decided.',
-    marks: { yes: 'Good: ', no: 'Not good: ' },
-  },
   branch: {
     take: (text) => `Branch: take ${text} here instead, and run on from it`,
     given: 'Given: the answer had to begin with this.',
@@ -226,12 +190,12 @@ export const W = {
   },
   inspect: {
     title: 'Token inspector',
-    help: 'Where one token of the answer comes from: who guessed it, which probabilities the drafter and the large model gave it and its alternatives, and which patches of the picture the large model’s state at this token resembles.',
+    help: 'Where one token of the answer comes from: who guessed it, which probabilities the drafter and the large model gave it and its alternatives, and what it saw of the picture.',
     close: 'Close the inspector',
     drafter: 'drafter',
     draws: (gap, overlap) =>
-      `Sampling decides here: every token has a random number, fixed by the seed, and the token with the highest sum of log-probability and number is chosen${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees in at most ${overlap} of all cases: the overlap of both distributions.` : ''}`,
-    hint: 'Pick a token in an answer, or a round in a chart, to see where it comes from.',
+      `These two are after temperature and top-p; the table below has them before. Sampling decides here: every token has a random number, fixed by the seed, and the token with the highest sum of log-probability and number is chosen${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees in at most ${overlap} of all cases: the overlap of both distributions.` : ''}`,
+    hint: 'Pick a token in an answer to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
     roundGoing: (drafted) => `${drafted} drafted, being checked`,
@@ -248,10 +212,12 @@ export const W = {
     columns: 'Round|Drafted|Kept|Text|Draft, ms|Verify, ms|Commit, ms|Other, ms'.split('|'),
   },
   patches: {
-    heat: 'Similarity',
-    heatNote:
-      'Similarity between the target’s hidden state at this token and each patch of the picture: the more orange, the more similar.',
-    seen: (view) => `Drafter: ${view}`,
+    looks: 'Where it looked',
+    looksNote:
+      'The drafter’s own attention to the picture as it guessed this token: bright patches were looked at, dark ones not.',
+    little: 'little',
+    much: 'much',
+    seen: (view) => `What it saw: ${view}`,
     choose: 'What to show over the picture',
     share: (kept, all) =>
       `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were hidden from it.`,
@@ -269,8 +235,6 @@ export const W = {
     pause: 'Pause',
     slider: 'Position in the race',
     speedHelp: 'Between this and real speed',
-    back: 'Previous round',
-    next: 'Next round',
     trueSpeed: 'Real speed',
     slower: (x) => `${x.toFixed(x < 10 ? 1 : 0)}× slower`,
     took: (seconds, slower) => `This took ${seconds}${slower ? `; shown ${slower}` : ''}. `,
@@ -281,8 +245,10 @@ export const W = {
     model: 'a small model',
     rule: 'a rule without a second model',
     guessed: (by) => ` were guessed by ${by} and confirmed by the large one`,
-    none: (by) => `Nothing that ${by} guessed was kept`,
-    ended: (by) => `No word that ${by} guessed was kept, only the end`,
+    none: (by, of) =>
+      `Nothing that ${by}${of && ` (${of.trim().replace(/^of /, '')})`} guessed was kept`,
+    ended: (by, of) =>
+      `Of what ${by} guessed${of && `,${of},`} only the end of the answer was kept`,
     relaxed: (n, all) => `${n} of ${count(all, 'token')}`,
     through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
     answer: (same, begun) =>
@@ -290,7 +256,8 @@ export const W = {
     known: (price) => `, and ${price}.`,
     price: (who, [[base, lane], ...more]) =>
       `. But ${who} ${base && lane ? `says “${lane}” where the large model alone says “${base}”` : lane ? `adds “${lane}”` : `leaves out “${base}”`}${more.length ? `, and differs in ${count(more.length, 'more place')}` : ''}.`,
-    sooner: (x) => `decoded ${x}× faster`,
+    sooner: (x, total) =>
+      `${x.toFixed(2)}× faster to write${total ? `, ${total.toFixed(2)}× in all` : ''}`,
     later: (x) => `but decoding took ${x}× as long`,
     short: (n) => `too short to time (${count(n, 'token')})`,
     disturbed: (x) =>
@@ -313,7 +280,9 @@ export const W = {
   close: 'Close',
   story: {
     title: 'The race as a story',
-    open: 'As a story',
+    open: 'Explain this race',
+    play: 'Play',
+    pause: 'Pause',
     back: 'Back',
     next: 'Next',
     text: 'The answer so far',
@@ -340,66 +309,28 @@ export const W = {
       return `The large model checks ${drafted === 1 ? 'it' : 'them all at once'} and keeps ${kept ? all : 'none'}${relaxed ? ` (${spelt(relaxed)} of which it would not have written)` : ''}${own === null ? '' : own === '' ? ', and ends the answer' : `, and ${added}`}.`;
     },
   },
-  guess: {
-    title: 'Guess with the drafter',
-    open: 'Guess along',
-    help: 'Which word does the large model write next? You play against the drafter, a small model.',
-    keys: ' Number keys pick.',
-    pick: 'The next word',
-    next: 'Next',
-    other: 'Another picture',
-    watch: 'Watch this race',
-    by: { target: 'large model', drafter: 'drafter', you: 'you' },
-    score: ({ you, drafter }, played, all) =>
-      `You ${you} · drafter ${drafter} · ${played} of ${all} played`,
-    result: (word, target, drafter) =>
-      `${word === target ? 'Right' : 'No'}: the large model writes “${target}”. The drafter guessed ${drafter !== target ? `“${drafter}”` : word === target ? 'it too' : 'it'}.`,
-    over: ({ you, drafter }, all) =>
-      `You guessed ${you} of ${all} words, the drafter ${drafter}. ${you > drafter ? 'You would make a better drafter.' : you === drafter ? 'A draw.' : 'It has read many answers of this model.'} The large model decides what counts here; that does not make it right.`,
-    none: 'No recorded race here can be played.',
-  },
-  guide: {
-    title: 'A guided look',
-    open: 'Show me how',
-    next: 'Next',
-    done: 'Done',
-    close: 'Close',
-    count: (i, n) => `Step ${i} of ${n}`,
-    steps: [
-      (title) =>
-        `Both lanes answer the same question with the same large model. In the first lane it writes one token at a time. ${title} guesses several tokens ahead (pale); the large model checks them all at once: green ones are kept, the first wrong one is struck.`,
-      () =>
-        'This is one such round. Every point is a guessed token, with the probability that the drafter gave it; the green path is what the large model would have written too. The inspector explains why this token is in the answer. Pick any other.',
-      (title, n) =>
-        `${title} needed ${n.rounds} passes of the large model for ${n.tokens} tokens: ${n.tau} tokens a pass. Guessing and checking take time too, so the speedup is smaller. Now ask your own question and press Run.`,
-    ],
-  },
   ask: {
     title: 'Your question',
     more: 'Picture, question, methods',
     moreShort: 'Ask',
     keys: 'Enter runs, Shift+Enter: new line',
     parameters: 'Parameters',
-    tryLive: 'Try it live',
-    tryLiveHelp: 'Run the question again whenever a parameter changes.',
     fullLanes: (n) => `${n} methods at most race beside the autoregressive lane: remove one first.`,
     examples: 'Start from an example',
-    fails: 'Where it fails, and why',
+    fails: 'a failure',
     question: 'Question',
     questionHint: 'What is in the picture?',
     pair: 'Target and drafter',
-    elsewhere: (n) =>
-      `${count(n, 'more pair')} that ${n === 1 ? 'does' : 'do'} not run on this machine`,
+    elsewhere: (n) => `and ${n} for a GPU: see docs/gpu.md, or the command models.`,
     unavailable: (title) => `${title} (not here)`,
-    others: (n) => `${n} more…`,
-    fewer: 'Fewer',
+    others: (n) => count(n, 'other method'),
+    expertMethod: 'Expert: a method of your own parts',
+    moreExamples: (n) => count(n, 'more example'),
     expert: (n) => `Expert: ${n} more`,
     papers: (n, all) =>
       all ? `Race all ${spelt(n)} papers` : `Race the ${spelt(n)} papers that run here`,
-    loneLane: (title) => `${title} stays where no method is chosen.`,
     methods: (n) => `Methods: up to ${n} beside the autoregressive lane`,
     settingsOf: (title) => `${title} parameters`,
-    tries: (title) => `Where ${title} shines and struggles`,
     sampling: 'Length and sampling',
     system: 'System prompt',
     systemHelp: 'Placed before the conversation, if the model supports one.',
@@ -519,10 +450,6 @@ export const W = {
       decode: '',
     },
     finished: (n) => (n > 1 ? 'All lanes have finished.' : 'Finished.'),
-    slowly: 'Watch it slowly',
-    verify: 'Verify with AR',
-    verifyHint:
-      'Race the autoregressive lane beside it: is the answer the same, and how much faster is it?',
     stopping: 'Stopping after the current round…',
     stopped: 'Stopped. The text written so far is kept.',
     outdated: (question) =>
@@ -557,9 +484,10 @@ export const W = {
       differs: ([t], { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
     },
     reasons: (n) => `Why ${spelt(n)} lanes are slower here`,
-    save: 'Download this race as a trace',
-    share: 'Share this race as one file',
-    shareAs: {
+    save: 'Save',
+    saveAs: {
+      link: 'A link to these settings',
+      trace: 'A trace (JSON lines)',
       page: 'A page with all charts (5 MB)',
       compact: 'A small page, without charts',
       figure: 'A figure (SVG)',
@@ -567,24 +495,20 @@ export const W = {
     sharing: 'Making the file…',
     shared: (name) => `${name} shows the whole race: it opens in any browser, without this page.`,
     notShared: 'The file could not be made. Try again, or download the trace.',
-    link: 'Copy a link to these settings',
     linked: 'The link is in the address bar and on the clipboard.',
     linkInBar: 'The link is in the address bar; copy it from there.',
     linkWithout: 'Your own pictures are not part of it.',
+    linkAlone: 'The conversation before it is not either.',
   },
   learn: {
-    play: 'Without a formula',
-    ways: ['The race on the page, told step by step.', 'Guess the next word against the drafter.'],
     formula: (title) => `The rule of ${title}`,
-    shines: 'Shines',
-    struggles: 'Struggles',
-    measured: { shines: 'Best example', struggles: 'Worst example' },
+    others: 'Other methods',
+    lossyMark: ' (its answer may differ)',
     symbols:
       'In the formulas, S is the speedup over autoregressive decoding; τ the average number of tokens per pass of the target, including its own; ρ the cost of drafting or verifying per round, in autoregressive steps; p the target’s probabilities, q the drafter’s.',
-    tryOut: (title) => `Race it on: ${title}`,
+    watch: (title) => `Watch “${title}”`,
     nav: 'Methods',
-    look: 'What to look for',
-    drafts: 'What it drafts by default.',
+    look: 'What to look for.',
     verdict: 'The paper’s claim, tested here.',
     lossless: 'lossless',
     first: 'Reading a race',
@@ -649,10 +573,7 @@ export const W = {
     tooMany: (most) => `More than ${most} lines.`,
     totals: (lane, what) =>
       `The total ${what} of lane ${lane} is not the sum of its rounds, or is too large.`,
-    recorded: 'Recorded races',
-    none: 'No recorded races ship with this copy.',
-    yours: 'Your races',
-    noneYet: 'Races you run are kept here, only in this browser, and can be played again.',
+    yours: (n) => `Your races${n ? ` (${n})` : ''} and traces`,
     forget: 'Forget my races and my form',
     forgotten: 'Forgotten.',
   },

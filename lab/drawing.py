@@ -1,0 +1,159 @@
+"""Measures what the page takes from the race that it shows, on one machine with its browser.
+
+    python -m lab.drawing [--pairs pocket,photo] [--races 10]
+
+For an otherwise idle machine, with the browser of the tests. For each pair, one question is raced
+by the command line and by a page that a browser shows beside the server, in turns: AR's tokens per
+second by both, how many of the page's races give a speedup, and how far these are from the command
+line's. Also the share of a core that the browser takes while a page rests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from playwright.sync_api import Page, sync_playwright
+
+from tests import browser
+from tests.page.conftest import ROOT, serve
+
+REST_S = 20.0
+ASKED = {"pocket": ("scene.png", "sage"), "photo": ("cat.jpg", "chain")}
+"""The picture and the method of each pair's race."""
+QUESTION = "Describe the picture in detail."
+TAKE = """([picture, question, method]) => {
+  const example = specvl.catalog.examples.find((e) => e.media.some((m) => m.name === picture));
+  Object.assign(specvl.ask.request, specvl.ask.of(example), {question, methods: [method],
+    settings: {}, media: specvl.ask.of(example).media.filter((m) => m.name === picture)});
+  specvl.ask.update();
+  window.before = specvl.race.meta;
+}"""
+ENDED = (
+    "specvl.race.meta !== window.before && specvl.race.meta.source === 'live' &&"
+    " !specvl.ask.running"
+)
+FIGURES = """() => {
+  const [ar, lane] = specvl.race.list;
+  const [a, b] = [ar, lane].map((one) => one.at(Infinity).speed);
+  return {ar: a, speedup: b / a, pace: specvl.drawing.name, load: lane.end.load,
+    watching: lane.end.watching, doubt: specvl.race.meta.compared.lanes[lane.name].doubt?.sentence};
+}"""
+
+
+@dataclass(frozen=True)
+class Race:
+    """AR's tokens per second, the method's speedup, and why the page gives none ('' if it does)."""
+
+    ar: float
+    speedup: float
+    doubt: str = ""
+    pace: str = ""
+
+
+def by_command(pair: str) -> Race:
+    picture, method = ASKED[pair]
+    command = [sys.executable, "-m", "specvl_demo", "race", "--pair", pair, "--methods", method]
+    command += ["--image", str(ROOT / "examples" / picture), "--prompt", QUESTION, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    ar, lane = json.loads(done.stdout)["lanes"]
+    return Race(ar["tokens_per_s"], lane["speedup_decode"])
+
+
+@contextmanager
+def shown(pair: str) -> Iterator[Page]:
+    """Serve a pair and open its page in a browser of this machine."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
+        path = browser.find(play)
+        if path is None:
+            sys.exit(browser.MISSING)
+        serving: Any = serve(ROOT / "app.py", Path(folder), "--pair", pair, threads=None)
+        chromium = play.chromium.launch(executable_path=path, args=browser.FLAGS)
+        page = chromium.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(next(serving))
+        page.wait_for_function("window.specvl?.ready", timeout=120_000, polling=250)
+        yield page
+        chromium.close()
+        serving.close()
+
+
+def by_page(page: Page, pair: str) -> Race:
+    picture, method = ASKED[pair]
+    rested(page)
+    page.evaluate(TAKE, [picture, QUESTION, method])
+    page.locator("#vl-run").click()
+    page.wait_for_function(ENDED, polling=250, timeout=300_000)
+    told = page.evaluate(FIGURES)
+    return Race(told["ar"], told["speedup"], told["doubt"] or "", told["pace"])
+
+
+def rested(page: Page) -> None:
+    """Wait until nothing is played any more."""
+    page.wait_for_function("!specvl.view.player.playing", polling=250, timeout=120_000)
+
+
+def resting_share(page: Page) -> float:
+    """Return the share of a core that the browser takes while its page rests."""
+    rested(page)
+    time.sleep(8)  # Gradio's loader comes to rest
+    processes = [one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()]
+    before = _seconds(processes)
+    time.sleep(REST_S)
+    return (_seconds(processes) - before) / REST_S
+
+
+def _seconds(processes: Sequence[psutil.Process]) -> float:
+    times = [one.cpu_times() for one in processes if one.is_running()]
+    return sum(one.user + one.system for one in times)
+
+
+def measured(pair: str, races: int) -> dict[str, Any]:
+    with shown(pair) as page:
+        rest = resting_share(page)
+        by_page(page, pair)  # loads what the first race needs
+        found = [(by_command(pair), by_page(page, pair)) for _ in range(races)]
+    commands, pages = zip(*found, strict=True)
+    given = [one.speedup for one in pages if not one.doubt]
+    command = statistics.median(one.speedup for one in commands)
+    return {
+        "resting_share_of_a_core": rest,
+        "ar_tokens_per_s": {
+            "command": statistics.median(one.ar for one in commands),
+            "page": statistics.median(one.ar for one in pages),
+            "ratio": statistics.median(b.ar / a.ar for a, b in found),
+        },
+        "speedup": {
+            "command": command,
+            "page": statistics.median(given) if given else None,
+            "given": f"{len(given)} of {races}",
+            "apart": abs(statistics.median(given) / command - 1) if given else None,
+        },
+        "doubts": sorted({one.doubt for one in pages if one.doubt}),
+        "paces": sorted({one.pace for one in pages}),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", default="pocket,photo")
+    parser.add_argument("--races", type=int, default=10)
+    options = parser.parse_args()
+    found = {pair: measured(pair, options.races) for pair in options.pairs.split(",")}
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
