@@ -92,6 +92,14 @@ def test_arrows(path: Path) -> None:
             assert not used, f"{place} must not import {used}"
 
 
+def test_recipes_take_only_public_names() -> None:
+    """They are a project of their own, which only meets what the package offers."""
+    for path in FILES:
+        if inside(path, "recipes/"):
+            private = [name for name in imports(path) if "._" in name and "__main__" not in name]
+            assert not private, f"{path} imports {private}"
+
+
 LAYERS = (
     ("places", "native", "torchvision_schemas"),
     ("records", "pairs", "media", "ui.messages"),
