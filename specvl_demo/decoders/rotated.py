@@ -70,8 +70,8 @@ class Rotation(NamedTuple):
 
 
 class RotatedDecoder(PackedDecoder):
-    """A `PackedDecoder` whose output, MLP and head matrices are rounded to 8 bits, on a CPU with
-    8-bit dot products.
+    """A `PackedDecoder` whose output, MLP and head matrices are rounded to 8 bits, where our own
+    kernels run.
     """
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
