@@ -129,11 +129,12 @@ class DreamHead(FeatureHead):
         x, before = self.embed(ids), data[0, :, :, :, cache.holes : start]
         keys, values = own = F.pad(before, (0, 0, 0, size))
         slot = own[..., before.shape[-2] :, :]
-        x = self._first(x, x, turns, slot, keys, values, None, size > 1)
+        after = chain(size - 1)
+        mask = after.additive(before.shape[-2], self.dtype, self.device)
+        x = self._first(x, x, turns, slot, keys, values, mask)
         path = torch.tensor([start + row for row in rows], device=self.device)
         features = torch.cat((data[1, 0, :, :, 1:start], data[1, 0][:, :, path]), -2)
-        mask = x.new_zeros(size, features.shape[-2], dtype=torch.float32)
-        mask[:, start - 1 :] = torch.full((size, size), -torch.inf, device=x.device).triu(1)
+        mask = after.additive(start - 1, torch.float32, self.device)
         return self._cross.weights(x, features, mask)[:, : start - 1]
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:

@@ -30,6 +30,31 @@ def run(page) -> None:
     page.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=300_000)
 
 
+TOLD = """() => {
+  const lane = specvl.race.list[1];
+  return [lane.begin.method, lane.begin.settings, lane.at(Infinity).tau];
+}"""
+
+
+def test_an_example_is_what_run_gives(real):
+    """Settings and τ of every recorded race of a paper on drawings are those of the same race run
+    here and now, with the form as the example fills it.
+    """
+    examples = real.evaluate(
+        "specvl.catalog.examples.filter((e) => e.pair === 'pocket' && !e.fails &&"
+        " specvl.catalog.papers.includes(e.methods[0])).map((e) => e.id)"
+    )
+    assert len(examples) >= 5
+    for example in examples:
+        real.locator(f"[data-example={example}]").evaluate("(tile) => tile.click()")
+        real.wait_for_function("(id) => specvl.race.meta.example === id", arg=example)
+        method, settings, tau = real.evaluate(TOLD)
+        run(real)
+        now, chosen, measured = real.evaluate(TOLD)
+        assert now == method and chosen.items() <= settings.items(), example
+        assert measured == pytest.approx(tau, rel=0.1), example
+
+
 def test_an_example_is_described_twice_and_equally_then_drawn(real):
     """Two clicks: the plain model and a method describe the shipped picture rightly and equally.
     Sampled, the inspector shows both models' shares and how near the second token came."""
@@ -45,7 +70,7 @@ def test_an_example_is_described_twice_and_equally_then_drawn(real):
     real.locator(".vl-lane[data-lane='1'] .tk.draft", has_text="star").first.click()
     card = real.locator(".vl-race .vl-inspector")
     expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
-    expect(card.locator("canvas.heat")).to_be_visible()
+    expect(card.locator("canvas.hidden")).to_be_visible()
     real.evaluate("specvl.ask.request.sampling = {temperature: 1.5, seed: 3}")
     run(real)
     for origin in ("draft", "target"):
