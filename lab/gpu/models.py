@@ -206,7 +206,8 @@ def _random(shape: Shape, device: torch.device) -> tuple[Any, Any]:
     torch.manual_seed(1)
     with torch.device(device):
         model = type(small)._from_config(config, dtype=dtype)
-    model.generation_config.eos_token_id = None
+    # Answers have the length that is asked for.
+    model.generation_config.eos_token_id = processor.tokenizer.eos_token = None
     model.generation_config.pad_token_id = 0
     return model.eval().requires_grad_(False), processor
 
