@@ -14,7 +14,7 @@ ARG BASE=python:3.11-slim
 ARG BUILDER=python:3.11
 FROM $BUILDER AS kernels
 WORKDIR /kernels
-COPY specvl_demo/native/build_kernels.py specvl_demo/native/kernels.c ./
+COPY specvl_demo/native/build_kernels.py specvl_demo/native/kernels.c specvl_demo/native/vectors.h ./
 RUN python build_kernels.py built || mkdir -p built
 
 FROM $BASE

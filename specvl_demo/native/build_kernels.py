@@ -20,6 +20,7 @@ from typing import NamedTuple
 VARIABLE = "SPECVL_KERNELS"
 """`off` leaves everything to torch, for comparison; the name of a level forbids better ones."""
 SOURCE = Path(__file__).with_name("kernels.c")
+_HEADER = "vectors.h"
 # Sums have the same bits on every processor only if no compiler fuses operations of its own accord.
 FLAGS = ("-O2", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
 # GCC's partial redundancy elimination stores every sum of an inner loop in each of its rounds.
@@ -75,10 +76,10 @@ def levels() -> list[Level]:
 
 def library(folder: Path, level: Level) -> Path:
     """Return the path of this version's library in a folder; it may not exist yet."""
-    version = hashlib.sha256(
-        SOURCE.read_bytes() + " ".join((*FLAGS, *GCC_FLAGS, level.options)).encode()
-    ).hexdigest()
-    return folder / f"kernels-{level.name}-{version[:12]}.so"
+    files = SOURCE, Path(__file__).with_name(_HEADER)
+    flags = " ".join((*FLAGS, *GCC_FLAGS, level.options))
+    version = hashlib.sha256(b"".join(file.read_bytes() for file in files) + flags.encode())
+    return folder / f"kernels-{level.name}-{version.hexdigest()[:12]}.so"
 
 
 def mark(built: Path) -> Path:

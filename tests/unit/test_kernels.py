@@ -379,6 +379,7 @@ def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: 
     script = Path(build_kernels.__file__)
     (tmp_path / script.name).write_bytes(script.read_bytes())
     (tmp_path / build_kernels.SOURCE.name).write_text(SMALL)
+    (tmp_path / build_kernels._HEADER).write_text("")
     subprocess.run([sys.executable, "-I", script.name, "made"], check=True, cwd=tmp_path)
     built = list((tmp_path / "made").iterdir())
     names = [level.name for level in build_kernels.LEVELS if build_kernels._fits(level)]
