@@ -122,7 +122,7 @@ class _Lane:
                 Token(vocabulary(texts[-1]), texts[-1], "relaxed" if relaxed else "draft")
             )
         if self.method != "ar":
-            size = 6 if self.method == "tabed" else 22
+            size = {"tabed": 6, "dream": 64}.get(self.method, 22)
             if kept < 5:
                 texts.append(rng.choice(WRONG))
                 parent.append(path[-1])
