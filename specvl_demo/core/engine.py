@@ -304,8 +304,7 @@ class Lane:
         watch.lap("other_s")
         # What only the record needs is not charged to any clock.
         views = self._recorder.ask(drafter, tree, path)
-        if looks := self._recorder.looks(drafter, tree, path, request.prompt.visual):
-            notes["attention"] = looks
+        looks = self._recorder.looks(drafter, tree, path, request.prompt.visual)
         watch.skip()
         session.commit(path)
         if not self.done:
@@ -314,9 +313,12 @@ class Lane:
         watch.lap("commit_s")
         laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
-        written = self._recorder.write(tree, scores, verdict, kept, views, last=self.done)
+        written = self._recorder.write(tree, scores, verdict, kept, views, looks, self.done)
         if written is None:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
+        fields = written._asdict()
+        if (attention := fields.pop("attention")) is not None:
+            notes["attention"] = attention
         if request.detail == "full" and not request.sampling.greedy:
             rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
             notes["draws"] = self._sampler.record(scores.logits[path], kept, rows)
@@ -326,7 +328,7 @@ class Lane:
             index=self.totals.n_rounds,
             clock_s=self.clock,
             notes=notes,
-            **written._asdict(),
+            **fields,
             **laps,
         )
         self.totals = self.totals.plus(round_)

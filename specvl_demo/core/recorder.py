@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
-from specvl_demo.core.transfer import taken
+from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Scores, Verdict
 from specvl_demo.records import Candidate, Origin, Token, Tree
@@ -30,13 +30,16 @@ Alternatives = list[list[Candidate]]
 
 
 class Written(NamedTuple):
-    """The fields of a Round except its times."""
+    """The fields of a Round except its times, and its note `attention`: for each node of the path
+    how the drafter attends to the pictures there, a byte per visual position in base64.
+    """
 
     tokens: list[Token]
     tree: Tree
     path: list[int]
     candidates: Alternatives | None
     views: dict[str, Alternatives] | None
+    attention: list[str | None] | None
 
 
 class Recorder:
@@ -75,29 +78,24 @@ class Recorder:
 
     def looks(
         self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor
-    ) -> list[str | None]:
-        """Return for each node of the path how the drafter, there, attends to the pictures: a byte
-        per visual position, 255 at the most attended one, in base64; None at nodes that were not
-        fed.
+    ) -> Tensor | None:
+        """Return how the drafter attends to the pictures at the fed nodes of the path: [nodes,
+        visual positions], 255 at each node's most attended position.
 
-        Empty if the drafter has no such attention. To be called before the drafter commits.
+        None if the drafter has no such attention. To be called before the drafter commits.
 
         Args:
-            visual: [positions] bool.
+            visual: [positions] bool, on the host.
         """
         if not self._full or tree.rows is None or not bool(visual.any()):
-            return []
-        rows = [tree.rows[node] for node in path]
-        fed = [row for row in rows if row >= 0]
+            return None
+        fed = [row for node in path if (row := tree.rows[node]) >= 0]
         weights = drafter.attention(fed) if fed else None
         if weights is None:
-            return []
-        shown = weights[:, visual[: weights.shape[1]].to(weights.device)]
-        shares = shown / shown.amax(-1, keepdim=True).clamp_min(1e-9)
-        made = iter((255 * shares).round().byte().cpu())
-        return [
-            b64encode(bytes(next(made).tolist())).decode() if row >= 0 else None for row in rows
-        ]
+            return None
+        places = visual[: weights.shape[1]].nonzero()[:, 0]
+        shown = weights.index_select(1, sent(places, weights.device))
+        return (255 * shown / shown.amax(-1, keepdim=True).clamp_min(1e-9)).round()
 
     def write(
         self,
@@ -106,6 +104,7 @@ class Recorder:
         verdict: Verdict,
         kept: Sequence[int],
         by_view: dict[str, Tensor],
+        looks: Tensor | None,
         last: bool,
     ) -> Written | None:
         """Build the record of a round, or return None if logits along the path are not finite.
@@ -115,6 +114,7 @@ class Recorder:
         Args:
             kept: The emitted ids, the first of the verdict's or all of them.
             by_view: The result of `ask`.
+            looks: The result of `looks`.
             last: Whether the answer ends here.
         """
         n, logits = len(kept), scores.logits
@@ -128,12 +128,13 @@ class Recorder:
             wanted += _likeliest(taken(logp, path), TOP)
             for view in by_view.values():
                 wanted += _likeliest(view, VIEW_TOP)
+            wanted += [] if looks is None else [looks]
         numbers = iter(_read(wanted))
         ids, finite = [int(token) for token in next(numbers)], all(next(numbers))
         if not finite:
             return None
         draft_logp: list[float | None] | None = None if tree.logp is None else [*next(numbers)]
-        target_logp = candidates = views = None
+        target_logp = candidates = views = attention = None
         if self._full:
             target_logp = [None, *next(numbers)[1:]]
             candidates = self._candidates(next(numbers), next(numbers), n)
@@ -142,12 +143,14 @@ class Recorder:
                 view: self._beside(self._candidates(next(numbers), next(numbers), sum(fed)), fed)
                 for view in by_view
             }
+            if looks is not None:
+                attention = _maps(next(numbers), fed)
         drawn = Tree(
             ids, list(tree.shape.parent), list(map(self._word, ids)), draft_logp, target_logp
         )
         kept_path = verdict.path[: min(n, verdict.n_accepted) + 1]
         said_tokens = self._tokens(verdict, kept, last)
-        return Written(said_tokens, drawn, kept_path, candidates, views or None)
+        return Written(said_tokens, drawn, kept_path, candidates, views or None, attention)
 
     def _tokens(self, verdict: Verdict, kept: Sequence[int], last: bool) -> list[Token]:
         origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
@@ -179,6 +182,15 @@ def _likeliest(logp: Tensor, k: int) -> list[Tensor]:
     """Return ids and probabilities of the k likeliest tokens of log-probabilities [n, V]."""
     values, ids = highest.topk(logp, min(k, logp.shape[-1]))
     return [ids, values.exp()]
+
+
+def _maps(values: Sequence[float], fed: Sequence[bool]) -> list[str | None]:
+    """Return for each node of the path its values, a byte each, in base64; None if it was not
+    fed.
+    """
+    size = len(values) // sum(fed)
+    rows = (bytes(map(int, values[i : i + size])) for i in range(0, len(values), size))
+    return [b64encode(next(rows)).decode() if one else None for one in fed]
 
 
 def _read(tensors: Sequence[Tensor]) -> list[list[float]]:

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Decoder, Drafter, Start
 from specvl_demo.decoders import kernels
@@ -132,8 +133,8 @@ class DreamHead(FeatureHead):
         after = chain(size - 1)
         mask = after.additive(before.shape[-2], self.dtype, self.device)
         x = self._first(x, x, turns, slot, keys, values, mask)
-        path = torch.tensor([start + row for row in rows], device=self.device)
-        features = torch.cat((data[1, 0, :, :, 1:start], data[1, 0][:, :, path]), -2)
+        path = sent([start + row for row in rows], self.device)
+        features = torch.cat((data[1, 0, :, :, 1:start], data[1, 0].index_select(2, path)), -2)
         mask = after.additive(start - 1, torch.float32, self.device)
         return self._cross.weights(x, features, mask)[:, : start - 1]
 
@@ -266,7 +267,7 @@ class DreamDrafter(FeatureDrafter):
         return made
 
     def attention(self, rows: Sequence[int]) -> Tensor:
-        ids = torch.cat(self._ids)[list(rows)]
+        ids = taken(torch.cat(self._ids), rows)
         return self._head.attention(self._stream, rows, ids)[:, : self._positions]
 
 
