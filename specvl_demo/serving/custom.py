@@ -84,7 +84,7 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
     try:
         alone = offline()
         first = hub.read(target, alone, anonymous=anonymous)
-        checkpoint = _checkpoint(first, remote=not alone, speaks=True)
+        checkpoint = _checkpoint(first, None if alone else anonymous, speaks=True)
         supported = f"{target} is a {first.title}{_size(first)}, which is supported."
         findings.append(FitReason(True, supported))
         try:
@@ -97,7 +97,7 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
             drafts = Checkpoint(str(Path(drafter).resolve()) if local else drafter, 0.0, "", local)
         else:
             role, reasons = _role(second), _model_fits(first, second)
-            drafts = _checkpoint(second, remote=not alone)
+            drafts = _checkpoint(second, None if alone else anonymous)
         findings += reasons
         pair = PairSpec(CUSTOM, f"{target} with {drafter}", first.title, checkpoint, {role: drafts})
         if asked := hub.asks(availability.config(checkpoint, "generation_config.json") or {}):
@@ -192,12 +192,13 @@ def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:
     return Checkpoint(target.id, params, target.licence, target.local)
 
 
-def _checkpoint(card: hub.Card, remote: bool = False, speaks: bool = False) -> Checkpoint:
+def _checkpoint(card: hub.Card, anonymous: bool | None = None, speaks: bool = False) -> Checkpoint:
     """Return a model's place and sizes; ValueError with a sentence if its weights do not match its
     configuration, cannot be computed here, or a folder's chat template cannot be used.
 
     Args:
-        remote: Look at the headers of weights that are still on the hub.
+        anonymous: Whether the headers of weights on the hub are read without this machine's login;
+            None: not at all.
         speaks: Try its chat template too.
     """
     local = Path(card.id).is_dir()
@@ -207,7 +208,9 @@ def _checkpoint(card: hub.Card, remote: bool = False, speaks: bool = False) -> C
     checkpoint = Checkpoint(name, params, card.licence, local)
     if card.folder is None:
         return checkpoint
-    tensors = None if local else hub.headers_on_hub(card.id) if remote else {}
+    tensors = None
+    if not local:
+        tensors = {} if anonymous is None else hub.headers_on_hub(card.id, anonymous)
     model = hub.outline(card.folder, card.id, card.family in hub.FAMILIES, tensors)
     if card.family in hub.ASSISTANTS:
         return checkpoint

@@ -387,14 +387,13 @@ def headers(folder: Path, name: str) -> dict[str, Tensor]:
     return tensors
 
 
-def headers_on_hub(repo: str) -> dict[str, Tensor]:
-    """Return the same for a repository of the hub; ValueError if it has no safetensors."""
+def headers_on_hub(repo: str, anonymous: bool = True) -> dict[str, Tensor]:
+    """Return the same for a repository of the hub; anonymous: without this machine's login."""
+    token = False if anonymous else None
     try:
-        files = get_safetensors_metadata(repo, token=False).files_metadata.values()
+        files = get_safetensors_metadata(repo, token=token).files_metadata.values()
     except (NotASafetensorsRepoError, EntryNotFoundError):
-        raise ValueError(
-            f"{repo} has no safetensors; other files can be examined only after fetching them"
-        ) from None
+        return {}
     except (_HTTPError, OSError) as fault:
         raise NotLookedUp(f"{repo} could not be looked up: {type(fault).__name__}") from None
     named = ((name, one) for file in files for name, one in file.tensors.items())

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
+from huggingface_hub.errors import NotASafetensorsRepoError
 from safetensors.torch import load_file, save_file
 
 from specvl_demo.__main__ import main
@@ -286,6 +287,37 @@ def test_a_format_with_pictures_first_refuses_one_between_texts(pair: Path) -> N
     turn = session.turn(f"before{PLACE}after{PLACE}", [picture, picture])
     with pytest.raises(ValueError, match="pictures before the text"):
         session.request(loaded, [turn], 4)
+
+
+def test_weights_on_the_hub_are_compared_by_their_headers(
+    pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a repository whose file lacks a layer, and of one with other files than safetensors."""
+    info = SimpleNamespace(siblings=(), safetensors=None, card_data=None)
+    monkeypatch.setattr(hub, "HfApi", lambda **_: SimpleNamespace(model_info=lambda *a, **k: info))
+
+    def folder(repo: str) -> Path:
+        return pair / repo.split("/")[1]
+
+    monkeypatch.setattr(hub, "hf_hub_download", lambda repo, name, **_: str(folder(repo) / name))
+
+    flaws: list[str | None] = ["nothing like it", None, "layers.0.mlp"]
+
+    def metadata(repo: str, **_: object) -> SimpleNamespace:
+        if flaws[0] is None:
+            raise NotASafetensorsRepoError("none")
+        weights = load_file(folder(repo) / "model.safetensors")
+        drop(flaws[0])(weights)
+        tensors = {k: SimpleNamespace(shape=[*v.shape], dtype="F32") for k, v in weights.items()}
+        return SimpleNamespace(files_metadata={"model": SimpleNamespace(tensors=tensors)})
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(hub, "get_safetensors_metadata", metadata)
+    for fits in (True, True, False):
+        found = custom.check("me/target", "me/drafter", anonymous=True)
+        said = found.findings[-1].text
+        assert found.fits is fits and ("its weights lack" in said) is not fits, said
+        flaws.pop(0)
 
 
 def test_heads_of_the_hub_are_known_by_their_configuration(

@@ -78,6 +78,10 @@ def outline_on_hub(repo: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ValueError: With a sentence if it has none.
     """
     named = hub.headers_on_hub(repo).items()
+    if not named:
+        raise ValueError(
+            f"{repo} has no safetensors; other files can be examined only after fetching them"
+        )
     config = Path(hf_hub_download(repo, "config.json", token=False))
     return _canonical(named, repo), flattened(hub.read_json(config))
 
