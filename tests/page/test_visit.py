@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import ROOT, note_sent, ready, reload
-from tests.page.test_race import FINISHED, choose, finish_replay, run_race
+from tests.page.test_race import FINISHED, choose, drawn, finish_replay, run_race
 
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
@@ -51,6 +51,7 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
     """Words at most five times a second, tree and charts not at all; then all of it from the
     record.
     """
+    drawn(opened)  # of the race before
     opened.emulate_media(reduced_motion="no-preference")
     opened.evaluate("""() => {
       specvl.drawing.name = 'calm';
@@ -64,11 +65,11 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
     }""")
     opened.locator("#vl-run").click()
     opened.wait_for_function("specvl.ask.running && window.passes.length > 5")
-    gaps, drawn, going = opened.evaluate("""() => [
+    gaps, revisions, going = opened.evaluate("""() => [
       window.passes.slice(1).map((at, i) => at - window.passes[i]),
       specvl.view.charts.map((chart) => chart.revision), specvl.ask.running]""")
     assert going and statistics.median(gaps) > 180, gaps
-    assert drawn == opened.evaluate("window.revisions")
+    assert revisions == opened.evaluate("window.revisions")
     opened.wait_for_function("!specvl.ask.running && specvl.view.player.playing")
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("This took ")
 
