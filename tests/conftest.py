@@ -48,6 +48,7 @@ FIRST = ("tests/page/", "tests/robustness/")
 """Where the longest groups are: begun last, one would run on when all others have ended."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run tests of one file in one process, and all that need the page's server in the same: with
     one browser and one server. The longest come first; see the Makefile.
