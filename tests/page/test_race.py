@@ -14,8 +14,8 @@ from tests.page.conftest import note_sent, reload
 
 LOADING = ("Precision", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
-BUSY = 77
-"""The seed with which the made-up machine is busy."""
+BUSY, LONG = 77, 600
+"""The seed with which the made-up machine is busy, and the tokens of a run that lasts."""
 SHOWN = (
     "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum +"
     " Number(n.dataset.n), 0)"
@@ -321,6 +321,7 @@ def test_others_on_the_machine_are_told_while_the_race_runs(opened):
     expect(cell).to_have_text(re.compile(r"^about \d\.\d×$"))
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("(other work disturbed")
     note_sent(opened)
+    opened.evaluate(f"specvl.ask.request.sampling.max_new_tokens = {LONG}")
     opened.get_by_role("button", name="Measure without drawing").click()
     opened.wait_for_function("specvl.ask.running && specvl.race.list[1]?.tokens.length")
     assert opened.evaluate("window.sent.hz") == 1

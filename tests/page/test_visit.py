@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import ROOT, note_sent, ready, reload
-from tests.page.test_race import FINISHED, choose, drawn, finish_replay, run_race
+from tests.page.test_race import FINISHED, LONG, choose, drawn, finish_replay, run_race
 
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
@@ -53,16 +53,22 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
     """
     drawn(opened)  # of the race before
     opened.emulate_media(reduced_motion="no-preference")
-    opened.evaluate("""() => {
+    opened.evaluate(
+        """(tokens) => {
       specvl.drawing.name = 'calm';
-      Object.assign(specvl.ask.request.sampling, {max_new_tokens: 300});
+      Object.assign(specvl.ask.request.sampling, {max_new_tokens: tokens});
       const {painter, view} = specvl;
       window.passes = [];
       const {draw} = view.track;
-      view.track.draw = () => { window.passes.push(performance.now()); draw(); };
+      view.track.draw = () => {
+        // From here on: what stood there before is cleared by one more drawing.
+        window.passes.push(performance.now()); draw();
+        if (passes.length < 3) window.revisions = view.charts.map((chart) => chart.revision);
+      };
       specvl.race.on('begin round', () => painter.soon(view.track.draw));
-      window.revisions = view.charts.map((chart) => chart.revision);
-    }""")
+    }""",
+        LONG,
+    )
     opened.locator("#vl-run").click()
     opened.wait_for_function("specvl.ask.running && window.passes.length > 5")
     gaps, revisions, going = opened.evaluate("""() => [
@@ -70,6 +76,10 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
       specvl.view.charts.map((chart) => chart.revision), specvl.ask.running]""")
     assert going and statistics.median(gaps) > 180, gaps
     assert revisions == opened.evaluate("window.revisions")
+    opened.locator("#vl-stop").click()
+    opened.wait_for_function("!specvl.ask.running")
+    opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 90")
+    opened.locator("#vl-run").click()
     opened.wait_for_function("!specvl.ask.running && specvl.view.player.playing")
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("This took ")
 
