@@ -144,14 +144,6 @@ def picture(rng: random.Random, quality: int = 85) -> tuple[str, bytes]:
     return f"own.{kind.lower()}", content.getvalue()
 
 
-def equal_to_ar(method: str, temperature: float) -> bool:
-    """Whether a method's answer must be AR's: one that samples drafts independently has AR's law
-    only.
-    """
-    found = METHODS[method]
-    return found.lossless and not (found.verifier.sampled and temperature)
-
-
 async def race(visit: Visit, **changes: Any) -> str:
     """A race that must be answered: whole records, lanes that must be equal to AR are."""
     asked = await visit.asked(**changes)
@@ -165,7 +157,7 @@ async def race(visit: Visit, **changes: Any) -> str:
     if {lane.begin.notes.question for lane in lanes} - {""} != {asked["question"]}:
         raise Wrong("the answer to somebody else's question")
     for lane in lanes[1:]:
-        must = equal_to_ar(lane.begin.method, asked["temperature"])
+        must = METHODS[lane.begin.method].lossless
         if must and lane.token_ids != lanes[0].token_ids:
             raise Wrong(f"{lane.begin.method} differs from AR")
         visit.tally.identical += must
@@ -259,8 +251,7 @@ async def program(visit: Visit) -> str:
             raise Wrong(
                 f"{one['n_tokens']} tokens, {len(one['token_ids'])} ids, {asked['max_new_tokens']}"
             )
-        must = equal_to_ar(one["method"], asked["temperature"])
-        if must and one.get("identical_to_ar") is False:
+        if METHODS[one["method"]].lossless and one.get("identical_to_ar") is False:
             raise Wrong(f"{one['method']} differs from AR")
         visit.tally.tokens += one["n_tokens"]
     return "served"
