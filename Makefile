@@ -28,7 +28,7 @@ help:
 	@echo "make test-slow   the slow ones: every family, clusters, training, long visits"
 	@echo "make test-apart  those of lab/ and recipes/"
 	@echo "make test-quick  units only: no browser, no server"
-	@echo "make lint    ruff, mypy, and Prettier where node is installed"
+	@echo "make lint    ruff, mypy, names, and Prettier where node is installed"
 	@echo "make check   lint and types, then both kinds of tests"
 	@echo "make audit   look up known vulnerabilities of what .venv holds"
 	@echo "make clean   remove .venv and caches"
@@ -57,6 +57,7 @@ lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) -m tools.names
 	@if command -v npx >/dev/null; then npx --yes prettier@3 --check . --log-level warn || exit 1; \
 	  else echo "Prettier was left out: there is no node here."; fi
 
