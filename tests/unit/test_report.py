@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from specvl_demo import records
 from specvl_demo.cli import answer
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import (
@@ -24,7 +23,6 @@ from specvl_demo.records import (
     End,
     LaneRecords,
     Prefix,
-    Record,
     Round,
     Token,
     Tree,
@@ -39,7 +37,6 @@ from specvl_demo.report import (
     tables,
     trace,
 )
-from tests.javascript import needs_node, run
 
 
 def begin(method: str = "chain", **changes: object) -> Begin:
@@ -351,77 +348,6 @@ def test_without_the_plain_lane_only_the_times_are_judged() -> None:
     (told,) = remarks.comparison([lane])["lanes"].values()
     assert told["agreement"] is None and told["slow"] is None and told["speedup_total"] is None
     assert told["doubt"]["kind"] == "disturbed"
-
-
-BRIEF = """
-const { brief, parse, write } = await load('trace.js');
-return data.map((text) => [brief(parse(text)), write(parse(text))]);
-"""
-
-
-@needs_node
-def test_what_the_page_sends_of_a_trace_is_enough_to_compare_its_lanes(tmp_path: Path) -> None:
-    """No pictures, no question, no prompt; and the comparison is that of the whole trace."""
-    texts = [
-        "".join(records.dumps(one) + "\n" for lane in race for one in flat(lane))
-        for race in races()
-    ]
-    texts += [path.read_text() for path in EXAMPLES.glob("*.trace.jsonl")]
-    for text, (brief, whole) in zip(texts, run(tmp_path, BRIEF, texts), strict=True):
-        lanes, problems = trace.inspect_text(brief)
-        assert not problems and not lanes[0].begin.notes.media and not lanes[0].begin.prompt
-        assert remarks.comparison(lanes) == remarks.comparison(trace.inspect_text(text)[0])
-        assert remarks.comparison(lanes) == remarks.comparison(trace.inspect_text(whole)[0])
-        assert len(brief) < len(whole)
-
-
-def flat(lane: LaneRecords) -> list[Record]:
-    return [lane.begin, *lane.rounds, *([lane.end] if lane.end else [])]
-
-
-FOLDED = """
-const { Lane, acceptedByDepth, pace } = await load('fold.js');
-const { doubt, doubts } = await load('verdict.js');
-const fold = ([begin, rounds, end]) => {
-  const lane = new Lane(begin);
-  for (const round of rounds) lane.add(round);
-  if (end) lane.close(end);
-  return lane;
-};
-return data.map(([records, compared]) => {
-  const list = records.map(fold);
-  const race = { list, baseline: list[0], load: 0, rules: { load: 0.25 }, meta: { compared } };
-  const [base, lane] = list;
-  const after = lane.rounds.map((_, k) => pace(lane, base, k + 1));
-  const told = [doubt(race, base), doubt(race, lane), doubts(race).length];
-  return [after, acceptedByDepth(lane.rounds), ...told];
-});
-"""
-
-
-@needs_node
-def test_the_page_folds_rounds_and_repeats_what_it_was_told(tmp_path: Path) -> None:
-    """Speedups while lanes run, shares kept by depth; a doubt only as the server sent it."""
-    lane, ar = timed()
-    short, its = timed(n=12)
-    given = [
-        ([ar, lane], remarks.comparison([ar, lane])),
-        ([its, short], remarks.comparison([its, short])),
-        ([ar, cut(lane, 3)], remarks.comparison([ar, cut(lane, 3)])),
-        ([ar, lane], None),
-        ([ar, LaneRecords(lane.begin, lane.rounds)], None),
-    ]
-    data = [[[msgspec.to_builtins(one) for one in lanes], told] for lanes, told in given]
-    found = run(tmp_path, FOLDED, data)
-    for after, depths, of_ar, _, _ in found:
-        assert after == pytest.approx([1.0] * len(after)) and of_ar is None
-        assert depths == metrics.accepted_by_depth(lane.rounds)
-    sound, few, stopped, unknown, running = (doubt for _, _, _, doubt, _ in found)
-    assert sound is None and running is None
-    assert few == remarks.comparison([its, short])["lanes"]["chain"]["doubt"]
-    assert stopped == {"kind": "cut", "sentence": remarks.CUT}
-    assert unknown["kind"] == "unknown"
-    assert [found[i][4] for i in range(5)] == [0, 1, 1, 1, 0]
 
 
 def spoken(

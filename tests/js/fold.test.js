@@ -1,0 +1,107 @@
+/* Folds over records: totals, pieces of text, reasons, shares kept by depth, speedups while lanes run. */
+
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import * as fold from '../../specvl_demo/ui/assets/js/fold.js';
+import { doubt, doubts } from '../../specvl_demo/ui/assets/js/verdict.js';
+import { fold as folded, lane, round, shipped, told, token } from './page.js';
+
+const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);
+
+test('τ counts the target’s own token, and every moment keeps its totals', () => {
+  const chain = lane([{ kept: 'abc', drafted: 'abcd', own: 'x' }, { kept: 'ef', own: 'g' }]);
+  assert.equal(chain.text, 'abcxefg');
+  const whole = chain.at(Infinity);
+  assert.deepEqual([whole.tau, whole.drafted, whole.accepted, whole.rounds], [3.5, 6, 5, 2]);
+  near(whole.speed, 35);
+  near(chain.at(1).speed, 40);
+  assert.equal(chain.at(0).tau, null);
+  assert.deepEqual([0, 0.1, 0.15, 9].map((s) => chain.roundsBy(s)), [0, 1, 1, 2]);
+  near(chain.before, 0.3);
+});
+
+test('a character of several tokens waits until it is whole and has one origin', () => {
+  const parts = [token('', 'draft'), token('', 'relaxed'), token('é', 'draft')];
+  const made = lane([], null);
+  made.add({ ...round(0, { kept: 'abc' }), tokens: parts.slice(0, 2) });
+  assert.equal(made.pieces.length, 0);
+  made.add({ ...round(1, { kept: 'a' }), tokens: parts.slice(2) });
+  const [piece] = made.pieces;
+  assert.deepEqual([piece.text, piece.origin, piece.mixed, piece.stop], ['é', 'relaxed', true, 3]);
+  made.add({ ...round(2, {}), tokens: [token('', 'target')] });
+  made.close({ stop: 'eos' });
+  assert.deepEqual([made.said(3), made.complete, made.pieces.length], ['■', true, 2]);
+});
+
+test('a token knows why it is in the answer', () => {
+  const reasons = [
+    [{ kept: 'a', drafted: 'ab', own: 'x' }, 0, 'accepted'],
+    [{ kept: 'a', drafted: 'ab', own: 'x' }, 1, 'corrected'],
+    [{ kept: 'a', own: 'x' }, 1, 'bonus'],
+    [{ own: 'x' }, 0, 'alone'],
+  ];
+  for (const [parts, at, reason] of reasons) assert.equal(fold.reason(round(0, parts), at), reason);
+  assert.deepEqual(fold.rejected(round(0, { kept: 'a', drafted: 'abc', own: 'x' })), [2, 3]);
+});
+
+test('children come likeliest first, depths from the root', () => {
+  const tree = { parent: [-1, 0, 0, 1], draft_logp: [null, -2, -1, null] };
+  assert.deepEqual(fold.children(tree), [[2, 1], [3], [], []]);
+  assert.deepEqual(fold.depths(tree), [0, 1, 1, 2]);
+  assert.equal(fold.dig({ notes: { weights: { text: 0.5 } } }, 'notes.weights.text'), 0.5);
+  assert.equal(fold.dig({ notes: null }, 'notes.weights.text'), undefined);
+});
+
+test('what was not drafted is not refused', () => {
+  const rounds = [
+    ...[{ kept: 'abc', drafted: 'abcd', own: 'x' }, { kept: 'ef', own: 'g' }],
+    ...[{ drafted: 'a', own: 'b' }, { kept: 'a', drafted: 'ab' }],
+  ].map((parts, index) => round(index, parts));
+  assert.deepEqual(fold.acceptedByDepth(rounds.slice(0, 2)), [1, 1, 1, 0]);
+  assert.deepEqual(fold.acceptedByDepth(rounds), [3 / 4, 1, 1, 0]);
+});
+
+test('a shipped race folds to its own totals', () => {
+  for (const made of shipped('scene')) {
+    const { tokens, rounds, accepted, drafted } = made.at(Infinity);
+    const { n_tokens, n_rounds, n_accepted, n_drafted } = made.end.totals;
+    assert.deepEqual([tokens, rounds, accepted ?? 0], [n_tokens, n_rounds, n_accepted ?? 0]);
+    assert.equal(drafted, n_drafted ?? 0);
+  }
+});
+
+test('folds and doubts are those of the program', { skip: !told('races') }, () => {
+  for (const { records, compared, depths } of told('races')) {
+    const list = folded(records);
+    const [base, other] = list;
+    const race = { list, baseline: base, load: 0, rules: { load: 0.25 }, meta: { compared } };
+    assert.deepEqual(fold.acceptedByDepth(other.rounds), depths);
+    const { cut, lanes } = compared;
+    const reason = cut ? { kind: 'cut', sentence: cut } : lanes[other.name].doubt;
+    const over = list.every((one) => one.end);
+    assert.deepEqual(doubt(race, other), over ? reason : null);
+    assert.equal(doubt(race, base), null);
+    assert.equal(doubts(race).length, over && reason ? 1 : 0);
+    if (over) assert.equal(doubt({ ...race, meta: {} }, other).kind, 'unknown');
+  }
+});
+
+test('a speedup while lanes run is beside as much of AR as was there by then', () => {
+  const ar = lane(
+    Array.from({ length: 10 }, () => ({ own: 'x' })),
+    'length',
+    'ar',
+  );
+  const chain = lane([{ kept: 'x', own: 'x' }, { kept: 'x', own: 'x' }], 'length');
+  near(fold.pace(chain, ar, 1), 2);
+  near(fold.pace(chain, ar, 2), 2);
+  assert.equal(fold.pace(chain, ar, 0), null);
+});
+
+test('a busy machine is told while lanes run, the clearest of several reasons once', () => {
+  const list = ['ar', 'a', 'b'].map((name) => lane([{ own: 'x' }], null, name));
+  const race = { list, baseline: list[0], load: 0.5, rules: { load: 0.25 }, meta: {} };
+  assert.equal(doubt(race, list[1]).kind, 'disturbed');
+  assert.equal(doubts(race)[0][1].length, 2);
+  assert.equal(doubt({ ...race, load: 0.1 }, list[1]), null);
+});

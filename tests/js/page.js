@@ -1,0 +1,65 @@
+/* What the tests of the page's scripts share: the scripts, small lanes made by hand, and what the program says of the
+   same records, where it started these tests (tests/contract/test_scripts.py). */
+
+import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Lane } from '../../specvl_demo/ui/assets/js/fold.js';
+import { parse } from '../../specvl_demo/ui/assets/js/trace.js';
+
+const ROOT = new URL('../../', import.meta.url).pathname;
+const FOLDER = process.env.SPECVL_FIXTURES ?? '';
+
+/** What the program wrote under a name; null if it did not start these tests. */
+export function told(name) {
+  const path = join(FOLDER, `${name}.json`);
+  return FOLDER && existsSync(path) ? JSON.parse(readFileSync(path, 'utf-8')) : null;
+}
+
+/** Write something for the program to look at. */
+export function tell(name, value) {
+  if (FOLDER) writeFileSync(join(FOLDER, `${name}.json`), JSON.stringify(value));
+}
+
+/** Lanes of a race's records. */
+export function fold(records) {
+  const lanes = new Map();
+  for (const { kind, ...record } of records) {
+    if (kind === 'begin') lanes.set(record.lane, new Lane(record));
+    else if (kind === 'round') lanes.get(record.lane).add(record);
+    else lanes.get(record.lane).close(record);
+  }
+  return [...lanes.values()];
+}
+
+/** The shipped races: [name, text of the trace]. */
+export const TRACES = readdirSync(join(ROOT, 'examples'))
+  .filter((name) => name.endsWith('.trace.jsonl'))
+  .map((name) => [name, readFileSync(join(ROOT, 'examples', name), 'utf-8')]);
+
+/** The lanes of a shipped race. */
+export const shipped = (name) => fold(parse(new Map(TRACES).get(`${name}.trace.jsonl`)));
+
+/** A round of a chain: the drafted letters, of which `kept` came through, then the target's own. */
+export function round(index, { kept = '', drafted = kept, own = null, lane = 'chain', ...more }) {
+  const tokens = [...kept].map((text) => token(text, 'draft'));
+  if (own !== null) tokens.push(token(own, 'target'));
+  const tree = {
+    tokens: [0, ...[...drafted].map(id)],
+    parent: [...drafted].map((_, i) => i).reduce((all, i) => [...all, i], [-1]),
+    draft_logp: null,
+  };
+  const path = Array.from({ length: kept.length + 1 }, (_, i) => i);
+  const seconds = { draft_s: 0.02, verify_s: 0.07, commit_s: 0.006, other_s: 0.004 };
+  return { lane, index, tokens, tree, path, clock_s: (index + 1) / 10, ...seconds, ...more };
+}
+
+const id = (letter) => letter.codePointAt(0);
+export const token = (text, origin) => ({ id: text ? id(text) : 0, text, origin });
+
+/** A lane of such rounds that has ended. */
+export function lane(rounds, stop = 'eos', name = 'chain') {
+  const made = new Lane({ lane: name, vision_s: 0.2, prefill_s: 0.1, draft_prefill_s: 0 });
+  rounds.forEach((parts, index) => made.add(round(index, { lane: name, ...parts })));
+  if (stop) made.close({ stop });
+  return made;
+}

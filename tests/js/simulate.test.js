@@ -1,0 +1,63 @@
+/* What if: races simulated from recorded ones. */
+
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { learn, payOff, simulate } from '../../specvl_demo/ui/assets/js/simulate.js';
+import { lane, shipped } from './page.js';
+
+const NAMES = ['scene', 'chart', 'clip', 'crowd'];
+const learnt = (name) => {
+  const [base, other] = shipped(name);
+  return { known: learn(other, base), base, other };
+};
+
+test('untouched, it gives the recorded race again', () => {
+  for (const name of NAMES) {
+    const { known } = learnt(name);
+    const { tau, speedup } = simulate(known, known);
+    assert.ok(Math.abs(tau / known.recorded.tau - 1) < 1e-6, name);
+    assert.ok(Math.abs(speedup / known.recorded.speedup - 1) < 1e-6, name);
+  }
+});
+
+test('a better drafter gains, a dearer one and a crowd lose, and a round writes a token at least', () => {
+  for (const name of NAMES) {
+    const { known } = learnt(name);
+    const speedup = (change) => simulate(known, { ...known, ...change }).speedup;
+    const start = speedup({});
+    const better = speedup({ quality: 1 });
+    assert.ok(better > start, name);
+    assert.ok(speedup({ quality: 1, draft: known.draft + 0.5 }) < better, name);
+    assert.ok(speedup({ requests: 16, row: 0.05 }) < speedup({ row: 0.05 }), name);
+    const hopeless = simulate(known, { ...known, quality: 0 });
+    assert.ok(hopeless.tau >= 1 && hopeless.speedup < start, name);
+    assert.equal(hopeless.rounds.at(-1).at, known.n);
+    const { cost, verify, tau } = simulate(known, { ...known, gamma: 3 });
+    assert.ok(Math.abs(verify + 3 * known.draft - cost) < 1e-9 && tau <= 4 * known.fit.most);
+  }
+});
+
+test('costs and the share at which a lane breaks even follow from its rounds', () => {
+  const rounds = Array.from({ length: 6 }, () => ({ kept: 'ab', drafted: 'abc', own: 'x' }));
+  const plain = Array.from({ length: 18 }, () => ({ own: 'x' }));
+  const [chain, ar] = [lane(rounds, 'length'), lane(plain, 'length', 'ar').at(Infinity)];
+  const found = payOff(chain, ar);
+  assert.equal(found.tau, 3);
+  assert.ok(Math.abs(found.rho - 1) < 1e-9 && Math.abs(found.speedup - 3) < 1e-9);
+  assert.ok(Math.abs(found.fixed + found.perToken * found.drafted - found.rho) < 1e-9);
+  const { acceptance: a, even, most } = found;
+  assert.ok(Math.abs(1 + a + a ** 2 + a ** 3 - 3) < 1e-6 && even < a);
+  assert.ok(Math.abs(most - 4) < 1e-9);
+  const dear = lane(
+    rounds.map((parts) => ({ ...parts, draft_s: 0.6 })),
+    'length',
+  );
+  assert.equal(payOff(dear, ar).even, null);
+});
+
+test('a lane that drafted nothing, or stands alone, teaches nothing', () => {
+  const [base, other] = shipped('scene');
+  assert.equal(learn(base, base), null);
+  assert.equal(learn(other, undefined), null);
+  assert.equal(payOff(base, base.at(Infinity)), null);
+});
