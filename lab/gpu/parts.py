@@ -88,8 +88,12 @@ class Races:
         if not without:
             seconds = time.perf_counter() - begun
             notes = [text for text in told if not text.startswith("Loading ")]
-            least = loaded.models.target.least_rows
-            notes.append(f"exact steps of at least {least} rows" if least else "no exact steps")
+            least = loaded.models.target.min_padded_rows
+            notes.append(
+                f"batch-invariant steps of at least {least} rows"
+                if least
+                else "no batch-invariant steps"
+            )
             yield Aside(LOADING, {**about, "seconds": seconds, "notes": notes})
         roles = {None, *(self.roles or choosing.roles_here(spec))}
         names = [

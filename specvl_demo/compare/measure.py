@@ -110,7 +110,7 @@ def bench(
     for done, (number, at) in enumerate(folds.steps(repeats, len(asked))):
         about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(asked)}"
         options.tell(about, done / total)
-        for one in folds.turned(turns, number):
+        for one in folds.round_robin(turns, number):
             if isinstance(one, Choice):
                 records, rounds = forwards.run(loaded, one, asked[at])
                 (lane,) = gather(records)

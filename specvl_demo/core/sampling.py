@@ -29,7 +29,7 @@ from specvl_demo.core.tree import DraftTree
 
 COUPLED = 0.85
 """Assumed probability that a token drafted with the target's own draw is the target's."""
-CLOSE_NATS = 5e-4
+NEAR_TIE_NATS = 5e-4
 """Lead, in the logits' unit, below which rounding in float32 may decide between two tokens. Over
 2,400 tokens of the photo pair, logits of the likeliest fifty differed by at most 1e-4 between
 passes of one row and of several.
@@ -104,7 +104,7 @@ class Sampler:
         """Return the target's token at every node: logits [T, V] -> ids [T].
 
         Nodes of one depth share their noise; a walk meets only one of them, chosen by the noise of
-        earlier positions, so the answer's law is exact.
+        earlier positions, so the answer's distribution is exact.
         """
         return highest.argmax(self.scores(logits, tree.shape.depth))
 
@@ -113,11 +113,11 @@ class Sampler:
         scores = cut(logits, self.sampling)
         return scores if self.sampling.greedy else self._raised(scores, depth)
 
-    def close(self, scores: Tensor) -> list[bool]:
+    def near_ties(self, scores: Tensor) -> list[bool]:
         """Whether rounding may decide between the highest two of `scores` [k, V], for each row."""
         best, _ = highest.topk(scores, 2)
         lead = (best[:, 0] - best[:, 1]) * (self.sampling.temperature or 1.0)
-        return (lead < CLOSE_NATS).tolist()
+        return (lead < NEAR_TIE_NATS).tolist()
 
     def draft(self, logp: Tensor, depth: int) -> Tensor:
         """Draw the drafter's tokens with the target's noise: log-probabilities [k, V] -> ids [k].

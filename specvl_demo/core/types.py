@@ -183,15 +183,15 @@ class Scores:
         logits: [T, V] of the next token.
         hidden: [T, D] after the final norm.
         layers: {i: [T, D]} as requested by the capture that `Target.open` was given.
-        reread: Given a path of nodes from the root, returns the logits [V] after it, computed from
-            the whole text anew. They depend on the text only, not on the lane's trees. None if rows
-            are exact or if rounding is too coarse for this to be worth its time.
+        recompute: Given a path of nodes from the root, returns the logits [V] after it, computed
+            from the whole text anew. They depend on the text only, not on the lane's trees. None if
+            rows are batch-invariant or if rounding is too coarse for this to be worth its time.
     """
 
     logits: Tensor
     hidden: Tensor
     layers: Mapping[int, Tensor] = field(default_factory=dict)
-    reread: Callable[[Sequence[int]], Tensor] | None = None
+    recompute: Callable[[Sequence[int]], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -428,7 +428,7 @@ class Drafter(Protocol):
             [k, V] over Vocabulary.size ids, banned ones at -inf; None: nothing to propose.
         """
 
-    def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+    def draft_chain(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
         """Feed the root and up to most - 1 tokens after it, each the likeliest after the one
         before.
 

@@ -38,8 +38,8 @@ def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list
 class Strict(Verifier):
     """Lossless verification: the emitted tokens are the target's own, for any tree.
 
-    Where two tokens are so close that rounding may decide between them, `Scores.reread` decides: it
-    gives every lane the same numbers, whatever trees it drafts.
+    Where two tokens are so close that rounding may decide between them, `Scores.recompute` decides:
+    it gives every lane the same numbers, whatever trees it drafts.
     """
 
     lossless = True
@@ -51,12 +51,12 @@ class Strict(Verifier):
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
         path = walk(tree.shape, tokens, chosen)
         settled = 0
-        while scores.reread is not None and settled < len(path):
-            close = sampler.close(numbers[path[settled:]])
+        while scores.recompute is not None and settled < len(path):
+            close = sampler.near_ties(numbers[path[settled:]])
             if not any(close):
                 break
             at = settled + close.index(True)
-            again = scores.reread(path[: at + 1])[None]
+            again = scores.recompute(path[: at + 1])[None]
             chosen[path[at]] = int(sampler.scores(again, [at]).argmax())
             path, settled = walk(tree.shape, tokens, chosen), at + 1
         return Verdict(path, [chosen[node] for node in path], relaxed=[False] * (len(path) - 1))

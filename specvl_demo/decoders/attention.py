@@ -1,8 +1,9 @@
 """Attention of the lean decoder and of trained heads, attention probabilities, and rotary pairs.
 
 Rotary pairs lie side by side, unlike in published weights, so that a rotation is one complex
-product. Two further forms of attention have owners of their own, since their sums differ: exact
-steps (`exact`), and the library's decoders, which call the library's (`huggingface`).
+product. Two further forms of attention have owners of their own, since their sums differ:
+batch-invariant steps (`batch_invariance`), and the library's decoders, which call the library's
+(`huggingface`).
 """
 
 from __future__ import annotations

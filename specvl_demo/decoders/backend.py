@@ -45,7 +45,8 @@ class ForwardInput:
         mask: Additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None for causal.
         window_mask: The same for layers with a sliding window; required if there are any and a mask
             is given.
-        columns: Of an `exact.RowOrder`, for exact steps; the masks are then [T, R + W].
+        columns: Of a `batch_invariance.RowOrder`, for batch-invariant steps; masks are [T, R + W]
+            then.
         visual: [B, T] bool, given together with deepstack.
         deepstack: [levels, visual rows, D].
     """
@@ -72,8 +73,8 @@ class Backend(Decoder, Protocol):
         n_weights: Numbers that every step reads, of the layers and the head.
         n_bytes: The same in bytes.
         n_cached: Numbers cached per row.
-        rows_apart: Whether every row of any step has the bits of a plain step, without padding or
-            ordering.
+        batch_invariant: Whether every row of any step has the bits of a plain step, without padding
+            or ordering.
     """
 
     window: int | None
@@ -82,12 +83,12 @@ class Backend(Decoder, Protocol):
     n_weights: int
     n_bytes: int
     n_cached: int
-    rows_apart: bool
+    batch_invariant: bool
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """Return `logits` restricted to rows [R] of the head: hidden [k, D] -> [k, R]."""
 
-    def in_a_row(self, log_probs: LogProbabilities) -> kernels.InARow | None:
+    def chain_drafter(self, log_probs: LogProbabilities) -> kernels.ChainDrafter | None:
         """Return what drafts a chain of likeliest tokens by one call; None if nothing does."""
 
     def new_cache(self, batch: int, room: int) -> KVCache:

@@ -1,8 +1,9 @@
-"""Tests of a loaded decoder before lanes begin: are its steps exact, and are fixed shapes faster?
+"""Tests of a loaded decoder before lanes begin: are its steps batch-invariant, are fixed shapes
+faster?
 
-Exact steps (see `exact`) are tried from every row count on; steps of fixed shapes (see
-`graphs`) are compared with eager ones, also for trained heads. Random tokens suffice, since
-nothing here depends on their meaning.
+Batch-invariant steps (see `batch_invariance`) are tried from every row count on; steps of fixed
+shapes (see `graphs`) are compared with eager ones, also for trained heads. Random tokens suffice,
+since nothing here depends on their meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 from specvl_demo.core.faults import cause
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Context
-from specvl_demo.decoders import exact
+from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.graphs import GraphDecoder, GraphRunner
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -28,8 +29,8 @@ from specvl_demo.decoders.timing import synchronize
 from specvl_demo.records import tie_nats
 
 _PROMPT, _STEPS, _TREES = 150, 4, (2, 3, 5, 7, 9, 13, 26, 61)
-"""Of the trial of exact steps: tokens before the steps, steps, and trees: one of every row
-count.
+"""Of the trial of batch-invariant steps: tokens before the steps, steps, and trees: one of every
+row count.
 """
 _ROWS = (1, 2, 13)
 """Rows of the steps that are tried on one thread and on all."""
@@ -65,8 +66,8 @@ def started(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
 
 
 @torch.inference_mode()
-def least_rows(backend: Backend) -> int | None:
-    """Return the least row count that makes steps of this decoder exact, or None if none does.
+def min_padded_rows(backend: Backend) -> int | None:
+    """Return the least row count that makes steps batch-invariant, or None if none does.
 
     Compares logits, keys and values of a path's nodes in random trees bitwise with those of AR
     steps. Costs about a dozen forwards.
@@ -74,12 +75,12 @@ def least_rows(backend: Backend) -> int | None:
     if not backend.new_cache(1, 1).branches:
         return None
     rng = random.Random(0)
-    ids = random_ids(backend, _PROMPT + exact.MOST_NODES)
+    ids = random_ids(backend, _PROMPT + batch_invariance.MOST_NODES)
     start, later = started(backend, ids[:_PROMPT]), ids[_PROMPT:]
     trees = [_tree(rng, size) for size in _TREES]
 
     def fork() -> CachedSequence:
-        stream = start.fork(start.length + _STEPS + exact.MOST_NODES + _SPARE)
+        stream = start.fork(start.length + _STEPS + batch_invariance.MOST_NODES + _SPARE)
         stream.cache.clear()
         return stream
 
@@ -117,11 +118,11 @@ def least_rows(backend: Backend) -> int | None:
         return made(stream, path, backend.logits(hidden)[0, path])
 
     def agree(which: int, plain: list[Tensor], least: int) -> bool:
-        mine = by_tree(which, exact.padded(_TREES[which], least))
+        mine = by_tree(which, batch_invariance.padded(_TREES[which], least))
         return all(torch.equal(a, b[: len(a)]) for a, b in zip(mine, plain, strict=True))
 
     # A single row of other kernels can pass this trial by chance.
-    for least in (1,) if backend.rows_apart else exact.ROWS:
+    for least in (1,) if backend.batch_invariant else batch_invariance.ROWS:
         plain = by_steps(least)
         if all(agree(which, plain, least) for which in range(len(trees))):
             return least
@@ -141,7 +142,7 @@ def on_any_threads(backend: Backend, least: int | None) -> bool:
     def made() -> list[Tensor]:
         found = []
         for rows in _ROWS:
-            stream = start.fork(_PROMPT + exact.MOST_NODES)
+            stream = start.fork(_PROMPT + batch_invariance.MOST_NODES)
             stream.cache.clear()
             hidden = stream.score(later[:, :rows], chain(rows - 1), least=least)
             found += [hidden, backend.logits(hidden)]

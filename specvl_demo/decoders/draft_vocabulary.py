@@ -94,10 +94,12 @@ class LogProbabilities:
             return log_probs
         return self._narrow.widened(log_probs)[..., : self._size]
 
-    def in_a_row(
-        self, parts: kernels.ChainParts, table: Tensor, turns: Tensor
-    ) -> kernels.InARow | None:
-        """Return what drafts with these parts (`kernels.InARow`); None where torch takes over."""
+    def chain_drafter(
+        self, parts: kernels.ChainParts, table: Tensor, cos_sin: Tensor
+    ) -> kernels.ChainDrafter | None:
+        """Return what drafts with these parts (`kernels.ChainDrafter`); None where torch takes
+        over.
+        """
         head = getattr(getattr(self._decoder, "head", None), "own", None)
         if parts.layers is None or head is None or table.dtype != torch.float32:
             return None
@@ -105,7 +107,7 @@ class LogProbabilities:
             return None
         narrow = self._narrow
         n, ids = (self._size, None) if narrow is None else (len(narrow.ids), narrow.ids)
-        return kernels.InARow(parts, head, table.contiguous(), turns, n, ids, self._never)
+        return kernels.ChainDrafter(parts, head, table.contiguous(), cos_sin, n, ids, self._never)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to [..., size]."""

@@ -1,9 +1,9 @@
 """Small steps that a CUDA device captures as graphs and replays, for decoders and trained heads.
 
 A graph repeats its kernels over the same buffers. So small calls (a step, a tree or a draft, also
-exact ones and those that keep layer states) are padded to one of a few row counts, read the whole
-cache under a mask, and write at rows given by a tensor. Prefills and calls that keep attention are
-not padded. Without CUDA the same steps run without graphs, which is what tests check.
+batch-invariant ones and those that keep layer states) are padded to one of a few row counts, read
+the whole cache under a mask, and write at rows given by a tensor. Prefills and calls that keep
+attention are not padded. Without CUDA the same steps run without graphs, which is what tests check.
 
 A decoder or head owns its `GraphRunner`, the runner its unused caches, a cache its graphs. What
 points back is weak: a graph is reset when its cache is dropped, not when the garbage collector
@@ -28,7 +28,7 @@ from torch import Tensor
 from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
-from specvl_demo.decoders.exact import MOST_NODES, padded
+from specvl_demo.decoders.batch_invariance import MOST_NODES, padded
 from specvl_demo.decoders.huggingface import HFCache, HFDecoder
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.lean import LeanDecoder
@@ -79,7 +79,7 @@ class StepShape(NamedTuple):
     Attributes:
         rows: Padded row count.
         layers: Layers whose inputs are kept.
-        tail: Columns after the cache's in the mask of an exact step, 0 in an ordinary one.
+        tail: Columns after the cache's in the mask of a batch-invariant step, 0 in others.
     """
 
     rows: int
@@ -164,10 +164,10 @@ class GraphCache(HFCache):
 
     def prepare(self, most: int, layers: tuple[int, ...] = (), least: int | None = None) -> None:
         """Capture every shape of such steps, so that no timed round has to."""
-        exactly = least is not None and most <= MOST_NODES
-        first = padded(1, least) if exactly and least else 1
+        invariant = least is not None and most <= MOST_NODES
+        first = padded(1, least) if invariant and least else 1
         last = next((rows for rows in BUCKETS if rows >= max(most, first)), BUCKETS[-1])
-        tail = MOST_NODES if exactly else 0
+        tail = MOST_NODES if invariant else 0
         shapes = [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
         runner, host = self._owners()
         runner.capture(host, self, [shape for shape in shapes if shape not in self.steps])
@@ -310,7 +310,7 @@ class GraphRunner:
     @torch.inference_mode(False)
     def _buffers(self, host: Host, cache: GraphCache, shape: StepShape) -> GraphStep:
         batch, rows, device = cache.batch, shape.rows, host.device
-        # Exact steps use masks in float32.
+        # Batch-invariant steps use masks in float32.
         dtype = torch.float32 if shape.tail else host.dtype
 
         def mask() -> Tensor:

@@ -19,7 +19,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specvl_demo.decoders.attention import MOST_PACKED, aligned, own_kernels, packed, probabilities
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
-from specvl_demo.decoders.exact import ordered_attention
+from specvl_demo.decoders.batch_invariance import ordered_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class HFDecoder:
         self.n_layers: int = config.num_hidden_layers
         self.vocab: int = self._head.weight.shape[0]
         rope = getattr(config, "rope_parameters", None) or {}
-        self.rows_apart = False
+        self.batch_invariant = False
         self.axes = 3 if "mrope_section" in rope else 1
         read = [*self._decoder.layers.parameters(), self._head.weight]
         self.n_weights = sum(weight.numel() for weight in read)
@@ -125,7 +125,7 @@ class HFDecoder:
     def logits(self, hidden: Tensor) -> Tensor:
         return self._capped(self._head(hidden))
 
-    def in_a_row(self, log_probs: LogProbabilities) -> None:
+    def chain_drafter(self, log_probs: LogProbabilities) -> None:
         """Return None: the library's modules run one step at a time."""
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:

@@ -37,7 +37,7 @@ _SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN = range(5)
 _OUTSIDE = 2
 """What `run_layers` returns if a position has no rotation."""
 _UNKNOWN = -2
-"""What `draft_in_a_row` returns if a token has no embedding."""
+"""What `draft_chain` returns if a token has no embedding."""
 _MAX_SUM = 0.99 * 2**31
 """Of integers of 32 bits, with room for rounding."""
 _BYTES = ("bytes_at_once", "byte_zero")
@@ -93,8 +93,8 @@ class _StepStruct(ctypes.Structure):
     """`Step` of kernels.c."""
 
     _fields_ = (
-        _fields(_ADDRESS, "embedded x input hidden turns cache positions features")
-        + _fields(_SIZE, "turned position_sequence layer sequence head row to_values")
+        _fields(_ADDRESS, "embedded x input hidden cos_sin cache positions features")
+        + _fields(_SIZE, "n_positions position_sequence layer sequence head row to_values")
         + [("mask", _ADDRESS)]
         + _fields(_SIZE, "mask_sequence mask_row sequences rows at holes")
     )
@@ -115,7 +115,7 @@ _THREADS, _STEP = ctypes.c_int, ctypes.POINTER(_StepStruct)
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "multiply": (ctypes.c_int, [_MATRIX, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _THREADS]),
     "run_layers": (ctypes.c_int, [ctypes.POINTER(_StackStruct), _STEP, _SIZE, _SIZE, _THREADS]),
-    "draft_in_a_row": (
+    "draft_chain": (
         ctypes.c_int,
         [ctypes.POINTER(_DraftingStruct), _STEP, _ADDRESS, _SIZE, _ADDRESS, _SIZE]
         + [ctypes.c_double, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _THREADS],
@@ -355,7 +355,7 @@ class Layers:
     def run(
         self,
         x: Tensor,
-        turns: Tensor,
+        cos_sin: Tensor,
         keys: Tensor,
         values: Tensor,
         at: int,
@@ -374,8 +374,8 @@ class Layers:
 
         Args:
             x: What the layers add to, [B * T, D] contiguous float32.
-            turns: Cosine and sine of every rotary pair, [B * T, head_width]; with `positions`, [P,
-                head_width].
+            cos_sin: Cosine and sine of every rotary pair, [B * T, head_width]; with `positions`,
+                [P, head_width].
             keys, values: Of all layers, [layers, B, kv_heads, room, at least width] float32, both
                 of the same strides.
             at: Rows in the cache before these.
@@ -396,9 +396,9 @@ class Layers:
         sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
         step = _StepStruct(sequences=sequences, rows=rows, at=at, holes=holes)
         # Rows of an expanded tensor are all the same memory.
-        turns = turns.contiguous()
+        cos_sin = cos_sin.contiguous()
         read, features = (None if one is None else one.contiguous() for one in (read, features))
-        step.turns, step.turned, step.x = turns.data_ptr(), len(turns), x.data_ptr()
+        step.cos_sin, step.n_positions, step.x = cos_sin.data_ptr(), len(cos_sin), x.data_ptr()
         step.embedded, step.hidden = _address(embedded), _address(hidden)
         step.input, step.features = _address(read), _address(features)
         _set_cache(step, keys, values)
@@ -414,7 +414,7 @@ class Layers:
             step.mask_sequence, step.mask_row = mask.stride(0), mask.stride(2)
         stack, first, end = ctypes.byref(self.struct), *span
         done = _library().run_layers(stack, ctypes.byref(step), first, end, _threads())
-        _check(done == _OUTSIDE, done, turns)
+        _check(done == _OUTSIDE, done, cos_sin)
 
 
 class ChainParts(NamedTuple):
@@ -432,7 +432,7 @@ class ChainParts(NamedTuple):
     bias: Tensor | None = None
 
 
-class InARowOutput(NamedTuple):
+class DraftedChain(NamedTuple):
     """m drafted tokens.
 
     tokens, logp: [m] the ids and their log-probabilities. log_probs: [m, n] of all outputs.
@@ -445,14 +445,14 @@ class InARowOutput(NamedTuple):
     features: Tensor
 
 
-class InARow:
+class ChainDrafter:
     """Drafts tokens in a row by one call, each the likeliest after the one before it.
 
     Args:
         parts: With layers.
         head: Logits of what the layers make.
         table: [V, D] embeddings, contiguous float32.
-        turns: [P, head_width] cosine and sine of every rotary pair, contiguous float32.
+        cos_sin: [P, head_width] cosine and sine of every rotary pair, contiguous float32.
         n: Outputs of the head that count.
         ids: [n] the id of each; None if they are the ids.
         never: Outputs that are never drafted.
@@ -463,16 +463,16 @@ class InARow:
         parts: ChainParts,
         head: Matrix,
         table: Tensor,
-        turns: Tensor,
+        cos_sin: Tensor,
         n: int,
         ids: Tensor | None,
         never: Tensor,
     ) -> None:
         layers, bias = parts.layers, None if parts.bias is None else parts.bias.contiguous()
         assert layers is not None
-        self._memory = parts, head, table, turns, ids, never, bias
-        self._n, self._turns, (self._n_embeddings, self._width) = n, turns, table.shape
-        floats = (table, turns, *(() if bias is None else (bias,)))
+        self._memory = parts, head, table, cos_sin, ids, never, bias
+        self._n, self._cos_sin, (self._n_embeddings, self._width) = n, cos_sin, table.shape
+        floats = (table, cos_sin, *(() if bias is None else (bias,)))
         fits = (
             n <= head.n and self._width == layers.width,
             all(one.dtype == torch.float32 and one.is_contiguous() for one in floats),
@@ -511,7 +511,7 @@ class InARow:
         position: int,
         features: Tensor | None = None,
         holes: int = 0,
-    ) -> InARowOutput:
+    ) -> DraftedChain:
         """Feed `tokens` [k] and what is drafted, but for the last.
 
         Args:
@@ -533,10 +533,10 @@ class InARow:
         drafted, logp = torch.empty(most, dtype=torch.int64), torch.empty(most)
         log_probs, made_features = torch.empty(most, self._n), torch.empty(most, self._width)
         step = _StepStruct(sequences=1, rows=k, at=at, holes=holes)
-        step.turns, step.turned = self._turns.data_ptr(), len(self._turns)
+        step.cos_sin, step.n_positions = self._cos_sin.data_ptr(), len(self._cos_sin)
         step.positions = positions.data_ptr()
         _set_cache(step, keys, values)
-        made = _library().draft_in_a_row(
+        made = _library().draft_chain(
             ctypes.byref(self._struct),
             ctypes.byref(step),
             tokens.data_ptr(),
@@ -554,8 +554,8 @@ class InARow:
             raise IndexError(
                 f"tokens must be below {self._n_embeddings}, as many as there are embeddings"
             )
-        _check(made < 0, made, self._turns)
-        return InARowOutput(*(one[:made] for one in (drafted, logp, log_probs, made_features)))
+        _check(made < 0, made, self._cos_sin)
+        return DraftedChain(*(one[:made] for one in (drafted, logp, log_probs, made_features)))
 
 
 def _set_cache(step: _StepStruct, keys: Tensor, values: Tensor) -> None:
@@ -565,10 +565,10 @@ def _set_cache(step: _StepStruct, keys: Tensor, values: Tensor) -> None:
     step.to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
 
 
-def _check(outside: bool, done: int, turns: Tensor) -> None:
+def _check(outside: bool, done: int, cos_sin: Tensor) -> None:
     """Raise IndexError if a position has no rotation, MemoryError if nothing was done."""
     if outside:
-        raise IndexError(f"positions must be below {len(turns)}, as many as there are rotations")
+        raise IndexError(f"positions must be below {len(cos_sin)}, as many as there are rotations")
     if not done:
         raise MemoryError("there is no memory for the rows of a decoder's layers")
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from specvl_demo.decoders import grouped_attention
 from specvl_demo.decoders.attention import attend, probabilities
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
-from specvl_demo.decoders.exact import ordered_attention
+from specvl_demo.decoders.batch_invariance import ordered_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 
@@ -160,7 +160,7 @@ class LeanDecoder:
 
     window: int | None = None
     near_blocks = False
-    rows_apart = False
+    batch_invariant = False
     is_split = False
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
@@ -212,7 +212,7 @@ class LeanDecoder:
         weight = self._output.weight[rows.to(self.device)]
         return lambda hidden: F.linear(hidden, weight)
 
-    def in_a_row(self, log_probs: LogProbabilities) -> kernels.InARow | None:
+    def chain_drafter(self, log_probs: LogProbabilities) -> kernels.ChainDrafter | None:
         """Return None: torch runs one step at a time."""
         return None
 
@@ -320,22 +320,22 @@ class LeanDecoder:
         Rotated rows lie head by head, so that the heads that share keys are rows of one matrix.
         """
         batch, size, _ = call.x.shape
-        heads, turned, width = self._heads, self._heads + self._kv_heads, self._head_width
-        rows = x.new_empty(batch * size, (turned + self._kv_heads) * width)
+        heads, n_rotated, width = self._heads, self._heads + self._kv_heads, self._head_width
+        rows = x.new_empty(batch * size, (n_rotated + self._kv_heads) * width)
         source = rows.view(batch, size, -1, width)
         rotated = x.new_empty(batch, source.shape[2], size, width)
-        by_head, turning = source.transpose(1, 2), source[:, :, :turned]
+        by_head, to_rotate = source.transpose(1, 2), source[:, :, :n_rotated]
         cos, sin = self._cosines(call.positions, x.dtype)
         # Values are not rotated.
         still = torch.ones_like(cos).expand(-1, self._kv_heads, -1, -1)
-        cos = torch.cat((cos.expand(-1, turned, -1, -1), still), 1)
-        low, high = rotated[:, :turned].chunk(2, -1)
-        from_low, from_high = by_head[:, :turned].chunk(2, -1)
+        cos = torch.cat((cos.expand(-1, n_rotated, -1, -1), still), 1)
+        low, high = rotated[:, :n_rotated].chunk(2, -1)
+        from_low, from_high = by_head[:, :n_rotated].chunk(2, -1)
 
         def rotate(layer: Layer) -> None:
             if layer.head_norm is not None:
-                normed = F.rms_norm(turning, (width,), None, self._eps)
-                torch.mul(normed, layer.head_norm, out=turning)
+                normed = F.rms_norm(to_rotate, (width,), None, self._eps)
+                torch.mul(normed, layer.head_norm, out=to_rotate)
             torch.mul(by_head, cos, out=rotated)
             low.addcmul_(from_high, sin, value=-1)
             high.addcmul_(from_low, sin)
@@ -372,7 +372,7 @@ class LeanDecoder:
         return slots, keys, self._mixes.of(queries, keys, values, mask, steady)
 
     def _ordered(self, queries: Tensor, call: ForwardInput) -> Callable[[int], Tensor]:
-        """Return the attention of exact steps."""
+        """Return the attention of batch-invariant steps."""
         mask, columns = call.mask, call.columns
         assert mask is not None and columns is not None  # the order's
         mask = mask if mask.ndim == 2 else mask[0, 0]

@@ -110,15 +110,15 @@ class PackedDecoder(LeanDecoder):
             self._layers = packed
             self._own = self._stacked()
             # The head is our own then too: `kernels.floats` packs any matrix.
-            self.rows_apart = self._own is not None
+            self.batch_invariant = self._own is not None
             layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
             read = [self._head, *layers]
             self.n_weights = sum(part.numel for part in read)
             self.n_bytes = sum(part.n_bytes for part in read)
             n_positions = min(config.max_position_embeddings, _LONGEST)
             # [positions, 1, width / 2], for all heads.
-            self._turns = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
-            self._turn_rows = torch.view_as_real(self._turns).flatten(1)
+            self._rotations = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
+            self._cos_sin = torch.view_as_real(self._rotations).flatten(1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self._head(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], self.vocab)
@@ -132,9 +132,9 @@ class PackedDecoder(LeanDecoder):
         """The output head, if hidden states are what it multiplies."""
         return self._head
 
-    def in_a_row(self, log_probs: LogProbabilities) -> kernels.InARow | None:
+    def chain_drafter(self, log_probs: LogProbabilities) -> kernels.ChainDrafter | None:
         """Return what drafts a chain by one call; None where torch takes over."""
-        return log_probs.in_a_row(kernels.ChainParts(self._own), self.table, self._turn_rows)
+        return log_probs.chain_drafter(kernels.ChainParts(self._own), self.table, self._cos_sin)
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         return KVCache(self.layouts(), batch, room, torch.float32)
@@ -173,7 +173,7 @@ class PackedDecoder(LeanDecoder):
             queries = self._queries(first, x, call) if first in capture.attention else None
             own.run(
                 x,
-                self._turn_rows,
+                self._cos_sin,
                 keys,
                 values,
                 cache.length,
@@ -204,17 +204,19 @@ class PackedDecoder(LeanDecoder):
         all_heads, row = heads + 2 * kv_heads, (heads + 2 * kv_heads) * head
         rows = x.new_empty(batch * size, row)
         rotated = torch.view_as_complex(rows.view(batch, size, all_heads, head // 2, 2))
-        turns = self._turns[call.positions]
-        turned = turns.expand(-1, -1, heads + kv_heads, -1)
+        rotation = self._rotations[call.positions]
+        rotated_heads = rotation.expand(-1, -1, heads + kv_heads, -1)
         # Values are not rotated.
-        turns = torch.cat((turned, torch.ones_like(turns).expand(-1, -1, kv_heads, -1)), dim=2)
+        rotation = torch.cat(
+            (rotated_heads, torch.ones_like(rotation).expand(-1, -1, kv_heads, -1)), dim=2
+        )
         fresh = rows.as_strided(
             (2, batch, kv_heads, size, head),
             (kv_heads * head, size * row, head, row, 1),
             heads * head,
         )
         queries = rows.as_strided((batch, heads, size, head), (size * row, head, row, 1))
-        return Joint(rows, queries, fresh, lambda _: rotated.mul_(turns))
+        return Joint(rows, queries, fresh, lambda _: rotated.mul_(rotation))
 
     def _attention(
         self, queries: Tensor, call: ForwardInput

@@ -75,10 +75,10 @@ class RotatedDecoder(PackedDecoder):
     """
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
-        self._turn = Rotation.of(decoder.config.hidden_size)
-        turn = self._turn(torch.eye(decoder.config.hidden_size))
-        self._in = PackedLinear(turn.t().contiguous(), bits=16)
-        self._out = PackedLinear(turn, bits=16)
+        self._rotation = Rotation.of(decoder.config.hidden_size)
+        rotation = self._rotation(torch.eye(decoder.config.hidden_size))
+        self._in = PackedLinear(rotation.t().contiguous(), bits=16)
+        self._out = PackedLinear(rotation, bits=16)
         super().__init__(decoder, head)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -96,34 +96,34 @@ class RotatedDecoder(PackedDecoder):
         return self._out(x)
 
     def _ends(self) -> kernels.Ends:
-        turn = self._turn(torch.eye(self.width))
-        leave = PackedLinear(turn * self._norm[:, None], bits=16)
+        rotation = self._rotation(torch.eye(self.width))
+        leave = PackedLinear(rotation * self._norm[:, None], bits=16)
         return kernels.Ends(self._in.own, leave.own)
 
     def _folded_head(self, weight: Tensor) -> PackedLinear:
-        return PackedLinear(self._turn(weight), bits=8, row_bits=8)
+        return PackedLinear(self._rotation(weight), bits=8, row_bits=8)
 
     def _fold(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         most = _MOST / scale
-        (qkv, bias), head_turn = self._projection(attn), Rotation.of(self._head_width)
+        (qkv, bias), head_rotation = self._projection(attn), Rotation.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)
-        qkv[values] = head_turn.within(qkv[values].t()).t()
+        qkv[values] = head_rotation.within(qkv[values].t()).t()
         if bias is not None:
-            bias[values] = head_turn.within(bias[values])
-        out = head_turn.within(attn.o_proj.weight.float())
+            bias[values] = head_rotation.within(bias[values])
+        out = head_rotation.within(attn.o_proj.weight.float())
         norm, after = (
             one.weight.float() * scale
             for one in (layer.input_layernorm, layer.post_attention_layernorm)
         )
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float()
-        down = self._turn(mlp.down_proj.weight.float().t()).t()
+        down = self._rotation(mlp.down_proj.weight.float().t()).t()
         return Layer(
             norm=None,
-            qkv=PackedLinear(self._turn(qkv * norm), bits=16),
+            qkv=PackedLinear(self._rotation(qkv * norm), bits=16),
             bias=bias,
-            out=PackedLinear(self._turn(out.t()).t(), bits=8, row_bits=8),
+            out=PackedLinear(self._rotation(out.t()).t(), bits=8, row_bits=8),
             after_norm=None,
-            gate_up=PackedLinear(self._turn(gate_up * after), bits=8, row_bits=8, most=most),
+            gate_up=PackedLinear(self._rotation(gate_up * after), bits=8, row_bits=8, most=most),
             down=PackedLinear(down.contiguous(), bits=8),
         )

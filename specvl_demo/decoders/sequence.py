@@ -17,9 +17,9 @@ from torch import Tensor
 from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import TreeShape, chain
 from specvl_demo.core.types import NOTHING, Capture, Context
-from specvl_demo.decoders import exact
+from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
-from specvl_demo.decoders.kernels import InARow, InARowOutput
+from specvl_demo.decoders.kernels import ChainDrafter, DraftedChain
 from specvl_demo.decoders.kv_cache import KVCache
 
 ONE_LINE = (
@@ -89,18 +89,22 @@ class CachedSequence:
     ) -> Tensor:
         """Run all nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
 
-        Exact steps need one sequence without padding and a cleared cache.
+        Batch-invariant steps need one sequence without padding and a cleared cache.
 
         Args:
             kept: Receives what is captured.
-            least: Rows from which a step is exact (`calibration.least_rows`); not needed where the
-                backend's rows are apart. If the tree allows, the step is padded and ordered; hidden
-                [1, rows, D] and captures then have padding after the nodes, so that the head is
-                exact too.
+            least: Rows from which a step is batch-invariant (`calibration.min_padded_rows`); not
+                needed where the backend is so by itself. If the tree allows, the step is padded and
+                ordered; hidden [1, rows, D] and captures then have padding after the nodes, so that
+                the head is batch-invariant too.
         """
-        if least is None or self.backend.rows_apart or len(shape) > exact.MOST_NODES:
+        if (
+            least is None
+            or self.backend.batch_invariant
+            or len(shape) > batch_invariance.MOST_NODES
+        ):
             return self._score(x, shape, kept)
-        return self._score_exactly(x, shape, kept, least)
+        return self._score_batch_invariant(x, shape, kept, least)
 
     def root(self, x: Tensor) -> Tensor:
         """Run the first forward of a round: x [m, k, D] -> hidden [m, k, D].
@@ -118,8 +122,10 @@ class CachedSequence:
     def extend(self, x: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         """Feed k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
         first, end = self._fed, self._fed + x.shape[1]
-        in_a_row = not isinstance(parents, Tensor) and list(parents) == [*range(first - 1, end - 1)]
-        if self._is_chain and in_a_row:
+        continues_chain = not isinstance(parents, Tensor) and list(parents) == [
+            *range(first - 1, end - 1)
+        ]
+        if self._is_chain and continues_chain:
             new = chain(end - first - 1)
             mask = None if len(new) == 1 else new.additive(self.length + first, x.dtype, x.device)
             return self._run(x, chain(end - 1).depth_on(x.device), mask)
@@ -136,26 +142,26 @@ class CachedSequence:
         torch.add(depth[parents], 1, out=depth[first:end])
         return self._run(x, depth[:end], block[first:end, seen - self.length : seen + end])
 
-    def in_a_row(
+    def draft_chain(
         self,
-        drafting: InARow,
+        drafter: ChainDrafter,
         tokens: Tensor,
         most: int,
         floor: float,
         features: Tensor | None = None,
-    ) -> InARowOutput:
+    ) -> DraftedChain:
         """Run a round's first forward as `root` does and draft m tokens after it in one call.
 
         Args:
             tokens: [k] that are fed first, the last of them this round's root.
-            most, floor, features: As for `kernels.InARow.run`, whose result is returned. All but
-                the last drafted token are nodes 1 .. m - 1 then.
+            most, floor, features: As for `kernels.ChainDrafter.run`, whose result is returned. All
+                but the last drafted token are nodes 1 .. m - 1 then.
         """
         self.cache.truncate(self.length)
         self.cache.settle()
         self.cache.require(len(tokens) + most - 1)
         keys, values = self.cache.blocks[0].unbind(1)
-        made = drafting.run(
+        made = drafter.run(
             tokens,
             most,
             floor,
@@ -186,15 +192,15 @@ class CachedSequence:
         self._fed = 0
         return self._run(x, shape.depth_on(x.device), mask, kept)
 
-    def _score_exactly(
+    def _score_batch_invariant(
         self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None, least: int
     ) -> Tensor:
-        size, rows = len(shape), exact.padded(len(shape), least)
+        size, rows = len(shape), batch_invariance.padded(len(shape), least)
         self.cache.truncate(self.length)
         if rows > size:
             x = F.pad(x, (0, 0, 0, rows - size))
         depth = F.pad(shape.depth_on(x.device), (0, rows - size))
-        ordered = exact.order(
+        ordered = batch_invariance.order(
             shape, rows, self.length, self.cache.span, self.backend.window, x.device
         )
         hidden = self._forward(x, depth, kept, **ordered._asdict())

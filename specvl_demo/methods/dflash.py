@@ -140,33 +140,33 @@ class InjectedLayer:
         self._out = PackedLinear(tensors[f"{attention}o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale)
 
-    def write(self, states: Tensor, turns: Tensor, slot: Tensor) -> None:
+    def write(self, states: Tensor, rotation: Tensor, slot: Tensor) -> None:
         """Write keys and values of known rows into slot [2, 1, kv_heads, r, width].
 
         states: Normalized to unit length [r, D].
         """
         g = self._geometry
         kv = self._kv(states).view(len(states), 2 * g.kv_heads, g.head_width)
-        slot[0].copy_(self._turned(kv[:, : g.kv_heads], self._norms[g.heads :], turns))
+        slot[0].copy_(self._rotated(kv[:, : g.kv_heads], self._norms[g.heads :], rotation))
         slot[1].copy_(kv[:, g.kv_heads :].transpose(0, 1))
 
     def __call__(
-        self, x: Tensor, turns: Tensor, slot: Tensor, keys: Tensor, values: Tensor
+        self, x: Tensor, rotation: Tensor, slot: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         """Return [k, D] for x [k, D]; rows attend to keys and values in reach, the slot's too."""
         g, rows = self._geometry, x.shape[0]
         h = self._qkv(direction(x, self._eps)).view(rows, -1, g.head_width)
-        turned = self._turned(h[:, : g.heads + g.kv_heads], self._norms, turns)
-        slot[0].copy_(turned[g.heads :])
+        rotated = self._rotated(h[:, : g.heads + g.kv_heads], self._norms, rotation)
+        slot[0].copy_(rotated[g.heads :])
         slot[1].copy_(h[:, g.heads + g.kv_heads :].transpose(0, 1))
         mask = self._reach.mask(rows, keys.shape[2], x)
-        x = self._out(attend(turned[None, : g.heads], keys, values, mask), x)
+        x = self._out(attend(rotated[None, : g.heads], keys, values, mask), x)
         return self._mlp(x, x)
 
-    def _turned(self, h: Tensor, norms: Tensor, turns: Tensor) -> Tensor:
+    def _rotated(self, h: Tensor, norms: Tensor, rotation: Tensor) -> Tensor:
         """Norm and rotate rows [k, heads, width] -> [heads, k, width]."""
         h = direction(h, self._head_eps).mul_(norms)
-        rotate(h, turns)
+        rotate(h, rotation)
         return h.transpose(0, 1)
 
 
@@ -226,18 +226,18 @@ class DflashHead(TrainedHead):
         """Append committed rows."""
         rows = direction(self._fuse(states), self._eps)
         at = torch.arange(cache.length, cache.length + len(rows), device=self.device)
-        turns, (slots, _, _) = self._rotary(at), cache.spans(len(rows))
+        rotation, (slots, _, _) = self._rotary(at), cache.spans(len(rows))
         for layer, slot in zip(self._layers, slots, strict=True):
-            layer.write(rows, turns, slot)
+            layer.write(rows, rotation, slot)
         cache.advance(len(rows))
 
     def draft(self, cache: KVCache, root: Tensor) -> Tensor:
         """Return the states after the root [1] and after each unknown token [block - 1, D]."""
         x = torch.cat((self._embed(root), self._mask))
         at = torch.arange(cache.length, cache.length + self.block, device=self.device)
-        turns, spans = self._rotary(at), cache.spans(self.block)
+        rotation, spans = self._rotary(at), cache.spans(self.block)
         for layer, slot, keys, values in zip(self._layers, *spans, strict=True):
-            x = layer(x, turns, slot, keys, values)
+            x = layer(x, rotation, slot, keys, values)
         return direction(x[1:], self._eps) * self._norm
 
 

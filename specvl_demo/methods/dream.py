@@ -126,13 +126,13 @@ class DreamHead(FeatureHead):
         """
         cache, start, size = stream.cache, stream.length, len(rows)
         data = cache.blocks[0]  # [layers, 2, 1, kv_heads, room, width]
-        turns = self._rotary(stream.position + torch.arange(size, device=self.device))
+        rotation = self._rotary(stream.position + torch.arange(size, device=self.device))
         x, before = self.embed(ids), data[0, :, :, :, cache.holes : start]
         keys, values = own = F.pad(before, (0, 0, 0, size))
         slot = own[..., before.shape[-2] :, :]
         after = chain(size - 1)
         mask = after.additive(before.shape[-2], self.dtype, self.device)
-        x = self._first(x, x, turns, slot, keys, values, mask)
+        x = self._first(x, x, rotation, slot, keys, values, mask)
         path = sent([start + row for row in rows], self.device)
         features = torch.cat((data[1, 0, :, :, 1:start], data[1, 0].index_select(2, path)), -2)
         mask = after.additive(start - 1, torch.float32, self.device)
@@ -213,11 +213,11 @@ class DreamHead(FeatureHead):
     ) -> Tensor:
         """The same by one call of our own kernels."""
         keys, values = call.cache.blocks[0].unbind(1)
-        turns = torch.view_as_real(self._rotary(call.positions[..., 0, :])).reshape(len(x), -1)
+        cos_sin = torch.view_as_real(self._rotary(call.positions[..., 0, :])).reshape(len(x), -1)
         x = x.contiguous()
         summed, hidden = x.clone(), torch.empty_like(x)
         own.run(
-            *(summed, turns, keys, values, call.cache.length, call.mask, (0, self.n_layers), x),
+            *(summed, cos_sin, keys, values, call.cache.length, call.mask, (0, self.n_layers), x),
             hidden=hidden,
             features=features,
             holes=call.cache.holes,
@@ -238,10 +238,10 @@ class DreamHead(FeatureHead):
         masks: Over queries, None if there are many and causal; over features.
         """
         own, mask = masks
-        turns, causal = self._rotary(positions), own is None and x.shape[0] > 1
-        x = self._first(x, x, turns, slots[0], keys[0], values[0], own, causal)
+        rotation, causal = self._rotary(positions), own is None and x.shape[0] > 1
+        x = self._first(x, x, rotation, slots[0], keys[0], values[0], own, causal)
         x = self._cross(x, keys[1], values[1], mask)
-        x = self._last(self._last.normed(x), x, turns, slots[2], keys[2], values[2], own, causal)
+        x = self._last(self._last.normed(x), x, rotation, slots[2], keys[2], values[2], own, causal)
         return direction(x, self._eps).mul_(self._norm)
 
 
@@ -260,8 +260,8 @@ class DreamDrafter(FeatureDrafter):
         self._ids = [tokens[-1:]] if root else [*self._ids, tokens]
         return super().extend(tokens, parents)
 
-    def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        made = super().in_a_row(root, most, floor)
+    def draft_chain(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        made = super().draft_chain(root, most, floor)
         if made is not None:
             self._ids = [root[-1:], made[0]]
         return made

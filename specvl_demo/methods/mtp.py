@@ -44,7 +44,7 @@ class MTPHead(FeatureHead):
                 f"{head.source} has one MTP layer, and also {', '.join(strange)}, whose use is"
                 " unknown"
             )
-        self._layer, self._turns = decoder.new_layer()
+        self._layer, self._rotary_embedding = decoder.new_layer()
         of_layer = {n.removeprefix(LAYER): t for n, t in head.tensors.items() if n not in OUTSIDE}
         try:
             self._layer.load_state_dict(of_layer, assign=True)
@@ -76,7 +76,7 @@ class MTPHead(FeatureHead):
         assert isinstance(call.cache, HFCache)  # as made by `new_cache`
         out = self._layer(
             call.x,
-            position_embeddings=self._turns(call.x, call.positions),
+            position_embeddings=self._rotary_embedding(call.x, call.positions),
             attention_mask=None if call.mask is None else call.mask[None, None],
             past_key_values=call.cache.adapter,
         )

@@ -60,7 +60,7 @@ class Chain(Policy):
         """Draft a chain, shorter if there is less room or the drafter is unsure or silent."""
         most = min(self.gamma, room)
         floor = -math.inf if self.floor is None else self.floor
-        if draws is None and most and (made := drafter.in_a_row(root, most, floor)) is not None:
+        if draws is None and most and (made := drafter.draft_chain(root, most, floor)) is not None:
             return _chain(root, *made)
         tokens, logps = [root], []
         total = 0.0

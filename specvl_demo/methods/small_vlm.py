@@ -105,7 +105,7 @@ class SmallVLM(NoDrafter):
         size = min(start.vocabulary.size, mine)
         self._logp = LogProbabilities(self.vlm.decoder, size, start.vocabulary.banned)
         one = len(contexts) == 1 and self._mixer is None
-        self._drafting = self.vlm.decoder.in_a_row(self._logp) if one else None
+        self._chain_drafter = self.vlm.decoder.chain_drafter(self._logp) if one else None
         self._foreign = start.target_decoder.vocab > mine
         self._pending: list[int] = []
         self._log_probs: list[Tensor] = []
@@ -124,11 +124,11 @@ class SmallVLM(NoDrafter):
         mixed = log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
         return self._logp.widened(mixed)
 
-    def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        if self._drafting is None:
+    def draft_chain(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        if self._chain_drafter is None:
             return None
         fed = self._known(self._unfed(root))
-        made = self._stream.in_a_row(self._drafting, fed, most, floor)
+        made = self._stream.draft_chain(self._chain_drafter, fed, most, floor)
         self._pending, self._log_probs = [], [made.log_probs[None]]
         return made.tokens, made.logp
 

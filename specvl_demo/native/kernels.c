@@ -299,11 +299,11 @@ typedef struct {
   const float *input;       /* [sequences * rows, qkv.k]: if given, what the first attention reads
                                as it is, instead of x. */
   float *hidden;            /* [sequences * rows, width]: if given, receives x, normed. */
-  const float *turns;       /* [.., head_width]: cosine and sine of every rotary pair. */
+  const float *cos_sin;       /* [.., head_width]: cosine and sine of every rotary pair. */
   float *cache;             /* Of keys, rows [head_width]; values lie `to_values` behind. */
-  const int64_t *positions; /* [sequences, rows], below `turned`; without, turns are of the rows. */
+  const int64_t *positions; /* [sequences, rows], below `n_positions`; without, cos_sin is of the rows. */
   const float *features;    /* [sequences * rows, kv.k]: the features before the rows. */
-  int64_t turned, position_sequence;
+  int64_t n_positions, position_sequence;
   int64_t layer, sequence, head, row, to_values;
   const float *mask; /* Additive [sequences, rows, at + rows]; without one, rows see all before. */
   int64_t mask_sequence, mask_row;
@@ -420,10 +420,10 @@ static void attend(const Stack *m, const Step *s, int64_t layer, const float *qu
 }
 
 /* Rotate the rotary pairs of a vector. */
-INLINE Floats rotate(Floats x, Floats turns) {
+INLINE Floats rotate(Floats x, Floats cos_sin) {
   Ints minus = (Ints)SHUFFLE(all(-0.0f), all(0), 0, 4, 0, 4);
-  Floats other = SHUFFLE(x, x, 1, 0, 3, 2) * SHUFFLE(turns, turns, 1, 1, 3, 3);
-  return fused(x, SHUFFLE(turns, turns, 0, 0, 2, 2), (Floats)((Ints)other ^ minus));
+  Floats other = SHUFFLE(x, x, 1, 0, 3, 2) * SHUFFLE(cos_sin, cos_sin, 1, 1, 3, 3);
+  return fused(x, SHUFFLE(cos_sin, cos_sin, 0, 0, 2, 2), (Floats)((Ints)other ^ minus));
 }
 
 /* Put 32 outputs of qkv [count, 32], of the rows from `first` and from `column`, where they belong:
@@ -439,7 +439,7 @@ static void place(const Stack *m, const Step *s, int64_t layer, const float *out
       Floats x = load(outputs + i * GROUP);
       if (bias) x += load(bias + column);
       if (head < m->heads + m->kv_heads)
-        x = rotate(x, load(s->turns + position * m->head_width + offset));
+        x = rotate(x, load(s->cos_sin + position * m->head_width + offset));
       float *to = queries + (row * m->heads + head) * m->head_width;
       if (head >= m->heads) {
         int64_t at = head - m->heads, values = at >= m->kv_heads;
@@ -583,14 +583,14 @@ static void leave(const Stack *m, const Step *s, int64_t rows, const Work *work)
 }
 
 /* Run layers first .. end: x is changed and the new rows' keys and values are written; 0 without
- * memory, 2 if a position is not below `turned`. A head's width is 16, 32, 64 or 128; numbers of
+ * memory, 2 if a position is not below `n_positions`. A head's width is 16, 32, 64 or 128; numbers of
  * inputs are multiples of 16, and of outputs of 32. */
 int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int threads) {
   int64_t rows = s->sequences * s->rows, mixed = m->heads * m->head_width, inner = 0;
   int64_t most = more(mixed, m->width);
   for (int64_t r = 0; s->positions && r < rows; r++) {
     int64_t at = s->positions[r / s->rows * s->position_sequence + r % s->rows];
-    if (at < 0 || at >= s->turned) return 2;
+    if (at < 0 || at >= s->n_positions) return 2;
   }
   for (int64_t layer = first; layer < end; layer++) {
     const Layer *l = m->layers + layer;
@@ -668,7 +668,7 @@ typedef struct {
  *
  * Returns how many were drafted; 0 without memory, -1 if a position has no rotation, -2 if a token
  * has no embedding. */
-int draft_in_a_row(const Drafting *d, const Step *s, const int64_t *fed, int64_t rows,
+int draft_chain(const Drafting *d, const Step *s, const int64_t *fed, int64_t rows,
                    const float *features, int64_t most, double floor, int64_t *tokens, float *logp,
                    float *log_probs, float *made_features, int threads) {
   const Stack *m = d->stack;

@@ -117,10 +117,10 @@ def steps(repeats: int, cases: int) -> Iterator[tuple[int, int]]:
     return itertools.product(range(repeats), range(cases))
 
 
-def turned(turns: Sequence[T], repeat: int) -> list[T]:
-    """Return the order in which ways of decoding run in a repeat: each is the first in turn."""
-    shift = repeat % len(turns)
-    return [*turns[shift:], *turns[:shift]]
+def round_robin(ways: Sequence[T], repeat: int) -> list[T]:
+    """Return the order in which ways of decoding run in a repeat: each comes first once."""
+    shift = repeat % len(ways)
+    return [*ways[shift:], *ways[:shift]]
 
 
 def held_back(report: dict[str, Any]) -> dict[str, Any]:

@@ -40,8 +40,8 @@ CACHE_SPARE = 1.2
 """Caches on a GPU come in sizes a quarter apart, with room for the largest step."""
 N_LANES = 2
 MOST_EXACT_COST = 0.05
-"""Cost of exact steps, as a share of a plain step, above which they are not the default on a GPU:
-AR runs them too, and a slower AR would inflate every speedup.
+"""Cost of batch-invariant steps, as a share of a plain step, above which they are not the default
+on a GPU: AR runs them too, and a slower AR would inflate every speedup.
 """
 USABLE_SHARE = 0.9
 BFLOAT16_FROM = (8, 0)
@@ -235,7 +235,8 @@ def too_many_lanes(
 
 
 def exact_cost(pair: PairSpec, place: Availability) -> float:
-    """Return what exact steps add to an AR step there, as a share of the bytes that it reads.
+    """Return what batch-invariant steps add to an AR step there, as a share of the bytes that it
+    reads.
 
     Derived, not measured: they write keys and values of the whole cache in float32 in every layer,
     and read them again.

@@ -62,12 +62,12 @@ class Loaded:
             calibrate = getattr(one, "calibrate", lambda steps: None)
             if (reason := calibrate(steps)) is not None:
                 tell(f"{one.name}: {reason}")
-        if target.exact and target.decoder.device.type != "cpu":
-            tell(f"Trying whether {target.name} computes exact steps here")
-        if target.exact and target.least_rows is None:
+        if target.batch_invariant and target.decoder.device.type != "cpu":
+            tell(f"Trying whether {target.name} computes batch-invariant steps here")
+        if target.batch_invariant and target.min_padded_rows is None:
             tell(
-                "This target has no exact steps here: a row's numbers depend on the other rows."
-                f" Lossless answers compared with AR's: {target.exactness(1)}."
+                "This target has no batch-invariant steps here: a row's numbers depend on the other"
+                f" rows. Lossless answers compared with AR's: {target.exactness(1)}."
             )
         self.release()  # caches of these trials
 
@@ -211,12 +211,13 @@ def _load(
 def _exact(
     pair: PairSpec, place: Availability, vlm: VLM, options: Options, tell: Callable[[str], None]
 ) -> bool:
-    """Return whether the target is to score with exact steps; say so if they would cost too much.
+    """Return whether the target is to score with batch-invariant steps; say so if they would cost
+    too much.
 
-    # choice: float32 stays without exact steps where they cost something: rounding decides so
-    # rarely there that reading the text again (`Scores.reread`) costs less.
+    # choice: float32 stays without them where they cost something: rounding decides so
+    # rarely there that computing the text again (`Scores.recompute`) costs less.
     """
-    if options.exact is not None or _in_8_bits(place) or vlm.decoder.rows_apart:
+    if options.exact is not None or _in_8_bits(place) or vlm.decoder.batch_invariant:
         return options.exact == "on" or _in_8_bits(place) or options.exact is None
     if place.dtype == "float32":
         return False

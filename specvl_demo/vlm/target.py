@@ -25,8 +25,8 @@ from specvl_demo.core.types import (
     Stopwatch,
 )
 from specvl_demo.decoders.backend import ForwardOutput
-from specvl_demo.decoders.calibration import least_rows, on_any_threads
-from specvl_demo.decoders.exact import MOST_NODES
+from specvl_demo.decoders.batch_invariance import MOST_NODES
+from specvl_demo.decoders.calibration import min_padded_rows, on_any_threads
 from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
@@ -36,18 +36,20 @@ from specvl_demo.vlm.encoder import VLM
 class VLMTarget:
     """A `core.types.Target` over a `VLM`, which may also serve as a drafter's vision encoder.
 
-    exact: Score with exact steps, whose rows do not depend on each other, if the decoder supports
+    batch_invariant: Score with steps whose rows do not depend on each other, if the decoder has
     them.
     """
 
-    def __init__(self, vlm: VLM, exact: bool = False) -> None:
-        self.vlm, self.name, self.exact = vlm, vlm.name, exact
+    def __init__(self, vlm: VLM, batch_invariant: bool = False) -> None:
+        self.vlm, self.name, self.batch_invariant = vlm, vlm.name, batch_invariant
         self.decoder, self.vocabulary = vlm.decoder, vlm.vocabulary
 
     @cached_property
-    def least_rows(self) -> int | None:
-        """Row count from which steps are exact, tested on first use; None if they are not."""
-        return least_rows(self.decoder) if self.exact else None
+    def min_padded_rows(self) -> int | None:
+        """Row count from which steps are batch-invariant, tested on first use; None if they are
+        not.
+        """
+        return min_padded_rows(self.decoder) if self.batch_invariant else None
 
     @cached_property
     def on_any_threads(self) -> bool:
@@ -55,7 +57,7 @@ class VLMTarget:
         lean decoder.
         """
         lean = isinstance(self.decoder, PackedDecoder)
-        return lean and on_any_threads(self.decoder, self.least_rows)
+        return lean and on_any_threads(self.decoder, self.min_padded_rows)
 
     def encode(self, prompt: Prompt) -> Encoded:
         return self.vlm.encode(prompt)
@@ -84,27 +86,29 @@ class VLMTarget:
         tree too.
         """
         stream: CachedSequence = prefill.cache
-        exact = self.least_rows is not None
-        # Exact steps read all of a cache, so it has one size in all lanes.
-        spare = max(max_nodes, MOST_NODES) if exact else max_nodes
+        invariant = self.min_padded_rows is not None
+        # Batch-invariant steps read all of a cache, so it has one size in all lanes.
+        spare = max(max_nodes, MOST_NODES) if invariant else max_nodes
         stream = stream.fork(stream.length + max_new_tokens + spare)
-        if exact:
+        if invariant:
             stream.cache.clear()
-        stream.cache.prepare(max_nodes, capture.layers, self.least_rows)
-        return VLMSession(self.vlm, stream, prefill, capture.layers, self.least_rows, self._rereads)
+        stream.cache.prepare(max_nodes, capture.layers, self.min_padded_rows)
+        return VLMSession(
+            self.vlm, stream, prefill, capture.layers, self.min_padded_rows, self._recomputes
+        )
 
     @property
-    def _rereads(self) -> bool:
-        """Whether close calls are settled by reading the text again: in half precision there are
+    def _recomputes(self) -> bool:
+        """Whether near ties are settled by computing the text again: in half precision there are
         too many of them.
         """
-        return self.least_rows is None and self.decoder.dtype == torch.float32
+        return self.min_padded_rows is None and self.decoder.dtype == torch.float32
 
     def exactness(self, max_nodes: int) -> str:
-        small = self.decoder.rows_apart or max_nodes <= MOST_NODES
-        if self.least_rows is not None and small:
+        small = self.decoder.batch_invariant or max_nodes <= MOST_NODES
+        if self.min_padded_rows is not None and small:
             return "exact"
-        if self._rereads:
+        if self._recomputes:
             return "equal; where rounding could decide, the text is read again"
         return f"equal up to rounding ({str(self.decoder.dtype).removeprefix('torch.')})"
 
@@ -128,16 +132,16 @@ class VLMSession:
         prefill: Prefill,
         layers: tuple[int, ...],
         least: int | None,
-        rereads: bool,
+        recomputes: bool,
     ) -> None:
         """Open a session.
 
         Args:
-            least: Row count from which steps are exact; None if they are not.
-            rereads: Whether scores offer `reread`.
+            least: Row count from which steps are batch-invariant; None if they are not.
+            recomputes: Whether scores offer `recompute`.
         """
         self._vlm, self._stream, self._capture = vlm, stream, Capture(layers=layers)
-        self._least_rows, self._rereads = least, rereads
+        self._min_padded_rows, self._recomputes = least, recomputes
         self._encoded = prefill.encoded
         self._answer: list[Tensor] = []
 
@@ -153,15 +157,15 @@ class VLMSession:
         decoder = self._stream.backend
         kept = ForwardOutput(self._capture)
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
-        hidden, size = self._stream.score(x, tree.shape, kept, self._least_rows)[0], len(tree)
+        hidden, size = self._stream.score(x, tree.shape, kept, self._min_padded_rows)[0], len(tree)
         layers = {i: states[0, :size] for i, states in kept.layers.items()}
-        reread = None
-        if self._rereads:
-            self._tokens, reread = tree.tokens, self._reread
-        return Scores(decoder.logits(hidden)[:size], hidden[:size], layers, reread)
+        recompute = None
+        if self._recomputes:
+            self._tokens, recompute = tree.tokens, self._recompute
+        return Scores(decoder.logits(hidden)[:size], hidden[:size], layers, recompute)
 
-    def _reread(self, path: Sequence[int]) -> Tensor:
-        """See `Scores.reread`. Two passes, over the prompt and over what was said, which begin
+    def _recompute(self, path: Sequence[int]) -> Tensor:
+        """See `Scores.recompute`. Two passes, over the prompt and over what was said, which begin
         with an empty cache.
         """
         decoder = self._stream.backend
@@ -174,5 +178,5 @@ class VLMSession:
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         self._stream.keep(path)
-        if self._rereads:
+        if self._recomputes:
             self._answer.append(taken(self._tokens, list(path)))

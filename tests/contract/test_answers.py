@@ -79,8 +79,8 @@ class Reads(TorchFunctionMode):
 def test_a_round_waits_for_the_device_a_few_times_only(
     method: str, most: int, models: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In half precision, as on a GPU: without a look at close calls."""
-    monkeypatch.setattr(VLMTarget, "_rereads", False)
+    """In half precision, as on a GPU: without a look at near ties."""
+    monkeypatch.setattr(VLMTarget, "_recomputes", False)
     waits = Waits()
     step = Lane.step
 

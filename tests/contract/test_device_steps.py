@@ -16,8 +16,8 @@ from specvl_demo.core.tree import chain
 from specvl_demo.decoders import lean
 from specvl_demo.decoders.attention import aligned, attend, misfit, packed
 from specvl_demo.decoders.backend import ForwardInput
+from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.decoders.calibration import started
-from specvl_demo.decoders.exact import MOST_NODES
 from specvl_demo.decoders.graphs import GraphDecoder, Host, StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.recurrent import RecurrentDecoder

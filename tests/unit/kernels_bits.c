@@ -62,10 +62,10 @@ static void layers(int64_t head_width, int kind, int rotated) {
   float *cache = numbers(4 * SEQUENCES * cached, 1);
   for (int64_t i = 0; i < rows * (BEFORE + ROWS); i += 3) mask[i] = -3.4e38f;
   for (int masked = 0; masked < 2; masked++) {
-    float *x = numbers(size, 1), *turns = numbers(rows * head_width, 1);
+    float *x = numbers(size, 1), *cos_sin = numbers(rows * head_width, 1);
     Step step = {.x = x,
                  .hidden = hidden,
-                 .turns = turns,
+                 .cos_sin = cos_sin,
                  .cache = cache,
                  .layer = 2 * SEQUENCES * cached,
                  .sequence = cached,

@@ -18,7 +18,7 @@ from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Capture, Context
 from specvl_demo.decoders import calibration, kernels
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
-from specvl_demo.decoders.calibration import least_rows, started
+from specvl_demo.decoders.calibration import min_padded_rows, started
 from specvl_demo.decoders.graphs import (
     BUCKETS,
     GraphCache,
@@ -237,9 +237,9 @@ def test_heads_say_the_same_in_fixed_shapes(pairs_of_models: dict[str, Models], 
     torch.testing.assert_close(said[1], said[0], atol=1e-2, rtol=1e-2)
 
 
-def test_exact_steps_have_fixed_shapes_too() -> None:
+def test_batch_invariant_steps_have_fixed_shapes_too() -> None:
     static = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
-    assert least_rows(static) == least_rows(HFDecoder(tiny_llava(kv_heads=2)))
+    assert min_padded_rows(static) == min_padded_rows(HFDecoder(tiny_llava(kv_heads=2)))
     gc.collect()
     assert any(shape.tail for cache in static.runner.free for shape in cache.steps)
 
@@ -282,9 +282,9 @@ def test_no_round_captures_a_shape(
     """Lanes are ready for all their steps before their first round is timed."""
     models, in_rounds = pairs_of_models["graphs"], 0
     if method == "exact":
-        target = VLMTarget(models.target.vlm, exact=True)
+        target = VLMTarget(models.target.vlm, batch_invariant=True)
         models, method = Models(target, models.drafters, models.words), "chain"
-        assert target.least_rows is not None
+        assert target.min_padded_rows is not None
     gc.collect()
     small, *heads = models.drafters.values()
     for runner in (models.target.decoder.runner, small.decoder.runner, *(h.runner for h in heads)):
@@ -460,8 +460,8 @@ def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda) -> None:
     calibration.calibrate(decoder)
     assert not FakeGraph.alive and FakeGraph.captured > 0
     decoder.fixed = True
-    target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="graphs"), exact=True)
-    assert target.least_rows is not None  # how many, decides the processor
+    target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="graphs"), batch_invariant=True)
+    assert target.min_padded_rows is not None  # how many, decides the processor
     target.vlm.release()
     assert not FakeGraph.alive
 

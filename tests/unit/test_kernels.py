@@ -19,7 +19,7 @@ from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
-from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
+from specvl_demo.decoders.calibration import min_padded_rows, random_ids, started, text_context
 from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.rotated import RotatedDecoder
@@ -203,7 +203,7 @@ def test_layers_are_those_of_torch(width: int, kind: str) -> None:
 @torch.inference_mode()
 def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> None:
     own, _ = decoders(width, kind)
-    assert least_rows(own) == 1
+    assert min_padded_rows(own) == 1
     ids = random_ids(own, 60)
     path = [0, 2, 4, 6, 7]
     tree, plain = (started(own, ids[:40], 60) for _ in range(2))
@@ -221,7 +221,7 @@ def test_a_vocabulary_whose_head_has_no_8_bits_has_exact_steps_too() -> None:
     model = tiny_llava(kv_heads=2, vocab=VOCAB + 5)
     decoder = RotatedDecoder(model.get_decoder(), model.get_output_embeddings())
     assert decoder._own is not None and decoder._head.n_bytes > decoder._head.numel
-    assert least_rows(decoder) == 1
+    assert min_padded_rows(decoder) == 1
 
 
 @half_here
@@ -257,8 +257,8 @@ def test_a_position_without_a_rotation_is_refused() -> None:
     """A library in C would read beyond the table."""
     own, _ = decoders(16, "float")
     cache, rows = own.new_cache(1, 4), own.embed(random_ids(own, 2))[None]
-    for outside in (-1, len(own._turns)):
-        with pytest.raises(IndexError, match=f"below {len(own._turns)}"):
+    for outside in (-1, len(own._cos_sin)):
+        with pytest.raises(IndexError, match=f"below {len(own._cos_sin)}"):
             own.forward(ForwardInput(rows, torch.tensor([[0, outside]]), cache))
 
 
@@ -280,7 +280,7 @@ def test_other_sizes_are_left_to_torch() -> None:
 SMALL = """
 int multiply(void) { return 1; }
 int run_layers(void) { return 1; }
-int draft_in_a_row(void) { return 1; }
+int draft_chain(void) { return 1; }
 void log_softmax(void) {}
 """
 """A library that is built in no time."""

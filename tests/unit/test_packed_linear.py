@@ -12,7 +12,7 @@ import torch
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels, packed_decoder, packed_linear, rotated
-from specvl_demo.decoders.calibration import least_rows, random_ids, started, text_context
+from specvl_demo.decoders.calibration import min_padded_rows, random_ids, started, text_context
 from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear, in_half
 from specvl_demo.decoders.sequence import prefill
@@ -115,7 +115,7 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
         return vlm.decoder.logits(hidden)[0].float()
 
     truth, fused = logits(VLM(model, "truth", backend="hf")), VLM(half, "fused")
-    assert isinstance(fused.decoder, PackedDecoder) and least_rows(fused.decoder) in (1, 4)
+    assert isinstance(fused.decoder, PackedDecoder) and min_padded_rows(fused.decoder) in (1, 4)
     library = logits(VLM(half, "library", backend="hf"))
     assert (logits(fused) - truth).abs().mean() < (library - truth).abs().mean()
 
@@ -130,7 +130,7 @@ def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
         shape_of((-1, 0, 0, 1, 2, 4, 4, 6)),
         [0, 2, 4, 6, 7],
     )
-    least = least_rows(decoder)
+    least = min_padded_rows(decoder)
     for before in (124, 126, 128):
         start = started(decoder, ids[:before])
         stepped, branched = start.fork(200), start.fork(200)
@@ -234,7 +234,7 @@ def test_a_decoder_in_8_bits_comes_close_and_proves_exact_steps() -> None:
         PackedDecoder(decoder, head),
         rotated.RotatedDecoder(decoder, head),
     )
-    assert least_rows(turned) is not None
+    assert min_padded_rows(turned) is not None
     ids = random_ids(plain, 40)
     a, b = (one.logits(prefill(one, [text_context(one, ids)], 0)[1]) for one in (plain, turned))
     assert (a - b).std() < 0.1 * a.std()

@@ -203,7 +203,7 @@ def test_states_that_the_library_keeps_of_a_tower_count(tmp_path: Path) -> None:
     assert looks(6) - looks(3) == 3 * config.vision_config.hidden_size
 
 
-def test_exact_steps_are_the_default_only_where_they_cost_ar_little() -> None:
+def test_batch_invariant_steps_are_the_default_only_where_they_cost_ar_little() -> None:
     """LLaVA keeps ten times the keys and values of Qwen2.5-VL: there AR would be a third slower."""
     costs = {
         name: availability.exact_cost(find(name), available(find(name), H200))

@@ -58,30 +58,30 @@ class Rotary:
         if geometry.stretch:
             # Slow rotations are slowed by the factor, fast ones stay, those between are blended.
             factor, low, high, before = geometry.stretch
-            turns = before * frequency / (2 * math.pi)
-            fast = ((turns - low) / (high - low)).clamp(0, 1)
+            cycles = before * frequency / (2 * math.pi)
+            fast = ((cycles - low) / (high - low)).clamp(0, 1)
             frequency = frequency * (fast + (1 - fast) / factor)
-        self._turns = rotations(frequency, POSITIONS)
+        self._rotations = rotations(frequency, POSITIONS)
         self._axis = _axes(geometry, half).to(device) if geometry.sections else None
 
     @property
-    def rows(self) -> Tensor | None:
+    def cos_sin(self) -> Tensor | None:
         """Cosine and sine of every rotary pair, [positions, head_width]; None if there are three
         position axes.
         """
-        return None if self._axis is not None else torch.view_as_real(self._turns).flatten(1)
+        return None if self._axis is not None else torch.view_as_real(self._rotations).flatten(1)
 
     def __call__(self, positions: Tensor) -> Tensor:
         """Return rotations [T, 1, head_width / 2] for all heads, at positions [T] or [3, T]."""
-        turns = self._turns[positions]
-        if turns.ndim == 3:
+        rotation = self._rotations[positions]
+        if rotation.ndim == 3:
             if self._axis is None:
-                turns = turns[0]
+                rotation = rotation[0]
             else:
-                turns = turns.permute(1, 2, 0).gather(2, self._axis.expand(turns.shape[1], -1, 1))[
-                    ..., 0
-                ]
-        return turns.unsqueeze(1)
+                rotation = rotation.permute(1, 2, 0).gather(
+                    2, self._axis.expand(rotation.shape[1], -1, 1)
+                )[..., 0]
+        return rotation.unsqueeze(1)
 
 
 class Block:
@@ -126,7 +126,7 @@ class Block:
         self,
         h: Tensor,
         x: Tensor,
-        turns: Tensor,
+        rotation: Tensor,
         slot: Tensor,
         keys: Tensor,
         values: Tensor,
@@ -146,13 +146,13 @@ class Block:
         # Steps of fixed shapes write elsewhere.
         if self.own is not None and isinstance(slot, Tensor):
             x = x.clone(memory_format=torch.contiguous_format)
-            turned = torch.view_as_real(turns).reshape(rows, -1)
-            self.own.run(x, turned, keys[None], values[None], at, mask, read=h)
+            cos_sin = torch.view_as_real(rotation).reshape(rows, -1)
+            self.own.run(x, cos_sin, keys[None], values[None], at, mask, read=h)
             return x
         h = self._qkv(h, self._bias)
         kv_heads, width = self._kv_heads, self._head_width
         row = (rotated + kv_heads) * width
-        rotate(h.view(rows, rotated + kv_heads, width)[:, :rotated], turns)
+        rotate(h.view(rows, rotated + kv_heads, width)[:, :rotated], rotation)
         # Strided views: queries [1, heads, k, width], keys and values in the slot's layout.
         step = (kv_heads * width, rows * row, width, row, 1)
         slot.copy_(h.as_strided((2, 1, kv_heads, rows, width), step, heads * width))
@@ -277,13 +277,13 @@ def direction(x: Tensor, eps: Tensor) -> Tensor:
     return x.div(length) if x.dtype == torch.float32 else x.div(length).to(x.dtype)
 
 
-def rotate(h: Tensor, turns: Tensor) -> None:
+def rotate(h: Tensor, rotation: Tensor) -> None:
     """Rotate rows [k, heads, width] in place; rotary pairs are adjacent."""
     if h.dtype == torch.float32:
-        torch.view_as_complex(h.unflatten(-1, (-1, 2))).mul_(turns)
+        torch.view_as_complex(h.unflatten(-1, (-1, 2))).mul_(rotation)
         return
-    turned = torch.view_as_complex(h.float().unflatten(-1, (-1, 2))) * turns
-    h.copy_(torch.view_as_real(turned).flatten(-2))
+    rotated = torch.view_as_complex(h.float().unflatten(-1, (-1, 2))) * rotation
+    h.copy_(torch.view_as_real(rotated).flatten(-2))
 
 
 def _axes(geometry: Geometry, half: int) -> Tensor:

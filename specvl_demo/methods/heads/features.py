@@ -34,7 +34,7 @@ from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import TRIED_ROWS, Switched, pick_faster
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities
 from specvl_demo.decoders.graphs import GraphRunner
-from specvl_demo.decoders.kernels import ChainParts, InARow
+from specvl_demo.decoders.kernels import ChainDrafter, ChainParts
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
@@ -280,9 +280,9 @@ class FeatureHead(TrainedHead):
         size = call.x.shape[1]
         slots, keys, values = call.cache.spans(size)
         causal = call.mask is None and size > 1
-        turns = self._rotary(call.positions[..., 0, :])
+        rotation = self._rotary(call.positions[..., 0, :])
         h, residual = self.inputs(call.x[0])
-        return self._block(h, residual, turns, slots[0], keys[0], values[0], call.mask, causal)[
+        return self._block(h, residual, rotation, slots[0], keys[0], values[0], call.mask, causal)[
             None
         ]
 
@@ -298,14 +298,16 @@ class FeatureHead(TrainedHead):
         """Return what drafts a chain if this class's own `join` and `inputs` make a row."""
         return ChainParts(self._block.own, "product", self._project.own, self._bias)
 
-    def in_a_row(self, size: int, banned: Sequence[int]) -> InARow | None:
+    def chain_drafter(self, size: int, banned: Sequence[int]) -> ChainDrafter | None:
         """Return what drafts a chain by one call, to log-probabilities as `log_probabilities`
         makes them; None where torch takes over.
         """
-        turns, table = self._rotary.rows, self._embeddings()
-        if self._chain is None or table is None or turns is None:
+        cos_sin, table = self._rotary.cos_sin, self._embeddings()
+        if self._chain is None or table is None or cos_sin is None:
             return None
-        return LogProbabilities(self._output, size, banned).in_a_row(self._chain, table, turns)
+        return LogProbabilities(self._output, size, banned).chain_drafter(
+            self._chain, table, cos_sin
+        )
 
 
 class FeatureDrafter(NoDrafter):
@@ -331,7 +333,7 @@ class FeatureDrafter(NoDrafter):
         stream.cache.prepare(start.max_nodes)
         self._stream, self._known, self._seen = stream, opening.known, opening.seen
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
-        self._drafting = head.in_a_row(start.vocabulary.size, start.vocabulary.banned)
+        self._chain_drafter = head.chain_drafter(start.vocabulary.size, start.vocabulary.banned)
         # The head's output at every row of this round, and how far below the root the row is, up to
         # the last step embedding.
         self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
@@ -360,11 +362,11 @@ class FeatureDrafter(NoDrafter):
         self._own[first : self._fed] = hidden
         return self._logp(hidden)
 
-    def in_a_row(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        if self._drafting is None:
+    def draft_chain(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        if self._chain_drafter is None:
             return None
         fed = self._unfed(root)
-        made = self._stream.in_a_row(self._drafting, fed, most, floor, self._known)
+        made = self._stream.draft_chain(self._chain_drafter, fed, most, floor, self._known)
         self._fed = n = len(made.tokens)
         self._own[:n] = made.features
         torch.arange(n, out=self._step[:n]).clamp_max_(self._head.n_steps - 1)

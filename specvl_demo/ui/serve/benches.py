@@ -79,7 +79,7 @@ class Bench:
         if step.repeat == len(self.measured):
             self.measured.append(Repeat())
         for name, lane, seconds in zip(
-            answers.turned(self.methods, step.repeat), lanes, forward_s, strict=True
+            answers.round_robin(self.methods, step.repeat), lanes, forward_s, strict=True
         ):
             self.measured[step.repeat].add(name, lane, seconds)
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
@@ -206,7 +206,7 @@ class Step:
     @property
     def job(self) -> Job:
         job = self.bench.jobs[self.number % len(self.bench.jobs)]
-        return replace(job, lanes=tuple(answers.turned(job.lanes, self.repeat)))
+        return replace(job, lanes=tuple(answers.round_robin(job.lanes, self.repeat)))
 
     def hear(self, events: Sequence[Event]) -> list[Event]:
         """Store the records of these events; return the other events, for the page.

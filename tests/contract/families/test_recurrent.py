@@ -43,7 +43,7 @@ CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
 def load(name: str) -> Here:
     (library, processor), (model, _) = (zoo.build(name, make=zoo.RECURRENT[name]) for _ in "ab")
     prompter = PromptBuilder(processor, model)
-    target = VLMTarget(VLM(model, name, prompter.special_ids), exact=True)
+    target = VLMTarget(VLM(model, name, prompter.special_ids), batch_invariant=True)
     small = VLM(noisy(model, 0.02), name + " with noise", prompter.special_ids)
     models = Models(target, {"small": small}, prompter.words())
     family = zoo.Family(lambda: (model, processor))
@@ -60,7 +60,7 @@ def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
     ids, _ = here.reference(shown)
     assert len(set(ids)) > 4, "an answer that repeats itself would prove little"
     assert here.answer("ar", shown)[0] == ids
-    assert here.target.least_rows is None
+    assert here.target.min_padded_rows is None
 
 
 @pytest.mark.parametrize(

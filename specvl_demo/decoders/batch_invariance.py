@@ -1,10 +1,10 @@
-"""Exact steps: every row's result is bitwise the same, whatever other rows are computed with it.
+"""Batch-invariant steps: a row's result is bitwise the same whatever rows are computed with it.
 
 A token's row is then the same in an AR step and in any tree, in every precision, so lossless
 methods reproduce AR's answer token for token. Our own kernels compute every row so. Elsewhere steps
 are padded to row counts whose kernels agree, and `ordered_attention` gathers each row's last keys
-in the order of the text. Whether a decoder's steps are exact is not assumed but tested by
-`calibration.least_rows`.
+in the order of the text. Whether a decoder's steps are so is not assumed but tested by
+`calibration.min_padded_rows`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from torch import Tensor
 from specvl_demo.core.tree import TreeShape
 
 ROWS = (4, 8, 16, 32, 64)
-"""Row counts that steps are padded to where our own kernels do not run; larger trees are not exact
-there. Products of one or two rows with a matrix use kernels that sum in another order.
+"""Row counts that steps are padded to where our own kernels do not run; larger trees are not
+batch-invariant there. Products of one or two rows with a matrix use kernels that sum in another
+order.
 """
 MOST_NODES = ROWS[-1]
 TAIL = MOST_NODES - 1

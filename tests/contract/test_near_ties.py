@@ -62,7 +62,7 @@ def test_rounding_decides_no_token(
     """Twelve answers of three shapes of tree: equal if leads below the rounding are settled, and
     some differ if none is.
     """
-    monkeypatch.setattr(sampling, "CLOSE_NATS", close)
+    monkeypatch.setattr(sampling, "NEAR_TIE_NATS", close)
     equal = [len({tuple(one) for one in answers(target, seed)}) == 1 for seed in range(12)]
     assert all(equal) == (close > 0)
 
@@ -78,9 +78,9 @@ def test_reading_again_gives_the_scores_of_the_lane(target: Target) -> None:
     tree = DraftTree(ids, chain(3))
     for kept in ([0, 1], [0, 1, 2, 3]):
         scores = session.score(tree)
-        assert scores.reread is not None
+        assert scores.recompute is not None
         for end in range(1, 5):
-            again = scores.reread(range(end))
+            again = scores.recompute(range(end))
             assert torch.allclose(again, scores.logits[end - 1], atol=1e-4)
         assert torch.equal(session.score(tree).logits, scores.logits)
         session.commit(kept)
@@ -89,15 +89,15 @@ def test_reading_again_gives_the_scores_of_the_lane(target: Target) -> None:
 def test_half_precision_is_left_to_exact_steps() -> None:
     """There, too many tokens are close for reading again to be worth its time."""
     prompt, root = tiny_prompt(), chain(0)
-    for dtype, rereads in ((torch.float32, True), (torch.bfloat16, False)):
+    for dtype, recomputes in ((torch.float32, True), (torch.bfloat16, False)):
         target = VLMTarget(VLM(tiny_llava().to(dtype), "tiny target"))
         session = target.open(target.prefill(target.encode(prompt)), 16, 8)
         scores = session.score(DraftTree(prompt.ids[-1:], root))
-        assert (scores.reread is not None) == rereads
-        assert ("read again" in target.exactness(8)) == rereads
+        assert (scores.recompute is not None) == recomputes
+        assert ("read again" in target.exactness(8)) == recomputes
 
 
 def test_a_lead_counts_in_the_logits_unit() -> None:
     """At temperature 0.1 a lead of 1e-4 logits is 1e-3 of the numbers compared, and still close."""
     sampler = Sampler(Sampling(0.1), torch.device("cpu"))
-    assert sampler.close(torch.tensor([[1.0, 1.0 - 1e-3], [1.0, 0.9]])) == [True, False]
+    assert sampler.near_ties(torch.tensor([[1.0, 1.0 - 1e-3], [1.0, 0.9]])) == [True, False]

@@ -12,7 +12,7 @@ import torch
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Prompt
 from specvl_demo.core.verification import walk
-from specvl_demo.decoders.exact import MOST_NODES
+from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.methods.sage import EntropyTree, SageSettings
@@ -34,8 +34,8 @@ CASES = [(name, torch.bfloat16) for name in FAMILIES] + [
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_trees_say_what_plain_steps_say_bit_for_bit(name: str, dtype: torch.dtype) -> None:
     model, processor = zoo.build(name)
-    target = VLMTarget(VLM(model.to(dtype), name, backend="hf"), exact=True)
-    assert target.least_rows is not None and target.exactness(26) == "exact"
+    target = VLMTarget(VLM(model.to(dtype), name, backend="hf"), batch_invariant=True)
+    assert target.min_padded_rows is not None and target.exactness(26) == "exact"
     prompter, kinds = PromptBuilder(processor, model), ("nothing", "picture", "two pictures")
     for kind in kinds:
         prompt = prompter.prompt([Turn("what is this ?", SHOWN[kind]())])
@@ -67,7 +67,7 @@ def check(target: VLMTarget, prompt: Prompt) -> None:
 
 def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_read() -> None:
     model, processor = zoo.build("llava")
-    target = VLMTarget(VLM(model.to(torch.bfloat16), "llava", backend="hf"), exact=True)
+    target = VLMTarget(VLM(model.to(torch.bfloat16), "llava", backend="hf"), batch_invariant=True)
     prompt = PromptBuilder(processor, model).prompt([Turn("what is this ?", ())])
     begun, plain = target.prefill(target.encode(prompt)), OneNode().max_nodes
     online = EntropyTree(SageSettings(growth="online", first="entropy"))

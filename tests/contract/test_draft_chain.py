@@ -55,13 +55,13 @@ def test_a_chain_is_that_of_single_steps(
     name: str, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    run = kernels.InARow.run
-    monkeypatch.setattr(kernels.InARow, "run", lambda *given: calls.append(1) or run(*given))
+    run = kernels.ChainDrafter.run
+    monkeypatch.setattr(kernels.ChainDrafter, "run", lambda *given: calls.append(1) or run(*given))
     by_one_call = rounds(pair, *CHAINS[name])
     n_calls = len(calls)
     assert n_calls >= len(by_one_call)
     for drafter in (SmallVLM, FeatureDrafter):
-        monkeypatch.setattr(drafter, "in_a_row", lambda *_: None)
+        monkeypatch.setattr(drafter, "draft_chain", lambda *_: None)
     assert_alike(by_one_call, rounds(pair, *CHAINS[name]))
     assert len(calls) == n_calls
 
@@ -93,7 +93,7 @@ def test_what_is_fed_after_it_continues_it(
     by_one_call = rounds(pair, *asked)
     assert any(one.tree.parent[-1] for one in by_one_call)
     for drafter in (SmallVLM, FeatureDrafter):
-        monkeypatch.setattr(drafter, "in_a_row", lambda *_: None)
+        monkeypatch.setattr(drafter, "draft_chain", lambda *_: None)
     assert_alike(by_one_call, rounds(pair, *asked))
 
 
