@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo import pairs, records
+from specvl_demo import records
 from specvl_demo.__main__ import main
 from specvl_demo.compare.page import page_of
-from tests import corpus, pocketlike
 
+pytestmark = pytest.mark.usefixtures("assets")
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = [
     *(
@@ -39,111 +39,9 @@ FIELDS = [
 RACE_FIELDS = ["speedup_decode", "speedup_total", "identical_to_ar", "first_difference"]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Assets with a random pair, a picture, a clip and broken files."""
-    folder = tmp_path_factory.mktemp("place")
-    pocketlike.save_pair(folder / "pocket")
-    corpus.halves((200, 100)).save(folder / "a.png")
-    corpus.write_clip(folder / "c.mp4")
-    (folder / "broken.png").write_bytes(corpus.encode(corpus.halves(), "PNG")[:100])
-    (folder / "words.png").write_text("not a picture")
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def assets(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "ASSETS", place)
-    monkeypatch.chdir(place)
-
-
 def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> dict:
     assert main([*argv, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
-
-
-REFUSED = [
-    ("dance", "nvalid choice: 'dance'"),
-    ("generate --prompt x", "--method"),
-    ("generate --method nope --prompt x", "no method 'nope'; known: ar"),
-    ("generate --method ar --pair nope --prompt x", "no pair 'nope'; known: photo, pocket"),
-    ("generate --method ar", "nothing to answer"),
-    ("generate --method ar --prompt", "expected one argument"),
-    ("generate --method ar --prompt=   ", "nothing to answer"),
-    ("generate --method ar --prompt x --image nowhere.png", "no file"),
-    ("generate --method ar --prompt x --image broken.png", "damaged"),
-    ("generate --method ar --prompt x --image words.png", "neither a picture nor a clip"),
-    ("generate --method ar --prompt x --image .", "not a file"),
-    ("generate --method ar --prompt x --image c.mp4", "is a clip"),
-    ("generate --method ar --prompt x --video a.png", "still picture"),
-    ("generate --method ar --prompt x --video nowhere.mp4", "no file"),
-    ("generate --method ar --prompt x" + " --image a.png" * 9, "at most 8"),
-    ("generate --method ar --prompt x --max-new-tokens 0", "between 1 and"),
-    ("generate --method ar --prompt x --max-new-tokens many", "whole number"),
-    ("generate --method ar --prompt x --max-new-tokens 4096", "together this model allows"),
-    ("generate --method ar --prompt x --temperature hot", "a number"),
-    ("generate --method ar --prompt x --temperature nan", "between 0.001 and 10"),
-    ("generate --method ar --prompt x --top-p 0", "between 0.001 and 1"),
-    ("generate --method ar --prompt x --seed 1.5", "whole number"),
-    ("generate --method ar --prompt x --seed -1", "between 0"),
-    ("generate --method ar --prompt x --dtype int8", "invalid choice: 'int8'"),
-    ("generate --method ar --prompt x --bogus", "Unrecognized"),
-    ("generate --method ar --prompt x --set gamma", "KEY=VALUE"),
-    ("generate --method ar --prompt x --set gamma=5", "has no parameter 'gamma'"),
-    ("generate --method chain --prompt x --set gamma=0", "gamma must be between"),
-    ("generate --method chain --prompt x --set gamma=1e9", "whole number"),
-    ("generate --method chain --prompt x --set gamma=", "whole number"),
-    ("generate --method chain --prompt x --set policy=best-first", "take the method custom"),
-    ("generate --method chain --prompt x --set drafter=nope", "no drafter 'nope'"),
-    ("generate --method chain --prompt x --set preset=nope", "no preset 'nope'"),
-    ("generate --method custom --prompt x --set drafter=ngram --set policy=best-first", "needs"),
-    ("generate --method ar --prompt x --trace nowhere/t.jsonl", "cannot be written"),
-    ("generate --method ar --prompt x --trace .", "cannot be written"),
-    (
-        "generate --method ar --prompt x --max-new-tokens 4 --trace /dev/full",
-        "/dev/full cannot be written: No space left",
-    ),
-    ("generate --method lvspec --prompt x --temperature 1", "temperature"),
-    ("race --methods ar,nope --prompt x", "no method 'nope'"),
-    ("race --methods , --prompt x", "names no method"),
-    ("race --methods chain,chain --prompt x", "chain twice"),
-    ("race --methods chain --prompt x --set bogus=1", "has this parameter"),
-    ("race --methods chain --prompt x --set sage.max_depth=4", "sage does not run here"),
-    ("bench --methods nope", "no method 'nope'"),
-    ("bench --suite nope --methods ar", "invalid choice: 'nope'"),
-    ("bench --repeats 0", "between 1"),
-    ("bench --data nowhere.jsonl", "no file nowhere.jsonl"),
-    ("trace", "check|show|html"),
-    ("trace check", "FILE"),
-    ("trace check nowhere.jsonl", "no file"),
-    ("trace show nowhere.jsonl", "no file"),
-    ("trace check a.png", "not UTF-8"),
-    ("trace show words.png", "line 1: JSON is malformed"),
-    ("trace html nowhere.jsonl --out x.html", "no file"),
-    ("trace html nowhere.jsonl", "--out"),
-    ("trace figure nowhere.jsonl --out x.svg", "no file"),
-    ("generate --method ar --batch lines.jsonl", "add --json"),
-    (
-        "generate --method ar --batch lines.jsonl --json --prompt x",
-        "takes prompts and files from its lines",
-    ),
-    ("generate --method ar --batch nowhere.jsonl --json", "cannot be read"),
-    ("generate --method ar --prompt x --seed " + "9" * 5000, "…999"),
-    ("generate --method " + "x" * 5000 + " --prompt x", "…xxx"),
-    ("models --see 7", "Unrecognized arguments: --see 7"),
-]
-
-
-@pytest.mark.parametrize(("line", "part"), REFUSED, ids=[line[:60] for line, _ in REFUSED])
-def test_bad_input_is_one_sentence_and_code_2(
-    capsys: pytest.CaptureFixture[str], line: str, part: str
-) -> None:
-    words = line.replace("--prompt=   ", "--prompt=").split()
-    assert main(words) == 2
-    said = capsys.readouterr()
-    assert part in said.err and len(said.err) < 1000 and said.out == ""
-    assert said.err.strip().count("\n") == 0 and "Traceback" not in said.err
-    assert said.err.endswith(".\n")
 
 
 def test_generate_json_has_the_fields_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,33 +173,6 @@ def test_the_public_interface(place: Path) -> None:
     with ThreadPoolExecutor(4) as threads:  # two races at once, each read by two threads
         texts = list(threads.map(lambda one: [lane.text for lane in one.lanes], [*two, *two]))
     assert len({tuple(answers) for answers in texts}) == 1 and texts[0][0] == texts[0][1]
-    for asked, part in (
-        ({"methods": ["nope"]}, "no method 'nope'"),
-        ({"images": ["nowhere.png"]}, "no file"),
-        ({"settings": {"ar": {"gamma": 1}}}, "no parameter 'gamma'"),
-        ({"temperature": -1.0}, "Temperature must be 0, or a number between 0.001 and 10, not -1"),
-        ({"max_new_tokens": 0}, "Max new tokens must be a whole number between 1 and 4096, not 0"),
-        ({"question": " "}, "nothing to answer"),
-        ({"question": None}, "question must be text, not an object of type NoneType"),
-        ({"images": "a.png"}, "images must be a list of paths"),
-        (
-            {"images": [b"a.png"]},
-            "images must contain paths of picture files, not an object of type bytes",
-        ),
-        ({"methods": "chain"}, "methods must be a list of names"),
-        ({"methods": []}, "at least one method"),
-        (
-            {"methods": ["chain"], "settings": {"gamma": 3}},
-            "'gamma', which is not among methods: chain",
-        ),
-        ({"methods": ["chain"], "settings": {"chain": "gamma=3"}}, "must be a dictionary"),
-        ({"temperature": None}, "Temperature must be"),
-    ):
-        with pytest.raises(ValueError, match=part):
-            pair.race(**{"question": "x", **asked})
-    for words, part in ((("nope",), "no pair 'nope'"), (("pocket", "int8"), "no dtype 'int8'")):
-        with pytest.raises(ValueError, match=part):
-            sv.load(*words)
 
 
 def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) -> None:

@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from specvl_demo.methods.heads.blocks import Geometry
 from tests import corpus, pocketlike
 from tests.contract.test_checkpoints import write
-from tests.contract.test_cli import assets, run_json  # noqa: F401 - a fixture for every test here
+from tests.contract.test_cli import run_json
 from tests.heads import random_module
 
+pytestmark = pytest.mark.usefixtures("assets")
 GEOMETRY = Geometry(width=64, heads=2, kv_heads=2, head_width=32, eps=1e-6)
 HEADS = ("eagle2", "hivis", "dream")
 

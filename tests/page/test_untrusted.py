@@ -10,8 +10,8 @@ import msgspec
 from playwright.sync_api import expect
 
 from specvl_demo.report import html, trace
+from tests.contract.test_text import MARKUP
 from tests.page.synthetic import race_records
-from tests.robustness.test_text import MARKUP
 
 TEMPLATE = "${window.hit='template'}"
 """What an engine of templates would run."""

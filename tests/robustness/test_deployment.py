@@ -91,27 +91,6 @@ def test_a_wrong_version_is_named_in_one_sentence(
     assert re.search(rf"needs {name}[<>=]", text)
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (["--pair", "nope"], "There is no pair 'nope'; known: photo, pocket,"),
-        (["--port", "0"], "--port: must be between 1 and 65535, not '0'"),
-        (["--port", "x"], "--port: must be between 1 and 65535, not 'x'"),
-        (["--workers", "0"], "--workers: must be between 1 and 1024, not 0"),
-        (["--workers", "two"], "--workers: must be a whole number, not 'two'"),
-        (["--gpus-each", "-1"], "--gpus-each: must be between 0 and 64, not -1"),
-        (["--gpus-each", "half"], "--gpus-each: must be a number, not 'half'"),
-        (["--waiting", "-5"], "--waiting: must be between 0 and 10000, not -5"),
-        (["--limit", "nan"], "--limit: must be between 1 and 86400, not nan"),
-        (["--nonsense"], "Unrecognized arguments: --nonsense"),
-    ],
-)
-def test_what_cannot_be_served_is_said_in_one_sentence(
-    asked: list[str], said: str, refusal: Refusal
-) -> None:
-    assert refusal(*asked).startswith(said)
-
-
 def test_a_port_of_the_environment_is_looked_at_like_one_that_was_given(
     monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:

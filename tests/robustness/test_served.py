@@ -136,7 +136,6 @@ def test_only_uploads_are_taken_as_files(served: tuple[str, int]) -> None:
 
 SCENE = base64.b64encode((EXAMPLES / "scene.png").read_bytes()).decode()
 SHOWN = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{SCENE}"}}
-ELSEWHERE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
 ASKED = [
     {"role": "user", "content": [{"type": "text", "text": "Describe the picture."}, SHOWN]},
 ]
@@ -167,33 +166,6 @@ def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, 
 def test_every_model_that_is_listed_names_a_pair(served: tuple[str, int]) -> None:
     told = httpx.get(f"{served[0]}/v1/models", timeout=60).json()
     assert {"pocket", "pocket/ar", "pocket/sage"} <= {one["id"] for one in told["data"]}
-
-
-REFUSED = [
-    ({"stop": ["."]}, "`stop` is not supported"),
-    ({"n": 2}, "`n` is not supported"),
-    ({"tools": [{"type": "function"}]}, "`tools` is not supported"),
-    ({"best_of": 3}, "`best_of` is not supported"),
-    ({"model": "nope"}, "no pair 'nope'"),
-    ({"model": "pocket/nope"}, "no method 'nope'"),
-    ({"model": 7}, "/v1/models"),
-    ({"temperature": 1000}, "Temperature"),
-    ({"max_tokens": "x"}, "Max new tokens"),
-    ({"messages": []}, "`messages` must be"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "`messages` must be"),
-    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "content must be"),
-    ({"messages": [{"role": "user", "content": [ELSEWHERE]}]}, "addresses are not fetched"),
-]
-
-
-@pytest.mark.parametrize(("asked", "part"), REFUSED, ids=[part for _, part in REFUSED])
-def test_what_is_not_served_is_refused_in_openais_form(
-    asked: dict[str, Any], part: str, served: tuple[str, int]
-) -> None:
-    answer = complete(served[0], **asked)
-    error = answer.json()["error"]
-    assert answer.status_code == 400 and part in error["message"]
-    assert error["type"] == "invalid_request_error" and error["message"].endswith(".")
 
 
 # ---------------------------------------------------------------- many visitors

@@ -124,32 +124,6 @@ def test_a_file_of_methods_that_cannot_be_read_is_told(
         methods._read(str(tmp_path / name))
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "sentence"),
-    [
-        ("nope", {}, "no method 'nope'; known: ar, chain"),
-        ("chain", {"gamma": 0}, "between 1 and 64"),
-        ("chain", {"gamma": "five"}, "whole number"),
-        ("chain", {"gamma": "nan"}, "whole number"),
-        ("chain", {"colour": 1}, "no parameter 'colour'"),
-        ("chain", {"policy": "best-first"}, "take the method custom"),
-        ("custom", {"policy": "nope"}, "no policy 'nope'"),
-        ("custom", {"drafter": "ngram", "policy": "static-tree"}, "'ngram' does not"),
-        ("custom", {"drafter": "ngram", "views": "multimodal"}, "views empty"),
-        ("custom", {"drafter": "none"}, "'none' does not"),
-        ("custom", {"policy": "one-node"}, "never be used"),
-        ("custom", {"views": ""}, "at least one view"),
-        ("custom", {"views": "multimodal+multimodal"}, "twice"),
-    ],
-)
-def test_what_does_not_fit_is_refused_with_a_sentence(
-    method: str, settings: dict[str, object], sentence: str
-) -> None:
-    with pytest.raises(ValueError, match=sentence) as refusal:
-        choose(method, settings)
-    assert str(refusal.value).endswith(".")
-
-
 def test_verifiers_for_greedy_answers_refuse_sampling() -> None:
     for part in PARTS["verifier"].values():
         settings = {"verifier": part.name}

@@ -1,0 +1,286 @@
+"""What cannot be is refused in one sentence that says what was needed: one table for each way in.
+
+The command line, Python, a question of the page (which its endpoints and Compare ask in too), and
+programs in OpenAI's form.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specvl_demo as sv
+from specvl_demo.__main__ import main
+from specvl_demo.ui.serve import benches, workers
+from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_TURNS, read_job
+from tests.robustness.support import offered
+from tests.unit.test_openai_form import COMPLETIONS, Api
+
+COMMANDS = """
+dance                                      nvalid choice: 'dance'
+generate --prompt x                        --method
+generate --method ar                       nothing to answer
+generate --method ar --prompt              expected one argument
+generate --method ar --prompt=             nothing to answer
+nope:                                      no method 'nope'; known: ar
+ar: --pair nope                            no pair 'nope'; known: photo, pocket
+ar: --image nowhere.png                    no file
+ar: --image broken.png                     damaged
+ar: --image words.png                      neither a picture nor a clip
+ar: --image .                              not a file
+ar: --image c.mp4                          is a clip
+ar: --image= --image=                      not a file
+ar: --video a.png                          still picture
+ar: --video nowhere.mp4                    no file
+ar: --max-new-tokens 0                     between 1 and
+ar: --max-new-tokens many                  whole number
+ar: --max-new-tokens 4096                  together this model allows
+ar: --temperature hot                      a number
+ar: --temperature nan                      between 0.001 and 10
+ar: --top-p 0                              between 0.001 and 1
+ar: --seed 1.5                             whole number
+ar: --seed -1                              between 0
+ar: --dtype int8                           invalid choice: 'int8'
+ar: --bogus                                Unrecognized
+ar: --set gamma                            KEY=VALUE
+ar: --set gamma=5                          has no parameter 'gamma'
+ar: --trace nowhere/t.jsonl                cannot be written
+ar: --trace .                              cannot be written
+ar: --max-new-tokens 4 --trace /dev/full   /dev/full cannot be written: No space left
+chain: --set gamma=0                       gamma must be between 1 and 64
+chain: --set gamma=1e9                     whole number
+chain: --set gamma=five                    whole number
+chain: --set gamma=nan                     whole number
+chain: --set gamma=                        whole number
+chain: --set colour=1                      no parameter 'colour'
+chain: --set policy=best-first             take the method custom
+chain: --set drafter=nope                  no drafter 'nope'
+chain: --set preset=nope                   no preset 'nope'
+lvspec: --temperature 1                    temperature
+custom: --set policy=nope                  no policy 'nope'
+custom: --set policy=one-node              never be used
+custom: --set drafter=none                 'none' does not
+custom: --set drafter=ngram --set policy=best-first   needs
+custom: --set drafter=ngram --set views=multimodal    views empty
+custom: --set views=                       at least one view
+custom: --set views=multimodal+multimodal  twice
+race --methods ar,nope --prompt x          no method 'nope'
+race --methods , --prompt x                names no method
+race --methods chain,chain --prompt x      chain twice
+race --methods chain --prompt x --set bogus=1           has this parameter
+race --methods chain --prompt x --set sage.max_depth=4  sage does not run here
+bench --methods nope                       no method 'nope'
+bench --suite nope --methods ar            invalid choice: 'nope'
+bench --repeats 0                          between 1
+bench --data nowhere.jsonl                 no file nowhere.jsonl
+trace                                      check|show|html
+trace check                                FILE
+trace check nowhere.jsonl                  no file
+trace show nowhere.jsonl                   no file
+trace check a.png                          not UTF-8
+trace show words.png                       line 1: JSON is malformed
+trace html nowhere.jsonl --out x.html      no file
+trace html nowhere.jsonl                   --out
+trace figure nowhere.jsonl --out x.svg     no file
+generate --method ar --batch lines.jsonl   add --json
+ar: --batch lines.jsonl --json             takes prompts and files from its lines
+generate --method ar --batch nowhere.jsonl --json  cannot be read
+models --see 7                             Unrecognized arguments: --see 7
+serve --pair nope                          There is no pair 'nope'; known: photo, pocket,
+serve --port 0                             --port: must be between 1 and 65535, not '0'
+serve --port x                             --port: must be between 1 and 65535, not 'x'
+serve --workers 0                          --workers: must be between 1 and 1024, not 0
+serve --workers two                        --workers: must be a whole number, not 'two'
+serve --gpus-each -1                       --gpus-each: must be between 0 and 64, not -1
+serve --gpus-each half                     --gpus-each: must be a number, not 'half'
+serve --waiting -5                         --waiting: must be between 0 and 10000, not -5
+serve --limit nan                          --limit: must be between 1 and 86400, not nan
+serve --nonsense                           Unrecognized arguments: --nonsense
+"""
+"""What is typed, two spaces or more, a part of the sentence. `ar:` is a question to this method."""
+LONG = [
+    ("ar:" + " --image a.png" * 9, "at most 8"),
+    ("ar: --seed " + "9" * 5000, "…999"),
+    ("x" * 5000 + ":", "…xxx"),
+    ("\x1b[2J<b>:", "no method"),
+]
+TYPED = [tuple(line.split("  ", 1)) for line in COMMANDS.strip().splitlines()] + LONG
+
+
+@pytest.mark.parametrize(("line", "part"), TYPED, ids=[line[:60] for line, _ in TYPED])
+@pytest.mark.usefixtures("assets")
+def test_the_command_line_refuses(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str, part: str
+) -> None:
+    """With exit code 2, and nothing on standard output."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # what `serve` does first
+    monkeypatch.setattr(workers, "make", lambda *_: pytest.fail("was served"))
+    method, colon, flags = line.partition(":")
+    words = ["generate", "--method", method, "--prompt", "x", *flags.split()]
+    assert main(words if colon else line.split()) == 2
+    printed = capsys.readouterr()
+    assert part.strip() in printed.err and len(printed.err) < 1000 and printed.out == ""
+    assert printed.err.strip().isprintable() and "Traceback" not in printed.err
+    assert printed.err.endswith(".\n")
+
+
+CALLS: list[tuple[dict[str, Any], str]] = [
+    ({"methods": ["nope"]}, "no method 'nope'"),
+    ({"methods": "chain"}, "methods must be a list of names"),
+    ({"methods": []}, "at least one method"),
+    ({"images": ["nowhere.png"]}, "no file"),
+    ({"images": "a.png"}, "images must be a list of paths"),
+    ({"images": [b"a.png"]}, "images must contain paths of picture files, not an object of type"),
+    ({"settings": {"ar": {"gamma": 1}}}, "no parameter 'gamma'"),
+    ({"settings": {"gamma": 3}}, "'gamma', which is not among methods: ar"),
+    ({"settings": {"ar": "gamma=3"}}, "must be a dictionary"),
+    ({"temperature": -1.0}, "Temperature must be 0, or a number between 0.001 and 10, not -1"),
+    ({"temperature": 1e-40}, "Temperature must be 0, or a number between 0.001 and 10"),
+    ({"temperature": None}, "Temperature must be"),
+    ({"max_new_tokens": 0}, "Max new tokens must be a whole number between 1 and 4096, not 0"),
+    ({"question": " "}, "nothing to answer"),
+    ({"question": None}, "question must be text, not an object of type NoneType"),
+]
+
+
+@pytest.fixture(scope="module")
+def pair(place: Path) -> sv.Pair:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specvl_demo.pairs.ASSETS", place)
+        return sv.load("pocket")
+
+
+@pytest.mark.parametrize(("fields", "part"), CALLS, ids=[part for _, part in CALLS])
+@pytest.mark.usefixtures("assets")
+def test_python_refuses(pair: sv.Pair, fields: dict[str, Any], part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        pair.race(**{"question": "x", "methods": ["ar"], **fields})
+
+
+@pytest.mark.parametrize(
+    ("words", "part"), [(("nope",), "no pair 'nope'"), (("pocket", "int8"), "no dtype 'int8'")]
+)
+def test_python_loads_nothing_that_is_not_there(words: tuple[str, ...], part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        sv.load(*words)
+
+
+TURN = {"question": "q", "answer": "a", "media": []}
+FILES = [{"path": "{folder}/a.png", "name": "a.png"}] * (MOST_FILES + 1)
+TOO_MANY = f"at most {MOST_FILES} pictures .* got {MOST_FILES + 1}"
+KNOWN = "no method 'nope'. Known: ar, chain; others do not run with p here: request one to see"
+QUESTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"pair": "nope"}, "no pair 'nope'. Known: p, q; not on this machine: large[.]$"),
+    ({"pair": "large"}, "^large does not run on this machine: Needs about 15 GB[.]$"),
+    ({"methods": ["nope"]}, KNOWN),
+    ({"methods": "ar"}, "methods must be a list .* not text"),
+    ({"settings": {"nope": {}}}, KNOWN),
+    ({"settings": "gamma=5"}, "Settings must be an object"),
+    ({"settings": {"gamma": 5}}, "Settings must be an object"),
+    ({"settings": {"ar": {"gamma": [1]}}}, "The setting 'gamma' must be .* not a list"),
+    ({"media": ["/path"]}, "Pictures and clips must be .* not text"),
+    ({"media": [None]}, "not null"),
+    ({"media": 5}, "not a number"),
+    ({"media": "scene.png"}, "not text"),
+    ({"media": FILES}, TOO_MANY),
+    ({"history": [{"question": "q", "media": FILES}]}, TOO_MANY),
+    ({"history": [TURN] * (MOST_TURNS + 1)}, f"at most {MOST_TURNS} earlier questions, got"),
+    ({"history": "before"}, "history must be a list .* not text"),
+    ({"history": [1]}, "not a number"),
+    ({"max_new_tokens": 1.5}, "Max new tokens must be .* between 1 and 1024, not 1.5"),
+    ({"seed": 10**5000}, "Seed must be a whole number .* not a number of more than 12 digits"),
+    ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
+    ({"dtype": 0}, "dtype must be one of .* got 0"),
+    ({"quantised": ["4bit"]}, "packing of weights must be one of none, .* got 'a list'"),
+    ({"picture_detail": 0}, "picture detail must be a number between 0.05 and 25"),
+    ({"prefix": "é" * 513}, "beginning has 1026 bytes; at most 1024"),
+    ({"prefix": [1] * 1025}, "beginning has 1025 tokens; at most 1024"),
+    ({"prefix": ["The"]}, "The prefix must be a list of token ids"),
+]
+PAIRS = [
+    offered("p", chain=True, eagle3="eagle3 needs an EAGLE-3 head; p has none here."),
+    offered("large", "Needs about 15 GB."),
+    offered("q"),
+]
+
+
+@pytest.mark.parametrize(("fields", "part"), QUESTIONS, ids=[part[:60] for _, part in QUESTIONS])
+def test_the_page_refuses(tmp_path: Path, fields: dict[str, Any], part: str) -> None:
+    """A question of a wrong kind; nothing of it is dropped or cut in silence."""
+    (tmp_path / "a.png").write_bytes(b"x")
+    files = [{**item, "path": str(tmp_path / "a.png")} for item in FILES]
+    placed = {key: files if value is FILES else value for key, value in fields.items()}
+    if part == TOO_MANY and "history" in fields:
+        placed["history"] = [{"question": "q", "media": files}]
+    with pytest.raises(ValueError, match=part) as refusal:
+        read_job({"pair": "p", "question": "?", "methods": ["ar"], **placed}, PAIRS, [tmp_path])
+    assert len(str(refusal.value)) < 300
+
+
+COMPARISONS: list[tuple[dict[str, Any], str]] = [
+    ({"questions": 101}, "between 1 and 100, not 101"),
+    ({"repeats": True}, "between 1 and 10, not True"),
+    ({"questions": 60, "repeats": 10}, "would need 1"),
+    ({"temperature": []}, "Temperature must be 0, or a number"),
+    ({"temperature": 1, "methods": ["lvspec"]}, "LVSpec is not defined for sampling"),
+    ({"lines": "{}"}, "line 1: a question is needed"),
+    ({"lines": '{"question": "?", "image": "/etc/passwd"}'}, "was not added"),
+]
+
+
+@pytest.mark.parametrize(("fields", "part"), COMPARISONS, ids=[part for _, part in COMPARISONS])
+def test_compare_refuses(fields: dict[str, Any], part: str) -> None:
+    pair = offered("pocket", chain=True, lvspec=True)
+    request = {"pair": "pocket", "methods": ["chain"], "questions": 2, "repeats": 2, **fields}
+    with pytest.raises(ValueError, match=part):
+        benches.read(request, [pair], [], None)
+
+
+ELSEWHERE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+COMPLETED: list[tuple[dict[str, Any], str]] = [
+    ({"stop": ["."]}, "`stop` is not supported"),
+    ({"n": 2}, "`n` is not supported"),
+    ({"tools": [{"type": "function"}]}, "`tools` is not supported"),
+    ({"best_of": 3}, "`best_of` is not supported"),
+    ({"top_k": 40}, "`top_k` is not supported"),
+    ({"repetition_penalty": 1.1}, "`repetition_penalty` is not supported"),
+    ({"model": "nope"}, "no pair 'nope'"),
+    ({"model": "light/nope"}, "no method 'nope'"),
+    ({"model": 7}, "/v1/models"),
+    ({"temperature": 1000}, "Temperature"),
+    ({"max_tokens": "x"}, "Max new tokens"),
+    ({"messages": []}, "`messages` must be"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "`messages` must be"),
+    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "content must be"),
+    ({"messages": [{"role": "user", "content": [ELSEWHERE]}]}, "addresses are not fetched"),
+]
+
+
+@pytest.mark.parametrize(("fields", "part"), COMPLETED, ids=[part for _, part in COMPLETED])
+def test_openais_form_refuses(tmp_path: Path, fields: dict[str, Any], part: str) -> None:
+    answer = Api(tmp_path).complete(**fields)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and part in error["message"]
+    assert error["type"] == "invalid_request_error" and error["message"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/models/gpt-4o", b"", 404),
+        ("GET", "/v1/embeddings", b"", 404),
+        ("GET", COMPLETIONS, b"", 404),
+        ("POST", COMPLETIONS, b"no json", 400),
+        ("POST", COMPLETIONS, b" " * (17 * 2**20), 413),
+    ],
+)
+def test_openais_form_refuses_on_every_route(
+    tmp_path: Path, method: str, path: str, body: bytes, status: int
+) -> None:
+    answer = Api(tmp_path).send(method, path, content=body)
+    error = answer.json()["error"]
+    assert answer.status_code == status and error["message"].endswith(".")
+    assert error["type"] == "invalid_request_error"
