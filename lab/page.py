@@ -26,7 +26,7 @@ from gradio_client import Client, handle_file
 from playwright.sync_api import Page, sync_playwright
 
 from tests import browser
-from tests.page.conftest import ROOT, serve
+from tests.page.conftest import FAKE_PAGE, ROOT, serve
 from tests.page.test_race import SHOWN
 from tests.robustness.footprint import listening
 
@@ -85,8 +85,7 @@ def stream() -> dict[str, Any]:
     engine event to paint, longest task, last state.
     """
     with tempfile.TemporaryDirectory() as folder:
-        script = ROOT / "tests" / "page" / "synthetic_app.py"
-        serving = serve(script, Path(folder), "--folder", folder, "--pace", str(ROUNDS_PER_S))
+        serving = serve(FAKE_PAGE, Path(folder), "--folder", folder, "--pace", str(ROUNDS_PER_S))
         with opened(next(serving)) as page:
             page.evaluate(WATCH)
             page.evaluate(

@@ -21,6 +21,7 @@ from playwright.sync_api import Error, Playwright, expect
 from tests import browser
 
 ROOT = Path(__file__).resolve().parents[2]
+FAKE_PAGE = ROOT / "tests" / "page" / "fake_page.py"
 PATIENCE_S = 400
 """So long a server may take to start on a machine that is busy."""
 PATIENCE_MS = 60_000  # a machine that is busy takes its time
@@ -116,8 +117,7 @@ def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page over made-up records, at eight times their speed."""
     folder = tmp_path_factory.mktemp("page")
-    app = ROOT / "tests" / "page" / "synthetic_app.py"
-    yield from serve(app, folder, "--folder", str(folder), "--rate", "8")
+    yield from serve(FAKE_PAGE, folder, "--folder", str(folder), "--rate", "8")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from specvl_demo.methods import base
 from specvl_demo.pairs import find
 from specvl_demo.serving import choosing
 from tests.page.conftest import ROOT
-from tests.page.synthetic import race_records
+from tests.page.made_up import race_records
 
 sys.path.insert(0, str(ROOT / "examples"))
 import findings  # noqa: E402

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from specvl_demo.report import html, trace
 from tests.contract.test_text import MARKUP
-from tests.page.synthetic import race_records
+from tests.page.made_up import race_records
 
 TEMPLATE = "${window.hit='template'}"
 """What an engine of templates would run."""

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
 from tests.conftest import second_try
-from tests.page.light import rounds, started
+from tests.page.fake_page import compute, started
 from tests.robustness.support import Guest
 
 WAIT_S, EACH_S = 200, 0.05
@@ -39,7 +38,9 @@ clustered = pytest.mark.slow
 
 
 def job(n_rounds: int = 4, **changes: Any) -> Job:
-    return Job(pair="light", lanes=(("ar", {}),), question=str(n_rounds), **changes)
+    return Job(
+        pair="light", lanes=(("ar", {}),), question=f"rounds={n_rounds} each={EACH_S}", **changes
+    )
 
 
 class Visitor(Guest):
@@ -157,10 +158,7 @@ class Loading:
         tell("2 of 2")
         if job.question == "fault":
             raise KeyError("a mistake of ours")
-        for event in rounds(int(job.question)):
-            if ended():
-                return
-            yield event
+        yield from compute(job, ended)
 
 
 @pytest.fixture
@@ -236,9 +234,7 @@ def lend(asked: list[Any]) -> Callable[..., Any]:
 
 
 def slowly(job: Job) -> Iterator[dict[str, Any]]:
-    for event in rounds(int(job.question)):
-        time.sleep(0.02)
-        yield event
+    yield from compute(job, bool)
 
 
 def space(
@@ -272,11 +268,11 @@ def test_without_an_account_answers_are_cut_and_it_is_said(
     monkeypatch.setattr(LocalContext, "request", there)
     heard: list[Job] = []
 
-    def compute(asked: Job) -> Iterator[dict[str, Any]]:
+    def short(asked: Job) -> Iterator[dict[str, Any]]:
         heard.append(asked)
-        yield from rounds(2)
+        yield from slowly(replace(asked, question="rounds=2"))
 
-    queue, seconds = space(compute)
+    queue, seconds = space(short)
     asked = replace(job(max_new_tokens=400), lanes=(("ar", {}),) * 5)
     visitor = Visitor(queue, asked)
     visitor.until("done")

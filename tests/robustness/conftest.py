@@ -1,4 +1,6 @@
-"""How long a test of this folder may take, and where the echoing engine says what it computed."""
+"""How long a test of this folder may take, and where engines without a model say what they
+computed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.robustness import echo
+from tests.page import fake_page
 
 SECONDS = 900
 """What a test of this folder may take: most start servers, and a machine that is busy takes its
@@ -23,9 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the echoing engines of a module write what they compute."""
+    """Where the engines of a module write what they compute."""
     path = tmp_path_factory.mktemp("ledger") / "rounds.txt"
     path.touch()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(echo.LEDGER, str(path))
+        patch.setenv(fake_page.LEDGER, str(path))
         yield path

@@ -129,7 +129,7 @@ def saved(guest: Guest, folder: Path) -> list[Record]:
 
 
 def computed(ledger: Path, who: str) -> int:
-    """Rounds that the echoing engine really computed for somebody."""
+    """Rounds that the engine really computed for a visitor."""
     return sum(line.split()[0] == who for line in ledger.read_text().splitlines())
 
 

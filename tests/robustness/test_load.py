@@ -1,4 +1,4 @@
-"""One server over the echoing engine: fifty visitors at once, who leaves, how it stops.
+"""One server over an engine without a model: fifty visitors at once, who leaves, how it stops.
 
 The tests share it, and the last of them ends it; a test that is tried again starts one of its own.
 """
@@ -21,12 +21,12 @@ import psutil
 import pytest
 
 from tests.conftest import second_try
-from tests.robustness import echo
+from tests.page import fake_page
+from tests.page.conftest import FAKE_PAGE
 from tests.robustness.footprint import Sample, look
 from tests.robustness.support import asks, computed, ids, sentence, server, slowness, texts, until
 from tests.robustness.visitor import Turned, Visitor
 
-ECHO = Path(echo.__file__)
 VISITORS = 50
 ROUNDS = 4
 POOLS = 40 + min(32, (os.cpu_count() or 1) + 4)
@@ -41,8 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def echoing(ledger: Path, folder: Path) -> Iterator[tuple[str, int]]:
-    """The page over the echoing engine, with room for ten to wait."""
-    with server(ECHO, folder, "--waiting", "10") as running:
+    """The page over this engine, with room for ten to wait."""
+    with server(FAKE_PAGE, folder, "--waiting", "10") as running:
         yield running
 
 
@@ -90,7 +90,7 @@ def check(wave: str, outcome: list[tuple[list[dict[str, Any]], int]]) -> int:
     for number, (events, _) in enumerate(outcome):
         who = f"{wave}v{number}"
         assert texts(events) == f"{who} " * ROUNDS
-        assert ids(events) == [echo.token(who, index) for index in range(ROUNDS)]
+        assert ids(events) == [fake_page.token(who, index) for index in range(ROUNDS)]
         assert [event["k"] for event in events if event["k"] in ("begin", "end", "done")] == [
             *("begin", "end", "done")
         ]
@@ -234,7 +234,7 @@ def test_a_server_that_is_told_to_stop_stops(
     with ExitStack() as stack:
         (url, pid), log = echoing, folder / "log.txt"
         if options or not alive([psutil.Process(pid)]):
-            url, pid = stack.enter_context(server(ECHO, tmp_path, *options))
+            url, pid = stack.enter_context(server(FAKE_PAGE, tmp_path, *options))
             log = tmp_path / "log.txt"
         said = len(log.read_text())
         process = psutil.Process(pid)

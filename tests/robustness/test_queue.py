@@ -27,13 +27,13 @@ from specvl_demo.ui.serve import queue as queues
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.workers import ProcessWorker, reason
-from tests.robustness import echo
+from tests.page import fake_page
 from tests.robustness.support import WAIT_S, Guest, computed, job, offered, saved, slowness, until
 
 
 @pytest.fixture(scope="module")
 def worker(ledger: Path) -> Iterator[ProcessWorker]:
-    with closing(ProcessWorker(None, echo.engine)) as made:
+    with closing(ProcessWorker(None, fake_page.engine)) as made:
         yield made
 
 
@@ -263,13 +263,15 @@ def test_a_worker_that_ends_in_the_middle(
         other.until("done")
         assert not other.of("error")
         got = [token for event in other.of("round") for token in event["record"].tokens]
-        assert [one.id for one in got] == [echo.token(f"w{number}", index) for index in range(6)]
+        assert [one.id for one in got] == [
+            fake_page.token(f"w{number}", index) for index in range(6)
+        ]
     assert worker.pid != pid
 
 
 def test_a_worker_that_cannot_live_is_not_started_for_ever() -> None:
     """It ends before it says anything, each time: after the second the visitor is told."""
-    with closing(ProcessWorker(None, echo.dying)) as made:
+    with closing(ProcessWorker(None, fake_page.dying)) as made:
         guest = Guest(Queue(made), job())
         guest.until("done")
         assert "stopped unexpectedly (exit code 7)" in guest.until("error")["text"]

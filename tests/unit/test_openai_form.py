@@ -1,12 +1,12 @@
 """What programs in OpenAI's form send and get: by the routes, the filter before them and the queue,
-over an engine without a model (`tests.robustness.echo`)."""
+over an engine without a model (tests/page/fake_page.py)."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
-import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,52 +24,35 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.route_filter import RouteFilter, Site
 from specvl_demo.ui.serve.uploads import Uploads
-from tests.robustness import echo
+from tests.page.fake_page import Event, ThreadWorker, compute
 from tests.robustness.support import offered
 
 COMPLETIONS = "/v1/chat/completions"
-
-
-class EchoWorker:
-    """Computes jobs in threads of this process; remembers them, and the formats of their files."""
-
-    capacity = 1
-
-    def __init__(self) -> None:
-        self.jobs: list[Job] = []
-        self.formats: list[str | None] = []
-        self._ends: dict[str, threading.Event] = {}
-
-    def start(self, run: str, job: Job, put: Any) -> None:
-        self.jobs.append(job)
-        for path in job.files:
-            with Image.open(path) as picture:
-                self.formats.append(picture.format)
-        end = self._ends[run] = threading.Event()
-        threading.Thread(target=self._play, args=(job, end, put), daemon=True).start()
-
-    def _play(self, job: Job, end: threading.Event, put: Any) -> None:
-        for event in echo.compute(job, end.is_set, lambda text: None):
-            put(event)
-        if "broken" in job.question:
-            put({"k": "error", "text": messages.RUN_FAILED.format(reason="after the answer")})
-        put({"k": "done"})
-
-    def stop(self, run: str) -> None:
-        self._ends[run].set()
-
-    kill = stop
 
 
 class Api:
     """The routes behind the filter."""
 
     def __init__(self, folder: Path, limit_s: float = 60.0) -> None:
-        self.worker, kept = EchoWorker(), Uploads(folder)
+        self.jobs: list[Job] = []
+        self.formats: list[str | None] = []
+        uploads = Uploads(folder)
+        queue = Queue(ThreadWorker(self._compute), limit_s=limit_s)
         catalog = {"pairs": [offered("light", sage=True)]}
-        behaviour = Behaviour(catalog, Queue(self.worker, limit_s=limit_s), kept, [folder])
-        site = Site(kept, [folder], 2**20, listeners=behaviour.listeners)
+        behaviour = Behaviour(catalog, queue, uploads, [folder])
+        site = Site(uploads, [folder], 2**20, listeners=behaviour.listeners)
         self._app = RouteFilter(Starlette(routes=chat.routes(behaviour)), site)
+
+    def _compute(self, job: Job, ended: Callable[[], bool], tell: object) -> Iterator[Event]:
+        """Remembers jobs, and the formats of their files."""
+        self.jobs.append(job)
+        for path in job.files:
+            with Image.open(path) as picture:
+                self.formats.append(picture.format)
+        yield from compute(job, ended)
+        if "broken" in job.question:
+            reason = messages.RUN_FAILED.format(reason="after the answer")
+            yield {"k": "error", "text": reason}
 
     def send(self, method: str, path: str, **what: Any) -> httpx.Response:
         async def sent() -> httpx.Response:
@@ -93,7 +76,7 @@ def api(tmp_path: Path) -> Api:
 def test_a_limit_beyond_ours_is_served_up_to_it(api: Api, asked: int, served: int | None) -> None:
     answer = api.complete(max_tokens=asked)
     assert answer.status_code == 200 and answer.json()["choices"][0]["finish_reason"] == "length"
-    (job,) = api.worker.jobs
+    (job,) = api.jobs
     assert job.max_new_tokens == (served or MAX_NEW_TOKENS_SERVED) and job.up_to
 
 
@@ -138,7 +121,7 @@ def test_content_decides_what_a_data_url_is(api: Api, kind: str, form: str, tmp_
     """Whatever type is named, and without a table of types, which slim images lack."""
     url = {"url": form.format(encoded(kind, tmp_path)), "detail": "high"}
     assert api.complete([{"type": "image_url", "image_url": url}]).status_code == 200
-    assert api.worker.formats == [kind.upper()]
+    assert api.formats == [kind.upper()]
 
 
 def test_base64_in_other_spellings_is_read(api: Api, tmp_path: Path) -> None:
@@ -150,7 +133,7 @@ def test_base64_in_other_spellings_is_read(api: Api, tmp_path: Path) -> None:
     for spelt in (lines, safe, percent, data.rstrip("=")):
         part = {"type": "image_url", "image_url": f"data:image/png;base64,{spelt}"}
         assert api.complete([part]).status_code == 200
-    assert api.worker.formats == ["PNG"] * 4
+    assert api.formats == ["PNG"] * 4
 
 
 def test_the_order_of_texts_and_pictures_is_kept(api: Api, tmp_path: Path) -> None:
@@ -161,7 +144,7 @@ def test_the_order_of_texts_and_pictures_is_kept(api: Api, tmp_path: Path) -> No
     before, after = ({"type": "text", "text": word} for word in ("Before:", "After:"))
     for content in ([before, picture, after, picture], [picture, before, after], [before, picture]):
         assert api.complete(content).status_code == 200
-    first, second, third = api.worker.jobs
+    first, second, third = api.jobs
     assert first.question == f"Before:{PLACE}After:{PLACE}" and len(first.media) == 2
     assert second.question == "Before:\nAfter:" and third.question == "Before:"
 
@@ -177,7 +160,7 @@ def test_turns_of_one_role_are_merged(api: Api) -> None:
     ]
     messages_sent = [{"role": role, "content": text} for role, text in said]
     assert api.complete(messages=messages_sent).status_code == 200
-    (job,) = api.worker.jobs
+    (job,) = api.jobs
     turns = [(turn.question, turn.answer) for turn in job.history]
     assert turns == [("", "How can I help?"), ("Hello.\nrounds=2", "")]
     assert job.system == "Be brief." and job.question == "rounds=3"
@@ -238,6 +221,8 @@ def test_the_page_is_never_rendered_by_a_node_server(
 
     monkeypatch.setenv("GRADIO_SSR_MODE", "True")
     with gr.Blocks() as page:
-        behaviour = Behaviour({"pairs": []}, Queue(EchoWorker()), Uploads(tmp_path), [tmp_path])
+        behaviour = Behaviour(
+            {"pairs": []}, Queue(ThreadWorker(compute)), Uploads(tmp_path), [tmp_path]
+        )
     settings = app.launch_settings(page, behaviour)
     assert page._resolve_ssr_mode(settings["ssr_mode"]) is False

@@ -1,5 +1,4 @@
-"""Valid records of made-up races, for tests of only the page: no model, no engine, invented
-figures.
+"""Made-up races, and the real page over them: valid records and invented figures, no model.
 
 `race_records` returns the records of all lanes in the order in which a race would emit them.
 """
@@ -10,15 +9,22 @@ import base64
 import math
 import random
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
+from gradio.utils import get_upload_folder
 from msgspec.structs import replace
+from PIL import Image, ImageDraw
 
+from specvl_demo import records
 from specvl_demo.core.tree import shape_of
 from specvl_demo.methods import base
 from specvl_demo.records import (
     Candidate,
     End,
+    Prefix,
     Question,
     Record,
     Round,
@@ -29,7 +35,14 @@ from specvl_demo.records import (
     Tree,
     fold,
 )
-from tests.page.light import begin
+from specvl_demo.report.remarks import comparison
+from specvl_demo.ui.page import catalog
+from specvl_demo.ui.page.app import build, launch_settings
+from specvl_demo.ui.page.handlers import Behaviour
+from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.uploads import Uploads
+from tests.page.fake_page import Event, ThreadWorker, begin
 
 TEXT = (
     "There are five things in this picture. At the top left there is a large red star, and to the"
@@ -62,7 +75,7 @@ def race_records(
     for lane in lanes:
         yield lane.begin
     while any(not lane.over for lane in lanes):
-        lane = min((one for one in lanes if not one.over), key=lambda one: one.clock)
+        lane = min((at for at in lanes if not at.over), key=lambda at: at.clock)
         yield lane.step()
         if lane.over:
             yield lane.end()
@@ -80,8 +93,8 @@ class _Lane:
         n_prompt = 4 + n_visual + 12
         seen = [Seen("multimodal", n_prompt, list(range(n_prompt)))] if method == "tabed" else []
         if method in ("sage", "lvspec"):
-            kept = [i for i in range(n_prompt) if not 4 <= i < 4 + n_visual or i % 5 == 0]
-            seen = [Seen("pruned", len(kept), kept)]
+            index = [i for i in range(n_prompt) if not 4 <= i < 4 + n_visual or i % 5 == 0]
+            seen = [Seen("pruned", len(index), index)]
         self.begin = replace(
             begin(method),
             method=method,
@@ -112,8 +125,8 @@ class _Lane:
     def step(self) -> Round:
         rng, texts, parent, path, tokens = self.rng, [self.word(self.at - 1)], [-1], [0], []
         room = self.n - self.at
-        kept = 0 if self.method == "ar" else min(rng.choice([0, 1, 2, 3, 3, 4, 5]), room - 1)
-        for i in range(kept):
+        n_accepted = 0 if self.method == "ar" else min(rng.choice([0, 1, 2, 3, 3, 4, 5]), room - 1)
+        for i in range(n_accepted):
             relaxed = self.method == "lvspec" and rng.random() < 0.2
             texts.append(rng.choice(WRONG) if relaxed else self.word(self.at + i))
             parent.append(path[-1])
@@ -123,7 +136,7 @@ class _Lane:
             )
         if self.method != "ar":
             size = {"tabed": 6, "dream": 64}.get(self.method, 22)
-            if kept < 5:
+            if n_accepted < 5:
                 texts.append(rng.choice(WRONG))
                 parent.append(path[-1])
             while len(texts) < size:
@@ -131,8 +144,8 @@ class _Lane:
                 parent.append(
                     len(texts) - 2 if self.method == "tabed" else rng.randrange(len(texts) - 1)
                 )
-        own = self.word(self.at + kept)
-        tokens.append(Token(vocabulary(own), own, "target"))
+        last = self.word(self.at + n_accepted)
+        tokens.append(Token(vocabulary(last), last, "target"))
         depth = shape_of(tuple(parent)).depth
         logp = [None] + [
             round(-0.2 - 0.9 * rng.random() - (0 if i in path else 1.2), 4)
@@ -217,3 +230,138 @@ class _Lane:
             math.exp(-((i % COLS - x) ** 2 + (i // COLS % ROWS - y) ** 2) / 5) for i in range(n)
         )
         return base64.b64encode(bytes(int(255 * v) for v in near)).decode()
+
+
+BUSY = 77
+"""The seed of a run, and the tokens of a bench, during which other programs keep the machine
+busy.
+"""
+DOUBTFUL = 78
+"""The seed of a run of whose answer the target is not sure."""
+LONG = 600
+"""Tokens of a run that does not end by itself while a test looks."""
+
+
+def event(record: Record) -> Event:
+    return {"k": type(record).__name__.lower(), "record": record}
+
+
+def altered(record: Record, job: Job) -> Record:
+    """A record as this question has it."""
+    if isinstance(record, records.Begin):
+        exact = "exact" if job.dtype == "bfloat16" else ""
+        prefix = Prefix(list(job.prefix), "given ") if job.prefix else record.prefix
+        return replace(record, dtype=job.dtype or record.dtype, exactness=exact, prefix=prefix)
+    if isinstance(record, End) and job.seed == BUSY:
+        return replace(record, load=0.9)
+    if isinstance(record, End) and job.seed == DOUBTFUL:
+        return replace(record, confidence=records.Confidence("guessing", 0.31, 0.27))
+    return record
+
+
+def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
+    """An engine of made-up races on their own clocks, `rate` times as fast, or of so many rounds a
+    second.
+    """
+
+    def compute(job: Job, ended: Callable[[], bool], tell: Any) -> Iterator[Event]:
+        yield {"k": "status", "stage": "prefill"}
+        methods = [name for name, _ in job.lanes]
+        if job.alone:
+            yield from apart(methods, job)
+            if not ended():
+                yield {"k": "forwards", "seconds": [0.1] * len(methods)}
+            return
+        # A run that a test wants to find still running lasts, however busy the machine.
+        speed = 0.2 if job.max_new_tokens == LONG else rate
+        spent: dict[str, float] = {}
+        rounds: dict[str, list[Round]] = {name: [] for name in methods}
+        for plain in race_records(methods, job.max_new_tokens, job.seed, max(1, len(job.media))):
+            record = altered(plain, job)
+            if isinstance(record, Round):
+                lasted = max(0.0, record.clock_s - spent.get(record.lane, 0.0)) / speed
+                time.sleep(1 / pace if pace else lasted)
+                spent[record.lane] = record.clock_s
+                rounds[record.lane].append(record)
+                if ended():
+                    break
+            yield event(record) | {"at": time.time() * 1000}
+            if isinstance(record, records.Begin) and job.seed == BUSY:
+                yield {"k": "load", "others": 0.9}
+        if ended():
+            for name, made in rounds.items():
+                yield event(End(name, "cancelled", fold(made)))
+
+    return compute
+
+
+def apart(methods: list[str], job: Job) -> Iterator[Event]:
+    """A question of a bench: lane after lane."""
+    for number, name in enumerate(methods):
+        for plain in race_records([name], min(job.max_new_tokens, 40), job.seed):
+            record = replace(plain, lane=f"{name}#{number}")
+            if isinstance(record, End) and job.max_new_tokens == BUSY:
+                record = replace(record, load=0.9)
+            yield event(record)
+        time.sleep(0.1)
+
+
+def described(folder: Path) -> dict:
+    """The real catalog with its first pair declared served, and two examples with made-up recorded
+    races.
+    """
+    picture = folder / "scene.png"
+    image = Image.new("RGB", (384, 384), "white")
+    draw = ImageDraw.Draw(image)
+    draw.ellipse((30, 40, 120, 130), fill=(214, 40, 40))
+    draw.rectangle((250, 60, 310, 120), fill=(45, 90, 220))
+    draw.polygon([(190, 330), (140, 240), (240, 240)], fill=(40, 160, 60))
+    image.save(picture)
+    offers = catalog.describe("pocket")
+    pair = offers["pairs"][0]
+    pair |= {"available": True, "methods": dict.fromkeys(pair["methods"], True)}
+    for pair in offers["pairs"]:
+        pair["first"] = ["tabed"]
+    offers["examples"] = [
+        example(folder, picture, "scene", "What is in the picture?", ("tabed",), 0),
+        example(folder, picture, "lossy", "Describe everything.", ("sage", "lvspec"), 3),
+    ]
+    return offers
+
+
+def example(
+    folder: Path, picture: Path, name: str, question: str, lanes: tuple[str, ...], seed: int
+) -> dict:
+    trace = folder / f"{name}.trace.jsonl"
+    made = list(race_records(("ar", *lanes), 80, seed))
+    records.write(trace, made)
+    item = {
+        "path": str(picture),
+        "url": f"gradio_api/file={picture}",
+        "name": "scene.png",
+        "kind": "image",
+    }
+    return {
+        "id": name,
+        "pair": "pocket",
+        "title": name,
+        "why": f"why {name}",
+        "thumbs": [item["url"]],
+        "media": [item],
+        "question": question,
+        "methods": list(lanes),
+        "trace": f"gradio_api/file={trace}",
+        "compared": comparison(records.gather(made)),
+        "machine": "a test machine",
+    }
+
+
+def serve(port: int, folder: Path, rate: float, pace: float | None) -> None:
+    """Serve the page over these races."""
+    files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
+    folders = [Path(get_upload_folder()), folder]
+    queue = Queue(ThreadWorker(races(rate, pace)))
+    behaviour = Behaviour(described(folder), queue, Uploads(folders[0]), folders, files)
+    page = build(behaviour)
+    settings = launch_settings(page, behaviour)
+    page.launch(server_name="127.0.0.1", server_port=port, quiet=True, **settings)
