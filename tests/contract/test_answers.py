@@ -11,10 +11,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specvl_demo.core.engine import Lane, SharedPrefill, race
-from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import shape_of
-from specvl_demo.methods.base import METHODS, Models, assemble, choose
-from specvl_demo.records import Begin, Round, validate_trace
+from specvl_demo.methods.base import Models, assemble, choose
+from specvl_demo.records import Begin, Round
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import EOS, ask, tiny_prompt
 from tests.heads import built, random_module
@@ -96,42 +95,6 @@ def test_a_round_waits_for_the_device_a_few_times_only(
     records = list(race([Lane(method, assemble(choose(method), both), shared)]))
     n_rounds = sum(isinstance(record, Round) for record in records)
     assert n_rounds >= 2 and n_rounds < waits.n <= most * n_rounds, waits.n / n_rounds
-
-
-@pytest.mark.parametrize(
-    "case", ["chain", "tabed", "tabed mtcp", "sage", "sage online", "specvlm", "tabed beam 2"]
-)
-@pytest.mark.parametrize("draws", ["argmax", "shared"])
-def test_seeded_sampling_says_what_ar_says(
-    case: str, draws: str, answers: Callable[..., Any]
-) -> None:
-    method, settings = CASES.get(case, (case, {}))
-    sampling = Sampling(1.5, top_p=0.95, seed=15)
-    expected = answers("ar", PROMPTS["picture"], {"draws": draws}, sampling=sampling)[0]
-    found, records = answers(
-        method, PROMPTS["picture"], {**settings, "draws": draws}, sampling=sampling
-    )
-    assert found == expected
-    told = [r.notes["draws"] for r in records if isinstance(r, Round)]
-    numbers = [p for one in told for p in (*one["p"], *one["q"], *one["overlap"]) if p is not None]
-    assert numbers and all(-1e-6 <= p <= 1 + 1e-6 for p in numbers)
-    for r in records:
-        if isinstance(r, Round):
-            of = r.notes["draws"]
-            for token, gap, rival in zip(r.tokens, of["gap"], of["rival"], strict=True):
-                assert rival is None or (gap >= 0 and rival != token.id)
-
-
-@pytest.mark.parametrize(
-    "name", [n for n, m in METHODS.items() if m.presets and m.drafter.name == "small"]
-)
-def test_every_preset_runs(name: str, models: Any) -> None:
-    for preset in METHODS[name].presets.values():
-        choice = choose(name, preset=preset)
-        request = ask(models.target, PROMPTS["picture"], max_new_tokens=10)
-        records = list(race([Lane(name, assemble(choice, models), SharedPrefill(request))]))
-        validate_trace(records)
-        assert records[0].settings == choice.settings
 
 
 @pytest.mark.parametrize("case", ["tabed mtcp", "sage", "specvlm"])

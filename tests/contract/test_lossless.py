@@ -1,8 +1,9 @@
 """One property: whatever drafts, through whatever views, in whatever shape, an answer that is
 verified strictly is the plain model's, token for token, greedy or sampled.
 
-Random parts with random settings on tiny random models; tests/robustness/test_properties.py does
-the same over tables, whose distribution is known exactly.
+Random parts with random settings, and rows of the method table with their presets, on tiny random
+models; tests/robustness/test_properties.py does the same over tables, whose distribution is known
+exactly.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.methods.base import PARTS, Models, assemble, choose
+from specvl_demo.methods.base import METHODS, PARTS, Choice, Models, assemble, choose
 from specvl_demo.records import Round, validate_trace
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
@@ -33,25 +34,36 @@ CLOSED: dict[str, dict[str, Any]] = {
     "visual": {"loose": 0.0, "shift": False},
 }
 """Relaxed verifiers, closed: they must then be strict."""
-BLOCKS, DRAWS = 4, 25
+ROWS = [name for name, row in METHODS.items() if row.lossless and row.drafter.name in DRAFTERS]
+BLOCKS, DRAWS = 4, 30
 
 
 @pytest.fixture(scope="module")
 def pairs(models: Models) -> list[Models]:
-    """The target as it is served and on the library's decoder, each with every kind of drafter."""
-    plain = VLMTarget(VLM(models.target.vlm.model, "tiny target", backend="hf"))
+    """The target as it is served, on the library's decoder and in steps of fixed shapes, each with
+    every kind of drafter.
+    """
+    library, fixed = (
+        VLMTarget(VLM(models.target.vlm.model, "tiny target", backend=name))
+        for name in ("hf", "graphs")
+    )
     return [
         Models(
             target,
             {**models.drafters, **{k: built(random_module(k), k, target.decoder) for k in HEADS}},
             models.words,
         )
-        for target in (models.target, plain)
+        for target in (models.target, library, fixed)
     ]
 
 
-def drawn(rng: random.Random) -> dict[str, Any]:
-    """Parts of every slot, and half of their settings at random within small bounds."""
+def drawn(rng: random.Random) -> Choice:
+    """A row with one of its presets, or parts of every slot, and half of their settings at random
+    within small bounds. ValueError where parts do not fit.
+    """
+    if rng.random() < 0.3:
+        name = rng.choice(ROWS)
+        return choose(name, preset=rng.choice([None, *METHODS[name].presets.values()]))
     settings: dict[str, Any] = {
         "drafter": rng.choice(DRAFTERS),
         "policy": rng.choice([name for name in PARTS["policy"] if name != "one-node"]),
@@ -74,7 +86,18 @@ def drawn(rng: random.Random) -> dict[str, Any]:
                 settings[field.name] = rng.randint(int(low), max(int(low), min(int(high), 9)))
             elif isinstance(field.default, float) and low is not None and high is not None:
                 settings[field.name] = round(rng.uniform(low, min(high, 1.0)), 2)
-    return settings
+    if settings["drafter"] in ("small", "self"):
+        settings["draws"] = rng.choice(("argmax", "shared"))
+    return choose("custom", settings)
+
+
+def check_draws(record: Round) -> None:
+    """What is noted of a sampled round: probabilities, and the closest rival of every token."""
+    draws = record.notes["draws"]
+    for p in (*draws["p"], *draws["q"], *draws["overlap"]):
+        assert p is None or -1e-6 <= p <= 1 + 1e-6
+    for token, gap, rival in zip(record.tokens, draws["gap"], draws["rival"], strict=True):
+        assert rival is None or (gap >= 0 and rival != token.id)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -82,34 +105,37 @@ def test_no_draft_changes_an_answer(block: int, pairs: list[Models]) -> None:
     rng = random.Random(block)
     accepted: Counter[str] = Counter()
 
-    def run(question: tuple[int, int, float, int], name: str, settings: dict) -> list[Any]:
+    def run(question: tuple[int, int, float, int], choice: Choice) -> list[Any]:
         pair, prompt, temperature, seed = question
         sampling = Sampling(temperature, top_p=0.95 if temperature else 1.0, seed=seed)
-        asked = ask(pairs[pair].target, PROMPTS[prompt], sampling=sampling, max_new_tokens=16)
-        parts = assemble(choose(name, settings), pairs[pair])
-        return list(race([Lane("l", parts, SharedPrefill(asked))]))
+        request = ask(pairs[pair].target, PROMPTS[prompt], sampling=sampling, max_new_tokens=16)
+        return list(race([Lane("l", assemble(choice, pairs[pair]), SharedPrefill(request))]))
 
     @cache
     def plain(question: tuple[int, int, float, int]) -> list[int]:
-        return ids_of(run(question, "ar", {}))
+        return ids_of(run(question, choose("ar")))
 
     ran = 0
     while ran < DRAWS:
-        settings = drawn(rng)
-        greedy = settings["verifier"] != "strict" or rng.random() < 0.5
-        temperature = 0.0 if greedy else rng.choice((0.7, 1.3))
-        question = (rng.randrange(2), rng.randrange(3), temperature, rng.randrange(2))
         try:
-            records = run(question, "custom", settings)
+            choice = drawn(rng)
+            greedy = choice.verifier.name != "strict" or rng.random() < 0.5
+            temperature = 0.0 if greedy else rng.choice((0.7, 1.3))
+            question = (rng.randrange(3), rng.randrange(3), temperature, rng.randrange(2))
+            records = run(question, choice)
         except ValueError as refusal:  # parts that do not fit
             assert "\n" not in str(refusal)
             continue
         ran += 1
-        assert ids_of(records) == plain(question), settings
+        assert ids_of(records) == plain(question), choice.settings
         validate_trace(records)
-        rounds = [r for r in records if isinstance(r, Round)]
-        assert not any(r.n_relaxed for r in rounds), settings
-        accepted[settings["drafter"]] += sum(r.n_accepted for r in rounds)
+        assert records[0].settings == choice.settings
+        for record in records:
+            if isinstance(record, Round):
+                assert not record.n_relaxed, choice.settings
+                accepted[choice.drafter.name] += record.n_accepted
+                if temperature:
+                    check_draws(record)
     assert accepted["small"] > 10, accepted
 
 

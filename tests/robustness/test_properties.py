@@ -16,12 +16,11 @@ import torch
 
 from specvl_demo import records
 from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.core.engine import Lane, Parts, Request, SharedPrefill, race
+from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores
 from specvl_demo.methods.ar import OneNode
-from specvl_demo.methods.base import METHODS, choose
 from specvl_demo.methods.policies import (
     BestFirst,
     BestFirstSettings,
@@ -132,39 +131,3 @@ def test_random_drafts_never_change_the_answer(block: int) -> None:
         f"100 random cases, {accepted} drafted tokens kept, every answer the plain one\n"
     )
     assert accepted > 200  # equal answers would prove nothing if no draft were ever right
-
-
-LOSSLESS = [name for name, method in METHODS.items() if method.lossless]
-TOKENS = 120
-
-
-def row(name: str, drafter: TableDrafter) -> Parts:
-    """A row of the method table with its own tree and its own verifier, over tables."""
-    choice = choose(name)
-    looks_up = not choice.drafter.runs_a_model
-    built = choice.drafter.build(None, (), None, choice.of(choice.drafter)) if looks_up else drafter
-    return Parts(
-        method=name,
-        title=name,
-        lossless=True,
-        settings=choice.settings,
-        drafter=built,
-        policy=choice.policy.build(choice.of(choice.policy)),
-        verifier=choice.verifier.build(choice.of(choice.verifier)),
-    )
-
-
-@pytest.mark.parametrize("name", LOSSLESS)
-def test_no_lossless_row_changes_a_sampled_answer(name: str) -> None:
-    rng = random.Random(11)
-    logits = table(rng)
-    target, sampling = TableTarget(logits), Sampling(1.1, seed=2026)
-    asked = Request(
-        "r", table_prompt(), target, TokenTexts(spell), sampling, TOKENS, detail="light"
-    )
-    made = row(name, TableDrafter(table(rng, like=logits)))
-    found = list(race([Lane(name, made, SharedPrefill(asked))]))
-    said = [t.id for r in found if isinstance(r, Round) for t in r.tokens]
-    assert len(said) == TOKENS
-    assert said == plainly(target, asked)[0]
-    assert found[-1].totals.n_accepted > 10 or not METHODS[name].drafter.runs_a_model
