@@ -30,9 +30,11 @@ import findings  # noqa: E402
 from findings import Finding  # noqa: E402
 
 from specvl_demo import records  # noqa: E402
+from specvl_demo.media import MediaFile  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.pairs.machine import detect  # noqa: E402
-from specvl_demo.records import Record, Round, gather  # noqa: E402  # noqa: E402
+from specvl_demo.question import Question  # noqa: E402
+from specvl_demo.records import Record, Round, gather  # noqa: E402
 from specvl_demo.ui.serve.decoding import Engine, events  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 
@@ -172,10 +174,11 @@ def run(
     job = Job(
         example["pair"],
         (("ar", {}), *lanes),
-        example["question"],
-        tuple(str(HERE / name) for name in example["media"]),
-        max_new_tokens=TOKENS,
-        names=tuple(example["media"]),
+        Question(
+            example["question"],
+            tuple(MediaFile(str(HERE / name), name=name) for name in example["media"]),
+            max_new_tokens=TOKENS,
+        ),
     )
     lines: list[Record] = []
     for event in events(models, job, bool):

@@ -16,12 +16,12 @@ from PIL import Image
 
 from lab.options import LabOptions
 from specvl_demo.compare import questions
-from specvl_demo.compare.questions import Case
 from specvl_demo.media import VideoFrames
 from specvl_demo.methods.base import Choice, Value, choose
 from specvl_demo.pairs import find as find_pair
+from specvl_demo.question import Question
 
-Asks = Callable[[LabOptions], list[Case]]
+Asks = Callable[[LabOptions], list[Question]]
 """The questions of a claim or an arm, from the bench's options."""
 
 LEAST_LIKE = 0.95
@@ -88,34 +88,36 @@ class Claim:
     arms: tuple[Arm, ...]
     needs: tuple[Margin, ...]
     lacking: str = ""
-    parts: Callable[[Case, int], str] | None = None
+    parts: Callable[[Question, int], str] | None = None
 
 
-def every_kind(options: LabOptions) -> list[Case]:
+def every_kind(options: LabOptions) -> list[Question]:
     return options.cases("all")[: options.prompts]
 
 
-def shifting(options: LabOptions) -> list[Case]:
+def shifting(options: LabOptions) -> list[Question]:
     """Return questions of shifting kinds, which drafters of single pictures never saw: five
     pictures at once, two pictures, second turns, text only.
     """
     every = options.cases("all")
-    found = [one for one in every if len(one.shown) > 1 or one.before or not one.shown]
-    pictures = [one.shown[0] for one in every if len(one.shown) == 1]
+    found = [one for one in every if len(one.media) > 1 or one.earlier or not one.media]
+    pictures = [one.media[0] for one in every if len(one.media) == 1]
     five = [
-        Case(f"five-{at}", "What do the pictures show?", tuple(pictures[at : at + 5]), kind="five")
+        Question(
+            "What do the pictures show?", tuple(pictures[at : at + 5]), id=f"five-{at}", kind="five"
+        )
         for at in range(0, min(20, len(pictures) - 4), 5)
     ]
     return [*five, *found][: options.prompts]
 
 
-def clips(options: LabOptions, frames: int = 16) -> list[Case]:
+def clips(options: LabOptions, frames: int = 16) -> list[Question]:
     """Return clips of unrelated pictures: drawn scenes, of 36 visual tokens each, for the pair that
     knows them, else the pair's own pictures.
     """
     asks = ("What happens in the clip?", "Describe the clip.")
     every = options.cases("all") if options.pair.questions != questions.POCKET else scenes()
-    shown = (one for case in every for one in case.shown)
+    shown = (one for case in every for one in case.media)
     pictures = [one for one in shown if isinstance(one, Image.Image)]
     if options.pair.questions != questions.POCKET:
         pictures = [one.resize((SIDE, SIDE)) for one in pictures]
@@ -124,21 +126,21 @@ def clips(options: LabOptions, frames: int = 16) -> list[Case]:
         return VideoFrames(tuple(pictures[(first + i) % len(pictures)] for i in range(frames)))
 
     return [
-        Case(f"clip-{at}", asks[at % 2], (clip(3 * at),), kind="clip")
+        Question(asks[at % 2], (clip(3 * at),), id=f"clip-{at}", kind="clip")
         for at in range(min(8, options.prompts))
     ]
 
 
-def scenes() -> list[Case]:
+def scenes() -> list[Question]:
     """Return the drawn scenes that the pocket pair is asked to describe."""
     return questions.by_kind(questions.of_pair(find_pair("pocket"), "all"))["describe"]
 
 
-def length(case: Case, tokens: int) -> str:
+def length(case: Question, tokens: int) -> str:
     return f"answers over {LONG} tokens" if tokens > LONG else f"up to {LONG}"
 
 
-def kind(case: Case, tokens: int) -> str:
+def kind(case: Question, tokens: int) -> str:
     return case.kind
 
 

@@ -24,6 +24,7 @@ from PIL import Image
 from recipes.photo_data import read
 from recipes.photo_questions import FORM, NOUNS, WordIndex, ask, same, words
 from specvl_demo import pairs
+from specvl_demo.question import Question
 from specvl_demo.report.confidence import MOST_TOKENS, lowest
 from specvl_demo.serving import choosing, loader, session
 
@@ -65,7 +66,8 @@ def answers(folder: Path, photographs: int, kept: Path) -> list[dict[str, Any]]:
                 continue
             image = Image.open(path).convert("RGB")
             most = MOST_TOKENS if answer else MOST_DESCRIBED
-            request = session.request(loaded, [session.turn(question, [image])], most)
+            shown = Question(question, (image,), max_new_tokens=most)
+            request = session.request(loaded, shown)
             (lane,) = session.answers(loaded, request, [ar])
             whole = lane.end is not None and lane.end.stop == "eos"
             row = {

@@ -15,37 +15,38 @@ import argparse
 import hashlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specvl_demo import pairs
 from specvl_demo.core import engine
-from specvl_demo.core.sampling import Sampling
-from specvl_demo.media import load_media
+from specvl_demo.media import MediaFile
+from specvl_demo.question import Question, Turn
 from specvl_demo.records import Round
 from specvl_demo.serving import choosing, loader, session
-from specvl_demo.vlm.prompts import Turn
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 PICTURES = {"photo": ("cat.jpg", "coffee.jpg", "tour.webm")}
 DRAWN = ("scene.png", "chart.png", "clip.webm")
-SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, top_p=0.95, seed=7)}
+SAMPLINGS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {"temperature": 0.8, "top_p": 0.95, "seed": 7},
+}
 
 
-def conversations(pair: str) -> dict[str, list[list[Turn]]]:
-    """Return the questions of each conversation, a list of turns each, by the kind of what is
-    shown.
-    """
-    first, second, moving = (EXAMPLES / name for name in PICTURES.get(pair, DRAWN))
-    n_frames = pairs.find(pair).n_frames
-    (one, two), (clip,) = load_media([first, second], [moving], n_frames)
-    described = session.turn("Describe the picture.", [one])
-    again = session.turn("Describe the picture.", [one], "It shows several things.")
+def conversations(pair: str) -> dict[str, list[Question]]:
+    """Return the questions of each conversation by the kind of what is shown."""
+    first, second, clip = (MediaFile(str(EXAMPLES / name)) for name in PICTURES.get(pair, DRAWN))
+    described = Turn("Describe the picture.", (first,), "It shows several things.")
     return {
-        "picture": [[described], [again, session.turn("What is in the middle?")]],
-        "two pictures": [[session.turn("What is different between the two pictures?", [one, two])]],
-        "clip": [[session.turn("What happens in the clip?", [clip])]],
+        "picture": [
+            Question(described.question, described.shown),
+            Question("What is in the middle?", earlier=(described,)),
+        ],
+        "two pictures": [Question("What is different between the two pictures?", (first, second))],
+        "clip": [Question("What happens in the clip?", (clip,))],
     }
 
 
@@ -56,15 +57,16 @@ def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
     found = {}
     for how, sampling in SAMPLINGS.items():
         # A method may not support a temperature.
-        served = set(choosing.served(loaded.pair, sampling.temperature))
+        served = set(choosing.served(loaded.pair, sampling["temperature"]))
         choices = [
-            choosing.choose(loaded.pair, name, temperature=sampling.temperature)
+            choosing.choose(loaded.pair, name, temperature=sampling["temperature"])
             for name in names
             if name in served
         ]
         for kind, args in conversations(pair).items():
-            for i, turns in enumerate(args):
-                request = session.request(loaded, turns, tokens, sampling)
+            for i, question in enumerate(args):
+                asked = replace(question, max_new_tokens=tokens, **sampling)
+                request = session.request(loaded, asked)
                 title = kind if i == 0 else "follow-up"
                 lanes: dict[str, dict[str, Any]] = {}
                 for record in engine.race(session.lanes(loaded, request, choices)):

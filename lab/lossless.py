@@ -12,9 +12,9 @@ from typing import Any
 from lab.options import LabOptions
 from specvl_demo.compare import provenance
 from specvl_demo.compare.measure import requests
-from specvl_demo.compare.questions import Case
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
+from specvl_demo.question import Question
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
@@ -36,7 +36,7 @@ def report(options: LabOptions) -> dict[str, Any]:
     return lossless(options.load(options.roles), cases, options)
 
 
-def lossless(loaded: Loaded, cases: Sequence[Case], options: LabOptions) -> dict[str, Any]:
+def lossless(loaded: Loaded, cases: Sequence[Question], options: LabOptions) -> dict[str, Any]:
     """Return `machine, settings, rows`: how often each lossless method differs from AR, and where
     first.
 
@@ -67,7 +67,7 @@ def lossless(loaded: Loaded, cases: Sequence[Case], options: LabOptions) -> dict
             row["differences"] += place is not None
             if place is not None and "first_case" not in row:
                 gap = _gap(loaded, request, place)
-                row |= {"first_case": case.name, "first_token": place, "logit_gap": gap}
+                row |= {"first_case": case.id, "first_token": place, "logit_gap": gap}
     for row in rows.values():
         row["tau"] = row["tokens"] / max(row["rounds"], 1)
     settings = {

@@ -22,12 +22,12 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from recipes.features import Example, extended
-from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.types import Prompt
 from specvl_demo.options import SEED
+from specvl_demo.question import Question, Turn
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
-from specvl_demo.vlm.prompts import PromptBuilder, Turn
+from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 
 TOGETHER = 40
@@ -143,8 +143,11 @@ def ask_all(
     def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         for line in some:
             seed = zlib.crc32(str(line).encode()) % (SEED.high + 1)
-            sampling = Sampling(line.get("temperature", 0.0), seed=seed)
-            asked = session.request(loaded, [_turn(line, folder)], most, sampling, detail="light")
+            turn, temperature = _turn(line, folder), line.get("temperature", 0.0)
+            question = Question(
+                turn.question, turn.shown, max_new_tokens=most, temperature=temperature, seed=seed
+            )
+            asked = session.request(loaded, question, detail="light")
             (lane,) = session.answers(loaded, asked, [choice])
             ids = _words(loaded.models.target, lane.token_ids)
             yield {**line, "weights": weights, "answer_ids": ids}

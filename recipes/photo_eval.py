@@ -34,10 +34,10 @@ from recipes.photo_writer import ANSWER, ASK
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import prefill
+from specvl_demo.question import Question
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.encoder import LanguageModel
-from specvl_demo.vlm.prompts import Turn
 
 CAPTION = "Describe the picture."
 NAME = "What is this?"
@@ -55,7 +55,8 @@ def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -
 
     def answer(path: Path, number: int, question: str) -> str:
         image = Image.open(path).convert("RGB")
-        asked = session.request(loaded, [Turn(question, (image,))], most, detail="light")
+        shown = Question(question, (image,), max_new_tokens=most)
+        asked = session.request(loaded, shown, detail="light")
         pixels = view(image, number, path.name, size)[None]
         seen = replace(asked.prompt, inputs={**asked.prompt.inputs, "pixel_values": pixels})
         (lane,) = session.answers(loaded, replace(asked, prompt=seen), [ar])

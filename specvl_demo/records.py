@@ -166,7 +166,7 @@ class Thumbnail(_Part, frozen=True):
     frames: list[str | None]
 
 
-class Question(_Part, frozen=True):
+class QuestionNotes(_Part, frozen=True):
     """The question as the user asked it, without the template."""
 
     question: str = ""
@@ -212,7 +212,7 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
     seen: Annotated[list[Seen], Meta(max_length=16)] = []
     charts: Annotated[list[Chart], Meta(max_length=8)] = []
     exactness: str = ""
-    notes: Question = Question()
+    notes: QuestionNotes = QuestionNotes()
     prefix: Prefix = Prefix()
     schema: Literal[1] = 1
 

@@ -20,12 +20,12 @@ from specvl_demo import pairs
 from specvl_demo.compare import provenance
 from specvl_demo.compare.peers import PEERS, Library
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
-from specvl_demo.core.sampling import Sampling
 from specvl_demo.decoders.timing import synchronize
-from specvl_demo.media import Visual, load_media
+from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import assemble
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.places import EXAMPLES
+from specvl_demo.question import Question
 from specvl_demo.records import LaneRecords, Round, gather
 from specvl_demo.report.metrics import compare
 from specvl_demo.report.remarks import agreement
@@ -105,7 +105,7 @@ class Races:
         names = sorted(dict.fromkeys(["ar", *names]), key=lambda name: name == "dream")
         asking = _Asking(
             loaded,
-            load_media(self.pictures, [], spec.n_frames)[0],
+            tuple(MediaFile(str(path)) for path in self.pictures),
             self.questions[:1] if setting.tiny else self.questions,
             self.tiny_tokens if setting.tiny else self.tokens,
         )
@@ -137,17 +137,20 @@ class _Asking:
     """A loaded pair and what it is asked. limit: new tokens of an answer."""
 
     loaded: Loaded
-    pictures: Sequence[Visual]
+    pictures: tuple[MediaFile, ...]
     questions: Sequence[str]
     limit: int
 
     def requests(self, temperature: float = 0.0) -> Iterator[Request]:
         for seed, question in enumerate(self.questions):
-            turns, sampling = (
-                [session.turn(question, self.pictures)],
-                Sampling(temperature, seed=seed),
+            asked = Question(
+                question,
+                self.pictures,
+                max_new_tokens=self.limit,
+                temperature=temperature,
+                seed=seed,
             )
-            yield session.request(self.loaded, turns, self.limit, sampling, detail="light")
+            yield session.request(self.loaded, asked, detail="light")
 
     def race(self, name: str, temperature: float) -> Row:
         """Return a method's figures over all questions, beside AR in the same races."""

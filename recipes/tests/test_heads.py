@@ -25,8 +25,9 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.policies import Chain, ChainSettings
+from specvl_demo.question import Turn
 from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.prompts import PromptBuilder, Turn
+from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import tiny_llava, tiny_prompt
 from tests.contract.families import zoo

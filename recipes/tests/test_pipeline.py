@@ -22,13 +22,13 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.pairs import Checkpoint
+from specvl_demo.question import Question
 from specvl_demo.records import gather
 from specvl_demo.serving import loader, session
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.prompts import Turn
 from tests import pocketlike
 from tests.conftest import tiny_prompt
 from tests.heads import decode
@@ -98,7 +98,8 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
     small = Checkpoint(str(places.out), 1e4, "", local=True)
     both = loader.load(replace(custom, drafters={"small": small}))
-    asked = session.request(both, [Turn("what is this", (Image.new("RGB", (80, 60)),))], 20)
+    shown = (Image.new("RGB", (80, 60)),)
+    asked = session.request(both, Question("what is this", shown, max_new_tokens=20))
     lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
     assert lanes[0].token_ids == lanes[1].token_ids
     may = set(both.models.drafter("small").model.draft_ids.tolist())

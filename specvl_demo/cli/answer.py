@@ -10,15 +10,13 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-import msgspec
-
-from specvl_demo import pairs, records
+from specvl_demo import pairs, question, records
 from specvl_demo.cli import progress
 from specvl_demo.cli.parse import InputError, cannot_be
-from specvl_demo.media import Visual, load_media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
@@ -28,7 +26,6 @@ from specvl_demo.serving import availability, choosing
 from specvl_demo.serving.custom import custom_pair
 
 if TYPE_CHECKING:
-    from specvl_demo.core.engine import Request
     from specvl_demo.serving.loader import Loaded
 
 
@@ -79,21 +76,19 @@ def batch(options: argparse.Namespace) -> int:
         raise InputError(f"--batch {options.batch} is not UTF-8 text.") from None
     from specvl_demo.serving import session
 
-    def beside(name: str) -> Path:
-        """Return a file of a line: the path as given, or relative to the file of lines."""
-        here = Path(name)
-        return here if here.exists() else Path(options.batch).parent / name
-
+    shared = {name: value for name, value in vars(options).items() if name not in question.LINE}
+    find = partial(question.named, folders=(Path(), Path(options.batch).parent))
     loaded = _load(options, pair, [choice])
     wrong = 0
     for number, line in enumerate(filter(str.strip, lines)):
         answer: dict[str, object] = {"id": None}
         try:
-            question = _question(line, answer)
-            images = [beside(name) for name in question.images]
-            clips = [beside(question.video)] if question.video is not None else []
-            pictures, videos = load_media(images, clips, pair.n_frames)
-            request = _request(options, loaded, question.prompt, [*pictures, *videos])
+            data = question.line_of(line)
+            if isinstance(data.get("id"), str | int):
+                answer["id"] = data["id"]
+            if others := data.keys() - question.LINE:
+                raise ValueError(f"a line of --batch cannot have {', '.join(sorted(others))}.")
+            request = session.request(loaded, question.read({**shared, **data}, find))
             (lane,) = gather(session.race(loaded, request, [choice], warmed=number > 0))
             answer |= tables.lane_row(lane)
         except (ValueError, FloatingPointError) as reason:
@@ -102,35 +97,6 @@ def batch(options: argparse.Namespace) -> int:
         print_json(answer)
         sys.stdout.flush()
     return int(wrong > 0)
-
-
-class BatchLine(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of --batch. kind, split and answer are used by the bench, and ignored here."""
-
-    id: str | int
-    prompt: str = ""
-    images: list[str] = []
-    video: str | None = None
-    kind: str = ""
-    split: str = ""
-    answer: str = ""
-
-
-def _question(line: str, answer: dict[str, object]) -> BatchLine:
-    """Return the question of a line, and put its id into the answer as soon as it is known;
-    ValueError on invalid lines.
-    """
-    try:
-        data = msgspec.json.decode(line)
-        if isinstance(data, dict) and isinstance(data.get("id"), str | int):
-            answer["id"] = data["id"]
-        question = msgspec.convert(data, BatchLine)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
-        wanted = '{"id", "prompt", "images", "video"}'
-        raise ValueError(f"A line must be {wanted} in JSON: {fault}") from None
-    if not question.prompt.strip() and not question.images and not question.video:
-        raise ValueError("There is nothing to answer: give a prompt, images or a video.")
-    return question
 
 
 def pick(
@@ -192,15 +158,13 @@ def _run(
     """
     pair = find_pair(options)
     chosen = pick(names, options.set, pair, options.temperature)
-    if not options.prompt.strip() and not options.image and not options.video:
-        raise InputError("There is nothing to answer: give --prompt, --image or --video.")
-    pictures, clips = load_media(options.image, options.video, pair.n_frames)
+    asked = question.read(vars(options)).opened(pair.n_frames)
     with _opened(options.trace) as saved:
         from specvl_demo.serving import session
 
         loaded = _load(options, pair, chosen)
-        request = _request(options, loaded, options.prompt, [*pictures, *clips])
-        running = session.race(loaded, request, chosen, notes=records.Question(options.prompt))
+        notes = records.QuestionNotes(options.prompt)
+        running = session.race(loaded, session.request(loaded, asked), chosen, notes=notes)
         lost: list[InputError] = []
         quiet = options.json or len(chosen) > 1
         return gather(_watched(running, saved, quiet, lost)), lost[0] if lost else None
@@ -227,19 +191,6 @@ def _load(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice])
     for remark in loaded.remarks:
         sys.stderr.write(f"Note: {remark}\n")
     return loaded
-
-
-def _request(
-    options: argparse.Namespace, loaded: Loaded, prompt: str, media: Sequence[Visual]
-) -> Request:
-    from specvl_demo.core.sampling import Sampling
-    from specvl_demo.serving import session
-
-    sampling = Sampling(options.temperature, options.top_p, seed=options.seed)
-    turns = [session.turn(prompt, media)]
-    return session.request(
-        loaded, turns, options.max_new_tokens, sampling, prefix=options.answer_prefix
-    )
 
 
 def _watched(

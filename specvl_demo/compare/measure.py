@@ -14,11 +14,12 @@ from typing import Any
 
 from specvl_demo.compare import forwards, provenance, questions
 from specvl_demo.compare.peers import PEERS, Library
-from specvl_demo.compare.questions import Case, Use
+from specvl_demo.compare.questions import Use
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
+from specvl_demo.question import Question
 from specvl_demo.records import gather
 from specvl_demo.report import answers as folds
 from specvl_demo.report.answers import HF_GENERATE, Repeat
@@ -62,7 +63,7 @@ class BenchOptions:
     def roles(self) -> list[Role]:
         return choosing.roles_of(self.choices)
 
-    def cases(self, use: Use = "evaluate") -> list[Case]:
+    def cases(self, use: Use = "evaluate") -> list[Question]:
         """Return the user's own questions if given, else the pair's."""
         if self.data is not None:
             return questions.of_file(self.data, self.prompts, self.pair.n_frames)
@@ -71,15 +72,21 @@ class BenchOptions:
 
 
 def requests(
-    loaded: Loaded, cases: Iterable[Case], max_new_tokens: int, sampling: Sampling = GREEDY
+    loaded: Loaded, cases: Iterable[Question], max_new_tokens: int, sampling: Sampling = GREEDY
 ) -> Iterator[Request]:
     """Yield the cases as requests to the loaded target, each with the next seed.
 
     One at a time, since a request holds its pictures.
     """
     for at, case in enumerate(cases):
-        seeded = replace(sampling, seed=sampling.seed + at)
-        yield session.request(loaded, case.turns, max_new_tokens, seeded, detail="light")
+        asked = replace(
+            case,
+            max_new_tokens=max_new_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed + at,
+        )
+        yield session.request(loaded, asked, detail="light")
 
 
 def answers(options: BenchOptions) -> dict[str, Any]:
@@ -94,7 +101,7 @@ def answers(options: BenchOptions) -> dict[str, Any]:
 
 def bench(
     loaded: Loaded,
-    cases: Sequence[Case],
+    cases: Sequence[Question],
     options: BenchOptions,
     peers: Sequence[str] = (HF_GENERATE,),
 ) -> dict[str, Any]:
@@ -120,7 +127,7 @@ def bench(
                 measured[number].answers[one].append(answer)
     settings = {
         "pair": loaded.pair.id,
-        "cases": [case.name for case in cases],
+        "cases": [case.id for case in cases],
         "max_new_tokens": options.max_new_tokens,
         "repeats": repeats,
         "sampling": "greedy",

@@ -40,12 +40,15 @@ NOT_FINITE = (
 )
 
 
+Detail = Literal["full", "light"]
+"""How much is recorded: "light" omits candidates and the target's log-probabilities."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One question to one target, shared by all methods that answer it.
 
-    detail "light" omits candidates and the target's log-probabilities. `cancelled` is called before
-    every round.
+    cancelled: Called before every round.
     """
 
     id: str
@@ -54,7 +57,7 @@ class Request:
     token_texts: TokenTexts
     sampling: Sampling = field(default_factory=Sampling)
     max_new_tokens: int = NEW_TOKENS.default
-    detail: Literal["full", "light"] = "full"
+    detail: Detail = "full"
     pair: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     cancelled: Callable[[], bool] = bool

@@ -5,17 +5,19 @@ Given paths and limits, returns PIL images, and for clips uniformly sampled fram
 timestamps. Knows nothing of models, prompts or the page.
 """
 
-from specvl_demo.media.files import PLACE, Limits, MediaError
-from specvl_demo.media.load import load_any, load_media
+from specvl_demo.media.files import PLACE, Limits, MediaError, MediaFile
+from specvl_demo.media.load import load_any, load_files, load_media
 from specvl_demo.media.pictures import VideoFrames, Visual, to_rgb
 
 __all__ = [
     "PLACE",
     "Limits",
     "MediaError",
+    "MediaFile",
     "VideoFrames",
     "Visual",
     "load_any",
+    "load_files",
     "load_media",
     "to_rgb",
 ]

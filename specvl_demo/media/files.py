@@ -10,6 +10,9 @@ import stat
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
+
+Want = Literal["picture", "clip", "any"]
 
 
 class MediaError(ValueError):
@@ -34,6 +37,18 @@ class Limits:
     max_clip_frames: int = 40_000  # declared by the container: ten minutes at 60 a second, and some
     max_frame_side: int = 1280  # sampled frames are shrunk to this before they leave the decoder
     decode_s: float = 30.0  # wall time for all files of one request, hard
+
+
+class MediaFile(NamedTuple):
+    """A picture or clip in a file that was not read yet.
+
+    want: What the file must be; a GIF or WebP may be either, and of any is a clip if animated.
+    name: How its sender calls it.
+    """
+
+    path: str
+    want: Want = "any"
+    name: str = ""
 
 
 PICTURE_FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP", "AVIF")

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 from PIL import Image
 
@@ -32,13 +32,14 @@ from specvl_demo.media.files import (
     SLOWEST,
     Limits,
     MediaError,
+    MediaFile,
+    Want,
     examine,
     printable,
     shown,
 )
 from specvl_demo.media.pictures import VideoFrames, Visual
 
-Want = Literal["picture", "clip", "any"]
 Item = tuple[Path, str, Want]
 
 DECODER = "SPECVL_CLIPS"
@@ -78,24 +79,40 @@ _QUIET = {
 }
 
 
+def load_files(
+    files: Sequence[MediaFile], n_frames: int = 8, limits: Limits | None = None
+) -> list[Visual]:
+    """Return the pictures and clips of one request.
+
+    Pictures are upright RGB, of an animation the first frame; of every clip, `n_frames` uniformly
+    sampled frames, or all if it has fewer.
+
+    Raises:
+        MediaError: Also if the decoder crashes, or runs out of memory or out of `limits.decode_s`
+            seconds.
+    """
+    limits = limits or Limits()
+    if len(files) > limits.max_items:
+        raise MediaError(
+            f"{len(files)} pictures and clips were sent, but at most {limits.max_items} are"
+            " accepted."
+        )
+    if n_frames < 1:
+        raise MediaError(f"A clip needs at least one sampled frame, not {n_frames}.")
+    items = [_checked(file.path, file.want, limits) for file in files]
+    return _decode(items, n_frames, limits) if items else []
+
+
 def load_media(
     images: Sequence[str | os.PathLike[str]] = (),
     clips: Sequence[str | os.PathLike[str]] = (),
     n_frames: int = 8,
     limits: Limits | None = None,
 ) -> tuple[list[Image.Image], list[VideoFrames]]:
-    """Return all pictures and clips of one request.
-
-    Pictures are upright RGB, of an animation the first frame; of every clip, `n_frames` uniformly
-    sampled frames, or all if it has fewer. An animated GIF or WebP may be either.
-
-    Raises:
-        MediaError: Also if the decoder crashes, or runs out of memory or out of `limits.decode_s`
-            seconds.
-    """
-    wanted: list[tuple[str | os.PathLike[str], Want]] = [(path, "picture") for path in images]
-    wanted += [(path, "clip") for path in clips]
-    found = _load(wanted, n_frames, limits)
+    """Return pictures and clips; see `load_files`."""
+    files = [MediaFile(str(path), "picture") for path in images]
+    files += [MediaFile(str(path), "clip") for path in clips]
+    found = load_files(files, n_frames, limits)
     pictures, frames = found[: len(images)], found[len(images) :]
     return cast(list[Image.Image], pictures), cast(list[VideoFrames], frames)
 
@@ -103,25 +120,8 @@ def load_media(
 def load_any(
     paths: Sequence[str | os.PathLike[str]], n_frames: int = 8, limits: Limits | None = None
 ) -> list[Visual]:
-    """Return pictures and clips, whatever the files turn out to be; a GIF or WebP is a clip if
-    animated.
-    """
-    return _load([(path, "any") for path in paths], n_frames, limits)
-
-
-def _load(
-    wanted: Sequence[tuple[str | os.PathLike[str], Want]], n_frames: int, limits: Limits | None
-) -> list[Visual]:
-    limits = limits or Limits()
-    if len(wanted) > limits.max_items:
-        raise MediaError(
-            f"{len(wanted)} pictures and clips were sent, but at most {limits.max_items} are"
-            " accepted."
-        )
-    if n_frames < 1:
-        raise MediaError(f"A clip needs at least one sampled frame, not {n_frames}.")
-    items = [_checked(path, want, limits) for path, want in wanted]
-    return _decode(items, n_frames, limits) if items else []
+    """Return pictures and clips, whatever the files turn out to be; see `load_files`."""
+    return load_files([MediaFile(str(path)) for path in paths], n_frames, limits)
 
 
 def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:

@@ -4,105 +4,59 @@ page and the bench, and the classes `Pair` and `Race` of the public interface.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace as changed
-from PIL import Image
 
 from specvl_demo import pairs, records
 from specvl_demo.core import engine
-from specvl_demo.core.detokenizer import replace_surrogates
-from specvl_demo.core.engine import Lane, Request, SharedPrefill
+from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
-from specvl_demo.options import DETAIL, NEW_TOKENS, SEED, TEMPERATURE, TOP_P
+from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs.machine import Load
-from specvl_demo.records import Begin, LaneRecords, Question, Record, Round, gather
+from specvl_demo.question import Question, listed, read, wrong_kind
+from specvl_demo.records import Begin, LaneRecords, QuestionNotes, Record, Round, gather
 from specvl_demo.report import figure, tables
 from specvl_demo.report.confidence import confidence
 from specvl_demo.serving import availability, choosing, threads
-from specvl_demo.vlm.prompts import Turn
 
 if TYPE_CHECKING:
     from specvl_demo.serving.loader import Loaded
 
 WARM_TOKENS = 6
 
-DESCRIBE = {
-    "image": "Describe the picture.",
-    "images": "Describe the pictures.",
-    "video": "What happens in the clip?",
-}
-
-
-def turn(
-    question: str,
-    media: Sequence[Visual] = (),
-    answer: str | None = None,
-    most_pixels: int | None = None,
-) -> Turn:
-    """Return a turn of a conversation from decoded media. An empty question asks for a description.
-
-    Pictures with more pixels than `most_pixels` (None: 1.25 million) are scaled down: families
-    that split a picture by its size would make thousands of tokens of a phone's photograph.
-    """
-    most = round(DETAIL.default * 1e6) if most_pixels is None else most_pixels
-    shown = tuple(one if isinstance(one, VideoFrames) else _within(one, most) for one in media)
-    if not question.strip() and media:
-        clips = any(isinstance(m, VideoFrames) for m in media)
-        question = DESCRIBE["video" if clips else "images" if len(media) > 1 else "image"]
-    said = None if answer is None else replace_surrogates(answer)
-    return Turn(replace_surrogates(question), shown, said)
-
-
-def _within(image: Image.Image, most: int) -> Image.Image:
-    scale = math.sqrt(most / (image.width * image.height))
-    if scale >= 1:
-        return image
-    size = max(1, int(image.width * scale)), max(1, int(image.height * scale))
-    return image.resize(size, Image.Resampling.BICUBIC)
-
 
 def request(
     loaded: Loaded,
-    turns: Sequence[Turn],
-    max_new_tokens: int = NEW_TOKENS.default,
-    sampling: Sampling | None = None,
-    system: str = "",
-    detail: Literal["full", "light"] = "full",
+    question: Question,
+    detail: Detail = "full",
     cancelled: Callable[[], bool] = bool,
-    prefix: str | Sequence[int] = (),
-    up_to: bool = False,
 ) -> Request:
     """Return a request to the loaded target.
 
-    Args:
-        prefix: Text or ids that the answer must begin with.
-        up_to: Whether the answer may be shorter where the target's context ends.
-
     Raises:
-        ValueError: With a sentence if the prompt does not fit the target.
+        ValueError: With a sentence if a file cannot be read, or the prompt does not fit the target.
     """
-    system = replace_surrogates(system)
-    begun = loaded.prompter.ids(replace_surrogates(prefix)) if isinstance(prefix, str) else prefix
-    room = 1 if up_to else max_new_tokens
-    prompt = loaded.prompter.prompt(turns, system, room, begun)
-    if up_to:
+    question = question.opened(loaded.pair.n_frames)
+    max_new_tokens, prefix = question.max_new_tokens, question.prefix
+    begun = loaded.prompter.ids(prefix) if isinstance(prefix, str) else prefix
+    room = 1 if question.up_to else max_new_tokens
+    prompt = loaded.prompter.prompt(question.turns, question.system, room, begun)
+    if question.up_to:
         max_new_tokens = min(max_new_tokens, loaded.prompter.context - len(prompt))
     return Request(
         id=secrets.token_hex(6),
         prompt=prompt,
         target=loaded.models.target,
         token_texts=loaded.token_texts,
-        sampling=sampling or Sampling(),
+        sampling=Sampling(question.temperature, question.top_p, seed=question.seed),
         max_new_tokens=max_new_tokens,
         detail=detail,
         pair=loaded.pair.id,
@@ -163,7 +117,7 @@ def race(
     choices: Sequence[Choice],
     warmed: bool = False,
     shared: SharedPrefill | None = None,
-    notes: Question | None = None,
+    notes: QuestionNotes | None = None,
     watchers: Sequence[int] = (),
 ) -> Iterator[Record]:
     """Yield the records of a race between these choices.
@@ -293,51 +247,32 @@ class Pair:
                 computed.
         """
         pair = self._loaded.pair
-        max_new_tokens = NEW_TOKENS.check(max_new_tokens)
-        sampling = Sampling(temperature, top_p=top_p, seed=seed)
-        settings = settings or {}
-        _check("question must be text", question, isinstance(question, str))
-        by_method = "settings must be a dictionary of parameters by method"
-        _check(by_method, settings, isinstance(settings, Mapping))
-        images = _listed("images", images, (str, os.PathLike), "paths of picture files")
-        videos = _listed("videos", videos, (str, os.PathLike), "paths of clip files")
-        methods = _listed("methods", methods, str, "names of methods")
-        for name, own in settings.items():
-            if name not in methods:
-                raise ValueError(
-                    f"settings names {name!r}, which is not among methods: {', '.join(methods)}."
-                )
-            if not isinstance(own, Mapping):
-                raise ValueError(
-                    f'settings[{name!r}] must be a dictionary such as {{"gamma": 4}}, not {own!r}.'
-                )
-        if not isinstance(prefix, str):
-            prefix = _listed("prefix", prefix, int, "token ids, or one text")
-        if not methods:
+        asked = read(
+            {
+                **{"question": question, "images": images, "videos": videos, "prefix": prefix},
+                **{"max_new_tokens": max_new_tokens, "temperature": temperature},
+                **{"top_p": top_p, "seed": seed},
+            }
+        )
+        names = listed(methods, str, "methods", "a list of names")
+        if not names:
             raise ValueError("methods must name at least one method.")
-        if not question.strip() and not images and not videos:
-            raise ValueError("There is nothing to answer: give a question, images or videos.")
-        chosen = [choosing.choose(pair, name, settings.get(name), temperature) for name in methods]
-        pictures, clips = load_media(images, videos, pair.n_frames)
-        turns = [turn(question, [*pictures, *clips])]
-        asked = request(self._loaded, turns, max_new_tokens, sampling, prefix=prefix)
-        return Race(race(self._loaded, asked, chosen, notes=Question(question)), self._lock)
-
-
-def _check(wanted: str, given: Any, well: bool) -> None:
-    """Raise ValueError with a sentence if an argument of `Pair.race` is not of its type."""
-    if not well:
-        raise ValueError(f"{wanted}, not an object of type {type(given).__name__}.")
-
-
-def _listed(name: str, given: Any, kind: type | tuple[type, ...], what: str) -> list[Any]:
-    """Return the items of an argument of `Pair.race`, all of these types."""
-    text = isinstance(given, (str, bytes, os.PathLike))
-    _check(f"{name} must be a list of {what}", given, isinstance(given, Iterable) and not text)
-    items = list(given)
-    for item in items:
-        _check(f"{name} must contain {what}", item, isinstance(item, kind))
-    return items
+        params = {} if settings is None else settings
+        if not isinstance(params, Mapping):
+            raise wrong_kind("settings", "a dictionary of parameters by method", params)
+        for name, values in params.items():
+            if name not in names:
+                raise ValueError(
+                    f"settings names {name!r}, which is not among methods: {', '.join(names)}."
+                )
+            if not isinstance(values, Mapping):
+                what = 'a dictionary such as {"gamma": 4}'
+                raise wrong_kind(f"settings[{name!r}]", what, values)
+        chosen = [choosing.choose(pair, name, params.get(name), temperature) for name in names]
+        running = race(
+            self._loaded, request(self._loaded, asked), chosen, notes=QuestionNotes(asked.words)
+        )
+        return Race(running, self._lock)
 
 
 def load(pair: str, dtype: str | None = None) -> Pair:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,7 +20,8 @@ from PIL import Image
 
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.types import Prompt
-from specvl_demo.media import PLACE, VideoFrames
+from specvl_demo.media import PLACE, VideoFrames, Visual
+from specvl_demo.question import Medium, Turn
 from specvl_demo.vlm.encoder import placeholder_ids
 from specvl_demo.vlm.layouts import MediaSize, spans
 
@@ -47,15 +47,6 @@ class _Format(NamedTuple):
     parts: bool
     system: bool
     ordered: bool
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A question with what it shows, in order; `answer` is None for the open one."""
-
-    question: str
-    shown: tuple[Image.Image | VideoFrames, ...] = ()
-    answer: str | None = None
 
 
 class PromptBuilder:
@@ -124,6 +115,7 @@ class PromptBuilder:
         """Return the prompt of a conversation whose last turn is open.
 
         Args:
+            turns: With what they show opened.
             room: How many tokens the answer may have.
             prefix: Ids of text that the answer must begin with.
 
@@ -141,7 +133,7 @@ class PromptBuilder:
                 " in the text which is which."
             )
         text = self._rendered(turns, system)
-        shown = [item for turn in turns for item in turn.shown]
+        shown = cast("list[Visual]", [item for turn in turns for item in turn.shown])
         inputs = self._process(text, shown)
         visual = torch.isin(inputs["input_ids"][0], torch.tensor(self._visual))
         sizes = [self._shown(item) for item in shown]
@@ -238,9 +230,7 @@ class PromptBuilder:
                 )
         return tuple(prefix)
 
-    def _message(
-        self, role: str, text: str, shown: Sequence[Image.Image | VideoFrames] = ()
-    ) -> dict[str, Any]:
+    def _message(self, role: str, text: str, shown: Sequence[Medium] = ()) -> dict[str, Any]:
         """Return a message of the chat template: placeholders of what is shown where the text marks
         their places, else before the text.
         """
@@ -270,7 +260,7 @@ class PromptBuilder:
                 text = text.replace(special, f"{special[:1]} {special[1:]}")
         return text
 
-    def _process(self, text: str, shown: Sequence[Image.Image | VideoFrames]) -> dict[str, Any]:
+    def _process(self, text: str, shown: Sequence[Visual]) -> dict[str, Any]:
         images: list[Image.Image] = []
         clips: list[VideoFrames] = []
         for item in shown:
@@ -296,7 +286,7 @@ class PromptBuilder:
         )
         return {name: value for name, value in made.items() if name in self._accepts}
 
-    def _shown(self, item: Image.Image | VideoFrames) -> MediaSize:
+    def _shown(self, item: Visual) -> MediaSize:
         """Return what the layout of a prompt depends on."""
         if isinstance(item, VideoFrames):
             frame = item.frames[0]

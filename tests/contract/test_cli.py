@@ -106,7 +106,12 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
         "last",
     ]
     errors = {at: one["error"] for at, one in enumerate(told) if "error" in one}
-    parts = {2: "no file", 3: "in JSON", 4: "nothing to answer", 5: "Expected `str`, got `int`"}
+    parts = {
+        2: "no file",
+        3: "not a line of JSON",
+        4: "nothing to answer",
+        5: "question must be text, not a number",
+    }
     assert errors.keys() == parts.keys() and all(part in errors[at] for at, part in parts.items())
     assert [*told[0]] == ["id", *FIELDS]
     alone = run_json(capsys, *argv[:-1], "--prompt", "what is it", "--image", "a.png")

@@ -105,7 +105,7 @@ LAYERS = (
     ("records", "pairs", "media", "ui.messages"),
     ("options",),
     ("core", "report"),
-    ("decoders",),
+    ("decoders", "question"),
     ("vlm",),
     ("methods",),
     ("serving",),

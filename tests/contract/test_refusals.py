@@ -14,8 +14,9 @@ import pytest
 
 import specvl_demo as sv
 from specvl_demo.__main__ import main
+from specvl_demo.question import MAX_FILES, MAX_TURNS
 from specvl_demo.ui.serve import benches, workers
-from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_TURNS, read_job
+from specvl_demo.ui.serve.jobs import read_job
 from tests.robustness.support import offered
 from tests.unit.test_openai_form import COMPLETIONS, Api
 
@@ -132,8 +133,7 @@ CALLS: list[tuple[dict[str, Any], str]] = [
     ({"methods": "chain"}, "methods must be a list of names"),
     ({"methods": []}, "at least one method"),
     ({"images": ["nowhere.png"]}, "no file"),
-    ({"images": "a.png"}, "images must be a list of paths"),
-    ({"images": [b"a.png"]}, "images must contain paths of picture files, not an object of type"),
+    ({"images": [b"a.png"]}, "Pictures and clips must be paths of files"),
     ({"settings": {"ar": {"gamma": 1}}}, "no parameter 'gamma'"),
     ({"settings": {"gamma": 3}}, "'gamma', which is not among methods: ar"),
     ({"settings": {"ar": "gamma=3"}}, "must be a dictionary"),
@@ -142,7 +142,7 @@ CALLS: list[tuple[dict[str, Any], str]] = [
     ({"temperature": None}, "Temperature must be"),
     ({"max_new_tokens": 0}, "Max new tokens must be a whole number between 1 and 4096, not 0"),
     ({"question": " "}, "nothing to answer"),
-    ({"question": None}, "question must be text, not an object of type NoneType"),
+    ({"question": None}, "nothing to answer"),
 ]
 
 
@@ -169,8 +169,8 @@ def test_python_loads_nothing_that_is_not_there(words: tuple[str, ...], part: st
 
 
 TURN = {"question": "q", "answer": "a", "media": []}
-FILES = [{"path": "{folder}/a.png", "name": "a.png"}] * (MOST_FILES + 1)
-TOO_MANY = f"at most {MOST_FILES} pictures .* got {MOST_FILES + 1}"
+FILES = [{"path": "{folder}/a.png", "name": "a.png"}] * (MAX_FILES + 1)
+TOO_MANY = f"at most {MAX_FILES} pictures .* got {MAX_FILES + 1}"
 KNOWN = "no method 'nope'. Known: ar, chain; others do not run with p here: request one to see"
 QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"pair": "nope"}, "no pair 'nope'. Known: p, q; not on this machine: large[.]$"),
@@ -187,7 +187,7 @@ QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"media": "scene.png"}, "not text"),
     ({"media": FILES}, TOO_MANY),
     ({"history": [{"question": "q", "media": FILES}]}, TOO_MANY),
-    ({"history": [TURN] * (MOST_TURNS + 1)}, f"at most {MOST_TURNS} earlier questions, got"),
+    ({"history": [TURN] * (MAX_TURNS + 1)}, f"at most {MAX_TURNS} earlier questions, got"),
     ({"history": "before"}, "history must be a list .* not text"),
     ({"history": [1]}, "not a number"),
     ({"max_new_tokens": 1.5}, "Max new tokens must be .* between 1 and 1024, not 1.5"),
@@ -226,7 +226,7 @@ COMPARISONS: list[tuple[dict[str, Any], str]] = [
     ({"questions": 60, "repeats": 10}, "would need 1"),
     ({"temperature": []}, "Temperature must be 0, or a number"),
     ({"temperature": 1, "methods": ["lvspec"]}, "LVSpec is not defined for sampling"),
-    ({"lines": "{}"}, "line 1: a question is needed"),
+    ({"lines": "{}"}, "line 1: There is nothing to answer"),
     ({"lines": '{"question": "?", "image": "/etc/passwd"}'}, "was not added"),
 ]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image
 from specvl_demo import pairs, records
 from specvl_demo.__main__ import main
 from specvl_demo.core.detokenizer import replace_surrogates
-from specvl_demo.core.sampling import Sampling
+from specvl_demo.question import read
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import session
 from specvl_demo.serving.choosing import choose
@@ -53,7 +54,8 @@ def loaded(place: Path) -> Iterator[object]:
 def answer(
     loaded: object, question: str, pictures: Sequence[Image.Image] = ()
 ) -> list[records.Record]:
-    request = session.request(loaded, [session.turn(question, pictures)], 4, Sampling())
+    asked = replace(read({"question": question}), media=tuple(pictures), max_new_tokens=4)
+    request = session.request(loaded, asked)
     return list(
         session.race(
             loaded, request, [choose(loaded.pair, name, {}, 0.0) for name in ("ar", "chain")]

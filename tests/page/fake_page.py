@@ -27,7 +27,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specvl_demo.records import Begin, End, Question, Round, Token, Totals, Tree
+from specvl_demo.records import Begin, End, QuestionNotes, Round, Token, Totals, Tree
 from specvl_demo.ui.serve.child import Compute, Tell
 from specvl_demo.ui.serve.cluster import Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
@@ -84,11 +84,11 @@ def round_(index: int, who: str = "word") -> Round:
 
 def compute(job: Job, ended: Callable[[], bool], tell: Tell | None = None) -> Iterator[Event]:
     """One lane: begin, rounds whose tokens spell who asked, end."""
-    words = dict(word.split("=", 1) for word in job.question.split() if "=" in word)
+    words = dict(word.split("=", 1) for word in job.question.words.split() if "=" in word)
     who, at, fault = words.get("who", "nobody"), int(words.get("at", 2)), words.get("fail")
     if at < 0:
         _fail(fault)
-    yield {"k": "begin", "record": replace(begin(), notes=Question(job.question))}
+    yield {"k": "begin", "record": replace(begin(), notes=QuestionNotes(job.question.words))}
     totals = Totals()
     for index in range(int(words.get("rounds", 3))):
         if ended():

@@ -25,7 +25,7 @@ from specvl_demo.records import (
     Candidate,
     End,
     Prefix,
-    Question,
+    QuestionNotes,
     Record,
     Round,
     Seen,
@@ -112,7 +112,9 @@ class _Lane:
             draft_prefill_s=0.0 if method == "ar" else 0.006,
             seen=seen,
             charts=list(base.choose(method).charts),
-            notes=Question(media=[Thumbnail(f"picture {i}", [PICTURE]) for i in range(pictures)]),
+            notes=QuestionNotes(
+                media=[Thumbnail(f"picture {i}", [PICTURE]) for i in range(pictures)]
+            ),
         )
 
     @property
@@ -250,11 +252,12 @@ def altered(record: Record, job: Job) -> Record:
     """A record as this question has it."""
     if isinstance(record, records.Begin):
         exact = "exact" if job.dtype == "bfloat16" else ""
-        prefix = Prefix(list(job.prefix), "given ") if job.prefix else record.prefix
+        given = list(job.question.prefix)
+        prefix = Prefix(given, "given ") if given else record.prefix
         return replace(record, dtype=job.dtype or record.dtype, exactness=exact, prefix=prefix)
-    if isinstance(record, End) and job.seed == BUSY:
+    if isinstance(record, End) and job.question.seed == BUSY:
         return replace(record, load=0.9)
-    if isinstance(record, End) and job.seed == DOUBTFUL:
+    if isinstance(record, End) and job.question.seed == DOUBTFUL:
         return replace(record, confidence=records.Confidence("guessing", 0.31, 0.27))
     return record
 
@@ -266,17 +269,18 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
 
     def compute(job: Job, ended: Callable[[], bool], tell: Any) -> Iterator[Event]:
         yield {"k": "status", "stage": "prefill"}
-        methods = [name for name, _ in job.lanes]
+        methods, asked = [name for name, _ in job.lanes], job.question
         if job.alone:
             yield from apart(methods, job)
             if not ended():
                 yield {"k": "forwards", "seconds": [0.1] * len(methods)}
             return
         # A run that a test wants to find still running lasts, however busy the machine.
-        speed = 0.2 if job.max_new_tokens == LONG else rate
+        speed = 0.2 if job.question.max_new_tokens == LONG else rate
         spent: dict[str, float] = {}
         rounds: dict[str, list[Round]] = {name: [] for name in methods}
-        for plain in race_records(methods, job.max_new_tokens, job.seed, max(1, len(job.media))):
+        n, seed, pictures = asked.max_new_tokens, asked.seed, max(1, len(asked.media))
+        for plain in race_records(methods, n, seed, pictures):
             record = altered(plain, job)
             if isinstance(record, Round):
                 lasted = max(0.0, record.clock_s - spent.get(record.lane, 0.0)) / speed
@@ -286,7 +290,7 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
                 if ended():
                     break
             yield event(record) | {"at": time.time() * 1000}
-            if isinstance(record, records.Begin) and job.seed == BUSY:
+            if isinstance(record, records.Begin) and job.question.seed == BUSY:
                 yield {"k": "load", "others": 0.9}
         if ended():
             for name, made in rounds.items():
@@ -297,10 +301,11 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
 
 def apart(methods: list[str], job: Job) -> Iterator[Event]:
     """A question of a bench: lane after lane."""
+    asked = job.question
     for number, name in enumerate(methods):
-        for plain in race_records([name], min(job.max_new_tokens, 40), job.seed):
+        for plain in race_records([name], min(asked.max_new_tokens, 40), asked.seed):
             record = replace(plain, lane=f"{name}#{number}")
-            if isinstance(record, End) and job.max_new_tokens == BUSY:
+            if isinstance(record, End) and job.question.max_new_tokens == BUSY:
                 record = replace(record, load=0.9)
             yield event(record)
         time.sleep(0.1)

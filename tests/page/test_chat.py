@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from specvl_demo.ui.serve.jobs import MOST_SHOWN, MOST_TURNS
+from specvl_demo.question import MAX_SHOWN, MAX_TURNS
 from tests.page.conftest import ROOT, note_sent
 from tests.page.test_files import PNG
 from tests.page.test_race import FINISHED, choose, run_race
@@ -233,28 +233,28 @@ def test_a_full_conversation_is_said_before_it_is_sent(opened):
     status = opened.locator("#vl-status")
     for turns, pictures, words in (
         (
-            MOST_TURNS + 1,
+            MAX_TURNS + 1,
             0,
             (
-                f"At most {MOST_TURNS} earlier questions are remembered, and there are"
-                f" {MOST_TURNS + 1}."
+                f"At most {MAX_TURNS} earlier questions are remembered, and there are"
+                f" {MAX_TURNS + 1}."
             ),
         ),
         (
-            MOST_TURNS,
-            MOST_SHOWN,
-            f"at most {MOST_SHOWN} pictures and clips; with this question it has {MOST_SHOWN + 1}.",
+            MAX_TURNS,
+            MAX_SHOWN,
+            f"at most {MAX_SHOWN} pictures and clips; with this question it has {MAX_SHOWN + 1}.",
         ),
     ):
         opened.evaluate(converse, [turns, pictures])
         opened.locator("#vl-run").click()
         expect(status).to_contain_text(words)
         assert not opened.evaluate("specvl.ask.running || Boolean(window.sent)")
-    opened.evaluate(converse, [MOST_TURNS, MOST_SHOWN - 1])
+    opened.evaluate(converse, [MAX_TURNS, MAX_SHOWN - 1])
     run_race(opened)
     sent = opened.evaluate("window.sent")
-    assert len(sent["history"]) == MOST_TURNS
-    assert sum(len(turn["media"]) for turn in [*sent["history"], sent]) == MOST_SHOWN
+    assert len(sent["history"]) == MAX_TURNS
+    assert sum(len(turn["media"]) for turn in [*sent["history"], sent]) == MAX_SHOWN
 
 
 def test_every_parameter_says_what_it_does_and_the_papers_value(opened):

@@ -10,6 +10,7 @@ import pytest
 
 from specvl_demo import pairs
 from specvl_demo.methods.base import Choice, Models
+from specvl_demo.question import Question
 from specvl_demo.serving import availability, loader
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
@@ -19,7 +20,7 @@ from tests.page.fake_page import Slow
 from tests.robustness.support import Guest, until
 
 LIMIT_S = 1.5
-JOB = Job(pair="slow", lanes=(("ar", {}),), question="?")
+JOB = Job(pair="slow", lanes=(("ar", {}),), question=Question("?"))
 
 
 def test_who_waits_for_the_first_load_is_told_may_stop_and_is_not_timed(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
     told, warmed = [], []
 
     def warm(loaded: object, asked: tuple[object, ...], choices: list[Choice]) -> None:
-        warmed.append((asked[1][0].shown[0].size, [one.method.name for one in choices]))
+        warmed.append((asked[1].media[0].size, [one.method.name for one in choices]))
 
     monkeypatch.setattr(decoding.Engine, "get", lambda *_: loaded)
     monkeypatch.setattr(decoding.session, "warm", warm)

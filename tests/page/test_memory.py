@@ -10,7 +10,9 @@ from PIL import Image
 
 from specvl_demo import pairs
 from specvl_demo.core.types import Prompt
+from specvl_demo.media import MediaFile
 from specvl_demo.pairs import Checkpoint, PairSpec
+from specvl_demo.question import Question
 from specvl_demo.serving import loader
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
@@ -28,7 +30,8 @@ def test_no_prompt_is_left_when_a_run_is_over(
     monkeypatch.setattr(pairs, "find", lambda _: made.pair)
     monkeypatch.setattr(loader, "load", lambda *_, **__: made)
     lanes = (("ar", {}), ("ngram", {}))
-    job = Job("light", lanes, "what is this", (str(tmp_path / "a.png"),), max_new_tokens=6)
+    shown = (MediaFile(str(tmp_path / "a.png")),)
+    job = Job("light", lanes, Question("what is this", shown, max_new_tokens=6))
     running = decoding.Engine()(job, bool)
     kinds = []
     for event in running:

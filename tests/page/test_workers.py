@@ -20,11 +20,13 @@ import pytest
 from gradio.context import LocalContext
 
 from specvl_demo import pairs
+from specvl_demo.media import MediaFile
+from specvl_demo.question import Question, Turn
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import workers, zerogpu
 from specvl_demo.ui.serve.child import Tell
 from specvl_demo.ui.serve.cluster import Actor, Parcel, RayWorkers
-from specvl_demo.ui.serve.jobs import Job, PastTurn
+from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
@@ -38,9 +40,8 @@ clustered = pytest.mark.slow
 
 
 def job(n_rounds: int = 4, **changes: Any) -> Job:
-    return Job(
-        pair="light", lanes=(("ar", {}),), question=f"rounds={n_rounds} each={EACH_S}", **changes
-    )
+    question = Question(f"rounds={n_rounds} each={EACH_S}", **changes)
+    return Job("light", (("ar", {}),), question)
 
 
 class Visitor(Guest):
@@ -156,7 +157,7 @@ class Loading:
         tell("1 of 2")
         assert self.go_on.wait(WAIT_S)
         tell("2 of 2")
-        if job.question == "fault":
+        if job.question.words == "fault":
             raise KeyError("a mistake of ours")
         yield from compute(job, ended)
 
@@ -208,11 +209,11 @@ def test_a_parcel_carries_files_to_another_machine(tmp_path: Path) -> None:
     there.mkdir()
     (here / "a.png").write_bytes(b"a")
     (here / "b.mp4").write_bytes(b"bb")
-    asked = job(media=(str(here / "a.png"),), history=(PastTurn("q", "a", (str(here / "b.mp4"),)),))
-    got = Parcel.of(asked).unpack(there)
-    assert Path(got.media[0]).read_bytes() == b"a" and Path(got.media[0]).parent == there
-    assert Path(got.history[0].media[0]).suffix == ".mp4"
-    assert Path(got.history[0].media[0]).read_bytes() == b"bb"
+    picture, clip = (MediaFile(str(here / name)) for name in ("a.png", "b.mp4"))
+    asked = job(media=(picture,), earlier=(Turn("q", (clip,), "a"),))
+    first, last = map(Path, Parcel.of(asked).unpack(there).question.files)
+    assert last.read_bytes() == b"a" and last.parent == there
+    assert first.suffix == ".mp4" and first.read_bytes() == b"bb"
 
 
 def lend(asked: list[Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import httpx
 
 from specvl_demo import records
+from specvl_demo.question import Question
 from specvl_demo.records import Record
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
@@ -61,7 +62,7 @@ def slowness() -> float:
 
 def job(question: str = "rounds=3", **changes: Any) -> Job:
     """A job for a light engine."""
-    return Job(pair="light", lanes=(("ar", {}),), question=question, **changes)
+    return Job("light", (("ar", {}),), Question(question), **changes)
 
 
 def offered(name: str, reason: str = "", **methods: bool | str) -> dict[str, Any]:

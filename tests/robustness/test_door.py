@@ -336,7 +336,7 @@ def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> No
 def test_a_single_file_is_taken_as_a_list_of_one(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
     asked = {"pair": "p", "question": "?", "media": {"path": str(tmp_path / "a.png")}}
-    assert read_job(asked, [offered("p")], [tmp_path]).media == (str(tmp_path / "a.png"),)
+    assert read_job(asked, [offered("p")], [tmp_path]).question.files == [str(tmp_path / "a.png")]
 
 
 # ---------------------------------------------------------------- uploads

@@ -21,6 +21,7 @@ import torch
 from specvl_demo import pairs
 from specvl_demo.methods.policies import Chain
 from specvl_demo.pairs import Checkpoint, PairSpec
+from specvl_demo.question import Question
 from specvl_demo.records import Begin, Round
 from specvl_demo.serving import availability, loader
 from specvl_demo.ui import messages
@@ -71,7 +72,7 @@ def queue(models: decoding.Engine, pair: PairSpec, monkeypatch: pytest.MonkeyPat
 
 
 def question() -> Job:
-    return Job("light", (("ar", {}), ("chain", {})), "what is this", max_new_tokens=12)
+    return Job("light", (("ar", {}), ("chain", {})), Question("what is this", max_new_tokens=12))
 
 
 def answer(guest: Guest) -> dict[str, list[int]]:
@@ -224,7 +225,7 @@ def test_a_checkpoint_that_is_not_whole(
     for room in (availability, loader):
         monkeypatch.setattr(room, "available", lambda *_: availability.Availability(True, ""))
     models = decoding.Engine()
-    asked = Job("light", (("ar", {}),), "what", max_new_tokens=2)
+    asked = Job("light", (("ar", {}),), Question("what", max_new_tokens=2))
     for damage, (change, said) in DAMAGED.items():
         shutil.copytree(folder / "target", copy)
         change(copy)
@@ -302,7 +303,7 @@ def test_a_pair_of_the_hub_without_the_hub_is_refused_before_anything_is_tried(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     hub = next(one for one in pairs.PAIRS if not one.local)
-    asked = Job(hub.id, (("ar", {}),), "what", max_new_tokens=2)
+    asked = Job(hub.id, (("ar", {}),), Question("what", max_new_tokens=2))
     monkeypatch.setattr(pairs, "find", lambda _: hub)
     monkeypatch.setattr(loading, "snapshot_download", None)
     (error,) = [e for e in decoding.Engine()(asked, bool) if e["k"] == "error"]

@@ -54,8 +54,8 @@ class Still:
         self.puts: dict[str, Any] = {}
 
     def start(self, run: str, asked: Any, put: Any) -> None:
-        self.begun.append(asked.question)
-        self.puts[asked.question] = put
+        self.begun.append(asked.question.words)
+        self.puts[asked.question.words] = put
 
     def stop(self, run: str) -> None: ...
 

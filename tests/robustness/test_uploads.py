@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from specvl_demo.media import Limits, MediaError, VideoFrames, load, load_any, load_media
+from specvl_demo.question import Question
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Uploads
 from tests import corpus
@@ -241,12 +242,12 @@ def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
     def asked(path: object) -> dict:
         return {"pair": "pocket", "question": "x", "media": [{"path": path, "name": "half\ud800"}]}
 
-    def read(path: object) -> jobs.Job:
-        return jobs.read_job(asked(path), [offered("pocket")], [uploads])
+    def read(path: object) -> Question:
+        return jobs.read_job(asked(path), [offered("pocket")], [uploads]).question
 
-    assert read(str(mine)).media == (str(mine),)
-    assert read(str(uploads / "inner" / ".." / "mine.png")).media == (str(mine),)
-    json.dumps(read(str(mine)).names).encode()
+    assert read(str(mine)).files == [str(mine)]
+    assert read(str(uploads / "inner" / ".." / "mine.png")).files == [str(mine)]
+    json.dumps([file.name for file in read(str(mine)).shown]).encode()
     outside = [
         *(
             secret,

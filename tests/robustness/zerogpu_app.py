@@ -39,7 +39,9 @@ from spaces.zero.torch import patching  # noqa: E402
 
 from specvl_demo import pairs  # noqa: E402
 from specvl_demo.decoders import calibration  # noqa: E402
+from specvl_demo.media import MediaFile  # noqa: E402
 from specvl_demo.pairs import Checkpoint, PairSpec, machine  # noqa: E402
+from specvl_demo.question import Question  # noqa: E402
 from specvl_demo.ui.serve import workers  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 from specvl_demo.ui.serve.queue import Queue  # noqa: E402
@@ -79,7 +81,8 @@ def lend() -> None:
 async def call(queue: Queue, method: str = "chain", stop_after: int | None = None) -> None:
     """One call; stop_after: rounds after which a visitor presses Stop."""
     lanes = (("ar", {}), (method, {}))
-    job = Job(PAIR, lanes, "what is this", ("examples/scene.png",), max_new_tokens=16)
+    shown = (MediaFile("examples/scene.png"),)
+    job = Job(PAIR, lanes, Question("what is this", shown, max_new_tokens=16))
     kinds: list[str] = []
     errors: list[str] = []
     stages: list[str] = []

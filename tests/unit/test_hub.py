@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,8 @@ from safetensors.torch import load_file, save_file
 
 from specvl_demo.__main__ import main
 from specvl_demo.compare import peers
-from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import PLACE
+from specvl_demo.question import Question
 from specvl_demo.serving import custom, loader, session
 from specvl_demo.serving.choosing import choose
 from specvl_demo.vlm import hub
@@ -215,7 +216,7 @@ def test_penalties_are_told_and_the_library_s_rows_run_without_them(
     assert loaded.remarks == [told]
     found = custom.check(str(target), str(pair / "drafter"))
     assert found.fits and told in [finding.text for finding in found.findings]
-    asked = session.request(loaded, [session.turn("what is this")], 16, Sampling())
+    asked = session.request(loaded, Question("what is this", max_new_tokens=16))
     (lane,) = session.answers(loaded, asked, [choose(loaded.pair, "ar")])
     ids = [token.id for one in lane.rounds for token in one.tokens]
     library = peers.Library(loaded.models, [peers.HF_GENERATE], [])
@@ -259,11 +260,11 @@ def test_what_a_chat_template_takes_is_found_by_trying(
     (target / "chat_template.jinja").write_text(template)
     loaded = brought(target)
     assert loaded.prompter._format[:2] == takes[:2]
-    turn = session.turn("what is this", [zoo.picture(1)])
-    assert bool(loaded.prompter.prompt([turn]).visual.any())
+    asked = Question("what is this", (zoo.picture(1),), max_new_tokens=4)
+    assert bool(loaded.prompter.prompt(asked.turns).visual.any())
     if not takes[1]:
         with pytest.raises(ValueError, match="does not support a system prompt"):
-            session.request(loaded, [turn], 4, system="Be brief.")
+            session.request(loaded, replace(asked, system="Be brief."))
 
 
 def test_templates_that_cannot_be_used_are_a_sentence(pair: Path, tmp_path: Path) -> None:
@@ -284,9 +285,9 @@ def test_templates_that_cannot_be_used_are_a_sentence(pair: Path, tmp_path: Path
 def test_a_format_with_pictures_first_refuses_one_between_texts(pair: Path) -> None:
     loaded = brought(pair / "target")
     picture = zoo.picture(1)
-    turn = session.turn(f"before{PLACE}after{PLACE}", [picture, picture])
+    asked = Question(f"before{PLACE}after{PLACE}", (picture, picture))
     with pytest.raises(ValueError, match="pictures before the text"):
-        session.request(loaded, [turn], 4)
+        session.request(loaded, asked)
 
 
 def test_weights_on_the_hub_are_compared_by_their_headers(

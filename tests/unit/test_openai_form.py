@@ -46,11 +46,11 @@ class Api:
     def _compute(self, job: Job, ended: Callable[[], bool], tell: object) -> Iterator[Event]:
         """Remembers jobs, and the formats of their files."""
         self.jobs.append(job)
-        for path in job.files:
+        for path in job.question.files:
             with Image.open(path) as picture:
                 self.formats.append(picture.format)
         yield from compute(job, ended)
-        if "broken" in job.question:
+        if "broken" in job.question.words:
             reason = messages.RUN_FAILED.format(reason="after the answer")
             yield {"k": "error", "text": reason}
 
@@ -76,8 +76,8 @@ def api(tmp_path: Path) -> Api:
 def test_a_limit_beyond_ours_is_served_up_to_it(api: Api, asked: int, served: int | None) -> None:
     answer = api.complete(max_tokens=asked)
     assert answer.status_code == 200 and answer.json()["choices"][0]["finish_reason"] == "length"
-    (job,) = api.jobs
-    assert job.max_new_tokens == (served or MAX_NEW_TOKENS_SERVED) and job.up_to
+    asked = api.jobs[0].question
+    assert asked.max_new_tokens == (served or MAX_NEW_TOKENS_SERVED) and asked.up_to
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_the_order_of_texts_and_pictures_is_kept(api: Api, tmp_path: Path) -> No
     before, after = ({"type": "text", "text": word} for word in ("Before:", "After:"))
     for content in ([before, picture, after, picture], [picture, before, after], [before, picture]):
         assert api.complete(content).status_code == 200
-    first, second, third = api.jobs
-    assert first.question == f"Before:{PLACE}After:{PLACE}" and len(first.media) == 2
-    assert second.question == "Before:\nAfter:" and third.question == "Before:"
+    first, second, third = (job.question for job in api.jobs)
+    assert first.words == f"Before:{PLACE}After:{PLACE}" and len(first.media) == 2
+    assert second.words == "Before:\nAfter:" and third.words == "Before:"
 
 
 def test_turns_of_one_role_are_merged(api: Api) -> None:
@@ -161,9 +161,9 @@ def test_turns_of_one_role_are_merged(api: Api) -> None:
     messages_sent = [{"role": role, "content": text} for role, text in said]
     assert api.complete(messages=messages_sent).status_code == 200
     (job,) = api.jobs
-    turns = [(turn.question, turn.answer) for turn in job.history]
+    turns = [(turn.question, turn.answer) for turn in job.question.earlier]
     assert turns == [("", "How can I help?"), ("Hello.\nrounds=2", "")]
-    assert job.system == "Be brief." and job.question == "rounds=3"
+    assert job.question.system == "Be brief." and job.question.words == "rounds=3"
 
 
 def events(answer: httpx.Response) -> list[Any]:

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from specvl_demo.media import PLACE, VideoFrames
-from specvl_demo.vlm.prompts import PromptBuilder, Turn
+from specvl_demo.question import Turn
+from specvl_demo.vlm.prompts import PromptBuilder
 from tests.contract.families import zoo
 
 UNEVEN = (0.0, 3.0, 6.0, 9.0, 10.0, 10.4, 10.8, 11.0)

@@ -17,11 +17,13 @@ from specvl_demo.core.engine import Lane, SharedPrefill
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.methods.base import assemble, choose
+from specvl_demo.options import DETAIL
+from specvl_demo.question import Question, Turn
 from specvl_demo.records import Begin, Confidence, End
 from specvl_demo.serving import session
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
-from specvl_demo.vlm.prompts import PromptBuilder, Turn, continued
+from specvl_demo.vlm.prompts import PromptBuilder, continued
 from specvl_demo.vlm.shared_drafter import with_layers
 from tests import pocketlike
 from tests.conftest import ask, tiny_prompt
@@ -181,15 +183,14 @@ def test_a_drafter_with_its_targets_tower_looks_through_it(
 
 
 def test_a_model_is_shown_no_more_pixels_than_it_is_to_be() -> None:
-    def shown(width: int, height: int, most_pixels: int | None = None) -> tuple[int, int]:
-        (image,) = session.turn(
-            "?", [Image.new("RGB", (width, height))], most_pixels=most_pixels
-        ).shown
+    def shown(width: int, height: int, detail: float = DETAIL.default) -> tuple[int, int]:
+        asked = Question("?", (Image.new("RGB", (width, height)),), picture_detail=detail)
+        (image,) = asked.opened(8).media
         return image.size
 
     assert shown(1000, 1000) == (1000, 1000)
     assert shown(4000, 3000) == (1290, 968)
-    assert shown(4000, 3000, 3_000_000) == (2000, 1500)
+    assert shown(4000, 3000, 3.0) == (2000, 1500)
 
 
 def test_lanes_of_one_prefill_do_not_disturb_each_other(target: object) -> None:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
-from specvl_demo import __version__, media
+from specvl_demo import __version__, media, question
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
@@ -31,14 +31,8 @@ from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
 from specvl_demo.report import confidence, remarks, trace
-from specvl_demo.serving import availability, choosing, session
-from specvl_demo.ui.serve.jobs import (
-    MOST_FILES,
-    MOST_LANES,
-    MOST_SHOWN,
-    MOST_TEXT,
-    MOST_TURNS,
-)
+from specvl_demo.serving import availability, choosing
+from specvl_demo.ui.serve.jobs import MOST_LANES
 
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
@@ -77,16 +71,16 @@ def describe(first_pair: str) -> dict[str, Any]:
         "papers": PAPERS,
         "sure": confidence.SENTENCES,
         "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
-        "describe": session.DESCRIBE,
+        "describe": question.DESCRIBE,
         "examples": shown["examples"],
         "sampling": [_number(option) for option in OF_ANSWERS],
         "limits": {
-            "files": MOST_FILES,
-            "shown": MOST_SHOWN,
+            "files": question.MAX_FILES,
+            "shown": question.MAX_SHOWN,
             "lanes": MOST_LANES,
-            "turns": MOST_TURNS,
+            "turns": question.MAX_TURNS,
             "bytes": media.Limits().max_bytes,
-            "question": MOST_TEXT,
+            "question": question.MAX_CHARACTERS,
             "tokens": MAX_NEW_TOKENS_SERVED,
             "picture_types": PICTURE_TYPES,
             "clip_types": CLIP_TYPES,

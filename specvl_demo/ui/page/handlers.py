@@ -17,13 +17,14 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from specvl_demo import question
 from specvl_demo.pairs.machine import computed_s, cores
 from specvl_demo.records import End, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import figure, remarks, trace
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Benches
-from specvl_demo.ui.serve.jobs import Job, read_job, turns, uploaded
+from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.run import Event, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
@@ -119,7 +120,7 @@ class Behaviour:
         if job is None:  # another tab has finished the bench
             yield Run().pack([{"k": "done"}])
             return
-        self.uploads.keep(caller.visit, job.files)
+        self.uploads.keep(caller.visit, job.question.files)
         async with aclosing(self.queue.events(job)) as running:
             async for run, events in running:
                 if self._unheard(caller):
@@ -181,7 +182,7 @@ class Behaviour:
         """
         bench = self.benches.start(payload, self.catalog["pairs"], self.folders, caller.client)
         for job in bench.jobs:  # its files stay as long as the bench, also after the visit
-            self.uploads.keep(bench.id, job.files)
+            self.uploads.keep(bench.id, job.question.files)
         return {"bench": bench.id, **bench.size()}
 
     @told
@@ -267,7 +268,10 @@ class Behaviour:
     def _shared(self, payload: Any, caller: Caller) -> dict[str, Any]:
         form, earlier = "page", []
         if isinstance(payload, Mapping):
-            earlier = [(turn.question, turn.answer) for turn in turns(payload.get("earlier"))]
+            asked = question.read(
+                {"question": "?", "history": payload.get("earlier")}, visitor=True
+            )
+            earlier = [(turn.question, turn.answer or "") for turn in asked.earlier]
             payload, form = payload.get("path"), payload.get("as")
         lanes = _lanes(self._own(payload, caller))
         if form == "figure":
@@ -286,7 +290,7 @@ class Behaviour:
         """Return a trace that the caller has uploaded; ValueError if it is not there."""
         if not isinstance(path, str) or not self.uploads.of_client(path, caller.client or ""):
             raise ValueError(messages.NO_FILE.format(name="The race"))
-        return Path(uploaded({"path": path, "name": "The race"}, self.folders))
+        return Path(uploaded({"path": path, "name": "The race"}, self.folders).path)
 
     def _job(self, payload: Any, caller: Caller, baseline: bool = True) -> Job:
         return self._of(caller, read_job(payload, self.catalog["pairs"], self.folders, baseline))

@@ -13,29 +13,34 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from specvl_demo import records
+from specvl_demo import question, records
 from specvl_demo.compare import questions as reader
 from specvl_demo.compare.page import Page, page_of
 from specvl_demo.compare.provenance import BUSY_SHARE
-from specvl_demo.compare.questions import Row
+from specvl_demo.media import MediaFile
 from specvl_demo.methods import base
 from specvl_demo.options import QUESTIONS, REPEATS, TEMPERATURE
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
+from specvl_demo.question import NOTHING, Question, listed, text_of
 from specvl_demo.records import LaneRecords, Record, gather
 from specvl_demo.report import answers, tables
 from specvl_demo.report.answers import Repeat
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.jobs import Job, read_job
+from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
 from specvl_demo.ui.serve.run import Event
 
 MOST_ANSWERS = 1000
 """Answers of one bench: questions × repeats × methods."""
+SHARED = ("system", "max_new_tokens", "temperature", "top_p", "picture_detail")
+"""What all questions of a bench have in common."""
 MOST_KEPT = 8
 """Benches kept, the newest; of one client only the newest."""
 
@@ -54,7 +59,6 @@ class Bench:
     id: str
     client: str | None
     pair: str
-    questions: Sequence[Row]
     methods: Sequence[str]
     left_out: Sequence[str]
     repeats: int
@@ -64,9 +68,13 @@ class Bench:
     loads: list[float] = field(default_factory=list)
 
     @property
+    def questions(self) -> list[Question]:
+        return [job.question for job in self.jobs]
+
+    @property
     def total(self) -> int:
         """How many steps there are: every question in every repeat."""
-        return self.repeats * len(self.questions)
+        return self.repeats * len(self.jobs)
 
     def step(self) -> Step | None:
         """Return the next question to be answered; None if all are."""
@@ -90,8 +98,8 @@ class Bench:
         rows = answers.rows(
             self.measured,
             self.methods if self.measured else (),
-            [question.kind for question in self.questions],
-            [question.reference for question in self.questions],
+            [one.kind for one in self.questions],
+            [one.reference for one in self.questions],
         )
         others = mean(self.loads) if self.loads else 0.0
         busy = {"busy": others > BUSY_SHARE, "others_share_before": 0.0}
@@ -100,12 +108,13 @@ class Bench:
             begin = self.measured[0].lanes["ar"][0].begin
             machine |= {"device": begin.device, "dtype": begin.dtype, "versions": begin.versions}
         first = self.jobs[0]
+        temperature = first.question.temperature
         settings = {
             "pair": self.pair,
-            "cases": [one.name for one in self.questions],
-            "max_new_tokens": first.max_new_tokens,
+            "cases": [one.id for one in self.questions],
+            "max_new_tokens": first.question.max_new_tokens,
             "repeats": self.repeats,
-            "sampling": f"T={first.temperature:g}" if first.temperature else "greedy",
+            "sampling": f"T={temperature:g}" if temperature else "greedy",
             "methods": {
                 method: choosing.choose(find(self.pair), method, given).settings
                 for method, given in first.lanes
@@ -143,7 +152,7 @@ class Bench:
         lanes = self.measured[0].lanes if self.measured else {}
         return [
             {
-                "question": question.text,
+                "question": question.words,
                 "reference": question.reference,
                 "answers": {
                     base.find(name).title: lanes[name][at].text
@@ -183,7 +192,7 @@ class Bench:
             for repeat, measured in enumerate(self.measured, 1):
                 for name, lanes in measured.lanes.items():
                     for question, lane in zip(self.questions, lanes):
-                        where = f"traces/{question.name}/{name} {repeat}"
+                        where = f"traces/{question.id}/{name} {repeat}"
                         lines: list[Record | None] = [lane.begin, *lane.rounds, lane.end]
                         text = "".join(f"{records.dumps(line)}\n" for line in lines if line)
                         archive.writestr(f"{_file_name(where)}.jsonl", text)
@@ -275,53 +284,68 @@ def read(
         ValueError: With a sentence if it is not valid.
     """
     if not isinstance(payload, Mapping):
-        raise ValueError(messages.NOTHING_ASKED)
-    most, repeats = (
+        raise ValueError(NOTHING)
+    n, repeats = (
         option.check(payload.get(option.name, option.default)) for option in (QUESTIONS, REPEATS)
     )
     temperature = TEMPERATURE.check(payload.get("temperature", 0.0))
-    given = payload.get("files") or []
-    if not isinstance(given, list):
-        raise ValueError(messages.WRONG_KIND.format(what="Files", wanted="a list", kind="one"))
-    files = {str(item.get("name")): item for item in given if isinstance(item, Mapping)}
-    questions: list[Row] = []
-    jobs: list[Job] = []
-    folders = [*folders, EXAMPLES]
-    base_job = dict(payload) | {"history": [], "baseline": True}
-    lines, source = payload.get("lines"), str(payload.get("name") or "questions.jsonl")
-    greedy = {"question": "?", "media": [], "temperature": 0.0}
-    first = read_job({**base_job, **greedy}, pairs, folders)
-    pair, left_out = first.pair, []
+    greedy = {"question": "?", "media": None, "history": None, "baseline": True, "temperature": 0.0}
+    first = read_job({**payload, **greedy}, pairs, folders)
+    lanes, left_out = first.lanes, list[str]()
     if temperature:
-        left_out = [name for name, given in first.lanes if not _samples(pair, name, given)]
-        kept = [name for name, _ in first.lanes if name not in ("ar", *left_out)]
-        if not kept:
+        left_out = [name for name, params in lanes if not _samples(first.pair, name, params)]
+        lanes = tuple(lane for lane in lanes if lane[0] not in left_out)
+        if [name for name, _ in lanes] == ["ar"]:
             raise ValueError(messages.NONE_SAMPLES.format(names=_titles(left_out)))
-        base_job["methods"] = kept
-    if lines is not None and not isinstance(lines, str):
-        raise ValueError(messages.WRONG_KIND.format(what="Lines", wanted="text", kind="an object"))
-    found = reader.each(lines.splitlines(), source, reader.read) if lines else _own(pair)
-    for question in found:
-        if len(questions) == most:
-            break
-        shown = [_shown(one, files) for one in question.shown]
-        turns: list[dict[str, Any]] = [
-            {"question": q, "answer": a, "media": []} for q, a in question.before
-        ]
-        if turns:  # what is shown belongs to the first turn
-            turns[0]["media"], shown = shown, []
-        asked = {"question": question.text, "media": shown, "history": turns}
-        seed = {"temperature": temperature, "seed": len(questions)}
-        jobs.append(replace(read_job(base_job | asked | seed, pairs, folders), alone=True))
-        questions.append(question)
-    if not questions:
+    shared = {name: payload[name] for name in SHARED if name in payload}
+    questions = islice(_questions(payload, first.pair, folders, shared), n)
+    jobs = [
+        replace(first, lanes=lanes, question=replace(question, seed=seed), alone=True)
+        for seed, question in enumerate(questions)
+    ]
+    if not jobs:
         raise ValueError(messages.NO_QUESTIONS)
-    methods = [name for name, _ in jobs[0].lanes]
-    total = len(questions) * repeats * len(methods)
+    total = len(jobs) * repeats * len(lanes)
     if total > MOST_ANSWERS:
         raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MOST_ANSWERS))
-    name = secrets.token_urlsafe(12)
-    return Bench(name, client, pair, questions, methods, left_out, repeats, jobs)
+    methods = [name for name, _ in lanes]
+    return Bench(secrets.token_urlsafe(12), client, first.pair, methods, left_out, repeats, jobs)
+
+
+def _questions(
+    payload: Mapping[str, Any], pair: str, folders: Sequence[Path], shared: Mapping[str, Any]
+) -> Iterator[Question]:
+    """Yield the questions of the sent lines, about the sent files; without lines the pair's own
+    held-out ones, one of each kind in turn.
+    """
+    lines, sent = payload.get("lines"), listed(payload.get("files"), Mapping, "Files", "a list")
+    if lines not in (None, ""):
+        files = {str(file.get("name")): file for file in sent}
+
+        def sent_file(item: Any) -> MediaFile:
+            file = files.get(str(item)) or files.get(str(item).rpartition("/")[2])
+            if file is None:
+                raise ValueError(messages.NO_PICTURE.format(name=str(item)[:100]))
+            return uploaded(file, folders)
+
+        name = str(payload.get("name") or "questions.jsonl")
+        yield from reader.each(
+            text_of(lines, "Lines").splitlines(),
+            name,
+            lambda line: question.read({**line, **shared}, sent_file, visitor=True),
+        )
+        return
+    path = EXAMPLES / find(pair).questions
+    own = partial(question.named, folders=(EXAMPLES,))
+    with path.open(encoding="utf-8") as file:
+        yield from reader.in_turn(
+            reader.each(
+                file,
+                path.name,
+                lambda line: question.read({**line, **shared}, own),
+                lambda line: line["split"] == "evaluate",
+            )
+        )
 
 
 def _samples(pair: str, method: str, settings: Mapping[str, Any]) -> bool:
@@ -335,29 +359,6 @@ def _samples(pair: str, method: str, settings: Mapping[str, Any]) -> bool:
 
 def _titles(methods: Sequence[str]) -> str:
     return ", ".join(base.find(name).title for name in methods)
-
-
-def _own(pair: str) -> Iterator[Row]:
-    """Yield the pair's own held-out questions, one of each kind in turn."""
-    path = EXAMPLES / find(pair).questions
-    by_kind: dict[str, list[Row]] = {}
-    with path.open(encoding="utf-8") as file:
-        held_out = reader.each(file, path.name, reader.read, lambda row: row["split"] == "evaluate")
-        for one in held_out:
-            shown = tuple({"path": f"{EXAMPLES.name}/{name}", "name": name} for name in one.shown)
-            by_kind.setdefault(one.kind, []).append(replace(one, shown=shown))
-    for number in range(max(map(len, by_kind.values()), default=0)):
-        yield from (some[number] for some in by_kind.values() if number < len(some))
-
-
-def _shown(one: Any, files: Mapping[Any, Any]) -> Mapping[str, Any]:
-    """Return the uploaded file that a line names."""
-    if isinstance(one, Mapping):
-        return one
-    found = files.get(one) or files.get(str(one).rpartition("/")[2])
-    if found is None:
-        raise ValueError(messages.NO_PICTURE.format(name=str(one)[:100]))
-    return found
 
 
 def _file_name(name: str) -> str:

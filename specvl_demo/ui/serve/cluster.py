@@ -50,7 +50,7 @@ class Parcel:
 
     @classmethod
     def of(cls, job: Job) -> Parcel:
-        return cls(job, {path: Path(path).read_bytes() for path in job.files})
+        return cls(job, {path: Path(path).read_bytes() for path in job.question.files})
 
     def unpack(self, folder: Path) -> Job:
         """Write the files into a folder, and return the job with their new paths."""
@@ -58,8 +58,8 @@ class Parcel:
         for number, (path, content) in enumerate(self.files.items()):
             there[path] = str(folder / f"{number}{Path(path).suffix}")
             Path(there[path]).write_bytes(content)
-        turns = tuple(replace(t, media=tuple(there[p] for p in t.media)) for t in self.job.history)
-        return replace(self.job, media=tuple(there[p] for p in self.job.media), history=turns)
+        question = self.job.question.moved(there)
+        return replace(self.job, question=question)
 
 
 class Actor:

@@ -19,19 +19,20 @@ import torch
 from msgspec.structs import replace
 from PIL import Image
 
-from specvl_demo import media, pairs
+from specvl_demo import pairs
 from specvl_demo.compare import forwards
-from specvl_demo.core.engine import Request
+from specvl_demo.core.engine import Detail, Request
 from specvl_demo.core.faults import cause, loses_device
-from specvl_demo.core.sampling import Sampling
+from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.machine import Load, detect
-from specvl_demo.records import Question, Thumbnail
+from specvl_demo.question import Medium, Question
+from specvl_demo.records import QuestionNotes, Thumbnail
 from specvl_demo.serving import availability, choosing, loader, session
 from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.child import SAID, Tell
-from specvl_demo.ui.serve.jobs import MOST_SHOWN, Job
+from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.vlm import loading
 
 LOAD_EVERY_S = 1.0
@@ -61,8 +62,8 @@ def events(
     """Yield everything that happens in a job, as events for the page; `tell` is called while
     loading.
     """
-    pair = pairs.find(job.pair)
-    choices = [choosing.choose(pair, *lane, job.temperature) for lane in job.lanes]
+    pair, asked = pairs.find(job.pair), job.question
+    choices = [choosing.choose(pair, *lane, asked.temperature) for lane in job.lanes]
     roles = choosing.roles_of(choices)
     options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
     if fresh := not engine.has(pair, roles, options):
@@ -73,29 +74,14 @@ def events(
     if short := availability.too_many_lanes(pair, place, machine, len(choices), roles):
         raise ValueError(short)
     lent, on_gpu = machine.per_call, place.device != "cpu"
-    loaded.try_out(tell, job.max_new_tokens if lent else None)
-    if job.media or job.history:
+    loaded.try_out(tell, asked.max_new_tokens if lent else None)
+    if asked.shown:
         yield {"k": "status", "stage": "media"}
     if cancelled():
         return
-    *before, now = _read(job, pair.n_frames)
-    most = None if job.picture_detail is None else int(job.picture_detail * 1e6)
-    earlier = zip(job.history, before, strict=True)
-    turns = [session.turn(one.question, items, one.answer, most) for one, items in earlier]
-    turns.append(session.turn(job.question, now, most_pixels=most))
-    shown = [item for items in (*before, now) for item in items]
-    notes = Question(job.question, _small(shown, job.names))
-    request = session.request(
-        loaded,
-        turns,
-        job.max_new_tokens,
-        Sampling(job.temperature, job.top_p, seed=job.seed),
-        job.system,
-        cancelled=cancelled,
-        detail="light" if job.alone else "full",
-        prefix=job.prefix,
-        up_to=job.up_to,
-    )
+    opened = asked.opened(pair.n_frames)
+    detail: Detail = "light" if job.alone else "full"
+    request = session.request(loaded, opened, detail, cancelled)
     if cancelled():
         return
     if job.alone:
@@ -105,6 +91,7 @@ def events(
     if fresh and on_gpu:
         yield {"k": "status", "stage": "loading", "detail": RECORDING}
     load = None
+    notes = QuestionNotes(asked.words, _small(opened.shown, asked.shown))
     running = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
     for record in running:
         if load is None:
@@ -138,14 +125,18 @@ def _alone(
     yield {"k": "forwards", "seconds": seconds}
 
 
-def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Thumbnail]:
-    """Return small copies for the trace: one frame of a picture, every sampled one of a clip."""
-    out = []
-    for at, item in enumerate(shown):
-        frames = item.frames if isinstance(item, media.VideoFrames) else [item]
-        name = names[at] if at < len(names) else ""
-        out.append(Thumbnail(name, [_address(frame) for frame in frames]))
-    return out
+def _small(shown: Sequence[Medium], files: Sequence[Medium]) -> list[Thumbnail]:
+    """Return small copies for the trace: one frame of a picture, every sampled one of a clip.
+
+    files: Which of them were shown, with their names.
+    """
+    return [
+        Thumbnail(
+            file.name if isinstance(file, MediaFile) else "",
+            [_address(frame) for frame in getattr(visual, "frames", [visual])],
+        )
+        for visual, file in zip(shown, files, strict=True)
+    ]
 
 
 def _address(image: Image.Image) -> str:
@@ -154,14 +145,6 @@ def _address(image: Image.Image) -> str:
     small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     small.convert("RGB").save(data, "JPEG", quality=THUMBNAIL_QUALITY)
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
-
-
-def _read(job: Job, n_frames: int) -> list[list[media.Visual]]:
-    """Read what every earlier turn showed, and what this one shows, under one time limit."""
-    shares = [*(turn.media for turn in job.history), job.media]
-    limits = media.Limits(max_items=MOST_SHOWN)
-    found = iter(media.load_any(job.files, n_frames, limits))
-    return [[next(found) for _ in share] for share in shares]
 
 
 @contextmanager
@@ -222,10 +205,10 @@ class Engine:
             if pair.shipped or on_gpu:
                 if on_gpu:
                     tell(RECORDING)
-                grey = session.turn("", [Image.new("RGB", PHOTOGRAPH, "grey")])
+                grey = Question(media=(Image.new("RGB", PHOTOGRAPH, "grey"),))
                 names = ("ar", "chain") if pair.shipped else ("ar",)
                 lanes = [choosing.choose(pair, name) for name in names]
-                session.warm(loaded, session.request(loaded, [grey]), lanes)
+                session.warm(loaded, session.request(loaded, grey), lanes)
 
     def __call__(
         self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None

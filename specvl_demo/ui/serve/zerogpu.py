@@ -71,14 +71,15 @@ def estimate(job: Job, each_s: float, most_s: float = MOST_S) -> int:
     Requesting less starts sooner and costs less of a visitor's daily share; the Space ends a run
     that outlasts it, which keeps what it had. each_s: per token of its pair.
     """
-    lane_s = LANE_S + each_s * job.max_new_tokens
+    lane_s = LANE_S + each_s * job.question.max_new_tokens
     return round(min(most_s, START_S + lane_s * max(1, len(job.lanes))))
 
 
 def within(job: Job, each_s: float, most_s: float) -> Job:
     """Return the job with as many tokens as these seconds have room for."""
     left_s = (most_s - START_S) / max(1, len(job.lanes)) - LANE_S
-    return replace(job, max_new_tokens=min(job.max_new_tokens, max(1, int(left_s / each_s))))
+    n = min(job.question.max_new_tokens, max(1, int(left_s / each_s)))
+    return replace(job, question=replace(job.question, max_new_tokens=n))
 
 
 def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
@@ -161,10 +162,10 @@ class ZeroGpuWorker:
                 put(event)
             return
         self._running[run] = threading.Event()
-        cut, wanted = None, job.max_new_tokens
+        cut, wanted = None, job.question.max_new_tokens
         if anonymous():
             job = within(job, self._each_s, MOST_ANONYMOUS_S)
-        if (n := job.max_new_tokens) < wanted:
+        if (n := job.question.max_new_tokens) < wanted:
             cut = messages.ONLY_SO_MANY.format(n=n, asked=wanted, seconds=MOST_ANONYMOUS_S)
         # The call is charged to the visitor of this request, which the thread must know.
         context = contextvars.copy_context()
@@ -193,7 +194,7 @@ class ZeroGpuWorker:
             return None
         try:
             pair = pairs.find(job.pair)
-            choices = [choosing.choose(pair, *lane, job.temperature) for lane in job.lanes]
+            choices = [choosing.choose(pair, *lane, job.question.temperature) for lane in job.lanes]
         except ValueError as fault:
             return str(fault)
         if missing := set(choosing.roles_of(choices)) - set(self._roles):

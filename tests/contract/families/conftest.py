@@ -13,9 +13,10 @@ import torch
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.base import Models, assemble, choose
+from specvl_demo.question import Turn
 from specvl_demo.records import Record, Round
 from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.prompts import PromptBuilder, Turn, VideoFrames
+from specvl_demo.vlm.prompts import PromptBuilder, VideoFrames
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import noisy
 from tests.contract.families import zoo

@@ -16,8 +16,9 @@ from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.methods.sage import EntropyTree, SageSettings
+from specvl_demo.question import Turn
 from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.prompts import PromptBuilder, Turn
+from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 from tests.contract.families import zoo
 from tests.contract.families.conftest import SHOWN, TOKENS

@@ -16,11 +16,11 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.features import FeatureDrafter
+from specvl_demo.question import Turn
 from specvl_demo.records import Round
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loader import Loaded
-from specvl_demo.vlm.prompts import Turn
 from tests.conftest import ask
 from tests.contract.families import zoo
 from tests.heads import begun

@@ -16,12 +16,12 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Verdict
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.methods.native import AssistantDrafter
+from specvl_demo.question import Turn
 from specvl_demo.records import Begin, Round
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import hub
-from specvl_demo.vlm.prompts import Turn
 from tests.conftest import ask
 from tests.contract.families import zoo
 from tests.heads import begun

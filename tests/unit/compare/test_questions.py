@@ -12,9 +12,10 @@ import pytest
 from specvl_demo import pairs
 from specvl_demo.compare import questions
 from specvl_demo.compare.measure import BenchOptions
+from specvl_demo.media import VideoFrames
 from specvl_demo.pairs import PAIRS
 from specvl_demo.places import EXAMPLES
-from specvl_demo.vlm.prompts import VideoFrames
+from specvl_demo.question import Question
 from tests import corpus
 
 POCKET = pairs.find("pocket")
@@ -22,15 +23,17 @@ POCKET = pairs.find("pocket")
 
 @pytest.fixture
 def unopened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Show the bytes of files instead of what is in them."""
-    monkeypatch.setattr(
-        questions, "load_any", lambda files, n_frames: [file.read_bytes() for file in files]
-    )
+    """Leave files closed."""
+    monkeypatch.setattr(Question, "opened", lambda self, _: self)
+
+
+def contents(questions: list[Question]) -> set[bytes]:
+    return {Path(file).read_bytes() for question in questions for file in question.files}
 
 
 def test_the_shipped_cases_cover_every_kind(unopened: None) -> None:
     cases = questions.of_pair(POCKET)
-    assert len({case.name for case in cases}) == len(cases)
+    assert len({case.id for case in cases}) == len(cases)
     assert [case.kind for case in cases] == list(Counter(questions.POCKET_KINDS).elements())
     followed = next(case for case in cases if case.kind == "follow-up")
     assert [turn.answer is None for turn in followed.turns] == [False, True]
@@ -39,13 +42,12 @@ def test_the_shipped_cases_cover_every_kind(unopened: None) -> None:
 
 def test_nothing_is_chosen_on_what_is_held_out(unopened: None) -> None:
     chosen, judged = questions.of_pair(POCKET, "choose"), questions.of_pair(POCKET, "all")
-    held_out = {content for case in judged for content in case.shown}
-    assert held_out and not any(content in held_out for case in chosen for content in case.shown)
+    assert contents(judged) and not contents(judged) & contents(chosen)
 
 
 def test_mixed_prompts_go_through_all_kinds_in_turn(unopened: None) -> None:
     asked = questions.of_pair(POCKET, "all")[:11]
-    assert len(asked) == 11 == len({case.name for case in asked})
+    assert len(asked) == 11 == len({case.id for case in asked})
     assert {"text", "follow-up", "clip", "compare"} <= {case.kind for case in asked}
     assert not next(case for case in asked if case.kind == "text").shown
 
@@ -55,7 +57,7 @@ def test_few_questions_to_the_photo_pair_are_of_all_kinds(
     n: int, most: int, unopened: None
 ) -> None:
     asked = BenchOptions(pairs.find("photo"), [], 1, 6, n, None).cases("all")
-    assert len(asked) == most == len({case.name for case in asked})
+    assert len(asked) == most == len({case.id for case in asked})
     assert len({case.kind for case in asked}) == 6
 
 
@@ -71,8 +73,8 @@ def test_the_photo_pair_is_asked_about_pictures_that_are_shipped(unopened: None)
     shown = [{name for row in half for name in files(row)} for half in (judged, chosen)]
     assert not shown[0] & shown[1] and all((EXAMPLES / name).is_file() for name in shown[0])
     read = questions.of_pair(pairs.find("photo"), "choose")
-    assert [case.name for case in read] == [row["id"] for row in chosen]
-    assert [len(case.shown) for case in read] == [len(files(row)) for row in chosen]
+    assert [case.id for case in read] == [row["id"] for row in chosen]
+    assert [len(case.files) for case in read] == [len(files(row)) for row in chosen]
     assert POCKET.questions == questions.POCKET
 
 
@@ -98,8 +100,8 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     file = tmp_path / "own.jsonl"
     file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
     one, two, clip, text, then = questions.of_file(str(file), 9)
-    assert (one.name, one.reference, len(one.shown)) == ("mine", "halves", 1)
-    assert (two.name, len(two.shown), two.reference) == ("own-2", 2, None)
+    assert (one.id, one.reference, len(one.shown)) == ("mine", "halves", 1)
+    assert (two.id, len(two.shown), two.reference) == ("own-2", 2, None)
     assert isinstance(clip.shown[0], VideoFrames) and len(clip.shown[0].frames) > 1
     assert not text.shown
     assert [(turn.question, len(turn.shown), turn.answer) for turn in then.turns] == [
@@ -114,7 +116,7 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     [
         ("{", "line 1: not a line of JSON"),
         ("[1]", "line 1: the line must be an object"),
-        ('{"image": "a.png"}', "a question is needed"),
+        ('{"image": "a.png"}', "line 1: a question is needed"),
         ('{"question": "x", "image": "nowhere.png"}', "line 1: There is no file"),
     ],
 )

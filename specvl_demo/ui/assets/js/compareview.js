@@ -203,7 +203,7 @@ export class CompareView {
   /** The request: {lines, name, files} as the server reads them; empty for the pair's own
    *  questions. */
   async asked() {
-    const line = (question, media, id) => ({ id, question, images: media.map((m) => m.path) });
+    const line = (question, media, id) => ({ id, question, media: media.map((m) => m.path) });
     const named = (media) => media.map((m) => ({ ...m, name: m.path }));
     const lines = (rows) => rows.map((row) => JSON.stringify(row)).join('\n');
     const { question, media } = this.current();
@@ -226,7 +226,7 @@ export class CompareView {
       sent.push({ path, name: file.name });
     }
     const asks = this.question.value || COMPARE.describe;
-    const rows = sent.map(({ name }) => ({ id: name, question: asks, images: [name] }));
+    const rows = sent.map(({ name }) => ({ id: name, question: asks, media: [name] }));
     return {
       lines: written ? await written.text() : lines(rows),
       name: written?.name ?? 'questions.jsonl',

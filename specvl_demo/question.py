@@ -1,0 +1,333 @@
+"""A question: its words, pictures and clips, what was said before, and how it is to be answered.
+
+Every door makes one: page, command line, lines of a file, endpoints, `/v1`, Compare and Python.
+`read` is the one parser; a door adds only how its files are found and what its own form has in
+addition. Knows no pair, no method, no model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from PIL import Image
+
+from specvl_demo.core.detokenizer import replace_surrogates
+from specvl_demo.media import Limits, MediaFile, VideoFrames, Visual, load_files
+from specvl_demo.media.files import Want
+from specvl_demo.options import (
+    DETAIL,
+    MAX_NEW_TOKENS_SERVED,
+    NEW_TOKENS,
+    SEED,
+    TEMPERATURE,
+    TOP_P,
+    Number,
+    Option,
+)
+
+MAX_TURNS = 16
+"""Earlier questions of a conversation."""
+MAX_FILES = 8
+"""Pictures and clips of one question."""
+MAX_SHOWN = 16
+"""Pictures and clips of a whole conversation."""
+MAX_CHARACTERS = 20_000
+"""Of a visitor's text."""
+
+WORDS = ("question", "prompt", "query", "instruction")
+"""Names of the words, of which the first that has a value is taken."""
+MEDIA: dict[str, Want] = {
+    "media": "any",
+    **dict.fromkeys(("image", "images", "picture"), "picture"),
+    **dict.fromkeys(("video", "videos", "clip"), "clip"),
+}
+"""Names of pictures and clips, all of which are taken, and what their files must be."""
+KIND = ("kind", "topic")
+REFERENCE = ("reference", "answer", "answers", "label", "caption")
+PREFIX = ("prefix", "answer_prefix")
+LINE = frozenset({*WORDS, *MEDIA, *KIND, *REFERENCE, "turns", "before", "id", "split"})
+"""What a line of a file may say of a question."""
+
+DESCRIBE = {
+    "image": "Describe the picture.",
+    "images": "Describe the pictures.",
+    "video": "What happens in the clip?",
+}
+NOTHING = "There is nothing to answer: type a question, or add a picture or a clip."
+Medium: TypeAlias = MediaFile | Visual
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A question with what it shows, in order; `answer` is None for the open one."""
+
+    question: str
+    shown: tuple[Medium, ...] = ()
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, what was said before it, and how it is to be answered.
+
+    Attributes:
+        media: Files, or pictures and clips once `opened`.
+        prefix: Text, or ids of the target's tokens, that the answer must begin with.
+        picture_detail: The maximum size of a picture in millions of pixels.
+        up_to: Whether the answer may be shorter where the target's context ends.
+        id, kind, reference: Of a line of a file: its name, the kind of question, and an answer to
+            compare with.
+    """
+
+    words: str = ""
+    media: tuple[Medium, ...] = field(default=(), repr=False)
+    earlier: tuple[Turn, ...] = field(default=(), repr=False)
+    system: str = ""
+    prefix: str | tuple[int, ...] = ()
+    max_new_tokens: int = NEW_TOKENS.default
+    temperature: float = TEMPERATURE.default
+    top_p: float = TOP_P.default
+    seed: int = SEED.default
+    picture_detail: float = DETAIL.default
+    up_to: bool = False
+    id: str | int | None = None
+    kind: str = ""
+    reference: str | None = None
+
+    @property
+    def turns(self) -> list[Turn]:
+        """Return the conversation; its last turn is open."""
+        return [*self.earlier, Turn(self.words, self.media)]
+
+    @property
+    def shown(self) -> list[Medium]:
+        """Return all its pictures and clips, those of earlier turns first."""
+        return [medium for turn in self.turns for medium in turn.shown]
+
+    @property
+    def files(self) -> list[str]:
+        """Return the paths of those that are files."""
+        return [medium.path for medium in self.shown if isinstance(medium, MediaFile)]
+
+    def showing(self, media: Iterable[Medium]) -> Question:
+        """Return the question with these in place of `shown`, in the same order."""
+        rest = iter(media)
+        *earlier, now = [
+            replace(turn, shown=tuple(next(rest) for _ in turn.shown)) for turn in self.turns
+        ]
+        return replace(self, media=now.shown, earlier=tuple(earlier))
+
+    def moved(self, paths: Mapping[str, str]) -> Question:
+        """Return the question with its files at other paths."""
+        return self.showing(
+            one._replace(path=paths[one.path]) if isinstance(one, MediaFile) else one
+            for one in self.shown
+        )
+
+    def opened(self, n_frames: int) -> Question:
+        """Return the question with its files read; one without words asks for a description.
+
+        Pictures above `picture_detail` are scaled down: families that split a picture by its size
+        would make thousands of tokens of a phone's photograph.
+
+        Args:
+            n_frames: Of a clip.
+
+        Raises:
+            MediaError: If a file cannot be read; a ValueError.
+        """
+        files = [medium for medium in self.shown if isinstance(medium, MediaFile)]
+        limits = Limits(max_items=MAX_SHOWN)
+        visuals = iter(load_files(files, n_frames, limits) if files else ())
+        media = [next(visuals) if isinstance(one, MediaFile) else one for one in self.shown]
+        opened = self.showing([_within(one, round(self.picture_detail * 1e6)) for one in media])
+        earlier = [replace(one, question=_asking(one)) for one in opened.earlier]
+        return replace(opened, words=_asking(opened.turns[-1]), earlier=tuple(earlier))
+
+
+def _asking(turn: Turn) -> str:
+    """Return the words of a turn, those for a description if it has none."""
+    if turn.question.strip() or not turn.shown:
+        return turn.question
+    clips = any(isinstance(medium, VideoFrames) for medium in turn.shown)
+    return DESCRIBE["video" if clips else "images" if len(turn.shown) > 1 else "image"]
+
+
+def _within(visual: Visual, pixels: int) -> Visual:
+    if isinstance(visual, VideoFrames):
+        return visual
+    scale = math.sqrt(pixels / (visual.width * visual.height))
+    if scale >= 1:
+        return visual
+    size = max(1, int(visual.width * scale)), max(1, int(visual.height * scale))
+    return visual.resize(size, Image.Resampling.BICUBIC)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(
+    data: Any, find: Callable[[Any], MediaFile] | None = None, visitor: bool = False
+) -> Question:
+    """Return the question in plain data, which may be anything at all.
+
+    Earlier turns are under `history`, each with what it showed, or under `before`: then about what
+    is shown now.
+
+    Args:
+        find: Returns the file that an item of the data means, or raises a ValueError; None if it is
+            its path.
+        visitor: Whether it comes from a visitor of the page, who shares the machine with others:
+            text and answer are then limited.
+
+    Raises:
+        ValueError: With a sentence that can be shown.
+    """
+    if not isinstance(data, Mapping):
+        raise ValueError(NOTHING)
+    find = find or named
+    before = listed(data.get("before"), Mapping, "Earlier turns", "a list of questions and answers")
+    history = listed(data.get("history"), Mapping, "The history", "a list of earlier questions")
+    past = [*before, *history]
+    if len(past) > MAX_TURNS:
+        raise ValueError(
+            f"A conversation can have at most {MAX_TURNS} earlier questions, got {len(past)}. Begin"
+            " a new conversation, or continue from an earlier question."
+        )
+    # All files are counted before any of them is looked for.
+    items = [_items(turn) for turn in (*past, data)]
+    if (n := sum(map(len, items))) > MAX_SHOWN:
+        raise ValueError(
+            f"A conversation can have at most {MAX_SHOWN} pictures and clips, got {n}. Begin a new"
+            " one."
+        )
+    limit = MAX_CHARACTERS if visitor else None
+    words = [text_of(_words(turn), "The question", limit) for turn in (*past, data)]
+    if not words[-1].strip() and not items[-1]:
+        raise ValueError(NOTHING)
+    if before:  # what is shown belongs to the first question of all
+        items[0], items[-1] = items[-1], items[0]
+    shown = [tuple(find(item)._replace(want=want) for item, want in some) for some in items]
+    answers = [text_of(turn.get("answer", ""), "An answer", limit) for turn in past]
+    served = MAX_NEW_TOKENS_SERVED if visitor else None
+    name, reference = data.get("id"), _first(data, REFERENCE)
+    if isinstance(reference, list):
+        reference = reference[0] if reference else None
+
+    def number(option: Option[Number], high: float | None = None) -> Number:
+        return option.check(data.get(option.name, option.default), high)
+
+    return Question(
+        words=words[-1],
+        media=shown[-1],
+        earlier=tuple(map(Turn, words, shown, answers)),
+        system=text_of(data.get("system", ""), "The system prompt", limit),
+        prefix=_prefix(_first(data, PREFIX), served or NEW_TOKENS.high),
+        max_new_tokens=number(NEW_TOKENS, served),
+        temperature=number(TEMPERATURE),
+        top_p=number(TOP_P),
+        seed=number(SEED),
+        picture_detail=DETAIL.default if data.get(DETAIL.name) is None else number(DETAIL),
+        up_to=data.get("up_to") is True,
+        id=name if isinstance(name, str | int) else None,
+        kind=str(_first(data, KIND) or "own"),
+        reference=None if reference is None else str(reference),
+    )
+
+
+def line_of(text: str) -> dict[str, Any]:
+    """Return the object in a line of JSON; ValueError with a sentence if there is none."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        reason = fault.msg if isinstance(fault, json.JSONDecodeError) else "a value is too large"
+        raise ValueError(f"not a line of JSON ({reason}).") from None
+    if not isinstance(line, dict):
+        raise ValueError("the line must be an object with a question.")
+    return line
+
+
+def named(item: Any, folders: Sequence[Path] = ()) -> MediaFile:
+    """Return the file of this path: in the first of the folders that has it, else as it stands."""
+    if not isinstance(item, str | os.PathLike):
+        raise wrong_kind("Pictures and clips", "paths of files", item)
+    places = (folder / item for folder in folders)
+    return MediaFile(os.fspath(next((place for place in places if place.is_file()), item)))
+
+
+def _words(turn: Mapping[str, Any]) -> Any:
+    words = _first(turn, WORDS)
+    turns = turn.get("turns")
+    if words is None and isinstance(turns, list) and turns:
+        return turns[0]  # choice: of several the first; the others need its answer
+    return "" if words is None else words
+
+
+def _items(turn: Mapping[str, Any]) -> list[tuple[Any, Want]]:
+    """Return what a turn shows, each with what its file must be."""
+    items: list[tuple[Any, Want]] = []
+    for name, want in MEDIA.items():
+        value = turn.get(name)
+        values = value if isinstance(value, list | tuple) else [value]
+        items += [(item, want) for item in values if value not in (None, "")]
+    if len(items) > MAX_FILES:
+        raise ValueError(
+            f"A question can have at most {MAX_FILES} pictures and clips, got {len(items)}."
+        )
+    return items
+
+
+def _prefix(value: Any, limit: int) -> tuple[int, ...] | str:
+    """Return text, or token ids; the loaded model checks which of them are text."""
+    prefix: tuple[int, ...] | str
+    if isinstance(value, str):
+        prefix = text = replace_surrogates(value)
+        n, what = len(text.encode()), "bytes"  # no token is less than a byte
+    else:
+        prefix = tuple(listed(value, int, "The prefix", "a list of token ids"))
+        n, what = len(prefix), "tokens"
+    if n > limit:
+        raise ValueError(f"The answer's beginning has {n} {what}; at most {limit} are allowed.")
+    return prefix
+
+
+def _first(data: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((data[name] for name in names if data.get(name) not in (None, "")), None)
+
+
+def text_of(value: Any, what: str, limit: int | None = None) -> str:
+    """Return text with characters that can be encoded; ValueError if it is none, or too long."""
+    if not isinstance(value, str):
+        raise wrong_kind(what, "text", value)
+    if limit is not None and len(value) > limit:
+        raise ValueError(
+            f"{what} is too long: it has {len(value)} characters, and at most {limit} are allowed."
+        )
+    return replace_surrogates(value)
+
+
+def listed(value: Any, kind: type, what: str, wanted: str) -> list[Any]:
+    """Return the items of a list, all of one kind; empty if nothing is given."""
+    if not isinstance(value, list | tuple | None):
+        raise wrong_kind(what, wanted, value)
+    for item in value or ():
+        if not isinstance(item, kind):
+            raise wrong_kind(what, wanted, item)
+    return list(value or ())
+
+
+def wrong_kind(what: str, wanted: str, given: Any) -> ValueError:
+    return ValueError(f"{what} must be {wanted}, not {kind_of(given)}.")
+
+
+def kind_of(value: Any) -> str:
+    """Return what a value is, in JSON's words, for a sentence."""
+    names = {type(None): "null", bool: "true or false", str: "text", list: "a list"}
+    number = "a number" if isinstance(value, int | float) else "an object"
+    return names.get(type(value), number)
