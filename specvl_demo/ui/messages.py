@@ -1,4 +1,4 @@
-"""Every sentence that the server shows to a visitor."""
+"""Every sentence that the server shows to a visitor; `question` has those on the question."""
 
 from __future__ import annotations
 
@@ -106,9 +106,6 @@ BY_STATUS = {
     503: "The page is busy or stopping. Try again in a minute.",
 }
 """Used when the web server's libraries refuse a request or fail."""
-TOO_MUCH_TEXT = "{what} is too long: it has {n} characters, and at most {most} are allowed."
-LONG_PREFIX = "The answer's beginning has {n} {what}; at most {most} are allowed."
-NOTHING_ASKED = "Type a question or add a picture first."
 NO_PAIR = "There is no pair {name!r}. Known: {known}."
 PAIRS_ELSEWHERE = "{known}; not on this machine: {others}"
 NOT_HERE = "{pair} does not run on this machine: {reason}"
@@ -116,14 +113,6 @@ NO_METHOD = "There is no method {name!r}. Known: {known}."
 METHODS_ELSEWHERE = "{known}; others do not run with {pair} here: request one to see the reason"
 TOO_MANY_LANES = "At most {most} methods can race against the autoregressive lane, got {n}."
 TOO_MANY_FILES = "A question can have at most {most} pictures and clips, got {n}."
-TOO_MANY_SHOWN = (
-    "A conversation can have at most {most} pictures and clips, got {n}. Begin a new one."
-)
-WRONG_KIND = "{what} must be {wanted}, not {kind}."
-TOO_MANY_TURNS = (
-    "A conversation can have at most {most} earlier questions, got {n}. Begin a new conversation,"
-    " or continue from an earlier question."
-)
 NOT_ONE_OF = "{what} must be one of {known}, got {value!r}."
 ONLY_THIS_PAIR = (
     "This Space lends its GPU only to the pair {pair!r}; other pairs need their own Space."
