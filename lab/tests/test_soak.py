@@ -9,7 +9,7 @@ import pytest
 from lab.serving import soak
 
 
-def test_a_short_soak_reports_what_became_of_everybody(
+def test_a_short_soak_reports_what_became_of_every_visitor(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(soak, "SETTLE_S", 0.5)

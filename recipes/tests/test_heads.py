@@ -291,7 +291,7 @@ def test_dream_learns_the_calmest_layer() -> None:
     assert list(features.chosen_layers(2)) == [1]
 
 
-def test_batches_are_the_same_whoever_asks(llava: Asked, tmp_path: Path) -> None:
+def test_batches_are_the_same_for_every_process(llava: Asked, tmp_path: Path) -> None:
     store = store_of(llava, "eagle2", tmp_path)
     picks, again, others = (
         [drafters.Picker(store, 2, seed)(step) for step in range(6)] for seed in (5, 5, 6)

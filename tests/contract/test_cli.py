@@ -23,43 +23,22 @@ from specvl_demo.compare.page import page_of
 pytestmark = pytest.mark.usefixtures("assets")
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = [
-    *(
-        "text",
-        "token_ids",
-        "method",
-        "pair",
-        "lossless",
-        "n_tokens",
-        "n_rounds",
-        "tau",
-        "accepted_per_round",
-    ),
-    *("relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s", "stop", "seed"),
+    *("text", "token_ids", "method", "pair", "lossless", "n_tokens", "n_rounds", "tau"),
+    *("accepted_per_round", "relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s"),
+    *("stop", "seed"),
 ]
 RACE_FIELDS = ["speedup_decode", "speedup_total", "identical_to_ar", "first_difference"]
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> dict:
-    assert main([*argv, "--json"]) == 0
+def run_json(capsys: pytest.CaptureFixture[str], line: str, *argv: str) -> dict:
+    """What a command prints: words separated by spaces, then words that hold some."""
+    assert main([*line.split(), *argv, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def test_generate_json_has_the_fields_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run_json(
-        capsys,
-        *(
-            "generate",
-            "--method",
-            "chain",
-            "--image",
-            "a.png",
-            "--prompt",
-            "what is it",
-            "--seed",
-            "3",
-        ),
-        *("--max-new-tokens", "12"),
-    )
+    line = "generate --method chain --image a.png --seed 3 --max-new-tokens 12 --prompt"
+    told = run_json(capsys, line, "what is it")
     assert list(told) == FIELDS
     assert told["method"] == "chain" and told["pair"] == "pocket" and told["lossless"] is True
     assert told["n_tokens"] == len(told["token_ids"]) <= 12
@@ -74,16 +53,7 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
     """
     lines = [
         json.dumps({"id": "a", "prompt": "what is it", "images": ["a.png"], "video": None}),
-        json.dumps(
-            {
-                "id": 7,
-                "kind": "clip",
-                "split": "choose",
-                "prompt": "and this",
-                "images": [],
-                "video": "c.mp4",
-            }
-        ),
+        json.dumps({"id": 7, "kind": "clip", "split": "choose", "prompt": "and", "video": "c.mp4"}),
         json.dumps({"id": "gone", "prompt": "x", "images": ["nowhere.png"]}),
         "",
         "{nonsense",
@@ -92,19 +62,12 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
         json.dumps({"id": "last", "prompt": "what is it", "images": ["a.png"]}),
     ]
     (place / "lines.jsonl").write_text("\n".join(lines))
-    argv = ("generate", "--method", "chain", "--max-new-tokens", "10", "--json")
-    assert main([*argv, "--batch", "lines.jsonl"]) == 1
+    line = "generate --method chain --max-new-tokens 10"
+    assert main([*line.split(), "--json", "--batch", "lines.jsonl"]) == 1
     said = capsys.readouterr()
     told = [json.loads(line) for line in said.out.splitlines()]
-    assert said.err == "" and [one["id"] for one in told] == [
-        "a",
-        7,
-        "gone",
-        None,
-        "nothing",
-        "kind",
-        "last",
-    ]
+    ids = ["a", 7, "gone", None, "nothing", "kind", "last"]
+    assert said.err == "" and [answer["id"] for answer in told] == ids
     errors = {at: one["error"] for at, one in enumerate(told) if "error" in one}
     parts = {
         2: "no file",
@@ -114,7 +77,7 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
     }
     assert errors.keys() == parts.keys() and all(part in errors[at] for at, part in parts.items())
     assert [*told[0]] == ["id", *FIELDS]
-    alone = run_json(capsys, *argv[:-1], "--prompt", "what is it", "--image", "a.png")
+    alone = run_json(capsys, f"{line} --image a.png --prompt", "what is it")
     assert told[0]["token_ids"] == told[6]["token_ids"] == alone["token_ids"]
 
 
@@ -181,19 +144,8 @@ def test_the_public_interface(place: Path) -> None:
 
 
 def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) -> None:
-    told = run_json(
-        capsys,
-        *(
-            "race",
-            "--methods",
-            "chain,sage,tabed,lvspec",
-            "--video",
-            "c.mp4",
-            "--max-new-tokens",
-            "16",
-        ),
-        *("--set", "chain.gamma=3", "--trace", "race.jsonl"),
-    )
+    line = "race --methods chain,sage,tabed,lvspec --video c.mp4 --max-new-tokens 16"
+    told = run_json(capsys, f"{line} --set chain.gamma=3 --trace race.jsonl")
     assert [lane["method"] for lane in told["lanes"]] == ["ar", "chain", "sage", "tabed", "lvspec"]
     for lane in told["lanes"]:
         assert list(lane) == [*FIELDS, *RACE_FIELDS]
@@ -214,18 +166,14 @@ def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) ->
 
 
 def test_seeded_sampling_repeats(capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ("generate", "--method", "tree", "--prompt", "what", "--max-new-tokens", "16")
-    first, again, other = (
-        run_json(capsys, *argv, "--temperature", "1.5", "--top-p", "0.9", "--seed", seed)[
-            "token_ids"
-        ]
-        for seed in ("1", "1", "2")
-    )
+    line = "generate --method tree --prompt what --max-new-tokens 16 --temperature 1.5 --top-p 0.9"
+    answers = [run_json(capsys, f"{line} --seed {seed}") for seed in (1, 1, 2)]
+    first, again, other = (answer["token_ids"] for answer in answers)
     assert first == again != other
 
 
 def test_all_means_every_method_of_the_pair(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run_json(capsys, "race", "--methods", "all", "--image", "a.png", "--max-new-tokens", "6")
+    told = run_json(capsys, "race --methods all --image a.png --max-new-tokens 6")
     names = [lane["method"] for lane in told["lanes"]]
     assert names[0] == "ar" and {"chain", "tree", "ngram"} <= set(names) and "custom" not in names
 
@@ -253,8 +201,8 @@ def test_models_lists_everything(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str], place: Path) -> None:
     line = {"question": "What is it?", "image": "a.png"}
     (place / "own.jsonl").write_text(json.dumps(line))
-    asked = ("--data", "own.jsonl", "--repeats", "2", "--max-new-tokens", "6")
-    told = run_json(capsys, "bench", "--methods", "chain", *asked, "--peers")
+    asked = "--data own.jsonl --repeats 2 --max-new-tokens 6"
+    told = run_json(capsys, f"bench --methods chain --peers {asked}")
     rows = {row["method"]: row for row in told["rows"]}
     assert list(rows) == ["ar", "chain", "hf-generate", "hf-assisted", "hf-prompt-lookup"]
     assert rows["ar"]["speedup_vs_ar"] == 1.0 and rows["chain"]["identical_to_ar"] is True

@@ -40,8 +40,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("method", HEADS)
 def test_generate_gives_the_plain_answer(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     question = ("--prompt", "what is in the picture", "--image", "a.png", "--max-new-tokens", "12")
-    plain = run_json(capsys, "generate", "--method", "ar", *question)
-    fast = run_json(capsys, "generate", "--method", method, *question)
+    plain = run_json(capsys, "generate --method ar", *question)
+    fast = run_json(capsys, f"generate --method {method}", *question)
     assert fast["token_ids"] == plain["token_ids"] and fast["lossless"]
 
 
@@ -57,13 +57,13 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
     method: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     question = ["--prompt", "what is in the picture", "--max-new-tokens", "12"]
-    plain = run_json(capsys, "generate", "--method", "ar", *question)
+    plain = run_json(capsys, "generate --method ar", *question)
     role = place / "pocket" / method / "model.safetensors"
     before = load_file(role)
     save_file(before | {"draft_ids": torch.arange(270, 320, dtype=torch.int32)}, role)
     try:
         trace = ("--trace", str(tmp_path / "t.jsonl"))
-        fast = run_json(capsys, "generate", "--method", method, *question, *trace)
+        fast = run_json(capsys, f"generate --method {method}", *question, *trace)
     finally:
         save_file(before, role)
     assert fast["token_ids"] == plain["token_ids"]

@@ -112,7 +112,7 @@ def test_sums() -> None:
     assert BEGIN.before_s == pytest.approx(0.35)
 
 
-def test_what_nobody_measured_is_unknown() -> None:
+def test_what_was_not_measured_is_unknown() -> None:
     nothing = fold([])
     assert (
         nothing.tau is None and nothing.accepted_per_round is None and nothing.tokens_per_s is None

@@ -23,7 +23,7 @@ LIMIT_S = 1.5
 JOB = Job(pair="slow", lanes=(("ar", {}),), question=Question("?"))
 
 
-def test_who_waits_for_the_first_load_is_told_may_stop_and_is_not_timed(tmp_path: Path) -> None:
+def test_a_visitor_sees_the_first_load_may_stop_and_is_not_timed(tmp_path: Path) -> None:
     """The limit is far shorter than the load; the one who stops is done at once, the other is
     served.
     """

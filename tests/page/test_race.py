@@ -302,7 +302,7 @@ def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
     expect(opened.locator(".vl-chart-note:visible")).to_have_count(0)
 
 
-def test_others_on_the_machine_are_told_while_the_race_runs(opened):
+def test_a_visitor_sees_other_programs_while_the_race_runs(opened):
     """A sentence, and no speedup, from the moment it is known; in the end one that is hedged, and
     the race can be measured again without drawing it.
     """

@@ -281,9 +281,7 @@ FILE = {"path": "{folder}/a.png"}
         ({"data": [{"path": "{folder}/a\0b"}]}, "was not uploaded here"),
     ],
 )
-def test_a_body_is_looked_at_before_anybody_works_on_it(
-    tmp_path: Path, body: Any, said: str
-) -> None:
+def test_a_body_is_checked_before_it_is_read(tmp_path: Path, body: Any, said: str) -> None:
     content = (
         body
         if isinstance(body, bytes)
@@ -342,7 +340,7 @@ def test_a_single_file_is_taken_as_a_list_of_one(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- uploads
 
 
-def test_old_uploads_go_whoever_left_them(tmp_path: Path) -> None:
+def test_old_uploads_are_removed(tmp_path: Path) -> None:
     for name, hours in (("old", 3), ("new", 1)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.png").write_bytes(b"x" * 100)
@@ -511,7 +509,7 @@ def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
     assert not (tmp_path / "gone" / "a.png").exists()
 
 
-def test_nobody_waits_while_uploads_are_counted(
+def test_other_requests_are_answered_while_uploads_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting, go_on = threading.Event(), threading.Event()

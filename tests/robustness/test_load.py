@@ -141,7 +141,7 @@ def settled(pid: int, idle: Sample) -> Sample | None:
     return now if now.threads <= idle.threads + POOLS and now.files <= idle.files + 4 else None
 
 
-def test_who_closes_the_tab_frees_the_machine_within_a_round(
+def test_closing_the_tab_frees_the_machine_within_a_round(
     echoing: tuple[str, int], ledger: Path
 ) -> None:
     """Over the network: the run of a visitor who left ends, whether it computed or waited."""

@@ -88,7 +88,7 @@ def test_clients_take_turns_in_the_line() -> None:
     assert worker.begun == turns
 
 
-def test_a_run_nobody_listens_to_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_a_listener_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, listeners = Still(), Counter()
     catalog = {"pairs": [offered("p")]}
     behaviour = Behaviour(catalog, Queue(worker), Uploads(tmp_path), [tmp_path], (), listeners)
@@ -128,7 +128,7 @@ def test_a_run_belongs_to_its_visit_and_ends_with_it() -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "leave"])
-def test_who_stops_or_leaves_frees_the_machine_within_a_round(
+def test_stopping_or_leaving_frees_the_machine_within_a_round(
     worker: ProcessWorker, ledger: Path, tmp_path: Path, how: str
 ) -> None:
     """The third round is held while Stop is on its way: it ends, and no other begins."""
@@ -149,9 +149,7 @@ def test_who_stops_or_leaves_frees_the_machine_within_a_round(
         assert guest.until("end")["record"].totals.n_rounds == len(guest.of("round")) == 3
 
 
-def test_who_leaves_while_waiting_leaves_the_line_at_once(
-    worker: ProcessWorker, ledger: Path
-) -> None:
+def test_leaving_while_waiting_leaves_the_line_at_once(worker: ProcessWorker, ledger: Path) -> None:
     queue = Queue(worker, max_waiting=1)
     first = Guest(queue, job("who=first rounds=1000 each=0.1"))
     first.until("round")
@@ -289,7 +287,7 @@ def test_a_worker_that_cannot_live_is_not_started_for_ever() -> None:
     ],
     ids=["process", "thread"],
 )
-def test_a_worker_that_cannot_be_started_again_blocks_nobody(
+def test_a_worker_that_cannot_be_started_again_blocks_no_visitor(
     worker: ProcessWorker, when: str, place: type, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process, or no thread, is to be had: the visitor is told, and the next one is served when

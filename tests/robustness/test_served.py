@@ -94,7 +94,7 @@ OTHERS = [
 ]
 
 
-def test_no_other_file_is_served_and_nobody_is_told_where_it_lies(
+def test_no_other_file_is_served_and_no_answer_says_where_it_lies(
     served: tuple[str, int],
 ) -> None:
     url, _ = served

@@ -21,7 +21,7 @@ def measured(*lane_s: float) -> Durations:
     return durations
 
 
-def test_who_is_next_waits_for_the_rest_of_what_runs() -> None:
+def test_the_next_visitor_waits_for_the_rest_of_the_run() -> None:
     durations = measured(4.0)
     assert durations.wait_s([begun(100.0, lanes=4)], 1, 100.0) == pytest.approx(16.0)
     assert durations.wait_s([begun(100.0, lanes=4)], 1, 106.0) == pytest.approx(10.0)

