@@ -41,7 +41,7 @@ class Option(Generic[Number]):
     def whole(self) -> bool:
         return isinstance(self.default, int)
 
-    def wanted(self, high: float | None = None) -> str:
+    def range_words(self, high: float | None = None) -> str:
         """Return what a value must be, as the middle of a sentence."""
         kind = "a whole number" if self.whole else "a number"
         between = f"between {self.low:.12g} and {self.high if high is None else high:.12g}"
@@ -63,8 +63,8 @@ class Option(Generic[Number]):
             if (inside or (self.or_zero and value == 0)) and not (self.whole and value % 1):
                 return cast("Number", int(value) if self.whole else float(value))
         huge = isinstance(value, int) and abs(value) >= 10**12
-        shown = "a number of more than 12 digits" if huge else reprlib.repr(value)
-        raise ValueError(f"{self.title} must be {self.wanted(high)}, not {shown}.")
+        came = "a number of more than 12 digits" if huge else reprlib.repr(value)
+        raise ValueError(f"{self.title} must be {self.range_words(high)}, not {came}.")
 
 
 NEW_TOKENS = Option(

@@ -504,9 +504,10 @@ def _validate_lane(begin: Begin, rounds: list[Round], end: End | None) -> None:
         _need(_close(clock, r.clock_s), f"{lane} round {r.index}: clock {r.clock_s}, sum {clock}")
     if end is not None:
         for name in Totals.__struct_fields__:
-            found, folded = getattr(end.totals, name), getattr(totals, name)
+            stated, folded = getattr(end.totals, name), getattr(totals, name)
             _need(
-                _close(found, folded), f"{lane}: total {name} is {found}, the rounds give {folded}"
+                _close(stated, folded),
+                f"{lane}: total {name} is {stated}, the rounds give {folded}",
             )
 
 
@@ -520,8 +521,8 @@ def _validate_round(r: Round) -> None:
     for name in ("texts", "draft_logp", "target_logp"):
         n = size if getattr(tree, name) is None else len(getattr(tree, name))
         _need(n == size, f"{name} has {n} entries for {size} nodes")
-    own = [token.origin == "target" for token in r.tokens]
-    _need(not any(own[:-1]), "only the last token of a round is the target's own")
+    by_target = [token.origin == "target" for token in r.tokens]
+    _need(not any(by_target[:-1]), "only the last token of a round is the target's own")
     _need(path[:1] == [0], "an accepted path starts at the root")
     _need(all(0 < n < size for n in path[1:]), f"the path leaves the tree of {size} nodes")
     follows = all(tree.parent[b] == a for a, b in zip(path, path[1:], strict=False))
@@ -532,7 +533,7 @@ def _validate_round(r: Round) -> None:
         f"{len(drafted)} accepted tokens are not those of the path",
     )
     for name, lists in [("candidates", r.candidates), *(r.views or {}).items()]:
-        _need(lists is None or len(lists) == len(own), f"{name}: one list per emitted token")
+        _need(lists is None or len(lists) == len(by_target), f"{name}: one list per emitted token")
 
 
 def _need(condition: bool, message: str) -> None:

@@ -123,7 +123,7 @@ def row_of(one: Option) -> Row:
         try:
             return one.check(int(text) if one.whole else float(text))
         except ValueError:
-            raise argparse.ArgumentTypeError(f"must be {one.wanted()}, not {text}") from None
+            raise argparse.ArgumentTypeError(f"must be {one.range_words()}, not {text}") from None
 
     name, about = one.name.replace("_", "-"), f"{one.help} Default: {one.default:g}."
     return option(f"--{name}", name[0].upper(), about, type=convert, default=one.default)

@@ -139,7 +139,7 @@ def printable(text: str) -> str:
     )
 
 
-def shown(path: str | os.PathLike[str]) -> str:
+def name_in_words(path: str | os.PathLike[str]) -> str:
     """Return a file's name for use in a sentence: printable, and not longer than a line."""
     name = printable(os.fspath(path))
     return (
@@ -155,7 +155,7 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
     Pipes, devices and folders are refused without opening them.
     """
     path = Path(path)
-    name = shown(path.name or path)
+    name = name_in_words(path.name or path)
     try:
         info = path.stat()
         if not stat.S_ISREG(info.st_mode):
@@ -167,7 +167,7 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
         with path.open("rb") as file:
             return path, sniff(file.read(HEAD_BYTES))
     except FileNotFoundError:
-        raise MediaError(f"There is no file {shown(path)}.") from None
+        raise MediaError(f"There is no file {name_in_words(path)}.") from None
     except MediaError:
         raise
     except UnicodeError:

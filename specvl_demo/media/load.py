@@ -35,8 +35,8 @@ from specvl_demo.media.files import (
     MediaFile,
     Want,
     examine,
+    name_in_words,
     printable,
-    shown,
 )
 from specvl_demo.media.pictures import VideoFrames, Visual
 
@@ -112,8 +112,8 @@ def load_media(
     """Return pictures and clips; see `load_files`."""
     files = [MediaFile(str(path), "picture") for path in images]
     files += [MediaFile(str(path), "clip") for path in clips]
-    found = load_files(files, n_frames, limits)
-    pictures, frames = found[: len(images)], found[len(images) :]
+    media = load_files(files, n_frames, limits)
+    pictures, frames = media[: len(images)], media[len(images) :]
     return cast(list[Image.Image], pictures), cast(list[VideoFrames], frames)
 
 
@@ -127,7 +127,7 @@ def load_any(
 def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
     """Check that the file's first bytes match what it was sent as."""
     path, kind = examine(path, limits)
-    name = shown(path.name)
+    name = name_in_words(path.name)
     if kind not in PICTURE_FORMATS and kind not in CLIP_FORMATS:
         named = f"is {kind.rstrip('?')}, which is not supported" if kind else None
         what = named or "is neither a picture nor a clip in a known format"
@@ -161,13 +161,13 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual
         )
     except OSError as fault:
         raise MediaError(
-            NO_START.format(name=shown(items[0][0].name), reason=fault.strerror)
+            NO_START.format(name=name_in_words(items[0][0].name), reason=fault.strerror)
         ) from None
     with child:
         try:
             began = time.monotonic()
             with _killed_after(START_S, child) as late:
-                _start(child, job, shown(items[0][0].name), late)
+                _start(child, job, name_in_words(items[0][0].name), late)
             slowness = (time.monotonic() - began) / USUAL_START_S
             limits = replace(limits, decode_s=limits.decode_s * min(max(1.0, slowness), SLOWEST))
             with _killed_after(limits.decode_s, child) as late:
@@ -252,7 +252,7 @@ def _read(
 ) -> Visual:
     """Read the next file's result from its decoder: a header line, then its pixels."""
     path, kind, _ = item
-    name = shown(path.name)
+    name = name_in_words(path.name)
     pipe = child.stdout
     assert pipe
     try:

@@ -111,13 +111,13 @@ def _in_srgb(image: Image.Image) -> Image.Image:
         if image.mode not in ("RGB", "CMYK", "L", "LAB"):
             image = image.convert("L" if image.mode in ("1", "LA") else "RGB")
         srgb = ImageCms.createProfile("sRGB")
-        shown = ImageCms.profileToProfile(image, profile, srgb, outputMode="RGB")
+        converted = ImageCms.profileToProfile(image, profile, srgb, outputMode="RGB")
     except (ImageCms.PyCMSError, OSError):
         return image
-    assert shown is not None  # not in place
+    assert converted is not None  # not in place
     if alpha is not None:
-        shown.putalpha(alpha)
-    return shown
+        converted.putalpha(alpha)
+    return converted
 
 
 def _changes_nothing(profile: ImageCms.ImageCmsProfile) -> bool:
@@ -169,12 +169,12 @@ def count_scans(data: bytes) -> int:
     """
     scans, at, fill = 0, 2, 0
     for _ in range(_MOST_SEGMENTS):
-        found = _MARKER.search(data, at)
-        fill += (found.start() if found else len(data)) - at if scans == 0 else 0
+        marker = _MARKER.search(data, at)
+        fill += (marker.start() if marker else len(data)) - at if scans == 0 else 0
         if fill > _MOST_FILL:
             break
-        if found is None or data[found.start() + 1] == 0xD9:
+        if marker is None or data[marker.start() + 1] == 0xD9:
             return scans
-        scans += data[found.start() + 1] == 0xDA
-        at = found.end() + max(2, int.from_bytes(data[found.end() : found.end() + 2], "big"))
+        scans += data[marker.start() + 1] == 0xDA
+        at = marker.end() + max(2, int.from_bytes(data[marker.end() : marker.end() + 2], "big"))
     raise ValueError("too many segments, or too many bytes between them")

@@ -35,7 +35,7 @@ class _Machine(NamedTuple):
     seccomp: int
     clone: int
     clone3: int
-    kept: tuple[int, ...]
+    allowed: tuple[int, ...]
 
 
 # What is left, in the order of the columns: read, write, close, fstat, lseek, pread64, readv,
@@ -87,16 +87,16 @@ def _control(option: int, value: int) -> None:
 
 def offered() -> list[str]:
     """Return which of the two mechanisms this system has, without applying them."""
-    machine, found = _machine(), []
+    machine, doors = _machine(), []
     if machine is not None:
         try:
             _call(machine.seccomp, _GET_ACTION_AVAIL, 0, ctypes.byref(ctypes.c_uint32(_KILL)))
-            found.append(SECCOMP)
+            doors.append(SECCOMP)
         except OSError:
             pass
         if _landlock_version() > 0:
-            found.append(LANDLOCK)
-    return found
+            doors.append(LANDLOCK)
+    return doors
 
 
 def weakness() -> str | None:
@@ -104,10 +104,10 @@ def weakness() -> str | None:
 
     None if nothing important is missing: seccomp is sufficient without Landlock.
     """
-    found = offered()
-    if SECCOMP in found:
+    doors = offered()
+    if SECCOMP in doors:
         return None
-    if LANDLOCK in found:
+    if LANDLOCK in doors:
         return (
             "This system has Landlock but no seccomp: visitors' files are decoded in a process"
             " that cannot open files, but may start processes and send datagrams."
@@ -176,7 +176,7 @@ def program(machine: _Machine) -> bytes:
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
     ]
-    for number in machine.kept:
+    for number in machine.allowed:
         steps += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
     steps += [
         # Its flags are behind a pointer, which filters cannot follow: glibc uses clone instead.
@@ -195,7 +195,7 @@ def _filter_calls() -> None:
     machine = _machine()
     assert machine is not None
     steps = program(machine)
-    kept = ctypes.create_string_buffer(steps, len(steps))
-    whole = struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept))
+    memory = ctypes.create_string_buffer(steps, len(steps))
+    whole = struct.pack("@HP", len(steps) // 8, ctypes.addressof(memory))
     if _call(machine.seccomp, _SET_MODE_FILTER, _ALL_THREADS, ctypes.c_char_p(whole)) != 0:
         raise OSError("The filter could not be applied to a thread.")

@@ -78,8 +78,8 @@ def check(width: int, height: int, n_frames: int, duration_s: float | None, limi
             f"{NAME} declares {n_frames} frames; at most {limits.max_clip_frames} are accepted."
         )
     if duration_s is not None and duration_s > limits.max_clip_s:
-        most = f"{limits.max_clip_s:.0f}"
-        raise MediaError(f"{NAME} lasts {duration_s:.0f} seconds; at most {most} are accepted.")
+        max_s = f"{limits.max_clip_s:.0f}"
+        raise MediaError(f"{NAME} lasts {duration_s:.0f} seconds; at most {max_s} are accepted.")
 
 
 def chosen(times: Sequence[float], n: int) -> list[tuple[int, float]]:
@@ -95,12 +95,12 @@ def chosen(times: Sequence[float], n: int) -> list[tuple[int, float]]:
     if n == 1:
         return [(len(times) // 2, times[len(times) // 2])]
     near = sorted(b - a for a, b in itertools.pairwise(times))[(len(times) - 1) // 2] / 2
-    found = []
+    frames = []
     for i in range(n):
         moment = times[0] + (times[-1] - times[0]) * i / (n - 1)
         frame = max(0, bisect.bisect_right(times, moment + near) - 1)
-        found.append((frame, times[frame] if moment - times[frame] <= near else moment))
-    return found
+        frames.append((frame, times[frame] if moment - times[frame] <= near else moment))
+    return frames
 
 
 class Readable(io.BufferedIOBase):
@@ -200,8 +200,8 @@ def _times(video: VideoCapture, limits: Limits) -> Iterator[float]:
         yield video.get(cv2.CAP_PROP_POS_MSEC) / 1000
         seen += 1
         if seen > limits.max_clip_frames:
-            most = limits.max_clip_frames
-            raise MediaError(f"{NAME} has more than {most} frames, the limit.")
+            max_frames = limits.max_clip_frames
+            raise MediaError(f"{NAME} has more than {max_frames} frames, the limit.")
 
 
 def _extradata(video: VideoCapture) -> bytes:
@@ -257,8 +257,8 @@ def _read_through(
         times.append(at)
         if number in pictures:
             pictures[number] = _retrieved(video)
-    found = [(picture, at) for frame, at in moments if (picture := pictures[frame]) is not None]
-    return ([picture for picture, _ in found], [at for _, at in found]), times
+    frames = [(picture, at) for frame, at in moments if (picture := pictures[frame]) is not None]
+    return ([picture for picture, _ in frames], [at for _, at in frames]), times
 
 
 def _sought(
@@ -267,15 +267,15 @@ def _sought(
     import cv2
 
     frames: list[ndarray] = []
-    shown: list[float] = []
+    exact: list[float] = []
     video = opened(source)
     for frame, moment in moments:
         if video.set(cv2.CAP_PROP_POS_MSEC, 1000 * times[frame]) and video.grab():
             picture, at = _retrieved(video), video.get(cv2.CAP_PROP_POS_MSEC) / 1000
             if picture is not None:
                 frames.append(picture)
-                shown.append(moment if moment > times[frame] else at)
-    return frames, shown
+                exact.append(moment if moment > times[frame] else at)
+    return frames, exact
 
 
 def _retrieved(video: VideoCapture) -> ndarray | None:
@@ -318,22 +318,22 @@ def by_pillow(
         raise MediaError(f"{NAME} is a still picture, not a clip: send it as a picture.")
     check(*image.size, n_source, None, limits)
     # Mostly all delays are equal; otherwise it is read again.
-    kept = {frame for frame, _ in chosen(range(n_source), n)}
+    frames_read = {frame for frame, _ in chosen(range(n_source), n)}
     while True:
         pictures, times, clock_s = {}, [], 0.0
         for index in range(n_source):
             image.seek(index)
             check_size(*image.size, limits)  # a frame of a GIF may be larger than the first
             image.load()  # WebP has a frame's duration only once it is decoded
-            if index in kept:
+            if index in frames_read:
                 pictures[index] = np.asarray(to_rgb(image))
             times.append(clock_s)
             clock_s += float(image.info.get("duration", 0) or 0) / 1000
         moments = chosen(times if clock_s else range(n_source), n)
-        if (kept := {frame for frame, _ in moments}) <= pictures.keys():
+        if (frames_read := {frame for frame, _ in moments}) <= pictures.keys():
             break
-    shown = [at if clock_s else 0.0 for _, at in moments]
-    return [pictures[frame] for frame, _ in moments], shown, n_source, clock_s or None
+    exact = [at if clock_s else 0.0 for _, at in moments]
+    return [pictures[frame] for frame, _ in moments], exact, n_source, clock_s or None
 
 
 def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
@@ -429,11 +429,11 @@ def answer(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
     except MediaError as refusal:
         header = {"error": str(refusal)}
     except Image.DecompressionBombError:  # from Pillow, before the size could be checked
-        most = f"{limits.max_pixels / 1e6:.0f} million pixels"
-        header = {"error": f"{NAME} declares far more than {most}, the limit."}
+        size = f"{limits.max_pixels / 1e6:.0f} million pixels"
+        header = {"error": f"{NAME} declares far more than {size}, the limit."}
     except MemoryError:
-        most = f"{MEMORY_BYTES / 2**30:.0f} GB"
-        header = {"error": f"{NAME} needs more than {most} of memory to decode."}
+        size = f"{MEMORY_BYTES / 2**30:.0f} GB"
+        header = {"error": f"{NAME} needs more than {size} of memory to decode."}
     header["sizes"] = [image.size for image in images]
     out = sys.stdout.buffer
     out.write(json.dumps(header).encode() + b"\n")

@@ -113,27 +113,27 @@ class PairSpec:
     @property
     def local(self) -> bool:
         """Whether nothing of it is ever fetched."""
-        return all(one.local for one in self.checkpoints)
+        return all(checkpoint.local for checkpoint in self.checkpoints)
 
     @property
     def shipped(self) -> bool:
-        return all(one.shipped for one in self.checkpoints)
+        return all(checkpoint.shipped for checkpoint in self.checkpoints)
 
 
 def _listed() -> tuple[PairSpec, ...]:
     """Return the pairs of `pairs.json`, which lists checkpoints once by id, and pairs that refer to
     them.
     """
-    found = json.loads(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
+    entries = json.loads(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
     checkpoints = {}
-    for name, facts in found["checkpoints"].items():
+    for name, facts in entries["checkpoints"].items():
         layers_heads_width = facts.pop("kv", [0])
         if facts.pop("fused", False):
             # All of these are stored in 16 bits, and packed in 16 bits.
             facts["fused_bytes"] = 2 * (facts["params"] - facts.get("tower", 0))
         checkpoints[name] = Checkpoint(name, kv=2 * math.prod(layers_heads_width), **facts)
     listed = []
-    for row in found["pairs"]:
+    for row in entries["pairs"]:
         target = checkpoints[row.pop("target")]
         drafters = {role: checkpoints[name] for role, name in row.pop("drafters").items()}
         listed.append(PairSpec(target=target, drafters=drafters, **row))
@@ -145,7 +145,7 @@ PAIRS: tuple[PairSpec, ...] = _listed()
 
 def find(pair_id: str) -> PairSpec:
     """Return the pair of this id; ValueError with the known ids if there is none."""
-    known = {pair.id: pair for pair in PAIRS}
-    if pair_id not in known:
-        raise ValueError(f"There is no pair {pair_id!r}; known: {', '.join(known)}.")
-    return known[pair_id]
+    by_id = {pair.id: pair for pair in PAIRS}
+    if pair_id not in by_id:
+        raise ValueError(f"There is no pair {pair_id!r}; known: {', '.join(by_id)}.")
+    return by_id[pair_id]

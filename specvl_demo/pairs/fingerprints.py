@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 BLOCK = 1 << 24
 
 
-def of(one: Checkpoint) -> str | None:
+def of(checkpoint: Checkpoint) -> str | None:
     """Return the hash of its files, or the hub's revision of it; None if the hub's cache does not
     have it.
     """
-    if one.local:
-        return of_folder(one.folder)
-    found = cached_config(one.id)
+    if checkpoint.local:
+        return of_folder(checkpoint.folder)
+    config = cached_config(checkpoint.id)
     # Its snapshot's folder is named after the commit.
-    return found.parent.name[:12] if found else None
+    return config.parent.name[:12] if config else None
 
 
 def of_folder(folder: Path) -> str | None:
@@ -47,19 +47,19 @@ def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> 
     """Return the SHA-256 of files one after the other, in hexadecimal; `tell` is called with the
     share that is read.
     """
-    found, done, total = hashlib.sha256(), 0, max(1, sum(file.stat().st_size for file in files))
+    digest, done, total = hashlib.sha256(), 0, max(1, sum(file.stat().st_size for file in files))
     for file in files:
         with file.open("rb") as opened:
             while block := opened.read(BLOCK):
-                found.update(block)
+                digest.update(block)
                 done += len(block)
                 tell(done / total)
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def cached_config(repo: str) -> Path | None:
     """Return the config.json of a hub repository in the local cache."""
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for the shipped pair
 
-    found = try_to_load_from_cache(repo, "config.json")
-    return Path(found) if isinstance(found, str) else None
+    path = try_to_load_from_cache(repo, "config.json")
+    return Path(path) if isinstance(path, str) else None

@@ -120,8 +120,8 @@ def _look() -> tuple[Gpu, ...]:
     import torch  # noqa: PLC0415 - seconds
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    found = [torch.cuda.get_device_properties(index) for index in range(count)]
-    return tuple(Gpu(one.name, one.total_memory, (one.major, one.minor)) for one in found)
+    cards = [torch.cuda.get_device_properties(index) for index in range(count)]
+    return tuple(Gpu(card.name, card.total_memory, (card.major, card.minor)) for card in cards)
 
 
 class Load:
@@ -144,8 +144,8 @@ class Load:
         """Return their share of all cores since the start, 0 to 1; None while it is too early to
         tell.
         """
-        wall, own, watched, busy = self._since()
-        return self._share(busy - own - watched, wall)
+        wall, spent, watched, busy = self._since()
+        return self._share(busy - spent - watched, wall)
 
     def watching(self) -> float | None:
         """Return the share of the watchers in the same way; None without any."""
@@ -169,8 +169,8 @@ class Load:
         idle = times.idle + getattr(times, "iowait", 0.0)
         guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
         children = os.times()
-        own = time.process_time() + children.children_user + children.children_system
-        return time.perf_counter(), own, computed_s(self._watchers), sum(times) - idle - guests
+        spent = time.process_time() + children.children_user + children.children_system
+        return time.perf_counter(), spent, computed_s(self._watchers), sum(times) - idle - guests
 
 
 def computed_s(processes: Sequence[int]) -> float:
@@ -197,7 +197,7 @@ def offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
-def container_limits(groups: Path, own: Path) -> tuple[float | None, int | None]:
+def container_limits(groups: Path, memberships: Path) -> tuple[float | None, int | None]:
     """Return the cores and bytes of memory that a container's limits leave to this process, each
     None if unlimited.
 
@@ -207,7 +207,7 @@ def container_limits(groups: Path, own: Path) -> tuple[float | None, int | None]
     """
     cpus: list[float] = []
     memory: list[int] = []
-    for folder in _folders(groups, own):
+    for folder in _folders(groups, memberships):
         quota, period = (_words(folder / "cpu.max") + ["", ""])[:2]
         if quota.isdigit() and period.isdigit():
             cpus.append(int(quota) / int(period))
@@ -219,10 +219,10 @@ def gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
 
 
-def _folders(groups: Path, own: Path) -> Iterator[Path]:
+def _folders(groups: Path, memberships: Path) -> Iterator[Path]:
     """Yield this process's control group and all above it, each of which may set a limit."""
     yield groups
-    for line in _lines(own):
+    for line in _lines(memberships):
         if line.startswith("0::/"):
             parts = [part for part in line[4:].split("/") if part and part != ".."]
             for depth in range(1, len(parts) + 1):

@@ -80,7 +80,7 @@ class Repeat:
     """Seconds of each lane's rounds that were spent in the models' forwards."""
 
     def add(self, name: str, lane: LaneRecords, forward_s: float) -> None:
-        before, seconds = lane.begin.before_s, [one.seconds for one in lane.rounds]
+        before, seconds = lane.begin.before_s, [round_.seconds for round_ in lane.rounds]
         ids = lane.token_ids
         self.answers[name].append(
             Answer(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids))
@@ -102,8 +102,8 @@ class Repeat:
         measured.
         """
         some = self.answers.get(name, ())
-        tokens = sum(len(one.token_ids) if total else one.n_decoded for one in some)
-        seconds = sum(one.total_s if total else one.decode_s for one in some)
+        tokens = sum(len(answer.token_ids) if total else answer.n_decoded for answer in some)
+        seconds = sum(answer.total_s if total else answer.decode_s for answer in some)
         return tokens / seconds if seconds > 0 else None
 
     def ratio(self, name: str, other: str, total: bool = False) -> float | None:
@@ -129,7 +129,7 @@ def held_back(report: dict[str, Any]) -> dict[str, Any]:
         return report
 
     def without(row: dict[str, Any]) -> dict[str, Any]:
-        kinds = {kind: without(one) for kind, one in row.get("by_kind", {}).items()}
+        kinds = {kind: without(figures) for kind, figures in row.get("by_kind", {}).items()}
         return row | dict.fromkeys(set(COMPARED) & set(row)) | ({"by_kind": kinds} if kinds else {})
 
     return report | {"rows": [without(row) for row in report["rows"]]}
@@ -174,8 +174,8 @@ def interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
 
     def speedup(some: Sequence[Sequence[float]]) -> float | None:
         tokens, seconds, ar_tokens, ar_seconds = map(sum, zip(*some, strict=True))
-        known = seconds and ar_tokens and ar_seconds
-        return tokens / seconds / (ar_tokens / ar_seconds) if known else None
+        timed = seconds and ar_tokens and ar_seconds
+        return tokens / seconds / (ar_tokens / ar_seconds) if timed else None
 
     return None if name == "ar" else bootstrapped(list(times.values()), speedup)
 
@@ -190,8 +190,8 @@ def bootstrapped(
         return None
     draw = random.Random(0)
     drawn = (figure(draw.choices(questions, k=len(questions))) for _ in range(DRAWS))
-    known = [one for one in drawn if one is not None]
-    cuts = quantiles(known, n=40, method="inclusive") if known else []
+    numbers = [value for value in drawn if value is not None]
+    cuts = quantiles(numbers, n=40, method="inclusive") if numbers else []
     return [cuts[0], cuts[-1]] if cuts else None
 
 
@@ -199,22 +199,22 @@ def f1(answer: str, reference: str) -> float:
     """Return the F1 of the words of an answer and of a reference, with their counts (SQuAD, arXiv
     1606.05250, but without removing articles).
     """
-    given, wanted = (Counter(re.findall(r"\w+", text.lower())) for text in (answer, reference))
-    both = (given & wanted).total()
-    return 2 * both / (given.total() + wanted.total()) if both else 0.0
+    given, expected = (Counter(re.findall(r"\w+", text.lower())) for text in (answer, reference))
+    both = (given & expected).total()
+    return 2 * both / (given.total() + expected.total()) if both else 0.0
 
 
 def _quality(
     repeats: Sequence[Repeat], name: str, references: Sequence[str | None]
 ) -> float | None:
     """Return the mean F1 over the questions that have a reference; None if none has one."""
-    found = [
+    scores = [
         f1(lane.text, reference)
         for repeat in repeats
         for lane, reference in zip(repeat.lanes[name], references)
         if reference
     ]
-    return mean(found) if found else None
+    return mean(scores) if scores else None
 
 
 def _by_kind(
@@ -223,12 +223,12 @@ def _by_kind(
     """Return the figures of a method for each kind of question. kinds: of the cases, in their
     order.
     """
-    found = {}
+    rows_by_kind = {}
     for kind in dict.fromkeys(kinds):
-        at = [number for number, one in enumerate(kinds) if one == kind]
+        at = [number for number, name in enumerate(kinds) if name == kind]
         row = _row([repeat.only(at, {name, "ar"}) for repeat in repeats], name)
-        found[kind] = {"cases": len(at), **{column: row[column] for column in BY_KIND}}
-    return found
+        rows_by_kind[kind] = {"cases": len(at), **{column: row[column] for column in BY_KIND}}
+    return rows_by_kind
 
 
 def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
@@ -241,8 +241,8 @@ def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     speedup, doubt = row["speedup_vs_ar"], beside.doubt()
     return row | {
         "tau": beside.metrics.totals.tau,
-        "accepted_by_depth": accepted_by_depth(one for lane in lanes for one in lane.rounds),
-        "acceptance": acceptance(one for lane in lanes for one in lane.rounds),
+        "accepted_by_depth": accepted_by_depth(round_ for lane in lanes for round_ in lane.rounds),
+        "acceptance": acceptance(round_ for lane in lanes for round_ in lane.rounds),
         "limit": speedup / efficiency if speedup and efficiency else None,
         "efficiency": efficiency,
         **{f"share_{phase}": share for phase, share in beside.metrics.shares.items()},
@@ -268,19 +268,20 @@ def _sentence(beside: Comparison) -> str | None:
 
 def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     """Return what is known of every way of decoding, also the library's; None if it did not run."""
-    answers = [one for repeat in repeats for one in repeat.answers.get(name, ())]
-    ar = [one.token_ids for repeat in repeats for one in repeat.answers["ar"]]
+    answers = [answer for repeat in repeats for answer in repeat.answers.get(name, ())]
+    ar = [answer.token_ids for repeat in repeats for answer in repeat.answers["ar"]]
     row: dict[str, Any] = dict.fromkeys([*COLUMNS, *TOTAL])
     row["method"] = name
     if not answers:
         return row
     rates = [rate for repeat in repeats if (rate := repeat.rate(name)) is not None]
-    total_s, before_s = sum(one.total_s for one in answers), sum(one.before_s for one in answers)
+    total_s = sum(answer.total_s for answer in answers)
+    before_s = sum(answer.before_s for answer in answers)
     row |= {
         "tokens_per_s": _median(rates),
         "tokens_per_s_total": _median(repeat.rate(name, total=True) for repeat in repeats),
-        "identical_to_ar": [one.token_ids for one in answers] == ar,
-        "first_token_ms": 1e3 * mean(one.first_s for one in answers),
+        "identical_to_ar": [answer.token_ids for answer in answers] == ar,
+        "first_token_ms": 1e3 * mean(answer.first_s for answer in answers),
         "answer_ms": 1e3 * total_s / len(answers),
         "share_before": before_s / total_s if total_s else None,
         "repeats": sum(name in repeat.answers for repeat in repeats),
@@ -294,5 +295,5 @@ def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
 
 def _median(values: Iterable[float | None]) -> float | None:
     """Return the median of the known values; None if there is none."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None

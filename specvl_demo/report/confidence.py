@@ -37,13 +37,13 @@ def lowest(rounds: Iterable[Round]) -> float | None:
 
     None if there is no such token, or if the records lack a probability.
     """
-    found = []
+    probs = []
     for round_ in rounds:
         for at, token in enumerate(round_.tokens):
             if re.search(r"\w", token.text):
-                found.append(_probability(round_, at))
-    known = [one for one in found if one is not None]
-    return min(known) if known and len(known) == len(found) else None
+                probs.append(_probability(round_, at))
+    numbers = [prob for prob in probs if prob is not None]
+    return min(numbers) if numbers and len(numbers) == len(probs) else None
 
 
 def confidence(lane: LaneRecords) -> Confidence | None:
@@ -65,7 +65,7 @@ def confidence(lane: LaneRecords) -> Confidence | None:
     prob = lowest(rounds)
     if prob is None:
         return None
-    word = next(one for one in WORDS if prob >= one.prob)
+    word = next(level for level in WORDS if prob >= level.prob)
     return Confidence(word.word, prob, word.right)
 
 
@@ -73,19 +73,19 @@ def sentence(lanes: Iterable[LaneRecords]) -> str | None:
     """Return how sure the target is of its answer in a race, by the first lane whose end tells;
     None if none does.
     """
-    told = (lane.end.confidence for lane in lanes if lane.end is not None)
-    found = next((one for one in told if one is not None), None)
-    if found is None:
+    opinions = (lane.end.confidence for lane in lanes if lane.end is not None)
+    opinion = next(filter(None, opinions), None)
+    if opinion is None:
         return None
-    return SENTENCES[found.word].format(right=f"{100 * found.right:.0f}")
+    return SENTENCES[opinion.word].format(right=f"{100 * opinion.right:.0f}")
 
 
 def _probability(round_: Round, at: int) -> float | None:
     token, node = round_.tokens[at], at + 1
-    for one in round_.candidates[at] if round_.candidates else ():
-        if one.id == token.id:
-            return one.prob
+    for candidate in round_.candidates[at] if round_.candidates else ():
+        if candidate.id == token.id:
+            return candidate.prob
     # A relaxed token may not be among the likeliest: its node of the tree has it.
     logp = round_.tree.target_logp
-    known = logp[round_.path[node]] if logp and node < len(round_.path) else None
-    return None if known is None else math.exp(known)
+    logp_of_token = logp[round_.path[node]] if logp and node < len(round_.path) else None
+    return None if logp_of_token is None else math.exp(logp_of_token)

@@ -82,8 +82,8 @@ def _lane(
     parts += [numbers, *_clock(lane.rounds, longest, y + 8)]
     y += 42
     if answers:
-        given = [Letter(one, None) for one in lane.begin.prefix.text]
-        letters = [Letter(one, kind) for kind, text in runs(lane.rounds) for one in text]
+        given = [Letter(char, None) for char in lane.begin.prefix.text]
+        letters = [Letter(char, kind) for kind, text in runs(lane.rounds) for char in text]
         plain = lane.begin.method == "ar"
         # Every letter takes at least one cell: more letters than cells are cut anyway.
         for line in _lines([*given, *letters][: COLUMNS * (MOST_LINES + 1)]):
@@ -101,7 +101,7 @@ def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     """Return what the lane did, with its speedup only if the times are meaningful."""
     totals = measure(lane).totals
     facts = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} rounds"]
-    ar = next((one for one in lanes if one.begin.method == "ar"), None)
+    ar = next((lane for lane in lanes if lane.begin.method == "ar"), None)
     if ar is not None and lane is not ar and totals.tau is not None:
         facts.append(f"τ {totals.tau:.2f}")
         speedup = compare(lane, ar).speedup_decode
@@ -136,22 +136,22 @@ def _lines(letters: Sequence[Letter]) -> list[list[Letter]]:
     """
     lines: list[list[Letter]] = [[]]
     used = 0
-    for gap, group in groupby(letters, lambda one: one.text.isspace()):
+    for gap, group in groupby(letters, lambda letter: letter.text.isspace()):
         word = list(group)
-        for one in word if gap else ():
-            if one.text == "\n":
+        for letter in word if gap else ():
+            if letter.text == "\n":
                 lines.append([])
                 used = 0
             elif used < COLUMNS:
-                lines[-1].append(Letter(" ", one.origin))
+                lines[-1].append(Letter(" ", letter.origin))
                 used += 1
-        for at, one in enumerate(() if gap else word):
-            whole = sum(letter.cells for letter in word) if at == 0 else one.cells
+        for at, letter in enumerate(() if gap else word):
+            whole = sum(letter.cells for letter in word) if at == 0 else letter.cells
             if used and used + min(whole, COLUMNS) > COLUMNS:
                 lines.append([])
                 used = 0
-            lines[-1].append(one)
-            used += one.cells
+            lines[-1].append(letter)
+            used += letter.cells
         if len(lines) > MOST_LINES:
             return [*lines[:MOST_LINES], [Letter("…", None)]]
     return lines
@@ -160,15 +160,15 @@ def _lines(letters: Sequence[Letter]) -> list[list[Letter]]:
 def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
     """Draw one line of an answer: one piece per origin after the other, in cells."""
     x = float(MARGIN)
-    for origin, group in groupby(line, lambda one: one.origin):
+    for origin, group in groupby(line, lambda letter: letter.origin):
         some = list(group)
-        width = sum(one.cells for one in some) * CELL
+        width = sum(letter.cells for letter in some) * CELL
         ground, under, _ = PAINT[origin] if origin and not plain else ("none", "none", "")
         if under != "none":
             at = f'x="{x:.1f}" width="{width:.1f}"'
             yield f'<rect {at} y="{y - 13:.0f}" height="18" fill="{ground}"/>'
             yield f'<rect {at} y="{y + 4:.0f}" height="1.5" fill="{under}"/>'
-        words = "".join(one.text for one in some)
+        words = "".join(letter.text for letter in some)
         more = f'textLength="{width:.1f}" xml:space="preserve"'
         yield _text(x, y, words, more if origin else f'{more} fill="#57606a"')
         x += width
@@ -195,6 +195,6 @@ def _plain(words: str) -> str:
     return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", words))
 
 
-def _cut(words: str, most: int) -> str:
+def _cut(words: str, max_chars: int) -> str:
     words = " ".join(words.split())
-    return words if len(words) <= most else f"{words[: most - 1]}…"
+    return words if len(words) <= max_chars else f"{words[: max_chars - 1]}…"

@@ -91,8 +91,8 @@ def _policy(charts: str) -> str:
     fetch nothing.
     """
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", charts, re.DOTALL)
-    hashes = {b64encode(sha256(one.encode()).digest()).decode() for one in scripts}
-    allowed = " ".join(f"'sha256-{one}'" for one in sorted(hashes)) or "'none'"
+    hashes = {b64encode(sha256(script.encode()).digest()).decode() for script in scripts}
+    allowed = " ".join(f"'sha256-{digest}'" for digest in sorted(hashes)) or "'none'"
     return (
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; script-src'
         f" {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action"
@@ -101,14 +101,14 @@ def _policy(charts: str) -> str:
 
 
 def _pictures(lanes: Sequence[LaneRecords]) -> str:
-    shown = (
+    pictures = (
         f'<img src="{frame}" alt="{escape(item.name)}">'
         for lane in lanes
         for item in lane.begin.notes.media
         for frame in item.frames
         if frame is not None and PICTURE.fullmatch(frame)
     )
-    return f'<div class="pictures">{"".join(shown)}</div>'
+    return f'<div class="pictures">{"".join(pictures)}</div>'
 
 
 def _turn(question: str, answer: str) -> str:

@@ -159,8 +159,8 @@ class Comparison:
             for cost, reason in costs
             if cost >= TOO_LITTLE and (hopeless or tau >= round_cost - cost)
         ]
-        kept = self.metrics.totals.accepted_per_round
-        reason = f"too few drafted tokens are accepted ({kept:.1f} per round)"
+        accepted = self.metrics.totals.accepted_per_round
+        reason = f"too few drafted tokens are accepted ({accepted:.1f} per round)"
         if reasons:
             reason = max(reasons)[1]
         if self._disturbed(speedup, tau):
@@ -171,11 +171,11 @@ class Comparison:
         """Whether the method would be faster if other programs had left it the machine: if all its
         rounds had taken what most took, or by the share that they used.
         """
-        own, ar = self.metrics, self.ar
-        if own.load < NOTICED or not own.typical_s or ar.typical_s is None:
+        times, ar = self.metrics, self.ar
+        if times.load < NOTICED or not times.typical_s or ar.typical_s is None:
             return False
-        alone = speedup * (1 - ar.load) / (1 - own.load) if own.load < 1 else 1.0
-        return max(alone, tau * ar.typical_s / own.typical_s) >= 1
+        alone = speedup * (1 - ar.load) / (1 - times.load) if times.load < 1 else 1.0
+        return max(alone, tau * ar.typical_s / times.typical_s) >= 1
 
     @property
     def nodes_per_round(self) -> float:
@@ -191,14 +191,14 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
     A position without a draft below the accepted path was not drafted; one after the end of the
     answer was not judged. Neither counts.
     """
-    drafted, kept = _judged(rounds)
-    return [kept[depth] / drafted[depth] for depth in sorted(drafted)]
+    drafted, accepted = _judged(rounds)
+    return [accepted[depth] / drafted[depth] for depth in sorted(drafted)]
 
 
 def acceptance(rounds: Iterable[Round]) -> float | None:
     """Return the same for all depths together."""
-    drafted, kept = _judged(rounds)
-    return _ratio(kept.total(), drafted.total())
+    drafted, accepted = _judged(rounds)
+    return _ratio(accepted.total(), drafted.total())
 
 
 def _depth(round_: Round) -> int:
@@ -213,13 +213,13 @@ def _judged(rounds: Iterable[Round]) -> tuple[Counter[int], Counter[int]]:
     depth.
     """
     drafted: Counter[int] = Counter()
-    kept: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
     for round_ in rounds:
-        accepted = len(round_.path) - 1
-        kept.update(range(1, accepted + 1))
+        depth = len(round_.path) - 1
+        accepted.update(range(1, depth + 1))
         refused = round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
-        drafted.update(range(1, accepted + 1 + refused))
-    return drafted, kept
+        drafted.update(range(1, depth + 1 + refused))
+    return drafted, accepted
 
 
 def compare(

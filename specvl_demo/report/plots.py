@@ -23,12 +23,12 @@ SYMBOLS = ("circle", "diamond-open", "square", "x")
 
 def figures(lanes: Sequence[LaneRecords]) -> list[go.Figure]:
     declared = [(lane, chart) for lane in lanes for chart in lane.begin.charts]
-    own = (declared_chart(lane, chart) for lane, chart in declared)
+    of_methods = (declared_chart(lane, chart) for lane, chart in declared)
     return [
         progress(lanes),
         emitted(lanes),
         phases(lanes),
-        *(figure for figure in own if figure is not None),
+        *(figure for figure in of_methods if figure is not None),
     ]
 
 
@@ -96,11 +96,11 @@ Points = tuple[list[float], list[float]]
 
 def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Points]:
     """Return x and y by (name, axis, drawn as points), read as in the page's `declared.js`."""
-    found: dict[tuple[str, str, bool], Points] = {}
+    lines: dict[tuple[str, str, bool], Points] = {}
 
     def add(name: str, points: bool, x: float, value: Any) -> None:
         if isinstance(value, int | float):
-            xs, ys = found.setdefault((name, series.axis, points), ([], []))
+            xs, ys = lines.setdefault((name, series.axis, points), ([], []))
             xs.append(x)
             ys.append(float(value))
 
@@ -110,16 +110,16 @@ def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Poi
             paths = (series.nodes, series.mark)
             nodes, marks = (dig(round_, path) if path else None for path in paths)
             nodes = nodes if isinstance(nodes, list) else []
-            for i, one in enumerate(value):
+            for i, part in enumerate(value):
                 marked = isinstance(marks, list) and i < len(nodes) and nodes[i] in marks
                 x = round_.index + (i + 0.5) / len(value)
-                add(series.marked if marked else series.name, True, x, one)
+                add(series.marked if marked else series.name, True, x, part)
         elif isinstance(value, Mapping):
-            for key, one in value.items():
-                add(key, False, round_.index, one)
+            for key, part in value.items():
+                add(key, False, round_.index, part)
         else:
             add(series.name, False, round_.index, value)
-    return found
+    return lines
 
 
 def dig(value: Any, path: str) -> Any:

@@ -163,21 +163,21 @@ def comparison(lanes: Sequence[LaneRecords]) -> dict[str, Any]:
             speedup_total: the speedup including vision and prefill
     """
     ar = _ar(lanes)
-    return {"cut": _cut(lanes), "lanes": {one.begin.lane: _compared(one, ar) for one in lanes}}
+    return {"cut": _cut(lanes), "lanes": {lane.begin.lane: _compared(lane, ar) for lane in lanes}}
 
 
 def _compared(lane: LaneRecords, ar: LaneRecords | None) -> dict[str, Any]:
     doubt = None if lane is ar else timing(lane, ar or lane)
-    found: dict[str, Any] = dict.fromkeys(("agreement", "slow", "speedup_total"))
+    comparison_: dict[str, Any] = dict.fromkeys(("agreement", "slow", "speedup_total"))
     if ar is not None and lane is not ar:
         times = compare(lane, ar)
-        found["agreement"] = asdict(agreement(lane, ar))
-        found |= {"slow": times.why_slow(), "speedup_total": times.speedup_total}
-    return found | {"doubt": asdict(doubt) if doubt else None}
+        comparison_["agreement"] = asdict(agreement(lane, ar))
+        comparison_ |= {"slow": times.why_slow(), "speedup_total": times.speedup_total}
+    return comparison_ | {"doubt": asdict(doubt) if doubt else None}
 
 
 def _ar(lanes: Sequence[LaneRecords]) -> LaneRecords | None:
-    return next((one for one in lanes if one.begin.method == "ar"), None)
+    return next((lane for lane in lanes if lane.begin.method == "ar"), None)
 
 
 def _whole(lane: LaneRecords) -> bool:
@@ -190,7 +190,7 @@ def _cut(lanes: Sequence[LaneRecords]) -> str | None:
 
 
 def _load(lane: LaneRecords, ar: LaneRecords, whose: str = "load") -> float:
-    loads = [getattr(one.end, whose) for one in (lane, ar) if one.end]
+    loads = [getattr(timed.end, whose) for timed in (lane, ar) if timed.end]
     return max((load for load in loads if load is not None), default=0.0)
 
 
@@ -207,7 +207,7 @@ def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
                 rival, gap = (_noted(r, name, at) for name in ("rival", "gap"))
                 return gap if rival == other else None
             listed = r.candidates[at] if r.candidates else []
-            probs = {one.id: one.prob for one in listed}
+            probs = {candidate.id: candidate.prob for candidate in listed}
             mine, its = probs.get(r.tokens[at].id), probs.get(other)
             return math.log(mine / its) if mine and its else None
         at -= len(r.tokens)
@@ -220,15 +220,15 @@ def _noted(r: Round, name: str, at: int) -> float | None:
     """
     draws: Any = r.notes.get("draws")
     listed = draws.get(name) if isinstance(draws, dict) else None
-    found = listed[at] if isinstance(listed, list) and at < len(listed) else None
-    return found if isinstance(found, int | float) else None
+    note = listed[at] if isinstance(listed, list) and at < len(listed) else None
+    return note if isinstance(note, int | float) else None
 
 
 def words_agreeing(text: str, other: str) -> float:
     """Return the share of words, 0 to 1, that two texts have in common and in order, of the longer
     one.
     """
-    a, b = (re.findall(r"\w+", one.lower())[:MOST_WORDS] for one in (text, other))
+    a, b = (re.findall(r"\w+", words.lower())[:MOST_WORDS] for words in (text, other))
     if a == b:
         return 1.0
     blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()

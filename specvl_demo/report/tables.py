@@ -36,8 +36,8 @@ LANE_COLUMNS = (
 
 def lane_row(lane: LaneRecords) -> dict[str, Any]:
     """Return the figures of one lane: the fields of `generate --json`, in their order."""
-    found = measure(lane)
-    totals = found.totals
+    measured = measure(lane)
+    totals = measured.totals
     return {
         "text": lane.text,
         "token_ids": lane.token_ids,
@@ -49,7 +49,7 @@ def lane_row(lane: LaneRecords) -> dict[str, Any]:
         "tau": totals.tau,
         "accepted_per_round": totals.accepted_per_round,
         "relaxed_tokens": totals.n_relaxed,
-        "prefill_s": found.before_s or None,
+        "prefill_s": measured.before_s or None,
         "decode_s": totals.decode_s or None,
         "tokens_per_s": totals.tokens_per_s,
         "stop": lane.end.stop if lane.end else None,
@@ -68,13 +68,13 @@ def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
         row = lane_row(lane) | dict.fromkeys(RACE_FIELDS)
         if ar is not None:
             beside = compare(lane, ar)
-            found = agreement(lane, ar)
+            agreed = agreement(lane, ar)
             row |= {
                 "speedup_decode": beside.speedup_decode,
                 "speedup_total": beside.speedup_total,
                 # Unknown for an answer that was stopped.
-                "identical_to_ar": None if found.kind == "so_far" else found.kind == "same",
-                "first_difference": None if found.kind in ("same", "so_far") else found.at,
+                "identical_to_ar": None if agreed.kind == "so_far" else agreed.kind == "same",
+                "first_difference": None if agreed.kind in ("same", "so_far") else agreed.at,
             }
         rows.append(row)
     return rows

@@ -110,9 +110,9 @@ def read(path: Path) -> str:
         raise RecordError(f"{str(path)!r} is not a file name") from None
 
 
-def _one_line(text: str, most: int = 200) -> str:
+def _one_line(text: str, max_chars: int = 200) -> str:
     text = tables.one_line(text)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def _fate(lane: LaneRecords) -> str:
