@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from specvl_demo.media import Limits, VideoFrames, load_media
+from specvl_demo.media import Limits, MediaFile, VideoFrames, load_files
 
 RED, BLUE = (220, 30, 30), (30, 40, 220)
 SIZE = (64, 48)
@@ -29,11 +29,11 @@ def halves(size: tuple[int, int] = SIZE) -> Image.Image:
 
 
 def load_picture(path: str | Path) -> Image.Image:
-    return load_media([path])[0][0]
+    return load_files([MediaFile(str(path), "picture")])[0]
 
 
 def load_clip(path: str | Path, n_frames: int = 8, limits: Limits | None = None) -> VideoFrames:
-    return load_media(clips=[path], n_frames=n_frames, limits=limits)[1][0]
+    return load_files([MediaFile(str(path), "clip")], n_frames, limits)[0]
 
 
 def encode(image: Image.Image, fmt: str, **options: object) -> bytes:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, get_args
 
 from specvl_demo import pairs
 from specvl_demo.cli.answer import print_json
 from specvl_demo.cli.parse import InputError
 from specvl_demo.methods import base
+from specvl_demo.options import Dtype
 from specvl_demo.pairs import PairSpec
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.report import tables
@@ -101,7 +102,8 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
             for role, one in pair.drafters.items()
         },
         "memory_bytes": {
-            dtype: availability.needs_bytes(pair, dtype) for dtype in availability.DTYPE_BYTES
+            dtype: availability.needs(pair, Availability(False, "", dtype=dtype)).total
+            for dtype in get_args(Dtype)
         },
         **_where(verdict),
         "must_fetch": verdict.must_fetch,

@@ -6,7 +6,7 @@ timestamps. Knows nothing of models, prompts or the page.
 """
 
 from specvl_demo.media.files import PLACE, Limits, MediaError, MediaFile
-from specvl_demo.media.load import load_any, load_files, load_media
+from specvl_demo.media.load import load_files
 from specvl_demo.media.pictures import VideoFrames, Visual, to_rgb
 
 __all__ = [
@@ -16,8 +16,6 @@ __all__ = [
     "MediaFile",
     "VideoFrames",
     "Visual",
-    "load_any",
     "load_files",
-    "load_media",
     "to_rgb",
 ]

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from PIL import Image
 
@@ -101,27 +101,6 @@ def load_files(
         raise MediaError(f"A clip needs at least one sampled frame, not {n_frames}.")
     items = [_checked(file.path, file.want, limits) for file in files]
     return _decode(items, n_frames, limits) if items else []
-
-
-def load_media(
-    images: Sequence[str | os.PathLike[str]] = (),
-    clips: Sequence[str | os.PathLike[str]] = (),
-    n_frames: int = 8,
-    limits: Limits | None = None,
-) -> tuple[list[Image.Image], list[VideoFrames]]:
-    """Return pictures and clips; see `load_files`."""
-    files = [MediaFile(str(path), "picture") for path in images]
-    files += [MediaFile(str(path), "clip") for path in clips]
-    media = load_files(files, n_frames, limits)
-    pictures, frames = media[: len(images)], media[len(images) :]
-    return cast(list[Image.Image], pictures), cast(list[VideoFrames], frames)
-
-
-def load_any(
-    paths: Sequence[str | os.PathLike[str]], n_frames: int = 8, limits: Limits | None = None
-) -> list[Visual]:
-    """Return pictures and clips, whatever the files turn out to be; see `load_files`."""
-    return load_files([MediaFile(str(path)) for path in paths], n_frames, limits)
 
 
 def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:

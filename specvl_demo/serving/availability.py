@@ -117,7 +117,7 @@ def available(
     after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
     tried = []
     for name, memory_bytes, place in _places(pair, machine, options):
-        size = needs_bytes(pair, place.dtype, roles, place.quantised, place.device)
+        size = needs(pair, place, roles).total
         packed = f" with {PACKED[place.quantised]} weights" if place.quantised != "none" else ""
         if size <= memory_bytes * USABLE_SHARE:
             reason = f"Runs on {name} in {place.dtype}{packed}, needs about {gb(size)}{after}."
@@ -145,25 +145,27 @@ class Needs(NamedTuple):
     graphs: int
     process: int
 
+    @property
+    def total(self) -> int:
+        return sum(self)
+
 
 def needs(
     pair: PairSpec,
-    dtype: str,
+    place: Availability,
     roles: Collection[Role] | None = None,
-    quantised: Quantised = "none",
-    device: str = "cpu",
     n_lanes: int = N_LANES,
 ) -> Needs:
     """Return the memory for the target and its drafters of these roles (None: all) while lanes
-    race.
+    race there.
 
     n_lanes: Each has its own keys and values; one more copy is the prefill's while the last lane
     begins.
     """
-    each, on_cpu = DTYPE_BYTES[dtype], device == "cpu"
+    each, on_cpu = DTYPE_BYTES[place.dtype], place.device == "cpu"
     # On a CPU, 8-bit weights are the fused decoder's own layout, stored in addition to the weights.
-    in_layout = on_cpu and quantised == "8bit"
-    packed = each if in_layout else QUANTISED_BYTES.get(quantised, each)
+    in_layout = on_cpu and place.quantised == "8bit"
+    packed = each if in_layout else QUANTISED_BYTES.get(place.quantised, each)
     others = drafters(pair, roles)
     every = (pair.target, *others)
     weights = pair.target.params * packed + sum(one.params for one in others) * each
@@ -191,20 +193,8 @@ def needs(
         int(cached * pair.n_tokens),
         int(held),
         0 if on_cpu else GRAPHS_BYTES * len(every),
-        PROCESS_BYTES[device.partition(":")[0]],
+        PROCESS_BYTES[place.device.partition(":")[0]],
     )
-
-
-def needs_bytes(
-    pair: PairSpec,
-    dtype: str,
-    roles: Collection[Role] | None = None,
-    quantised: Quantised = "none",
-    device: str = "cpu",
-    n_lanes: int = N_LANES,
-) -> int:
-    """Return the sum of `needs`."""
-    return sum(needs(pair, dtype, roles, quantised, device, n_lanes))
 
 
 def too_many_lanes(
@@ -220,7 +210,7 @@ def too_many_lanes(
         memory = sum(machine.gpus[index].memory_bytes for index in used)
 
     def memory_of(n: int) -> int:
-        return needs_bytes(pair, place.dtype, roles, place.quantised, place.device, n)
+        return needs(pair, place, roles, n).total
 
     # The lanes that were counted when the pair was loaded are not refused now.
     fit = next(

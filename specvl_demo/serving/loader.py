@@ -83,13 +83,13 @@ class Loaded:
         those in use at the peak until now: what torch took, what is used of the device besides
         (its context, if no other program is there), and in all.
         """
-        place, device = self.availability, self.models.target.decoder.device
+        device = self.models.target.decoder.device
         roles = cast("list[Role]", list(self.models.drafters))
-        parts = needs(self.pair, place.dtype, roles, place.quantised, place.device, n_lanes)
+        parts = needs(self.pair, self.availability, roles, n_lanes)
         taken, outside = peak_bytes(device), outside_bytes(device)
         return {
             **parts._asdict(),
-            "predicted": sum(parts),
+            "predicted": parts.total,
             "taken": taken,
             "outside": outside,
             "measured": taken + outside,
@@ -155,7 +155,8 @@ def place_of(pair: PairSpec, roles: Sequence[Role], options: Options) -> Availab
     place = available(pair, machine, options, roles)
     if not place.ok:
         raise ValueError(f"{pair.called} does not run here: {place.reason}")
-    if missing := [role for role in roles if role not in roles_here(pair)]:
+    here = roles_here(pair)
+    if missing := [role for role in roles if role not in here]:
         raise ValueError(f"{pair.called} has no {ROLES[missing[0]]} here.")
     return place
 

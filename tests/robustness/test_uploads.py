@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo.media import Limits, MediaError, VideoFrames, load, load_any, load_media
+from specvl_demo.media import Limits, MediaError, MediaFile, VideoFrames, load, load_files
 from specvl_demo.question import Question
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Uploads
@@ -53,7 +53,7 @@ def test_a_request_is_decoded_in_order_by_one_process(
     files["smaller.jpg"] = corpus.encode(corpus.halves((32, 24)), "JPEG")
     for name in names:
         (tmp_path / name).write_bytes(files[name])
-    first, clip, animation, last = load_any([tmp_path / name for name in names])
+    first, clip, animation, last = load_files([MediaFile(str(tmp_path / name)) for name in names])
     assert (first.size, last.size) == (corpus.SIZE, (32, 24))
     assert isinstance(clip, VideoFrames) and isinstance(animation, VideoFrames)
     assert clip.frames[0].size == (96, 64) != animation.frames[0].size
@@ -87,11 +87,11 @@ def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     began = time.monotonic()
     monkeypatch.setattr(load, "USUAL_START_S", 60)
     with pytest.raises(MediaError, match="longer than 2 seconds"):
-        load_media([picture] * 8, limits=Limits(decode_s=2))
+        load_files([MediaFile(str(picture))] * 8, limits=Limits(decode_s=2))
     # Where starting takes long, decoding may too.
     monkeypatch.setattr(load, "USUAL_START_S", 1e-6)
     with pytest.raises(MediaError, match="longer than 1 seconds"):
-        load_media([picture], limits=Limits(decode_s=1 / load.SLOWEST))
+        load_files([MediaFile(str(picture))], limits=Limits(decode_s=1 / load.SLOWEST))
     assert time.monotonic() - began < 60
     assert ended(int((tmp_path / "pid").read_text()))
 
@@ -101,7 +101,7 @@ def test_a_decoder_that_the_system_ends_blames_no_file(
 ) -> None:
     picture = fake_decoder(tmp_path, monkeypatch, "kill -KILL $$")
     with pytest.raises(MediaError, match="the system ended its decoder.*Send it again"):
-        load_media([picture])
+        load_files([MediaFile(str(picture))])
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_clip_that_was_not_asked_for_is_refused(
     fake_decoder(tmp_path, monkeypatch, f"echo '{header}'; exec cat /dev/zero")
     (tmp_path / "a.gif").write_bytes(corpus_files.pictures()["animated.gif"])
     with pytest.raises(MediaError, match="a.gif is damaged"):
-        load_media(clips=[tmp_path / "a.gif"], n_frames=2)
+        load_files([MediaFile(str(tmp_path / "a.gif"), "clip")], 2)
 
 
 def test_what_a_decoder_says_is_one_short_line(
@@ -187,7 +187,7 @@ def test_bytes_and_counts_are_checked_before_anything_is_read(
     with pytest.raises(MediaError, match="larger than 64 MB"):
         load_picture(large)
     with pytest.raises(MediaError, match="at most 8"):
-        load_any([tmp_path / "never"] * 9)
+        load_files([MediaFile(str(tmp_path / "never"))] * 9)
 
 
 ELSEWHERE = [

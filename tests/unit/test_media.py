@@ -17,7 +17,7 @@ import pytest
 from PIL import Image, ImageCms
 
 from specvl_demo import media
-from specvl_demo.media import Limits, MediaError, load, load_any
+from specvl_demo.media import Limits, MediaError, MediaFile, load, load_files
 from specvl_demo.media.files import sniff
 from specvl_demo.media.pictures import count_scans, from_hdr, open_picture
 from specvl_demo.media.pictures import decoded as decoded_picture
@@ -175,7 +175,8 @@ def test_a_decoder_imports_from_where_its_parent_does(bare: Path, tmp_path: Path
     """Whether that is PYTHONPATH, a folder of `pip --target`, or only the parent's `sys.path`."""
     picture = tmp_path / "plain.png"
     picture.write_bytes(GOOD["plain.png"])
-    asked = f"import specvl_demo.media as m; print(m.load_media([{str(picture)!r}])[0][0].size)"
+    file = f"m.MediaFile({str(picture)!r})"
+    asked = f"import specvl_demo.media as m; print(m.load_files([{file}])[0].size)"
     packages = [entry for entry in sys.path if entry]
     for code, path in ((asked, packages), (f"import sys; sys.path += {packages}; {asked}", [])):
         done = subprocess.run(
@@ -278,7 +279,7 @@ def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> 
         clip = load_clip(path)
         assert clip.times_s == pytest.approx((0, 0.1, 0.4))
         assert near(clip.frames[1].getpixel((20, 15)), (0, 255, 0))
-        assert isinstance(load_any([path])[0], media.VideoFrames)
+        assert isinstance(load_files([MediaFile(str(path))])[0], media.VideoFrames)
         assert isinstance(load_picture(path), Image.Image)
 
 
@@ -354,7 +355,8 @@ def test_kinds_are_told_apart(clips: Path, tmp_path: Path) -> None:
     with pytest.raises(MediaError, match="still picture"):
         load_clip(unmoved)
     assert [
-        isinstance(found, media.VideoFrames) for found in load_any([clips / "clip.mp4", unmoved])
+        isinstance(found, media.VideoFrames)
+        for found in load_files([MediaFile(str(path)) for path in (clips / "clip.mp4", unmoved)])
     ] == [
         True,
         False,

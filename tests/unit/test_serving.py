@@ -148,7 +148,8 @@ def test_packed_weights_are_refused_before_anything_is_fetched(
     assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
     # Only the target is packed.
     packed, whole = (
-        availability.needs_bytes(seven, "bfloat16", ("small",), q) for q in ("4bit", "none")
+        availability.needs(seven, dataclasses.replace(verdict, quantised=packing), ("small",)).total
+        for packing in ("4bit", "none")
     )
     assert packed < 0.7 * whole and packed > 2 * seven.drafters["small"].params
 
@@ -182,7 +183,8 @@ def test_caches_of_lanes_count() -> None:
     """LLaVA-NeXT keeps half a megabyte a token: five lanes outgrow a card that holds two."""
     pair = find("llava-1.6-7b")
     kv = 2 * 32 * 32 * 128 * 2 * pair.n_tokens
-    needs = [availability.needs_bytes(pair, "bfloat16", (), n_lanes=n) for n in (1, 2, 5)]
+    half = availability.Availability(True, "", dtype="bfloat16")
+    needs = [availability.needs(pair, half, (), n).total for n in (1, 2, 5)]
     assert needs[1] - needs[0] == kv and needs[2] - needs[0] == 4 * kv and kv > 1.8e9
     assert needs[1] < 0.9 * L4.gpus[0].memory_bytes < needs[2]
     place = available(pair, L4, roles=())
@@ -345,10 +347,10 @@ def test_8_bits_are_promised_only_where_our_kernels_can_multiply_them(
 def test_the_memory_of_the_7b_pair_is_counted_by_its_parts() -> None:
     """Against sizes worked out by hand: 16.6 and 7.5 GB of weights, 57 and 37 kB a token."""
     pair = find("qwen2.5-vl-7b")
-    three = availability.needs(pair, "bfloat16", ("small",), device="cuda:0", n_lanes=3)
+    place = availability.Availability(True, "", "cuda:0", "bfloat16")
+    three = availability.needs(pair, place, ("small",), 3)
     assert three.weights == pytest.approx(24.1e9, rel=0.01)
     tokens = 1.2 * pair.n_tokens
     assert three.caches == pytest.approx((4 * 57_344 + 2 * 36_864) * tokens, rel=0.01)
     assert three.graphs == 2 * availability.GRAPHS_BYTES
-    assert sum(three) == availability.needs_bytes(pair, "bfloat16", ("small",), "none", "cuda:0", 3)
-    assert availability.needs(pair, "float32", ()).graphs == 0
+    assert availability.needs(pair, availability.Availability(True, ""), ()).graphs == 0

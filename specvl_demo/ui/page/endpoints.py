@@ -159,26 +159,16 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
 
 
 def _payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return a program's arguments as a page would send them."""
+    """Return a program's arguments with its methods and their settings as a page sends them."""
     settings = given["settings"]
-    if name != "generate":
-        names = given["methods"]
-        if isinstance(names, str):
-            names = [one.strip() for one in names.split(",") if one.strip()]
-    else:
-        names = [given["method"]]
+    if name == "generate":
+        methods = [given["method"]]
         settings = {str(given["method"]): settings} if isinstance(settings, dict) else settings
-    media = []
-    for files in (given["image"], given["video"]):
-        media += files if isinstance(files, list) else [] if files is None else [files]
-    return {
-        **given,
-        "question": given["prompt"],
-        "prefix": given["answer_prefix"],
-        "methods": names,
-        "media": media,
-        "settings": settings,
-    }
+    else:
+        methods = given["methods"]
+        if isinstance(methods, str):
+            methods = [method.strip() for method in methods.split(",") if method.strip()]
+    return {**given, "methods": methods, "settings": settings}
 
 
 def _answer(name: str, found: Any) -> Answer:
