@@ -35,7 +35,7 @@ from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.pairs.machine import detect  # noqa: E402
 from specvl_demo.question import Question  # noqa: E402
 from specvl_demo.records import Record, Round, gather  # noqa: E402
-from specvl_demo.ui.serve.decoding import Engine, events  # noqa: E402
+from specvl_demo.ui.serve.decoding import Engine  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 
 REPEATS = 3
@@ -181,8 +181,8 @@ def run(
         ),
     )
     lines: list[Record] = []
-    for event in events(models, job, bool):
-        lines += [event["record"]] if "record" in event else []
+    for event in models.events(job, bool):
+        lines += [event["record"]] if isinstance(event.get("record"), Record) else []
     return [shorter(record) for record in lines]
 
 

@@ -1,7 +1,8 @@
 """Remarks on a lane compared with the AR lane: whether the answers agree, whether the times are
 valid, why it is slower.
 
-`comparison` has them as plain data for the page, which decides none of them by itself.
+`comparison` has them as the last record of a race for the page, which decides none of them by
+itself.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from specvl_demo.records import LaneRecords, Round, tie_nats
 from specvl_demo.report.metrics import compare
@@ -83,6 +86,33 @@ class Doubt:
     load: float | None = None
 
 
+class LaneRemarks(Struct, frozen=True):
+    """How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
+
+    Attributes:
+        doubt: Why its times are not reported.
+        slow: Why it is slower than AR.
+        speedup_total: The speedup including vision and prefill.
+    """
+
+    agreement: Agreement | None = None
+    doubt: Doubt | None = None
+    slow: str | None = None
+    speedup_total: float | None = None
+
+
+class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
+    """The last record of a race, which a trace need not store: it follows from the others.
+
+    Attributes:
+        cut: Why there are no speedups, None if every lane was run to its end.
+        lanes: By name.
+    """
+
+    cut: str | None
+    lanes: dict[str, LaneRemarks]
+
+
 def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Compare two answers to one question, as far as both go."""
     ours, theirs = lane.token_ids, ar.token_ids
@@ -150,30 +180,20 @@ def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     return f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
 
 
-def comparison(lanes: Sequence[LaneRecords]) -> dict[str, Any]:
-    """Return how the lanes of a race compare with its AR lane, as plain data.
-
-    The result has:
-
-        cut: why there are no speedups, None if every lane was run to its end
-        lanes: by name, with None for what AR, or a race without AR, does not have:
-            agreement: an `Agreement`
-            doubt: a `Doubt`
-            slow: why it is slower than AR
-            speedup_total: the speedup including vision and prefill
-    """
+def comparison(lanes: Sequence[LaneRecords]) -> Remarks:
+    """Return how the lanes of a race compare with its AR lane."""
     ar = _ar(lanes)
-    return {"cut": _cut(lanes), "lanes": {lane.begin.lane: _compared(lane, ar) for lane in lanes}}
+    return Remarks(_cut(lanes), {lane.begin.lane: _compared(lane, ar) for lane in lanes})
 
 
-def _compared(lane: LaneRecords, ar: LaneRecords | None) -> dict[str, Any]:
-    doubt = None if lane is ar else timing(lane, ar or lane)
-    comparison_: dict[str, Any] = dict.fromkeys(("agreement", "slow", "speedup_total"))
-    if ar is not None and lane is not ar:
-        times = compare(lane, ar)
-        comparison_["agreement"] = asdict(agreement(lane, ar))
-        comparison_ |= {"slow": times.why_slow(), "speedup_total": times.speedup_total}
-    return comparison_ | {"doubt": asdict(doubt) if doubt else None}
+def _compared(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
+    if lane is ar:
+        return LaneRemarks()
+    doubt = timing(lane, ar or lane)
+    if ar is None:
+        return LaneRemarks(doubt=doubt)
+    times = compare(lane, ar)
+    return LaneRemarks(agreement(lane, ar), doubt, times.why_slow(), times.speedup_total)
 
 
 def _ar(lanes: Sequence[LaneRecords]) -> LaneRecords | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from specvl_demo.serving.loader import Loaded
 
 WARM_TOKENS = 6
+LOAD_EVERY_S = 1.0
+"""How often a round of a race notes the share of all cores that other programs use so far."""
 
 
 def request(
@@ -132,7 +135,7 @@ def race(
     running = lanes(loaded, asked, choices, shared)
     if not warmed:
         warm(loaded, asked, choices, shared)
-    load = Load(watchers)
+    load, noted = Load(watchers), time.monotonic()
     folded: dict[str, LaneRecords] = {}
     steady = loaded.models.target.on_any_threads
     with threads.fitted() as fit_threads:
@@ -142,6 +145,9 @@ def race(
                     record, notes = changed(record, notes=notes), None
                 folded[record.lane] = LaneRecords(record, [])
             elif isinstance(record, Round):
+                if time.monotonic() - noted > LOAD_EVERY_S:
+                    noted = time.monotonic()
+                    record = changed(record, notes=record.notes | {"load": load.others()})
                 folded[record.lane].rounds.append(record)
             else:
                 sure = confidence(folded[record.lane]._replace(end=record))

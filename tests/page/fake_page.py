@@ -28,9 +28,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from specvl_demo.records import Begin, End, QuestionNotes, Round, Token, Totals, Tree
-from specvl_demo.ui.serve.child import Compute, Tell
 from specvl_demo.ui.serve.cluster import Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.workers import Compute, Tell
 
 LEDGER = "ECHO_LEDGER"
 Event = dict[str, Any]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from gradio.utils import get_upload_folder
 from msgspec.structs import replace
 from PIL import Image, ImageDraw
@@ -35,7 +36,7 @@ from specvl_demo.records import (
     Tree,
     fold,
 )
-from specvl_demo.report.remarks import comparison
+from specvl_demo.report.remarks import Remarks, comparison
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
@@ -244,7 +245,7 @@ LONG = 600
 """Tokens of a run that does not end by itself while a test looks."""
 
 
-def event(record: Record) -> Event:
+def event(record: Record | Remarks) -> Event:
     return {"k": type(record).__name__.lower(), "record": record}
 
 
@@ -255,6 +256,8 @@ def altered(record: Record, job: Job) -> Record:
         given = list(job.question.prefix)
         prefix = Prefix(given, "given ") if given else record.prefix
         return replace(record, dtype=job.dtype or record.dtype, exactness=exact, prefix=prefix)
+    if isinstance(record, Round) and job.question.seed == BUSY:
+        return replace(record, notes=record.notes | {"load": 0.9})
     if isinstance(record, End) and job.question.seed == BUSY:
         return replace(record, load=0.9)
     if isinstance(record, End) and job.question.seed == DOUBTFUL:
@@ -271,14 +274,12 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
         yield {"k": "status", "stage": "prefill"}
         methods, asked = [name for name, _ in job.lanes], job.question
         if job.alone:
-            yield from apart(methods, job)
-            if not ended():
-                yield {"k": "forwards", "seconds": [0.1] * len(methods)}
+            yield from apart(methods, job, ended)
             return
         # A run that a test wants to find still running lasts, however busy the machine.
         speed = 0.2 if job.question.max_new_tokens == LONG else rate
         spent: dict[str, float] = {}
-        rounds: dict[str, list[Round]] = {name: [] for name in methods}
+        made: list[Record] = []
         n, seed, pictures = asked.max_new_tokens, asked.seed, max(1, len(asked.media))
         for plain in race_records(methods, n, seed, pictures):
             record = altered(plain, job)
@@ -286,29 +287,33 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
                 lasted = max(0.0, record.clock_s - spent.get(record.lane, 0.0)) / speed
                 time.sleep(1 / pace if pace else lasted)
                 spent[record.lane] = record.clock_s
-                rounds[record.lane].append(record)
                 if ended():
                     break
+            made.append(record)
             yield event(record) | {"at": time.time() * 1000}
-            if isinstance(record, records.Begin) and job.question.seed == BUSY:
-                yield {"k": "load", "others": 0.9}
-        if ended():
-            for name, made in rounds.items():
-                yield event(End(name, "cancelled", fold(made)))
+        for lane in records.gather(made):
+            if lane.end is None:
+                made.append(End(lane.begin.lane, "cancelled", fold(lane.rounds)))
+                yield event(made[-1])
+        yield event(comparison(records.gather(made)))
 
     return compute
 
 
-def apart(methods: list[str], job: Job) -> Iterator[Event]:
-    """A question of a bench: lane after lane."""
+def apart(methods: list[str], job: Job, ended: Callable[[], bool]) -> Iterator[Event]:
+    """A question of a bench: lane after lane, until it is stopped."""
     asked = job.question
     for number, name in enumerate(methods):
         for plain in race_records([name], min(asked.max_new_tokens, 40), asked.seed):
             record = replace(plain, lane=f"{name}#{number}")
+            if isinstance(record, Round):
+                record = replace(record, notes={"forward_s": 0.001})
             if isinstance(record, End) and job.question.max_new_tokens == BUSY:
                 record = replace(record, load=0.9)
             yield event(record)
         time.sleep(0.1)
+        if ended():
+            return
 
 
 def described(folder: Path) -> dict:
@@ -356,7 +361,7 @@ def example(
         "question": question,
         "methods": list(lanes),
         "trace": f"gradio_api/file={trace}",
-        "compared": comparison(records.gather(made)),
+        "compared": msgspec.to_builtins(comparison(records.gather(made))),
         "machine": "a test machine",
     }
 

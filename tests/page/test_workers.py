@@ -24,11 +24,10 @@ from specvl_demo.media import MediaFile
 from specvl_demo.question import Question, Turn
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import workers, zerogpu
-from specvl_demo.ui.serve.child import Tell
 from specvl_demo.ui.serve.cluster import Actor, Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.workers import ProcessWorker
+from specvl_demo.ui.serve.workers import ProcessWorker, Tell
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
 from tests.conftest import second_try
 from tests.page.fake_page import compute, started

@@ -345,9 +345,9 @@ def test_the_page_is_told_what_the_remarks_say() -> None:
 
 def test_without_the_plain_lane_only_the_times_are_judged() -> None:
     lane, _ = timed(load=0.5)
-    (told,) = remarks.comparison([lane])["lanes"].values()
-    assert told["agreement"] is None and told["slow"] is None and told["speedup_total"] is None
-    assert told["doubt"]["kind"] == "disturbed"
+    (told,) = remarks.comparison([lane]).lanes.values()
+    assert told.agreement is None and told.slow is None and told.speedup_total is None
+    assert told.doubt.kind == "disturbed"
 
 
 def spoken(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specvl_demo.ui.serve.run import FIRST_LANE_S, OVERDUE, Durations, Run
+from specvl_demo.ui.serve.queue import FIRST_LANE_S, OVERDUE, Durations, Run
 
 
 def begun(at: float, lanes: int = 1) -> Run:
@@ -53,7 +53,7 @@ def test_runs_that_were_cut_short_teach_nothing(how: str) -> None:
     if how == "stopped":
         run.stopped = True
     else:
-        run.put({"k": "error", "text": "The run failed."})
+        run.add({"k": "error", "text": "The run failed."})
     durations.see(run, 0.5)
     assert durations.wait_s([begun(1.0, lanes=2)], 1, 1.0) == pytest.approx(2 * FIRST_LANE_S)
 

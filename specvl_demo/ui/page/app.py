@@ -20,8 +20,8 @@ from specvl_demo.ui.page import chat
 from specvl_demo.ui.page.assets import FILES, PLACES, SCRIPTS, STYLES, board
 from specvl_demo.ui.page.endpoints import ARGUMENTS, publish
 from specvl_demo.ui.page.handlers import Behaviour, Caller
+from specvl_demo.ui.serve.queue import Run, refusal
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope, Site
-from specvl_demo.ui.serve.run import Run, refusal
 
 QUIET = """
 body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }

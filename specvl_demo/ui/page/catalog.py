@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
+
 from specvl_demo import __version__, media, question
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
@@ -165,7 +167,7 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _compared(path: Path) -> dict[str, Any]:
     lanes, _ = trace.inspect(path)
-    return remarks.comparison(lanes)
+    return msgspec.to_builtins(remarks.comparison(lanes))
 
 
 def file(path: Path) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from specvl_demo import question
 from specvl_demo.pairs.machine import computed_s, cores
 from specvl_demo.records import End, LaneRecords, Record, Round, validate_trace
@@ -25,8 +27,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Benches
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
-from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.run import Event, Run, refusal
+from specvl_demo.ui.serve.queue import Event, Queue, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.watching import watchers
 
@@ -150,7 +151,9 @@ class Behaviour:
         """
         async with aclosing(self._events(self._job(payload, caller, baseline), caller)) as running:
             async for events in running:
-                yield [event["record"] for event in events if "record" in event]
+                yield [
+                    record for event in events if isinstance(record := event.get("record"), Record)
+                ]
 
     async def _events(self, job: Job, caller: Caller) -> AsyncGenerator[list[Event], None]:
         """Yield the events of a job that a program waits for.
@@ -242,7 +245,7 @@ class Behaviour:
         try:
             file = self._own(path, caller)
             self.uploads.keep(key, [path])
-            return remarks.comparison(_lanes(file))
+            return msgspec.to_builtins(remarks.comparison(_lanes(file)))
         finally:
             self._comparing.release()
             self.uploads.leave(key)

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, cast
 
 from specvl_demo import question, records
 from specvl_demo.compare import questions as reader
@@ -35,7 +35,7 @@ from specvl_demo.report.answers import Repeat
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
-from specvl_demo.ui.serve.run import Event
+from specvl_demo.ui.serve.queue import Event
 
 MOST_ANSWERS = 1000
 """Answers of one bench: questions × repeats × methods."""
@@ -80,15 +80,14 @@ class Bench:
         """Return the next question to be answered; None if all are."""
         return Step(self, self.done) if self.done < self.total else None
 
-    def take(self, step: Step, lanes: Sequence[LaneRecords], forward_s: Sequence[float]) -> None:
+    def take(self, step: Step, lanes: Sequence[LaneRecords]) -> None:
         """Store the lanes of a step, in the order in which they ran."""
         if step.number != self.done:  # another tab was faster
             return
         if step.repeat == len(self.measured):
             self.measured.append(Repeat())
-        for name, lane, seconds in zip(
-            answers.round_robin(self.methods, step.repeat), lanes, forward_s, strict=True
-        ):
+        for name, lane in zip(answers.round_robin(self.methods, step.repeat), lanes, strict=True):
+            seconds = sum(cast("float", round_.notes["forward_s"]) for round_ in lane.rounds)
             self.measured[step.repeat].add(name, lane, seconds)
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
         self.done += 1
@@ -206,7 +205,6 @@ class Step:
     bench: Bench
     number: int
     records: list[Record] = field(default_factory=list)
-    forward_s: list[float] = field(default_factory=list)
 
     @property
     def repeat(self) -> int:
@@ -222,17 +220,12 @@ class Step:
 
         With the last event, the bench takes the results if they are complete.
         """
-        left = []
-        for event in events:
-            if "record" in event:
-                self.records.append(event["record"])
-            elif event["k"] == "forwards":
-                self.forward_s = event["seconds"]
-            else:
-                left.append(event)
-            if event["k"] == "done" and len(self.forward_s) == len(self.bench.methods):
-                self.bench.take(self, gather(self.records), self.forward_s)
-        return left
+        self.records += [event["record"] for event in events if "record" in event]
+        if events and events[-1]["k"] == "done":
+            lanes = gather(self.records)
+            if len(lanes) == len(self.bench.methods) and not any(map(_broken, lanes)):
+                self.bench.take(self, lanes)
+        return [event for event in events if "record" not in event]
 
 
 class Benches:
@@ -346,6 +339,10 @@ def _questions(
                 lambda line: line["split"] == "evaluate",
             )
         )
+
+
+def _broken(lane: LaneRecords) -> bool:
+    return lane.end is None or lane.end.stop in ("cancelled", "error")
 
 
 def _samples(pair: str, method: str, settings: Mapping[str, Any]) -> bool:

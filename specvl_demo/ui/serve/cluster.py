@@ -25,9 +25,9 @@ from typing import Any
 
 from specvl_demo import places
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.child import SAID, loading
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.run import Event
+from specvl_demo.ui.serve.queue import Event
+from specvl_demo.ui.serve.workers import SAID, loading
 
 RETRY_S = 0.5
 LOSE_S = 30.0

@@ -10,10 +10,8 @@ from __future__ import annotations
 import base64
 import io
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -21,22 +19,22 @@ from PIL import Image
 
 from specvl_demo import pairs
 from specvl_demo.compare import forwards
-from specvl_demo.core.engine import Detail, Request
+from specvl_demo.core.engine import Request
 from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.machine import Load, detect
 from specvl_demo.question import Medium, Question
-from specvl_demo.records import QuestionNotes, Thumbnail
+from specvl_demo.records import QuestionNotes, Record, Thumbnail, gather
+from specvl_demo.report import remarks
 from specvl_demo.serving import availability, choosing, loader, session
 from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.child import SAID, Tell
 from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.queue import Event
+from specvl_demo.ui.serve.workers import SAID, Tell
 from specvl_demo.vlm import loading
 
-LOAD_EVERY_S = 1.0
-"""How often a race reports how much of the machine other programs use."""
 REPEAT_S = 5.0
 RECORDING = "Recording steps as graphs"
 PHOTOGRAPH = (1280, 960)
@@ -51,78 +49,20 @@ class Ended(Exception):
     """The run was stopped, or its visitor has left, while something was being loaded."""
 
 
-def _short_of_memory(fault: RuntimeError) -> bool:
-    said = str(fault).lower()
-    return isinstance(fault, torch.OutOfMemoryError) or any(one in said for one in SHORT_OF_MEMORY)
+def _short_of_memory(fault: Exception) -> bool:
+    text = str(fault).lower()
+    return isinstance(fault, RuntimeError) and (
+        isinstance(fault, torch.OutOfMemoryError) or any(part in text for part in SHORT_OF_MEMORY)
+    )
 
 
-def events(
-    engine: Engine, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
-) -> Iterator[dict[str, Any]]:
-    """Yield everything that happens in a job, as events for the page; `tell` is called while
-    loading.
-    """
-    pair, asked = pairs.find(job.pair), job.question
-    choices = [choosing.choose(pair, *lane, asked.temperature) for lane in job.lanes]
-    roles = choosing.roles_of(choices)
-    options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
-    if fresh := not engine.has(pair, roles, options):
-        yield {"k": "status", "stage": "loading", "detail": pair.title}
-    loaded = engine.get(pair, roles, tell, options)
-    place = loaded.availability
-    machine = detect()
-    if short := availability.too_many_lanes(pair, place, machine, len(choices), roles):
-        raise ValueError(short)
-    lent, on_gpu = machine.per_call, place.device != "cpu"
-    loaded.try_out(tell, asked.max_new_tokens if lent else None)
-    if asked.shown:
-        yield {"k": "status", "stage": "media"}
-    if cancelled():
-        return
-    opened = asked.opened(pair.n_frames)
-    detail: Detail = "light" if job.alone else "full"
-    request = session.request(loaded, opened, detail, cancelled)
-    if cancelled():
-        return
-    if job.alone:
-        yield from _alone(engine, loaded, job, request, choices)
-        return
-    yield {"k": "status", "stage": "prefill"}
-    if fresh and on_gpu:
-        yield {"k": "status", "stage": "loading", "detail": RECORDING}
-    load = None
-    notes = QuestionNotes(asked.words, _small(opened.shown, asked.shown))
-    running = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
-    for record in running:
-        if load is None:
-            load, last_report = Load(job.watchers), time.monotonic()
-        yield {"k": record.__struct_config__.tag, "record": record}
-        if time.monotonic() - last_report > LOAD_EVERY_S:
-            last_report = time.monotonic()
-            yield {"k": "load", "others": load.others(), "watching": load.watching()}
-
-
-def _alone(
-    engine: Engine, loaded: loader.Loaded, job: Job, request: Request, choices: Sequence[Choice]
-) -> Iterator[dict[str, Any]]:
-    """Yield one question of a bench: lane after lane, each as `bench` runs it; last the seconds
-    that each spent in forwards.
-    """
-    seconds = []
-    # The first lane of a job would pay for memory that was given back after the last one.
-    known = engine.warmed == (warm := sorted(map(repr, job.lanes)))
-    session.warm(loaded, request, choices[:1] if known else choices)
-    engine.warmed = warm
-    for number, choice in enumerate(choices):
-        load = Load()
-        records, rounds = forwards.run(loaded, choice, request, f"{choice.method.name}#{number}")
-        if request.cancelled():
-            return
-        seconds.append(sum(one.forward_s for one in rounds))
-        records[-1] = replace(records[-1], load=load.others())
-        for record in records:
-            yield {"k": record.__struct_config__.tag, "record": record}
-    yield {"k": "forwards", "seconds": seconds}
+def _sentence(fault: Exception) -> str:
+    """Return what a visitor is told of a fault that the process survives."""
+    if isinstance(fault, ValueError):
+        return str(fault)
+    if isinstance(fault, MemoryError) or _short_of_memory(fault):
+        return messages.NO_MEMORY
+    return messages.RUN_FAILED.format(reason=cause(fault)[:SAID])
 
 
 def _small(shown: Sequence[Medium], files: Sequence[Medium]) -> list[Thumbnail]:
@@ -187,7 +127,7 @@ class Engine:
         self._loaded: loader.Loaded | None = None
         self._roles: list[pairs.Role] = []
         self._options: Options | None = None
-        self.warmed: list[str] = []
+        self._warmed: list[str] = []
         """The lanes of the last bench step."""
 
     def prepare(self, tell: Tell = lambda _: None) -> None:
@@ -212,8 +152,8 @@ class Engine:
 
     def __call__(
         self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the events of a job.
+    ) -> Iterator[Event]:
+        """Yield everything that happens in a job; `tell` is called while something is loaded.
 
         What a visitor can fix, and what a run can survive, ends in a sentence. Everything else is
         raised: the caller reports it and starts afresh, since the state is then unknown.
@@ -226,25 +166,79 @@ class Engine:
 
         problem = None
         try:
-            yield from events(self, job, cancelled, stage)
+            yield from self.events(job, cancelled, stage)
         except Ended:
             return
-        except MemoryError:
-            problem = messages.NO_MEMORY
-        except RuntimeError as fault:  # torch raises it when memory, a kernel or a shape fails
-            if _short_of_memory(fault):
-                problem = messages.NO_MEMORY
-            elif loses_device(fault):
+        except (RuntimeError, MemoryError, OSError, FloatingPointError, ValueError) as fault:
+            if loses_device(fault):
                 raise
-            else:
-                problem = messages.RUN_FAILED.format(reason=cause(fault)[:SAID])
-        except (OSError, FloatingPointError) as fault:
-            problem = messages.RUN_FAILED.format(reason=cause(fault)[:SAID])
-        except ValueError as fault:
-            problem = str(fault)
+            problem = _sentence(fault)
         if problem is not None:
             loading.release()  # only now is everything released that the run held
             yield {"k": "error", "text": problem}
+
+    def events(
+        self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+    ) -> Iterator[Event]:
+        """Yield the events of a job, and raise what fails."""
+        # 1. The pair, with the drafters that the lanes need.
+        pair, question = pairs.find(job.pair), job.question
+        choices = [choosing.choose(pair, *lane, question.temperature) for lane in job.lanes]
+        roles = choosing.roles_of(choices)
+        options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
+        if fresh := not self.has(pair, roles, options):
+            yield {"k": "status", "stage": "loading", "detail": pair.title}
+        loaded = self.get(pair, roles, tell, options)
+        place, machine = loaded.availability, detect()
+        if short := availability.too_many_lanes(pair, place, machine, len(choices), roles):
+            raise ValueError(short)
+        loaded.try_out(tell, question.max_new_tokens if machine.per_call else None)
+        # 2. The question, as a request to its target.
+        if question.shown:
+            yield {"k": "status", "stage": "media"}
+        if cancelled():
+            return
+        opened = question.opened(pair.n_frames)
+        request = session.request(loaded, opened, "light" if job.alone else "full", cancelled)
+        if cancelled():
+            return
+        # 3. Its lanes, side by side.
+        if job.alone:
+            records = self._alone(loaded, job, request, choices)
+        else:
+            yield {"k": "status", "stage": "prefill"}
+            if fresh and place.device != "cpu":
+                yield {"k": "status", "stage": "loading", "detail": RECORDING}
+            notes = QuestionNotes(question.words, _small(opened.shown, question.shown))
+            records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
+        whole: list[Record] = []
+        for record in records:
+            whole.append(record)
+            yield {"k": record.__struct_config__.tag, "record": record}
+        if not job.alone:
+            yield {"k": "remarks", "record": remarks.comparison(gather(whole))}
+
+    def _alone(
+        self, loaded: loader.Loaded, job: Job, request: Request, choices: Sequence[Choice]
+    ) -> Iterator[Record]:
+        """Yield the records of one question of a bench: lane after lane, each as `bench` runs it,
+        with the seconds of a round's forwards in its notes.
+        """
+        # The first lane of a job would pay for memory that was given back after the last one.
+        lanes = sorted(map(repr, job.lanes))
+        session.warm(loaded, request, choices[:1] if self._warmed == lanes else choices)
+        self._warmed = lanes
+        for number, choice in enumerate(choices):
+            load = Load()
+            name = f"{choice.method.name}#{number}"
+            records, timed = forwards.run(loaded, choice, request, name)
+            if request.cancelled():
+                return
+            yield records[0]
+            for measured in timed:
+                notes = measured.round.notes | {"forward_s": measured.forward_s}
+                yield replace(measured.round, notes=notes)
+            yield replace(records[-1], load=load.others())
 
     def drop(self) -> None:
         """Give up the loaded pair, its graphs too."""
@@ -281,7 +275,7 @@ class Engine:
                 if (both.ok, both.dtype, both.quantised) == (True, place.dtype, place.quantised):
                     roles, place = every, both
             self.drop()  # its memory is needed
-            self.warmed = []
+            self._warmed = []
             self._roles, self._options = roles, options
             with repeated(tell) as tell_stage:
                 self._loaded = loader.load(pair, roles, tell_stage, options, place)

@@ -2,22 +2,34 @@
 stream per run.
 
 Clients take turns in the line, so that none has to wait for all runs of another. Given a worker
-that computes in the background, yields JSON strings at a bounded rate, numbered, so that a page can
-detect that one is missing and fetch it again. Knows nothing of the computation, nothing of Gradio.
+that computes in the background, yields its events at a bounded rate, as numbered JSON strings, so
+that a page can detect that one is missing and fetch it again; every lane that has begun gets its
+end. Knows nothing of the computation, nothing of Gradio.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import secrets
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
+from statistics import median
+from typing import Any, Protocol
 
+import msgspec
+
+from specvl_demo.records import Begin, End, Round, Stop, Totals
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.run import Durations, Event, Run, refusal
-from specvl_demo.ui.serve.workers import Worker
+from specvl_demo.ui.serve.jobs import HZ, Job
+
+Event = dict[str, Any]
+"""{'k': kind, ...}: run · queue · status · begin · round · end · remarks · error · done; a record
+is its 'record'.
+"""
+Put = Callable[[Event], None]
 
 WAIT_S = 0.1
 BEAT_S = 1.0
@@ -30,6 +42,40 @@ MOST_RUNS_KEPT = 32
 MOST_BYTES_KEPT = 32 * 2**20
 MOST_VISITS_LEFT = 256
 """How many ended visits are remembered, for what they requested before they ended."""
+FIRST_LANE_S = 5.0
+"""Seconds per lane until one was measured."""
+OVERDUE = 0.25
+"""A run is estimated to continue for at least this share of its time so far: one that outlasts its
+estimate, because it loads or for another reason, is not about to end.
+"""
+
+
+class Worker(Protocol):
+    """Computes jobs away from the page."""
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs it computes at once."""
+        ...
+
+    def start(self, run: str, job: Job, put: Put) -> None:
+        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
+
+        An exception, if it cannot begin, is reported to the visitor.
+        """
+        ...
+
+    def stop(self, run: str) -> None:
+        """End this job within a round. Does nothing if it is already over."""
+        ...
+
+    def kill(self, run: str) -> None:
+        """End this job although it does not react: its process is replaced."""
+        ...
+
+    def close(self) -> None:
+        """Release everything."""
+        ...
 
 
 class Queue:
@@ -56,7 +102,7 @@ class Queue:
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._left: deque[str] = deque(maxlen=MOST_VISITS_LEFT)
         self._durations = Durations()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     async def events(self, job: Job) -> AsyncGenerator[tuple[Run, list[Event]], None]:
         """Wait for the turn, compute, and yield the events as they happen; the last one is done.
@@ -108,7 +154,7 @@ class Queue:
 
     def _enter(self, job: Job) -> Run:
         run = Run(job.client, max(1, len(job.lanes)), job.visit, job.hz)
-        run.put({"k": "run", "run": run.id})
+        run.add({"k": "run", "run": run.id})
         with self._lock:
             self._line.append(run)
             self._runs[run.id] = run
@@ -118,7 +164,7 @@ class Queue:
                 last = self._line.pop()
                 self._runs.pop(last.id, None)
                 for event in refusal(messages.BUSY.format(waiting=self.max_waiting)):
-                    last.put(event)
+                    last.add(event)
             self._forget()
         return run
 
@@ -179,21 +225,26 @@ class Queue:
         now = time.monotonic()
         for run in running:
             if now > run.until and not run.told_to_end:
-                run.put({"k": "error", "text": messages.TOO_LONG.format(seconds=self.limit_s)})
+                self._take(
+                    run, {"k": "error", "text": messages.TOO_LONG.format(seconds=self.limit_s)}
+                )
                 self._end(run)
             if now > run.until + self.grace_s and not run.killed:
                 run.killed = True
                 self.worker.kill(run.id)
 
     def _take(self, run: Run, event: Event) -> None:
-        now = time.monotonic()
-        if event.get("stage") == "loading" and not run.told_to_end:
-            run.until = now + self.limit_s
-        run.put(event)
-        if event["k"] == "done":
-            with self._lock:
+        """Take an event of a run, from any thread. Events after done are dropped."""
+        with self._lock:
+            if run.done:
+                return
+            now = time.monotonic()
+            if event.get("stage") == "loading" and not run.told_to_end:
+                run.until = now + self.limit_s
+            run.add(event)
+            if run.done:
                 self._durations.see(run, now)
-            self._leave(run)
+                self._leave(run)
 
     async def _wait(self, run: Run) -> AsyncGenerator[Event, None]:
         """Yield the run's place in the line, when it changes and every BEAT_S, until its turn has
@@ -220,8 +271,8 @@ class Queue:
         """Yield the worker's events, at a bounded rate, until it is done."""
         at = time.monotonic()
         while True:
-            over = run.done  # before draining: what came with it must not be lost
-            events = run.drain()
+            with self._lock:
+                over, events, run.events = run.done, run.events, []
             if events or time.monotonic() - at > BEAT_S:
                 at = time.monotonic()
                 yield events
@@ -229,3 +280,107 @@ class Queue:
                 return
             self._hurry()
             await asyncio.sleep(1 / run.hz)
+
+
+class Run:
+    """One run: where it is in the line, its events, and the batches that were sent of them."""
+
+    def __init__(
+        self, client: str | None = None, lanes: int = 1, visit: str | None = None, hz: float = HZ
+    ) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.visit = visit
+        self.client = client
+        self.lanes = lanes
+        self.hz = hz
+        self.events: list[Event] = []
+        """What was not sent yet."""
+        self.batches: list[str] = []
+        self.size = 0
+        self.stopped = False
+        self.done = False
+        self.came = time.monotonic()
+        self.began: float | None = None
+        """When its computation began (monotonic seconds); None while it waits."""
+        self.until = 0.0
+        """When it must be over (monotonic seconds), once it has begun."""
+        self.told_to_end = False
+        self.killed = False
+        self.fault: str | None = None
+        self._lanes: dict[str, Totals] = {}
+        """What the lanes that have not ended have so far."""
+
+    def add(self, event: Event) -> None:
+        """Add an event.
+
+        With done, whatever happened, also if a worker was killed or a model has raised, every lane
+        that began gets its end, so that everything shown until then is a valid trace.
+        """
+        record = event.get("record")
+        if isinstance(record, Begin):
+            self._lanes[record.lane] = Totals()
+        elif isinstance(record, Round):
+            self._lanes[record.lane] = self._lanes[record.lane].plus(record)
+        elif isinstance(record, End):
+            self._lanes.pop(record.lane, None)
+        elif event["k"] == "error":
+            self.fault = event["text"]
+        elif event["k"] == "done":
+            self.done = True
+            stop: Stop = "cancelled" if self.stopped and self.fault is None else "error"
+            for lane, totals in self._lanes.items():
+                end = End(lane, stop, totals, None, self.fault)
+                self.events.append({"k": "end", "record": end})
+        self.events.append(event)
+
+    def pack(self, events: list[Event]) -> str:
+        """Return events as one JSON string with the run, its number in the stream and the time; it
+        is kept.
+        """
+        head = {"run": self.id, "seq": len(self.batches), "ts": round(time.time() * 1000)}
+        batch = msgspec.json.encode({**head, "events": events}).decode()
+        self.batches.append(batch)
+        self.size += len(batch)
+        return batch
+
+
+def refusal(sentence: str) -> list[Event]:
+    """Return the events for a refused request."""
+    return [{"k": "error", "text": sentence}, {"k": "done"}]
+
+
+class Durations:
+    """How long runs have lasted: seconds per lane of those that were not stopped, including
+    loading.
+
+    Times are monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lane_s: deque[float] = deque(maxlen=8)
+
+    def see(self, run: Run, now: float) -> None:
+        """Record a run that is over."""
+        if run.began is not None and not run.stopped and run.fault is None:
+            self._lane_s.append((now - run.began) / run.lanes)
+
+    def wait_s(self, line: Sequence[Run], seats: int, now: float) -> float:
+        """Return the seconds until a seat is free after this line, whose first `seats` runs are
+        computing.
+        """
+        free = [0.0] * (seats - len(line)) + [self._rest_s(run, now) for run in line[:seats]]
+        heapq.heapify(free)
+        for run in line[seats:]:
+            heapq.heapreplace(free, free[0] + self._whole_s(run))
+        return free[0]
+
+    def _rest_s(self, run: Run, now: float) -> float:
+        """Return the estimated seconds that a running run still needs."""
+        if run.told_to_end:
+            return 0.0
+        so_far = 0.0 if run.began is None else now - run.began
+        return max(self._whole_s(run) - so_far, OVERDUE * so_far)
+
+    def _whole_s(self, run: Run) -> float:
+        # The median, since a run that had to load its pair does not predict the next one.
+        return run.lanes * (median(self._lane_s) if self._lane_s else FIRST_LANE_S)

@@ -3,61 +3,45 @@ Space lends.
 
 Given the options and the environment, makes the one worker. Decoding shares neither interpreter nor
 memory with the serving of the page, so that watching visitors cost the engine nothing, and a crash
-of one does not end the other. Its process starts with the page, and again if it dies.
+of one does not end the other. Its process starts with the page, and again if it dies. Knows nothing
+of the computation.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Protocol
+from queue import SimpleQueue
 
+from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.media import sandbox
 from specvl_demo.pairs.machine import detect
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve import child, zerogpu
-from specvl_demo.ui.serve.child import END_S, Compute
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.run import Event, refusal
+from specvl_demo.ui.serve.queue import Event, Put, Worker, refusal
 
 CLOSE_S = 5.0
+END_S = 1.0
+"""How long the current round may take to end on shutdown."""
+SAID = 300
+"""Characters of an error that are shown to a visitor."""
 NO_START = (OSError, RuntimeError)
 """What is raised if the system cannot create a process, or Python a thread."""
-Put = Callable[[Event], None]
+Tell = Callable[[str], None]
+Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[Event]]
+"""(job, whether it is to end, callback for the progress of loading) -> the job's events.
 
-
-class Worker(Protocol):
-    """Computes jobs away from the page."""
-
-    @property
-    def capacity(self) -> int:
-        """How many jobs it computes at once."""
-        ...
-
-    def start(self, run: str, job: Job, put: Put) -> None:
-        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
-
-        An exception, if it cannot begin, is reported to the visitor.
-        """
-        ...
-
-    def stop(self, run: str) -> None:
-        """End this job within a round. Does nothing if it is already over."""
-        ...
-
-    def kill(self, run: str) -> None:
-        """End this job although it does not react: its process is replaced."""
-        ...
-
-    def close(self) -> None:
-        """Release everything."""
-        ...
+May have `prepare(tell)`, called before the first job, whose progress waiting visitors see.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,6 +57,9 @@ class Cluster:
 
 
 def make(pair: str, cluster: Cluster) -> Worker:
+    # Both use this module.
+    from specvl_demo.ui.serve import zerogpu  # noqa: PLC0415
+
     if zerogpu.wanted():
         import spaces  # noqa: PLC0415 - only there; it must come before anything that touches CUDA
 
@@ -87,6 +74,20 @@ def make(pair: str, cluster: Cluster) -> Worker:
     return ProcessWorker(pair)
 
 
+def decoding(first_pair: str | None) -> Compute:
+    """Return what computes in the process: the engine, with this pair loaded in advance."""
+    sandbox.keep_private()
+    # Only that process imports torch.
+    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415
+
+    return Engine(first_pair)
+
+
+def loading(text: str) -> Event:
+    """Return an event with the progress of loading."""
+    return {"k": "status", "stage": "loading", "detail": text}
+
+
 @dataclass
 class PendingJob:
     """A job that was handed over. heard: its process has sent an event of it. tries: how often it
@@ -97,15 +98,6 @@ class PendingJob:
     put: Put
     heard: bool = False
     tries: int = 0
-
-
-def decoding(first_pair: str | None) -> Compute:
-    """Return what computes in the process: the engine, with this pair loaded in advance."""
-    sandbox.keep_private()
-    # Only that process imports torch.
-    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415
-
-    return Engine(first_pair)
 
 
 class ProcessWorker:
@@ -170,7 +162,7 @@ class ProcessWorker:
         # Spawned, not forked: the page's process has threads, half of which torch would inherit.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=child.serve, args=(theirs, self._open), daemon=True)
+        process = context.Process(target=compute, args=(theirs, self._open), daemon=True)
         try:
             process.start()
             threading.Thread(target=self._read, args=(ours, process), daemon=True).start()
@@ -186,20 +178,20 @@ class ProcessWorker:
         self._say("job", run, self._pending[run].job)
 
     def _say(self, what: str, whose: str, job: Job | None) -> None:
-        try:
+        # A process that is dying is seen and reported by the thread that reads the pipe.
+        with suppress(OSError):
             self._pipe.send((what, whose, job))
-        except OSError:
-            # The process is dying, which the thread that reads the pipe also sees and reports.
-            return
 
     def _read(self, pipe: Connection, process: BaseProcess) -> None:
-        while True:
-            try:
-                batch = pipe.recv()
-            except (EOFError, OSError):
-                break
-            for run, event in batch:
-                self._give(run, event)
+        """Pass on the events of a process until it ends; then report that, or start it again."""
+        with suppress(EOFError, OSError):
+            while True:
+                run, event = pipe.recv()
+                if pending := self._pending.get(run):
+                    pending.heard = True
+                    if event["k"] == "done":
+                        self._pending.pop(run, None)
+                    pending.put(event)
         process.join(CLOSE_S)
         with self._lock:
             pipe.close()
@@ -221,15 +213,6 @@ class ProcessWorker:
         for run in self._pending:
             self._send(run)
 
-    def _give(self, run: str, event: Event) -> None:
-        pending = self._pending.get(run)
-        if pending is None:
-            return
-        pending.heard = True
-        if event["k"] == "done":
-            self._pending.pop(run, None)
-        pending.put(event)
-
     def _lost(self, run: str, sentence: str) -> None:
         pending = self._pending.pop(run)
         for event in refusal(sentence):
@@ -242,3 +225,86 @@ def reason(exitcode: int | None) -> str:
         return f"exit code {exitcode}"
     name = signal.Signals(-exitcode).name
     return f"{name}, often a sign that memory ran out" if name == "SIGKILL" else name
+
+
+def compute(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
+    """Compute the jobs that come through a pipe, one after the other, until it closes: what runs in
+    the process of a `ProcessWorker`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the page's to handle
+    there = _Process(pipe)
+    engine = open_engine()
+    if prepare := getattr(engine, "prepare", None):
+        prepare(there.tell_waiting)
+    there.serve(engine)
+
+
+class _Process:
+    """The process's end of the pipe. Jobs run in the main thread; a second one hears Stop.
+
+    Events are sent between rounds, on no lane's clock. Whoever takes a job out of `_waiting`
+    reports its end: the main thread, or Stop for a job that has not begun.
+    """
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._line: SimpleQueue[str | None] = SimpleQueue()
+        self._waiting: dict[str, Job] = {}
+        self._running: str | None = None
+        self._stopped: str | None = None
+        self._sending = threading.Lock()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def tell_waiting(self, text: str) -> None:
+        """Report the progress of loading to all who wait."""
+        for run in list(self._waiting):
+            self._send(run, loading(text))
+
+    def serve(self, engine: Compute) -> None:
+        while (run := self._line.get()) is not None:
+            self._running = run
+            job = self._waiting.pop(run, None)
+            if job is not None:  # otherwise its visitor has already seen its end
+                self._compute(engine, run, job)
+
+    def _compute(self, engine: Compute, run: str, job: Job) -> None:
+        try:
+            tell = lambda text: self._send(run, loading(text))  # noqa: E731
+            for event in engine(job, lambda: self._stopped == run, tell):
+                self._send(run, event)
+        except BaseException as fault:
+            if loses_device(fault):
+                problem = messages.DEVICE_LOST.format(reason=cause(fault)[:SAID])
+            else:
+                name = f"{type(fault).__name__}: {fault}"[:SAID]
+                problem = messages.RUN_FAILED.format(reason=name)
+            for event in refusal(problem):
+                self._send(run, event)
+            raise  # the state of this process is unknown: the page starts a fresh one
+        self._send(run, {"k": "done"})
+
+    def _send(self, run: str, event: Event) -> None:
+        with suppress(OSError), self._sending:  # if the page is gone, `_listen` ends this process
+            self._pipe.send((run, event))
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                what, whose, job = self._pipe.recv()
+            except (EOFError, OSError):  # the page is gone
+                what = "end"
+            if what == "job":
+                self._waiting[whose] = job
+                self._line.put(whose)
+            elif what == "stop":
+                # A job that has not begun ends at once, also while something is being loaded.
+                if self._waiting.pop(whose, None) is not None:
+                    self._send(whose, {"k": "done"})
+                elif whose == self._running:
+                    self._stopped = whose
+            else:
+                self._waiting.clear()
+                self._stopped = self._running
+                self._line.put(None)
+                time.sleep(END_S)
+                os._exit(0)  # do not wait for loading or for a long round

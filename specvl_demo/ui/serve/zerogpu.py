@@ -23,9 +23,9 @@ from specvl_demo.pairs.machine import detect
 from specvl_demo.records import End
 from specvl_demo.serving import availability, choosing
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.child import SAID
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.run import Event, refusal
+from specvl_demo.ui.serve.queue import Event, refusal
+from specvl_demo.ui.serve.workers import SAID
 
 MOST_S, MOST_ANONYMOUS_S = 120, 80
 """Seconds of a lent call. Visitors without an account have two minutes a day, and `spaces` counts

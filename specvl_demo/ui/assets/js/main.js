@@ -241,14 +241,12 @@ class Page {
           this.ask.say(text);
           this.view.await(pace === 'undrawn' && !text ? W.run.undrawn : text);
         },
-        record: (record, compared) => {
+        record: (record) => {
           if (!begun) this.ask.say(pace === 'undrawn' ? W.run.undrawn : '');
           if (record.kind === 'begin') this.ask.loading.echo(record);
           begun = true;
-          if (compared) this.race.compare(compared);
           this.race.take(record);
         },
-        load: (others) => this.race.disturb(others),
       },
     );
     this.ask.setRunning(false);

@@ -75,11 +75,19 @@ export class Race extends EventTarget {
       this.emit('begin', { lane: waiting });
       return;
     }
+    if (record.kind === 'remarks') {
+      this.compare(record);
+      return;
+    }
     const lane = this.lanes.get(record.lane);
     if (!lane) return;
     if (record.kind === 'round') {
       lane.add(record);
       this.emit('round', { lane });
+      if (record.notes?.load !== undefined) {
+        this.load = record.notes.load;
+        this.emit('load');
+      }
     } else {
       lane.close(record);
       this.emit('end', { lane });
@@ -111,12 +119,6 @@ export class Race extends EventTarget {
   compare(found) {
     this.meta.compared = found;
     this.emit('compared');
-  }
-
-  /** Other programs use this share of the machine; null if unknown. */
-  disturb(others) {
-    this.load = others ?? 0;
-    this.emit('load');
   }
 
   get list() {

@@ -27,10 +27,7 @@ export class Runner {
               .filter(Boolean)
               .join(' '),
           ),
-        begin: (e) => this.record(e),
-        round: (e) => this.record(e),
-        end: (e) => this.record(e),
-        load: (e) => this.on?.load?.(e.others),
+        record: (e) => this.on?.record(e.record),
         error: (e) => {
           this.failed = e.text;
         },
@@ -44,8 +41,7 @@ export class Runner {
     });
   }
 
-  /** Run a request. on: {status(text), record(record, compared), load(others)}. Returns the
-   *  error sentence, or null. */
+  /** Run a request. on: {status(text), record(record)}. Returns the error sentence, or null. */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);
     this.busy = true;
@@ -68,11 +64,6 @@ export class Runner {
   async reason(sentence) {
     const heard = await this.api.server.batches('').catch(() => null);
     return Array.isArray(heard) ? sentence : W.run.away;
-  }
-
-  /** compared: with the last lane's end, how the lanes compare. */
-  record({ k, record, compared }) {
-    this.on?.record({ kind: k, ...record }, compared);
   }
 
   /** End the run after the round it is in; one that has no name yet ends as soon as it has. */

@@ -1,10 +1,11 @@
 /* The live stream: JSON batches with sequence numbers, in order. Repeated batches are dropped, and so is whatever still
    comes of a run that is over; where a batch is missing the whole run is fetched again, so that the last state is never
    lost.
-   Events of a batch: {k: 'run' | 'queue' | 'status' | 'begin' | 'round' | 'load' | 'end' | 'error' | 'done', ...}. */
+   Events of a batch: {k: 'run' | 'queue' | 'status' | 'begin' | 'round' | 'end' | 'remarks' | 'error' | 'done', ...};
+   a record is an event's 'record'. */
 
 export class Stream {
-  /** on: a function for each kind of event; fetchRun(id) gives all batches of a run so far. */
+  /** on: a function for each kind of event, one for all records; fetchRun(id) gives all batches of a run so far. */
   constructor(on, fetchRun) {
     this.on = on;
     this.fetchRun = fetchRun;
@@ -40,7 +41,7 @@ export class Stream {
   take(batch) {
     this.next = batch.seq + 1;
     this.stamp = batch.ts;
-    for (const event of batch.events) this.on[event.k]?.(event);
+    for (const event of batch.events) this.on[event.record ? 'record' : event.k]?.(event);
   }
 
   /** Some batches never arrived: fetch them all and take what is new, until the newest one seen is
