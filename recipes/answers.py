@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
@@ -24,7 +25,7 @@ from tqdm import tqdm
 from recipes.features import Example, extended
 from specvl_demo.core.types import Prompt
 from specvl_demo.options import SEED
-from specvl_demo.question import Question, Turn
+from specvl_demo.question import Question
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import PromptBuilder
@@ -143,9 +144,9 @@ def ask_all(
     def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         for line in some:
             seed = zlib.crc32(str(line).encode()) % (SEED.high + 1)
-            turn, temperature = _turn(line, folder), line.get("temperature", 0.0)
-            question = Question(
-                turn.question, turn.shown, max_new_tokens=most, temperature=temperature, seed=seed
+            temperature = line.get("temperature", 0.0)
+            question = replace(
+                _question(line, folder), max_new_tokens=most, temperature=temperature, seed=seed
             )
             asked = session.request(loaded, question, detail="light")
             (lane,) = session.answers(loaded, asked, [choice])
@@ -177,9 +178,9 @@ def example(prompt: Prompt, answer_ids: list[int]) -> Example:
 
 def prompt_of(prompter: PromptBuilder, line: Mapping[str, Any], folder: Path, room: int) -> Prompt:
     """Return the prompt of a line as in `ask_all`, with room for an answer."""
-    return prompter.prompt([_turn(line, folder)], room=room)
+    return prompter.prompt(_question(line, folder), room=room)
 
 
-def _turn(line: Mapping[str, Any], folder: Path) -> Turn:
+def _question(line: Mapping[str, Any], folder: Path) -> Question:
     images = tuple(Image.open(folder / name).convert("RGB") for name in line.get("images", ()))
-    return Turn(line["prompt"], images)
+    return Question(line["prompt"], images)

@@ -25,7 +25,7 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.policies import Chain, ChainSettings
-from specvl_demo.question import Turn
+from specvl_demo.question import Question
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
@@ -48,8 +48,8 @@ class Asked:
                 self.model, inputs = tiny_llava(layers=8, vocab=300), dict(tiny_prompt().inputs)
             else:
                 self.model, processor = zoo.build(family)
-                turn = Turn("what is this thing in the picture ?", (zoo.picture(0),))
-                inputs = dict(PromptBuilder(processor, self.model).prompt([turn]).inputs)
+                asked = Question("what is this thing in the picture ?", (zoo.picture(0),))
+                inputs = dict(PromptBuilder(processor, self.model).prompt(asked).inputs)
         self.model.eval().requires_grad_(False)
         self.model.generation_config.eos_token_id = None
         self.target = VLMTarget(VLM(self.model, f"tiny {family}"))

@@ -48,10 +48,7 @@ def request(
         ValueError: With a sentence if a file cannot be read, or the prompt does not fit the target.
     """
     question = question.opened(loaded.pair.n_frames)
-    max_new_tokens, prefix = question.max_new_tokens, question.prefix
-    begun = loaded.prompter.ids(prefix) if isinstance(prefix, str) else prefix
-    room = 1 if question.up_to else max_new_tokens
-    prompt = loaded.prompter.prompt(question.turns, question.system, room, begun)
+    prompt, max_new_tokens = loaded.prompter.prompt(question), question.max_new_tokens
     if question.up_to:
         max_new_tokens = min(max_new_tokens, loaded.prompter.context - len(prompt))
     return Request(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from PIL import Image
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.types import Prompt
 from specvl_demo.media import PLACE, VideoFrames, Visual
-from specvl_demo.question import Medium, Turn
+from specvl_demo.question import Medium, Question, Turn
 from specvl_demo.vlm.encoder import placeholder_ids
 from specvl_demo.vlm.layouts import MediaSize, spans
 
@@ -96,7 +97,7 @@ class PromptBuilder:
         `methods.base.Models`.
         """
         grey = Image.new("RGB", (64, 64), (127, 127, 127))
-        probe = self.prompt([Turn("Describe the picture.", (grey,))], room=0)
+        probe = self.prompt(Question("Describe the picture.", (grey,)), room=0)
         last = int(probe.visual.nonzero().max())
         return {
             # Some tokenizers put another token before a newline; the newline is the last.
@@ -105,24 +106,18 @@ class PromptBuilder:
             "describe": tuple(probe.ids[last + 1 :].tolist()),
         }
 
-    def prompt(
-        self,
-        turns: Sequence[Turn],
-        system: str = "",
-        room: int = 128,
-        prefix: Sequence[int] = (),
-    ) -> Prompt:
-        """Return the prompt of a conversation whose last turn is open.
+    def prompt(self, question: Question, room: int | None = None) -> Prompt:
+        """Return the prompt of an opened question.
 
-        Args:
-            turns: With what they show opened.
-            room: How many tokens the answer may have.
-            prefix: Ids of text that the answer must begin with.
+        room: How many tokens the answer may have; None for as many as the question asks.
 
         Raises:
             ValueError: If prompt and answer do not fit the context, if the model does not support a
                 system prompt, or if the prefix has ids that are not text.
         """
+        turns, system = question.turns, question.system
+        if room is None:
+            room = 1 if question.up_to else question.max_new_tokens
         if system.strip() and not self._format.system:
             raise ValueError(
                 "This model does not support a system prompt; put it into the question."
@@ -138,7 +133,7 @@ class PromptBuilder:
         visual = torch.isin(inputs["input_ids"][0], torch.tensor(self._visual))
         sizes = [self._shown(item) for item in shown]
         where = spans(self._processor, inputs, visual, sizes, self._words)
-        prefix = self._text(prefix)
+        prefix = self._prefix(question.prefix)
         inputs = continued(inputs, prefix)
         ids, visual = inputs["input_ids"][0], F.pad(visual, (0, len(prefix)))
         if len(ids) + room > self.context:
@@ -146,8 +141,7 @@ class PromptBuilder:
                 f"The prompt has {len(ids)} tokens and the answer may have {room}; together this"
                 f" model allows at most {self.context}."
             )
-        made_of = (tuple(turns), system)
-        return Prompt(ids, visual, inputs, where, text, made_of, prefix)
+        return Prompt(ids, visual, inputs, where, text, replace(question, prefix=prefix), prefix)
 
     def again(self, prompt: Prompt) -> Prompt:
         """Build another model's prompt again from its source, in this model's format."""
@@ -155,8 +149,7 @@ class PromptBuilder:
             raise ValueError(
                 "This prompt does not record its source, so it cannot be built for another model."
             )
-        turns, system = prompt.source
-        return self.prompt(turns, system, 0, prompt.prefix)
+        return self.prompt(prompt.source, room=0)
 
     def _rendered(self, turns: Sequence[Turn], system: str = "", parts: bool | None = None) -> str:
         """Return a conversation in the model's chat format.
@@ -220,15 +213,16 @@ class PromptBuilder:
             "This model's chat template leaves out the question or its pictures."
         )
 
-    def _text(self, prefix: Sequence[int]) -> tuple[int, ...]:
+    def _prefix(self, prefix: str | Sequence[int]) -> tuple[int, ...]:
         """Return the ids of an answer's prefix; ValueError if one is not text."""
+        ids = self.ids(prefix) if isinstance(prefix, str) else prefix
         no_text = {*self.special_ids, *self._visual}
-        for one in prefix:
-            if one in no_text or not 0 <= one < len(self._tokenizer):
+        for token in ids:
+            if token in no_text or not 0 <= token < len(self._tokenizer):
                 raise ValueError(
-                    f"An answer cannot continue from token {one}: it is not text of this model."
+                    f"An answer cannot continue from token {token}: it is not text of this model."
                 )
-        return tuple(prefix)
+        return tuple(ids)
 
     def _message(self, role: str, text: str, shown: Sequence[Medium] = ()) -> dict[str, Any]:
         """Return a message of the chat template: placeholders of what is shown where the text marks

@@ -261,7 +261,7 @@ def test_what_a_chat_template_takes_is_found_by_trying(
     loaded = brought(target)
     assert loaded.prompter._format[:2] == takes[:2]
     asked = Question("what is this", (zoo.picture(1),), max_new_tokens=4)
-    assert bool(loaded.prompter.prompt(asked.turns).visual.any())
+    assert bool(loaded.prompter.prompt(asked).visual.any())
     if not takes[1]:
         with pytest.raises(ValueError, match="does not support a system prompt"):
             session.request(loaded, replace(asked, system="Be brief."))

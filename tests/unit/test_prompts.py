@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from specvl_demo.media import PLACE, VideoFrames
-from specvl_demo.question import Turn
+from specvl_demo.question import Question
 from specvl_demo.vlm.prompts import PromptBuilder
 from tests.contract.families import zoo
 
@@ -21,9 +21,9 @@ def builder(family: str) -> PromptBuilder:
     return PromptBuilder(processor, model)
 
 
-def said(prompter: PromptBuilder, *turns: Turn) -> str:
+def said(prompter: PromptBuilder, question: Question) -> str:
     """The prompt as the model reads it."""
-    ids = prompter.prompt(list(turns), room=1).ids.tolist()
+    ids = prompter.prompt(question, room=1).ids.tolist()
     return prompter._decode(ids, keep_special=True)
 
 
@@ -40,15 +40,15 @@ def test_a_prompt_names_the_times_at_which_frames_are_shown(
     frames = tuple(
         Image.fromarray(np.full((64, 64, 3), 20 * i, np.uint8)) for i in range(len(UNEVEN))
     )
-    text = said(builder(family), Turn("What happens?", (VideoFrames(frames, UNEVEN),)))
+    text = said(builder(family), Question("What happens?", (VideoFrames(frames, UNEVEN),)))
     assert re.findall(pattern, text) == times
 
 
 def test_pictures_stand_where_a_question_marks_their_places() -> None:
     prompter, picture = builder("qwen3-vl"), zoo.picture(1, 56, 56)
     shown = r"<\|vision_start\|>(?:<\|image_pad\|>)+<\|vision_end\|>"
-    turn = Turn(f"before:{PLACE}after:{PLACE}", (picture, picture))
-    assert re.search(f"before:{shown}after:{shown}", said(prompter, turn))
+    asked = Question(f"before:{PLACE}after:{PLACE}", (picture, picture))
+    assert re.search(f"before:{shown}after:{shown}", said(prompter, asked))
     # A mark that somebody typed stands for nothing.
-    plain = said(prompter, Turn(f"what{PLACE} is this", (picture, picture)))
+    plain = said(prompter, Question(f"what{PLACE} is this", (picture, picture)))
     assert re.search(f"{shown}{shown}what is this", plain)

@@ -54,9 +54,11 @@ def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: Prompt
     """
     said = prompter.ids(" a star above. In the top left is a circle top left")
     assert prompter.ids(" top left")[0] in said
-    first = prompter.prompt([Turn("what is it?", (PICTURE,))])
+    first = prompter.prompt(Question("what is it?", (PICTURE,)))
     answer = prompter.token_texts().after(int(first.ids[-1]), tuple(said))
-    second = prompter.prompt([Turn("what is it?", (PICTURE,), answer), Turn("is it above?")])
+    second = prompter.prompt(
+        Question("is it above?", earlier=(Turn("what is it?", (PICTURE,), answer),))
+    )
     known = [*first.ids.tolist(), *said]
     assert second.ids.tolist()[: len(known)] == known
     assert f"{answer}<eos>" in second.text
@@ -64,8 +66,8 @@ def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: Prompt
 
 @pytest.mark.parametrize("mark", ["<tool>", "<eos>", "<image>", "<assistant>"])
 def test_marks_that_a_person_types_are_taken_apart(prompter: PromptBuilder, mark: str) -> None:
-    plain = prompter.prompt([Turn("what is it?", (PICTURE,))])
-    typed = prompter.prompt([Turn(f"what is {mark} it?", (PICTURE,))])
+    plain = prompter.prompt(Question("what is it?", (PICTURE,)))
+    typed = prompter.prompt(Question(f"what is {mark} it?", (PICTURE,)))
     (number,) = prompter.ids(mark)
     assert torch.equal((typed.ids == number).sum(), (plain.ids == number).sum())
     assert len(typed) > len(plain)
@@ -99,8 +101,8 @@ def test_a_beginning_is_text_behind_the_question(prompter: PromptBuilder) -> Non
     """It makes the prompt longer by its ids in all that the model is given of tokens; what is no
     text of the model is refused in a sentence.
     """
-    turns = [Turn("What is this?", (PICTURE,))]
-    plain, begun = prompter.prompt(turns), prompter.prompt(turns, prefix=[7, 8])
+    asked = Question("What is this?", (PICTURE,))
+    plain, begun = prompter.prompt(asked), prompter.prompt(replace(asked, prefix=(7, 8)))
     assert begun.ids.tolist() == [*plain.ids.tolist(), 7, 8]
     assert begun.inputs["input_ids"].tolist() == [begun.ids.tolist()]
     assert begun.inputs["attention_mask"].shape == begun.inputs["input_ids"].shape
@@ -108,7 +110,7 @@ def test_a_beginning_is_text_behind_the_question(prompter: PromptBuilder) -> Non
     assert prompter.again(begun).prefix == (7, 8)
     for wrong in (-1, 10**6, min(prompter.special_ids)):
         with pytest.raises(ValueError, match="not text of this model"):
-            prompter.prompt(turns, prefix=[7, wrong])
+            prompter.prompt(replace(asked, prefix=(7, wrong)))
 
 
 def test_words_behind_a_pictures_patches_are_no_patches() -> None:

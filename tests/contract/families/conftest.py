@@ -13,7 +13,7 @@ import torch
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.base import Models, assemble, choose
-from specvl_demo.question import Turn
+from specvl_demo.question import Question
 from specvl_demo.records import Record, Round
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, VideoFrames
@@ -59,7 +59,7 @@ class Here:
     def prompt(self, shown: str) -> Prompt:
         """A question about what is shown."""
         if shown not in self._prompts:
-            self._prompts[shown] = self.prompter.prompt([Turn("what is this ?", SHOWN[shown]())])
+            self._prompts[shown] = self.prompter.prompt(Question("what is this ?", SHOWN[shown]()))
         return self._prompts[shown]
 
     def reference(self, shown: str) -> tuple[list[int], torch.Tensor]:

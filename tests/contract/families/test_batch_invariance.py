@@ -16,7 +16,7 @@ from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.methods.sage import EntropyTree, SageSettings
-from specvl_demo.question import Turn
+from specvl_demo.question import Question
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
@@ -39,7 +39,7 @@ def test_trees_say_what_plain_steps_say_bit_for_bit(name: str, dtype: torch.dtyp
     assert target.min_padded_rows is not None and target.exactness(26) == "exact"
     prompter, kinds = PromptBuilder(processor, model), ("nothing", "picture", "two pictures")
     for kind in kinds:
-        prompt = prompter.prompt([Turn("what is this ?", SHOWN[kind]())])
+        prompt = prompter.prompt(Question("what is this ?", SHOWN[kind]()))
         check(target, prompt)
 
 
@@ -69,7 +69,7 @@ def check(target: VLMTarget, prompt: Prompt) -> None:
 def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_read() -> None:
     model, processor = zoo.build("llava")
     target = VLMTarget(VLM(model.to(torch.bfloat16), "llava", backend="hf"), batch_invariant=True)
-    prompt = PromptBuilder(processor, model).prompt([Turn("what is this ?", ())])
+    prompt = PromptBuilder(processor, model).prompt(Question("what is this ?", ()))
     begun, plain = target.prefill(target.encode(prompt)), OneNode().max_nodes
     online = EntropyTree(SageSettings(growth="online", first="entropy"))
     for policy in (online, BestFirst(BestFirstSettings(60, 10, 9))):

@@ -16,7 +16,7 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.features import FeatureDrafter
-from specvl_demo.question import Turn
+from specvl_demo.question import Question
 from specvl_demo.records import Round
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
@@ -71,7 +71,7 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("shown", [(), (zoo.picture(0),)], ids=["text", "a picture"])
 def test_it_says_what_the_target_says(loaded: Loaded, shown: tuple[object, ...]) -> None:
-    prompt = loaded.prompter.prompt([Turn("what is this ?", shown)])
+    prompt = loaded.prompter.prompt(Question("what is this ?", shown))
     shared = SharedPrefill(ask(loaded.models.target, prompt, max_new_tokens=TOKENS))
     lanes = [
         Lane(name, assemble(choose(name, more), loaded.models), shared)
@@ -103,7 +103,7 @@ def test_its_drafts_are_those_of_a_plain_forward(loaded: Loaded) -> None:
         return x * (1 + t[f"mtp.{name}.weight"])
 
     drafter = FeatureDrafter(models.drafters["mtp"])
-    start = begun(target, drafter, loaded.prompter.prompt([Turn("what is this ? it is")]), 8)
+    start = begun(target, drafter, loaded.prompter.prompt(Question("what is this ? it is")), 8)
     ids = start.encoded.ids
     said = [drafter.extend(ids[-1:], (-1,))]
     drafted = said[0].argmax(-1)

@@ -16,7 +16,7 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Verdict
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.methods.native import AssistantDrafter
-from specvl_demo.question import Turn
+from specvl_demo.question import Question
 from specvl_demo.records import Begin, Round
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
@@ -73,7 +73,7 @@ def loaded(folders: tuple[Path, Path]) -> Loaded:
 def test_it_says_what_the_target_says(
     loaded: Loaded, shown: tuple[object, ...], settings: dict[str, object]
 ) -> None:
-    prompt = loaded.prompter.prompt([Turn("what is this ?", shown)])
+    prompt = loaded.prompter.prompt(Question("what is this ?", shown))
     request = ask(loaded.models.target, prompt, max_new_tokens=TOKENS)
     shared, said = SharedPrefill(request), {}
     lanes = [
@@ -97,7 +97,7 @@ def test_its_drafts_are_those_of_the_librarys_forward(loaded: Loaded) -> None:
     rounds.
     """
     target, drafts = loaded.models.target, loaded.models.drafters["assistant"]
-    prompt = loaded.prompter.prompt([Turn("what is this ? what is this ? what is this ?")])
+    prompt = loaded.prompter.prompt(Question("what is this ? what is this ? what is this ?"))
     drafter = AssistantDrafter(drafts)
     session = begun(target, drafter, prompt, 8).session
     tokens = prompt.ids.tolist()
