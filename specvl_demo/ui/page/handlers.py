@@ -27,7 +27,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Benches
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
-from specvl_demo.ui.serve.queue import Event, Queue, Run, refusal
+from specvl_demo.ui.serve.queue import Queue, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.watching import watchers
 
@@ -112,9 +112,9 @@ class Behaviour:
         try:
             if isinstance(payload, Mapping) and "bench" in payload:
                 step = self.benches.find(payload["bench"]).step()
-                job = self._of(caller, step.job) if step else None
+                job = step.job if step else None
             else:
-                job = self._job(payload, caller)
+                job = read_job(payload, self.catalog["pairs"], self.folders)
         except ValueError as fault:
             yield Run().pack(refusal(str(fault)))
             return
@@ -122,7 +122,7 @@ class Behaviour:
             yield Run().pack([{"k": "done"}])
             return
         self.uploads.keep(caller.visit, job.question.files)
-        async with aclosing(self.queue.events(job)) as running:
+        async with aclosing(self.queue.events(self._of(caller, job))) as running:
             async for run, events in running:
                 if self._unheard(caller):
                     return
@@ -131,10 +131,8 @@ class Behaviour:
     async def answer(
         self, payload: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[LaneRecords] | None, None]:
-        """Yield None at least every BEAT_S, finally the lanes of a whole race, for a program.
-
-        Raises:
-            ValueError: With the sentence that a page would show.
+        """Yield None at least every BEAT_S, finally the lanes of a whole race, for a program; see
+        `records`.
         """
         records: list[Record] = []
         async with aclosing(self.records(payload, baseline, caller)) as running:
@@ -146,37 +144,33 @@ class Behaviour:
     async def records(
         self, payload: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[Record], None]:
-        """Yield the records of a race as they are made, at least an empty list every BEAT_S; see
-        `answer`.
-        """
-        async with aclosing(self._events(self._job(payload, caller, baseline), caller)) as running:
-            async for events in running:
-                yield [
-                    record for event in events if isinstance(record := event.get("record"), Record)
-                ]
-
-    async def _events(self, job: Job, caller: Caller) -> AsyncGenerator[list[Event], None]:
-        """Yield the events of a job that a program waits for.
+        """Yield the records of a race as they are made, for a program: at least an empty list every
+        BEAT_S.
 
         Raises:
-            ValueError: If it cannot continue. What was computed until the limit of time, and whole
-                answers after which something else failed, are no errors.
+            ValueError: With the sentence that a page would show, if it cannot continue. What was
+                computed until the limit of time, and whole answers after which something else
+                failed, are no errors.
         """
-        wrong, begun, over = None, False, 0
+        job = read_job(payload, self.catalog["pairs"], self.folders, baseline)
+        fault, begun, over = None, False, 0
         late = messages.TOO_LONG.format(seconds=self.queue.limit_s)
-        async with aclosing(self.queue.events(job)) as running:
+        async with aclosing(self.queue.events(self._of(caller, job))) as running:
             async for _, events in running:
                 if self._unheard(caller):
                     raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
                 for event in events:
                     if event["k"] == "error":
-                        wrong = wrong or event["text"]
-                    record = event.get("record")
-                    begun = begun or isinstance(record, Round)
-                    over += isinstance(record, End) and record.stop in ("eos", "length")
-                yield events
-        if wrong and over < len(job.lanes) and not (begun and wrong == late):
-            raise ValueError(wrong)
+                        fault = fault or event["text"]
+                records = [
+                    record for event in events if isinstance(record := event.get("record"), Record)
+                ]
+                begun = begun or any(isinstance(record, Round) for record in records)
+                ends = [record for record in records if isinstance(record, End)]
+                over += sum(end.stop in ("eos", "length") for end in ends)
+                yield records
+        if fault and over < len(job.lanes) and not (begun and fault == late):
+            raise ValueError(fault)
 
     @told
     def bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
@@ -295,10 +289,8 @@ class Behaviour:
             raise ValueError(messages.NO_FILE.format(name="The race"))
         return Path(uploaded({"path": path, "name": "The race"}, self.folders).path)
 
-    def _job(self, payload: Any, caller: Caller, baseline: bool = True) -> Job:
-        return self._of(caller, read_job(payload, self.catalog["pairs"], self.folders, baseline))
-
     def _of(self, caller: Caller, job: Job) -> Job:
+        """Return the job as a caller's."""
         shown_by = watchers(caller.client, caller.port)
         return replace(job, visit=caller.visit, client=caller.client, watchers=shown_by)
 
