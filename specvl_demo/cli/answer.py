@@ -109,14 +109,14 @@ def pick(
     """
     chosen, used = [], set()
     for name in names:
-        known = {*base.SLOTS, "preset", *choosing.choose(pair, name, {}, 0.0).params}
+        keys = {*base.SLOTS, "preset", *choosing.choose(pair, name, {}, 0.0).params}
         mine: dict[str, str] = {}
         for key, value in settings:
             owner, dot, inner = key.rpartition(".")
             if dot and owner not in names:
                 running = ", ".join(names)
                 raise InputError(f"--set {key}: {owner} does not run here; running: {running}.")
-            if owner == name or (not dot and (len(names) == 1 or inner in known)):
+            if owner == name or (not dot and (len(names) == 1 or inner in keys)):
                 mine[inner] = value
                 used.add(key)
         chosen.append(choosing.choose(pair, name, mine, temperature))
@@ -158,13 +158,13 @@ def _run(
     """
     pair = find_pair(options)
     chosen = pick(names, options.set, pair, options.temperature)
-    asked = question.read(vars(options)).opened(pair.n_frames)
+    request = question.read(vars(options)).opened(pair.n_frames)
     with _opened(options.trace) as saved:
         from specvl_demo.serving import session
 
         loaded = _load(options, pair, chosen)
         notes = records.QuestionNotes(options.prompt)
-        running = session.race(loaded, session.request(loaded, asked), chosen, notes=notes)
+        running = session.race(loaded, session.request(loaded, request), chosen, notes=notes)
         lost: list[InputError] = []
         quiet = options.json or len(chosen) > 1
         return gather(_watched(running, saved, quiet, lost)), lost[0] if lost else None

@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
     from specvl_demo.compare.page import page_of
     from specvl_demo.report import answers
 
-    asked = measure.BenchOptions(
+    bench_options = measure.BenchOptions(
         pair=pair,
         choices=choices,
         repeats=options.repeats or REPEATS,
@@ -36,14 +36,14 @@ def run(options: argparse.Namespace) -> int:
         data=options.data,
     )
     try:
-        report = measure.answers(asked)
+        report = measure.answers(bench_options)
     finally:
         progress.done()
     if options.json:
         print_json(report)
     else:
-        shown = report if options.busy else answers.held_back(report)
-        sys.stdout.write(page_of(shown).markdown())
+        rows = report if options.busy else answers.held_back(report)
+        sys.stdout.write(page_of(rows).markdown())
     return 0
 
 

@@ -51,13 +51,13 @@ def in_range(kind: type[Number], low: Number, high: Number) -> Callable[[str], N
     """Return a converter to a number; it rejects anything else, and numbers out of bounds, with a
     sentence.
     """
-    wanted = "a whole number" if kind is int else "a number"
+    expected = "a whole number" if kind is int else "a number"
 
     def convert(text: str) -> Number:
         try:
             value = kind(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}") from None
+            raise argparse.ArgumentTypeError(f"must be {expected}, not {text!r}") from None
         if not low <= value <= high:
             between = f"between {low:.15g} and {high:.15g}"
             raise argparse.ArgumentTypeError(f"must be {between}, not {text}")
@@ -116,17 +116,19 @@ def numeric(
     return option(name, metavar, about, type=convert, default=default)
 
 
-def row_of(one: Option) -> Row:
+def row_of(bounded: Option) -> Row:
     """Return the row of an option of an answer."""
 
     def convert(text: str) -> int | float:
         try:
-            return one.check(int(text) if one.whole else float(text))
+            return bounded.check(int(text) if bounded.whole else float(text))
         except ValueError:
-            raise argparse.ArgumentTypeError(f"must be {one.range_words()}, not {text}") from None
+            raise argparse.ArgumentTypeError(
+                f"must be {bounded.range_words()}, not {text}"
+            ) from None
 
-    name, about = one.name.replace("_", "-"), f"{one.help} Default: {one.default:g}."
-    return option(f"--{name}", name[0].upper(), about, type=convert, default=one.default)
+    name, about = bounded.name.replace("_", "-"), f"{bounded.help} Default: {bounded.default:g}."
+    return option(f"--{name}", name[0].upper(), about, type=convert, default=bounded.default)
 
 
 @dataclass(frozen=True)
@@ -309,11 +311,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        one = commands.add_parser(name, help=command.about, allow_abbrev=False)
-        add(one, command.options)
+        subparser = commands.add_parser(name, help=command.about, allow_abbrev=False)
+        add(subparser, command.options)
         if command.actions:
             names = "|".join(action for action, *_ in command.actions)
-            actions = one.add_subparsers(dest="action", metavar=names, required=True)
+            actions = subparser.add_subparsers(dest="action", metavar=names, required=True)
             for action, about, options in command.actions:
                 add(actions.add_parser(action, help=about, allow_abbrev=False), options)
     commands.choices["bench"].set_defaults(pair="pocket")

@@ -106,9 +106,9 @@ class _Logged:
         with self._log.forward(tokens.shape[0]):
             return self._inner.extend(tokens, parents)
 
-    def draft_chain(self, *asked: Any) -> Any:
+    def draft_chain(self, *arguments: Any) -> Any:
         with self._log.forward(1):
-            made = self._inner.draft_chain(*asked)
+            made = self._inner.draft_chain(*arguments)
         self._log.chain(0 if made is None else len(made[0]))
         return made
 

@@ -79,14 +79,14 @@ def requests(
     One at a time, since a request holds its pictures.
     """
     for at, case in enumerate(cases):
-        asked = replace(
+        question = replace(
             case,
             max_new_tokens=max_new_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             seed=sampling.seed + at,
         )
-        yield session.request(loaded, asked, detail="light")
+        yield session.request(loaded, question, detail="light")
 
 
 def answers(options: BenchOptions) -> dict[str, Any]:
@@ -107,24 +107,24 @@ def bench(
 ) -> dict[str, Any]:
     """Return `machine, settings, rows`, as `bench --json` prints them."""
     watch, choices, repeats = provenance.Watch(), options.choices, options.repeats
-    asked = list(requests(loaded, cases, options.max_new_tokens))
-    session.warm(loaded, asked[0], choices)
+    questions = list(requests(loaded, cases, options.max_new_tokens))
+    session.warm(loaded, questions[0], choices)
     library = Library(loaded.models, peers, choices)
     for name in peers:
-        library.answer(name, asked[0])
-    measured, total = [Repeat() for _ in range(repeats)], repeats * len(asked)
+        library.answer(name, questions[0])
+    measured, total = [Repeat() for _ in range(repeats)], repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
-    for done, (number, at) in enumerate(folds.steps(repeats, len(asked))):
-        about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(asked)}"
+    for done, (number, at) in enumerate(folds.steps(repeats, len(questions))):
+        about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"
         options.tell(about, done / total)
-        for one in folds.round_robin(turns, number):
-            if isinstance(one, Choice):
-                records, rounds = forwards.run(loaded, one, asked[at])
+        for way in folds.round_robin(turns, number):
+            if isinstance(way, Choice):
+                records, rounds = forwards.run(loaded, way, questions[at])
                 (lane,) = gather(records)
                 forward_s = sum(timed.forward_s for timed in rounds)
-                measured[number].add(one.method.name, lane, forward_s)
-            elif (answer := library.answer(one, asked[at])) is not None:
-                measured[number].answers[one].append(answer)
+                measured[number].add(way.method.name, lane, forward_s)
+            elif (answer := library.answer(way, questions[at])) is not None:
+                measured[number].answers[way].append(answer)
     settings = {
         "pair": loaded.pair.id,
         "cases": [case.id for case in cases],

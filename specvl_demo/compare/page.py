@@ -136,14 +136,14 @@ def page_of(report: Report) -> Page:
         for key in ("note", "held_back_by")
         if row[key]
     ]
-    found: list[Table] = [
+    tables: list[Table] = [
         ("Decoding", rows, _filled(rows, DECODING)),
         ("From pictures to answer", rows, _filled(rows, folds.TOTAL)),
         ("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar")),
         ("τ by kind of question", *_by_kind(rows, "tau")),
         ("Drafted positions kept, by depth", *_by_depth(rows)),
     ]
-    return Page([one for one in found if len(one[2]) > 1], _conditions(report), notes)
+    return Page([table for table in tables if len(table[2]) > 1], _conditions(report), notes)
 
 
 def _filled(rows: Rows, columns: Sequence[str]) -> Sequence[str]:
@@ -154,7 +154,10 @@ def _filled(rows: Rows, columns: Sequence[str]) -> Sequence[str]:
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
     """Return a figure of each method, with a column per kind of question."""
     table = [
-        {"method": row["method"], **{kind: one[figure] for kind, one in row["by_kind"].items()}}
+        {
+            "method": row["method"],
+            **{kind: figures[figure] for kind, figures in row["by_kind"].items()},
+        }
         for row in rows
         if row.get("by_kind")
     ]
@@ -186,10 +189,10 @@ def _conditions(report: Report) -> list[str]:
     settled = ASKED.format(**{**settings, **sizes})
     settled += SPREAD if settings["repeats"] > 1 else ""
     settled += QUALITY if any(row.get("quality") is not None for row in report["rows"]) else ""
-    shown = any(row.get("limit") is not None for row in report["rows"])
-    sentences = [origin(machine), settled + LIMITS if shown else settled]
+    limited = any(row.get("limit") is not None for row in report["rows"])
+    sentences = [origin(machine), settled + LIMITS if limited else settled]
     if machine.get("busy"):
-        share, omitted = 100 * _others(machine), "" if shown else OMITTED
+        share, omitted = 100 * _others(machine), "" if limited else OMITTED
         sentences.append(BUSY.format(share=share, omitted=omitted))
     return sentences
 

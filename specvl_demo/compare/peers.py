@@ -40,7 +40,7 @@ class Peer:
         """Return how many tokens it drafts per round: as many as this project's method of
         its kind.
         """
-        alike = (one.params for one in choices if one.method.name == self.like)
+        alike = (choice.params for choice in choices if choice.method.name == self.like)
         return int(next((params["gamma"] for params in alike if "gamma" in params), GAMMA))
 
     def about(self, gamma: int) -> str | None:
@@ -111,7 +111,7 @@ class Library:
         elif peer.like:
             more["prompt_lookup_num_tokens"] = gamma
         model: Any = self._models.target.vlm.model
-        asked = model.generation_config
+        standing = model.generation_config
         inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)
         watch, started = _Watch(), time.perf_counter()
         ids = model.generate(
@@ -121,7 +121,7 @@ class Library:
             num_beams=1,
             streamer=watch,
             # The same decoding as the other rows': without penalties, and with their ends.
-            **{name: hub.PLAIN[name] for name in hub.PLAIN if getattr(asked, name, None)},
+            **{name: hub.PLAIN[name] for name in hub.PLAIN if getattr(standing, name, None)},
             eos_token_id=sorted(self._models.target.vocabulary.eos) or None,
             **more,
         )

@@ -84,7 +84,9 @@ def weights(pair: PairSpec) -> dict[str, str | None]:
     """Return, for every checkpoint, the hash of its files or the hub's revision; None if
     unknown.
     """
-    drafters = {str(role): fingerprints.of(one) for role, one in pair.drafters.items()}
+    drafters = {
+        str(role): fingerprints.of(checkpoint) for role, checkpoint in pair.drafters.items()
+    }
     return {"target": fingerprints.of(pair.target), **drafters}
 
 

@@ -38,14 +38,14 @@ def of_pair(pair: PairSpec, use: Use = "evaluate") -> list[Question]:
     splits = {use} if use != "all" else {"evaluate"} if drawn else {"choose", "evaluate"}
     left = Counter(POCKET_KINDS) if use == "evaluate" and drawn else None
 
-    def asked(line: Mapping[str, Any]) -> bool:
+    def is_asked(line: Mapping[str, Any]) -> bool:
         """Decided before its files are opened."""
         if line["split"] not in splits or left is None:
             return line["split"] in splits
         left[line["kind"]] -= 1
         return left[line["kind"]] >= 0
 
-    questions = list(_opened(EXAMPLES / pair.questions, pair.n_frames, asked))
+    questions = list(_opened(EXAMPLES / pair.questions, pair.n_frames, is_asked))
     if use == "all":
         return in_turn(questions)
     if left is None:

@@ -301,8 +301,8 @@ class Lane:
         scores = session.score(tree)
         verdict = self.parts.verifier.verify(tree, scores, self._sampler)
         watch.lap("verify_s")
-        kept = self._cut(verdict.tokens)
-        path = verdict.path[: len(kept)]
+        emitted = self._cut(verdict.tokens)
+        path = verdict.path[: len(emitted)]
         notes = {**tree.notes, **verdict.notes, **drafter.notes()}
         watch.lap("other_s")
         # What only the record needs is not charged to any clock.
@@ -316,7 +316,7 @@ class Lane:
         watch.lap("commit_s")
         laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
-        written = self._recorder.write(tree, scores, verdict, kept, views, looks, self.done)
+        written = self._recorder.write(tree, scores, verdict, emitted, views, looks, self.done)
         if written is None:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
         fields = written._asdict()
@@ -324,8 +324,8 @@ class Lane:
             notes["attention"] = attention
         if request.detail == "full" and not request.sampling.greedy:
             rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
-            notes["draws"] = self._sampler.record(scores.logits[path], kept, rows)
-        self._sampler.advance(len(kept))
+            notes["draws"] = self._sampler.record(scores.logits[path], emitted, rows)
+        self._sampler.advance(len(emitted))
         round_ = Round(
             lane=self.name,
             index=self.totals.n_rounds,
@@ -345,16 +345,16 @@ class Lane:
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
         """Return a round's tokens up to the first end of sequence and within max_new_tokens."""
-        kept = list(tokens[: self._remaining])
-        end = next((i for i, token in enumerate(kept) if token in self._eos), None)
+        emitted = list(tokens[: self._remaining])
+        end = next((i for i, token in enumerate(emitted) if token in self._eos), None)
         if end is not None:
-            kept = kept[: end + 1]
+            emitted = emitted[: end + 1]
             self.stop = "eos"
-        elif len(kept) == self._remaining:
+        elif len(emitted) == self._remaining:
             self.stop = "length"
-        self._remaining -= len(kept)
-        self._root = kept[-1]
-        return kept
+        self._remaining -= len(emitted)
+        self._root = emitted[-1]
+        return emitted
 
 
 def race(lanes: Sequence[Lane]) -> Iterator[Record]:

@@ -94,15 +94,15 @@ class Recorder:
         if weights is None:
             return None
         places = visual[: weights.shape[1]].nonzero()[:, 0]
-        shown = weights.index_select(1, sent(places, weights.device))
-        return (255 * shown / shown.amax(-1, keepdim=True).clamp_min(1e-9)).round()
+        rows = weights.index_select(1, sent(places, weights.device))
+        return (255 * rows / rows.amax(-1, keepdim=True).clamp_min(1e-9)).round()
 
     def write(
         self,
         tree: DraftTree,
         scores: Scores,
         verdict: Verdict,
-        kept: Sequence[int],
+        emitted: Sequence[int],
         by_view: dict[str, Tensor],
         looks: Tensor | None,
         last: bool,
@@ -117,19 +117,19 @@ class Recorder:
             looks: The result of `looks`.
             last: Whether the answer ends here.
         """
-        n, logits = len(kept), scores.logits
+        n, logits = len(emitted), scores.logits
         path = verdict.path[:n]
         tokens = tree.tokens.to(logits.device)
-        wanted = [tokens, taken(logits, verdict.path).amax(-1).isfinite()]
-        wanted += [] if tree.logp is None else [tree.logp]
+        tensors = [tokens, taken(logits, verdict.path).amax(-1).isfinite()]
+        tensors += [] if tree.logp is None else [tree.logp]
         if self._full:
             logp = logits.log_softmax(-1, dtype=torch.float32)
-            wanted.append(logp[tree.shape.parent_on(logits.device), tokens])
-            wanted += _likeliest(taken(logp, path), TOP)
+            tensors.append(logp[tree.shape.parent_on(logits.device), tokens])
+            tensors += _likeliest(taken(logp, path), TOP)
             for view in by_view.values():
-                wanted += _likeliest(view, VIEW_TOP)
-            wanted += [] if looks is None else [looks]
-        numbers = iter(_read(wanted))
+                tensors += _likeliest(view, VIEW_TOP)
+            tensors += [] if looks is None else [looks]
+        numbers = iter(_read(tensors))
         ids, finite = [int(token) for token in next(numbers)], all(next(numbers))
         if not finite:
             return None
@@ -149,15 +149,15 @@ class Recorder:
             ids, list(tree.shape.parent), list(map(self._word, ids)), draft_logp, target_logp
         )
         kept_path = verdict.path[: min(n, verdict.n_accepted) + 1]
-        said_tokens = self._tokens(verdict, kept, last)
+        said_tokens = self._tokens(verdict, emitted, last)
         return Written(said_tokens, drawn, kept_path, candidates, views or None, attention)
 
-    def _tokens(self, verdict: Verdict, kept: Sequence[int], last: bool) -> list[Token]:
+    def _tokens(self, verdict: Verdict, emitted: Sequence[int], last: bool) -> list[Token]:
         origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
-        end = len(kept) - 1
+        end = len(emitted) - 1
         return [
             Token(token, self._detokenizer.say(token, last=last and i == end), origin)
-            for i, (token, origin) in enumerate(zip(kept, (*origins, "target"), strict=False))
+            for i, (token, origin) in enumerate(zip(emitted, (*origins, "target"), strict=False))
         ]
 
     def _candidates(self, ids: Sequence[float], probs: Sequence[float], n: int) -> Alternatives:
@@ -175,7 +175,7 @@ class Recorder:
     def _beside(rows: Alternatives, fed: Sequence[bool]) -> Alternatives:
         """Return one entry for every node of the path, empty for nodes that were not fed."""
         following = iter(rows)
-        return [next(following) if one else [] for one in fed]
+        return [next(following) if was_fed else [] for was_fed in fed]
 
 
 def _likeliest(logp: Tensor, k: int) -> list[Tensor]:
@@ -190,7 +190,7 @@ def _maps(values: Sequence[float], fed: Sequence[bool]) -> list[str | None]:
     """
     size = len(values) // sum(fed)
     rows = (bytes(map(int, values[i : i + size])) for i in range(0, len(values), size))
-    return [b64encode(next(rows)).decode() if one else None for one in fed]
+    return [b64encode(next(rows)).decode() if is_fed else None for is_fed in fed]
 
 
 def _read(tensors: Sequence[Tensor]) -> list[list[float]]:
@@ -199,9 +199,9 @@ def _read(tensors: Sequence[Tensor]) -> list[list[float]]:
     float32 holds ids up to 2^24 exactly, and the probabilities are float32 already.
     """
     device = tensors[0].device
-    flat = [one.flatten().to(device, torch.float32) for one in tensors]
+    flat = [tensor.flatten().to(device, torch.float32) for tensor in tensors]
     numbers, out, first = torch.cat(flat).tolist(), [], 0
-    for one in flat:
-        out.append(numbers[first : first + len(one)])
-        first += len(one)
+    for tensor in flat:
+        out.append(numbers[first : first + len(tensor)])
+        first += len(tensor)
     return out

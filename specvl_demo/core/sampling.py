@@ -199,14 +199,14 @@ class Sampler:
         A counter-based generator keyed by seed and position counts through the ids, so that neither
         device nor order nor vocabulary matters: a smaller vocabulary gets the first ones.
         """
-        kept = self._noise.get(at)
-        if kept is None or len(kept) < size:
+        noise = self._noise.get(at)
+        if noise is None or len(noise) < size:
             key = np.array([self.sampling.seed % 2**64, at], np.uint64)
             bits = np.random.Philox(key=key).random_raw(size)
             # 52 bits and a half: never 0, never 1, so the noise is always finite.
             uniform = torch.from_numpy(((bits >> np.uint64(12)) + 0.5) * 2.0**-52)
-            kept = self._noise[at] = uniform.neg_().log1p_().neg_().log_().neg_().to(device)
-        return kept[:size]
+            noise = self._noise[at] = uniform.neg_().log1p_().neg_().log_().neg_().to(device)
+        return noise[:size]
 
 
 def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -223,9 +223,9 @@ def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tenso
         likeliest, ids = highest.topk(logp, k)
         return likeliest, likeliest, ids
     coupled = draws.draft(logp, depth)[:, None]
-    own = logp.gather(-1, coupled)
+    logp_coupled = logp.gather(-1, coupled)
     left, others = highest.topk(logp.scatter(-1, coupled, -torch.inf), max(k - 1, 1))
-    rest = torch.log1p(-own.exp().clamp_max(1 - 1e-6)) - math.log1p(-COUPLED)
-    scores = torch.cat((torch.full_like(own, math.log(COUPLED)), left - rest), -1)
-    ids, values = torch.cat((coupled, others), -1), torch.cat((own, left), -1)
+    rest = torch.log1p(-logp_coupled.exp().clamp_max(1 - 1e-6)) - math.log1p(-COUPLED)
+    scores = torch.cat((torch.full_like(logp_coupled, math.log(COUPLED)), left - rest), -1)
+    ids, values = torch.cat((coupled, others), -1), torch.cat((logp_coupled, left), -1)
     return scores[:, :k], values[:, :k], ids[:, :k]

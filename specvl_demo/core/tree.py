@@ -109,16 +109,16 @@ class TreeShape:
         nothing. Large masks are not cached, since many shapes are kept.
         """
         size = len(self)
-        kept = self._store.get(("mask", dtype, device))
-        if kept is None or kept.shape[1] < length + size:
+        mask = self._store.get(("mask", dtype, device))
+        if mask is None or mask.shape[1] < length + size:
             room = -(-(length + 1) // 256) * 256
             small = size * (room + size) <= _KEPT
-            kept = torch.zeros(size, (room if small else length) + size, dtype=dtype)
-            kept[:, -size:].masked_fill_(~self.ancestors, torch.finfo(dtype).min)
-            kept = sent(kept, device)
+            mask = torch.zeros(size, (room if small else length) + size, dtype=dtype)
+            mask[:, -size:].masked_fill_(~self.ancestors, torch.finfo(dtype).min)
+            mask = sent(mask, device)
             if small:
-                self._store[("mask", dtype, device)] = kept
-        return kept[:, kept.shape[1] - size - length :]
+                self._store[("mask", dtype, device)] = mask
+        return mask[:, mask.shape[1] - size - length :]
 
     @cached_property
     def _store(self) -> dict[Any, Tensor]:

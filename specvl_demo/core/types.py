@@ -143,11 +143,11 @@ class Capture:
 
     def union(self, other: Capture) -> Capture:
         """Combine two captures; if their `rows` differ, all rows are kept."""
-        wanted = {wish.rows for wish in (self, other) if wish.attention}
+        rows_asked = {wish.rows for wish in (self, other) if wish.attention}
         return Capture(
             tuple(sorted({*self.layers, *other.layers})),
             tuple(sorted({*self.attention, *other.attention})),
-            wanted.pop() if len(wanted) == 1 else None,
+            rows_asked.pop() if len(rows_asked) == 1 else None,
         )
 
 
@@ -301,15 +301,15 @@ class Context:
 
     def text_only(self) -> Context:
         """Return the context without visual positions, renumbered from 0 on a single axis."""
-        kept = (~self.visual).nonzero()[:, 0]
+        index = (~self.visual).nonzero()[:, 0]
         return Context(
             name=self.name,
-            ids=self.ids[kept],
-            visual=self.visual[kept],
-            embeds=self.embeds[kept],
-            positions=torch.arange(len(kept), device=kept.device),
-            next_position=len(kept),
-            index=self.index[kept],
+            ids=self.ids[index],
+            visual=self.visual[index],
+            embeds=self.embeds[index],
+            positions=torch.arange(len(index), device=index.device),
+            next_position=len(index),
+            index=self.index[index],
         )
 
 

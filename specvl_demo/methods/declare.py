@@ -99,9 +99,10 @@ class Settings:
     @classmethod
     def params(cls) -> tuple[Param, ...]:
         """Return what can be set, with defaults."""
-        in_order = sorted(fields(cls), key=lambda one: one.kw_only is True)
+        in_order = sorted(fields(cls), key=lambda setting_: setting_.kw_only is True)
         return tuple(
-            Param(one.name, cast("Value", one.default), **one.metadata) for one in in_order
+            Param(setting_.name, cast("Value", setting_.default), **setting_.metadata)
+            for setting_ in in_order
         )
 
 
@@ -143,26 +144,26 @@ def tex(formula: str) -> list[Any]:
     """
     parts = re.findall(r"\\text{[^}]*}|\\frac|\\sum_|[{}_^]|[^\s{}_^\\]+", formula)
 
-    def one() -> Any:
+    def atom() -> Any:
         part = parts.pop(0)
         if part == "{":
             inner = row()
             parts.pop(0)
             return inner[0] if len(inner) == 1 else inner
         if part == r"\frac":
-            return ["frac", one(), one()]
+            return ["frac", atom(), atom()]
         if part == r"\sum_":
-            return ["sum", one(), ""]
+            return ["sum", atom(), ""]
         return ["text", part[6:-1]] if part.startswith(r"\text") else part
 
     def row() -> list[Any]:
-        found = []
+        symbols = []
         while parts and parts[0] != "}":
-            symbol = one()
+            symbol = atom()
             if parts and parts[0] in "_^":
-                symbol = ["sub" if parts.pop(0) == "_" else "sup", symbol, one()]
-            found.append(symbol)
-        return found
+                symbol = ["sub" if parts.pop(0) == "_" else "sup", symbol, atom()]
+            symbols.append(symbol)
+        return symbols
 
     return row()
 

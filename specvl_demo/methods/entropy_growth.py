@@ -68,9 +68,9 @@ def template(top: Sequence[float], want: TreePlan) -> list[RankPath]:
     # choice: a full tree keeps the most probable paths; the paper's recursion, taken literally,
     keeps the first of a depth-first walk.
     """
-    found = sorted(_offspring(top, want, (), 1.0, 1.0), key=lambda node: (-node[1], node[0]))
+    nodes = sorted(_offspring(top, want, (), 1.0, 1.0), key=lambda node: (-node[1], node[0]))
     return sorted(
-        (path for path, _ in found[: want.max_nodes - 1]), key=lambda path: (len(path), path)
+        (path for path, _ in nodes[: want.max_nodes - 1]), key=lambda path: (len(path), path)
     )
 
 

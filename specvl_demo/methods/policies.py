@@ -58,13 +58,17 @@ class Chain(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a chain, shorter if there is less room or the drafter is unsure or silent."""
-        most = min(self.gamma, room)
+        length = min(self.gamma, room)
         floor = -math.inf if self.floor is None else self.floor
-        if draws is None and most and (made := drafter.draft_chain(root, most, floor)) is not None:
+        if (
+            draws is None
+            and length
+            and (made := drafter.draft_chain(root, length, floor)) is not None
+        ):
             return _chain(root, *made)
         tokens, logps = [root], []
         total = 0.0
-        for i in range(most):
+        for i in range(length):
             log_probs = drafter.extend(tokens[-1], (i - 1,))
             if log_probs is None:
                 break
@@ -277,8 +281,8 @@ class BestFirst(Policy):
             if log_probs is None:
                 break
             fed.append(born)
-            own, logp, wide = best(log_probs, width, draws, depth)
-            cumulative = (own + score[:, None]).flatten()
+            scored, logp, wide = best(log_probs, width, draws, depth)
+            cumulative = (scored + score[:, None]).flatten()
             tokens.append(wide.flatten())
             logps.append(logp.flatten())
             scores.append(cumulative)

@@ -167,8 +167,8 @@ class PrunedView:
         if len(stay) == len(visual):
             return encoded.context(self.name)
         text = (~encoded.visual).nonzero()[:, 0]
-        kept = torch.cat([text, stay]).sort().values
-        return encoded.context(self.name, kept, compact=encoded.positions.ndim == 1)
+        index = torch.cat([text, stay]).sort().values
+        return encoded.context(self.name, index, compact=encoded.positions.ndim == 1)
 
     def _stay(self, positions: Tensor, rate: float, scores: Tensor | None) -> Tensor:
         if len(positions) == 0:
@@ -277,7 +277,7 @@ def _joined(
     pieces.append(_ContextPart(*(part[done:-1] for part in whole)))
     ids, visual, embeds, index = map(torch.cat, zip(*pieces, strict=True))
     positions = torch.arange(len(index), device=index.device)
-    source, own = index.clamp_min(0), index < 0
+    source, of_view = index.clamp_min(0), index < 0
     return Context(
         name=name,
         ids=ids,
@@ -286,7 +286,7 @@ def _joined(
         positions=positions if encoded.positions.ndim == 1 else positions.expand(3, -1),
         next_position=len(index),
         index=encoded.in_prompt(index),
-        blocks=None if encoded.blocks is None else torch.where(own, -1, encoded.blocks[source]),
+        blocks=None if encoded.blocks is None else torch.where(of_view, -1, encoded.blocks[source]),
     )
 
 

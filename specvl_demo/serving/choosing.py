@@ -30,12 +30,18 @@ def default_pair() -> PairSpec:
 
 def roles_here(pair: PairSpec) -> dict[Role, Checkpoint]:
     """Return the drafters of a pair that can be loaded: local ones only if their weights exist."""
-    return {role: one for role, one in pair.drafters.items() if not one.local or there(one)}
+    return {
+        role: checkpoint
+        for role, checkpoint in pair.drafters.items()
+        if not checkpoint.local or there(checkpoint)
+    }
 
 
 def roles_of(choices: Sequence[Choice]) -> list[Role]:
     """Return the roles of the drafters that these methods need, each once."""
-    roles = dict.fromkeys(one.drafter.role for one in choices if one.drafter.role is not None)
+    roles = dict.fromkeys(
+        choice.drafter.role for choice in choices if choice.drafter.role is not None
+    )
     return cast("list[Role]", list(roles))
 
 
@@ -61,8 +67,8 @@ def choose(
     preset = (settings or {}).get("preset")
     named = method.presets
     if preset is not None and preset not in named:
-        known = ", ".join(named) or "none"
-        raise ValueError(f"{method.name} has no preset {preset!r}; it has: {known}.")
+        presets = ", ".join(named) or "none"
+        raise ValueError(f"{method.name} has no preset {preset!r}; it has: {presets}.")
     start = named.get(str(preset or standard(pair, name)))
     choice = base.choose(name, rest, start, temperature)
     role = choice.drafter.role
@@ -81,13 +87,15 @@ def choose(
 
 def _held(pair: PairSpec) -> str:
     """Name the drafters of two models that a user chose; "none" for a listed pair."""
-    found = [f"the {ROLES[role]}" for role in roles_here(pair)]
-    return " and ".join(found) if found and pair.id == CUSTOM else "none"
+    held = [f"the {ROLES[role]}" for role in roles_here(pair)]
+    return " and ".join(held) if held and pair.id == CUSTOM else "none"
 
 
 def standard(pair: PairSpec, name: str) -> str | None:
     """Return the preset a method starts from: the one made for the pair, else the paper's."""
-    return next((one for one in (pair.id, "paper") if one in base.find(name).presets), None)
+    return next(
+        (preset for preset in (pair.id, "paper") if preset in base.find(name).presets), None
+    )
 
 
 def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
@@ -116,7 +124,7 @@ def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability
         ValueError: With a sentence if the pair does not support it at all.
     """
     role = choose(pair, name).drafter.role
-    return available(pair, machine, roles=[one for one in pair.drafters if one == role])
+    return available(pair, machine, roles=[name for name in pair.drafters if name == role])
 
 
 def remarks(pair: PairSpec) -> list[str]:
@@ -129,10 +137,10 @@ def remarks(pair: PairSpec) -> list[str]:
     if target is None:
         return []
     text = target.get("text_config", target)
-    asked = asks(availability.config(pair.target, "generation_config.json") or {})
-    found = [asked] if asked else []
-    for role, one in pair.drafters.items():
-        if role != "small" and (own := availability.config(one)):
+    penalties = asks(availability.config(pair.target, "generation_config.json") or {})
+    sentences = [penalties] if penalties else []
+    for role, checkpoint in pair.drafters.items():
+        if role != "small" and (config := availability.config(checkpoint)):
             windows = role in ("dflash", "assistant")
-            found += compare(flattened(own), text, one.title, windows)
-    return found
+            sentences += compare(flattened(config), text, checkpoint.title, windows)
+    return sentences

@@ -59,10 +59,10 @@ def serve(
     startup.few_arenas()
     folder = Path(get_upload_folder())
     uploads.sweep(folder)
-    kept = uploads.Uploads(folder)
+    stored = uploads.Uploads(folder)
 
     def leave() -> None:
-        kept.clear()
+        stored.clear()
         startup.leave()
 
     stopping: SimpleQueue[int] = SimpleQueue()
@@ -74,7 +74,7 @@ def serve(
         behaviour = Behaviour(
             catalog.describe(pair),
             Queue(worker, max_waiting, limit_s),
-            kept,
+            stored,
             [folder, EXAMPLES],
             catalog.example_files(),
         )

@@ -140,4 +140,6 @@ def status(sentence: str) -> int:
     if sentence.startswith(BUSY.partition("{")[0]):
         return 503
     ours = (UNHEARD, TOO_LONG, ENGINE_DIED, NO_MEMORY, RUN_FAILED, ENGINE_NO_START)
-    return 500 if sentence.startswith(tuple(one.partition("{")[0] for one in ours)) else 400
+    return (
+        500 if sentence.startswith(tuple(template.partition("{")[0] for template in ours)) else 400
+    )

@@ -18,22 +18,22 @@ LEAST = 50_000
 
 def packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Pack the large matrices among weights by name in eight bits."""
-    found: dict[str, Tensor] = {}
+    stored: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if tensor.ndim != 2 or not tensor.is_floating_point() or tensor.numel() < LEAST:
-            found[name] = tensor
+            stored[name] = tensor
             continue
-        most = tensor.float().abs().amax(1, keepdim=True)
-        scale = (most / 127).clamp_min(torch.finfo(torch.float32).tiny)
-        found[name] = (tensor.float() / scale).round().clamp(-127, 127).to(torch.int8)
-        found[name + SCALE] = scale
-    return found
+        largest = tensor.float().abs().amax(1, keepdim=True)
+        scale = (largest / 127).clamp_min(torch.finfo(torch.float32).tiny)
+        stored[name] = (tensor.float() / scale).round().clamp(-127, 127).to(torch.int8)
+        stored[name + SCALE] = scale
+    return stored
 
 
 def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Unpack every matrix to float16; ValueError if a matrix and its scale do not fit."""
-    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(SCALE)}
-    for name, tensor in found.items():
+    restored = {name: tensor for name, tensor in tensors.items() if not name.endswith(SCALE)}
+    for name, tensor in restored.items():
         if tensor.dtype != torch.int8:
             continue
         scale = tensors.get(name + SCALE)
@@ -41,8 +41,8 @@ def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             raise ValueError(
                 f"{name} is in eight bits and needs {name}{SCALE} with a number for each row"
             )
-        found[name] = (tensor.float() * scale).half()
-    return found
+        restored[name] = (tensor.float() * scale).half()
+    return restored
 
 
 FLOATS = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -54,20 +54,20 @@ def unscaled(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return published weights in 8-bit floats that have scales, scaled, in float32; others as they
     are.
     """
-    found = dict(tensors)
+    scaled = dict(tensors)
     for name, tensor in tensors.items():
         ends = [name + ending for ending in SCALES if name + ending in tensors]
         if tensor.dtype not in FLOATS or tensor.ndim != 2 or not ends:
             continue
-        scale = found.pop(ends[0]).float()
+        scale = scaled.pop(ends[0]).float()
         scale = scale.reshape(len(scale), -1) if scale.ndim else scale.reshape(1, 1)
         for axis, size in enumerate(tensor.shape):
             if 1 < scale.shape[axis] < size:
                 # Blocks are powers of two; the last one may be cut off.
                 block = 1 << (-(-size // scale.shape[axis]) - 1).bit_length()
                 scale = scale.repeat_interleave(block, axis).narrow(axis, 0, size)
-        found[name] = tensor.float() * scale
-    return found
+        scaled[name] = tensor.float() * scale
+    return scaled
 
 
 def refuse_unscaled(tensors: Mapping[str, Tensor], source: str) -> None:
@@ -86,6 +86,6 @@ def refuse_unscaled(tensors: Mapping[str, Tensor], source: str) -> None:
 def round_to(module: nn.Module) -> None:
     """Round a module's weights to the values they will have when read from such a file."""
     state = {name: p.detach() for name, p in module.named_parameters()}
-    kept = unpacked(packed(state))
+    rounded = unpacked(packed(state))
     for name, p in module.named_parameters():
-        p.copy_(kept[name])
+        p.copy_(rounded[name])

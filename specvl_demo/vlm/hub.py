@@ -143,12 +143,12 @@ def read(source: str, offline: bool = False, text: bool = False, anonymous: bool
     folder = Path(source)
     if folder.is_dir():
         files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
-        known = {name: read_json(folder / name) for name in _READ if name in files}
+        configs = {name: read_json(folder / name) for name in _READ if name in files}
         facts: dict[str, Any] = {"params": _counted(folder), "licence": "see its folder"}
         facts["folder"] = folder
     else:
-        files, facts, known = _from_hub(source, offline, anonymous)
-    config = known.get("config.json")
+        files, facts, configs = _from_hub(source, offline, anonymous)
+    config = configs.get("config.json")
     if config is None and offline and not folder.is_dir():
         raise NotLookedUp(
             f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids looking it up."
@@ -168,7 +168,7 @@ def read(source: str, offline: bool = False, text: bool = False, anonymous: bool
         )
     if (config.get("text_config") or {}).get("hidden_size_per_layer_input") and family == "gemma4":
         raise ValueError(f"{source} is a small Gemma 4, which is not supported: {_PER_LAYER}.")
-    if "tokenizer.json" not in known:
+    if "tokenizer.json" not in configs:
         raise ValueError(
             f"{source} has no tokenizer.json, which is needed to compare its vocabulary."
         )
@@ -182,7 +182,7 @@ def read(source: str, offline: bool = False, text: bool = False, anonymous: bool
         params=float(facts.get("params") or 0),
         bytes=safe or pickled,
         licence=str(facts.get("licence") or "not stated"),
-        tokens=_tokens(known["tokenizer.json"]),
+        tokens=_tokens(configs["tokenizer.json"]),
         folder=facts.get("folder"),
         positions=int((config.get("text_config") or config).get("max_position_embeddings") or 0),
     )
@@ -194,8 +194,8 @@ def hub_head(repo: str, offline: bool = False) -> Card | None:
 
     Heads of other formats are recognised only in local folders, by their tensors.
     """
-    files, facts, known = _from_hub(repo, offline)
-    config = known.get("config.json", {})
+    files, facts, configs = _from_hub(repo, offline)
+    config = configs.get("config.json", {})
     named = " ".join(config.get("architectures") or ()).lower()
     kind = str(config.get("speculators_model_type") or "")
     if "dflash" in named or kind == "dflash" or "dflash_config" in config:
@@ -217,11 +217,11 @@ def asks(config: Mapping[str, Any]) -> str:
     and not applied.
     """
     set_so = {name: config.get(name) for name in PLAIN}
-    found = [
+    penalties = [
         f"{name} {value:g}" for name, value in set_so.items() if value not in (None, PLAIN[name])
     ]
-    what = ", ".join(found)
-    return f"The target's generation_config asks for {what}; not applied here." if found else ""
+    what = ", ".join(penalties)
+    return f"The target's generation_config asks for {what}; not applied here." if penalties else ""
 
 
 def is_vlm(folder: Path) -> bool:
@@ -286,32 +286,35 @@ def cut_alike(mine: Any, theirs: Any) -> bool:
 
 def _cut(config: dict[str, Any]) -> dict[str, Any]:
     vision = config.get("vision_config") or {}
-    found = {name: config[name] for name in _CUT if name in config}
-    return found | {f"vision.{name}": vision[name] for name in _CUT if name in vision}
+    settings = {name: config[name] for name in _CUT if name in config}
+    return settings | {f"vision.{name}": vision[name] for name in _CUT if name in vision}
 
 
 def _tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
     model = tokenizer["model"]["vocab"]
     # Unigram models store a list of (token, score), the others a table.
     table = model if isinstance(model, dict) else {token: i for i, (token, _) in enumerate(model)}
-    return {**table, **{one["content"]: one["id"] for one in tokenizer.get("added_tokens", ())}}
+    return {
+        **table,
+        **{token["content"]: token["id"] for token in tokenizer.get("added_tokens", ())},
+    }
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the top-level table of a JSON file; ValueError with a sentence if it has none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as fault:
         raise ValueError(f"{path.name} of {path.parent.name} cannot be read: {fault}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{path.name} of {path.parent.name} is not a JSON object.")
-    return found
+    return content
 
 
 def _counted(folder: Path) -> int:
     """Count parameters from the headers of the safetensors files; their data is not read."""
     try:
-        return sum(one.numel() for one in headers(folder, folder.name).values())
+        return sum(tensor.numel() for tensor in headers(folder, folder.name).values())
     except ValueError:
         return 0  # `outline` reports it when the model is loaded
 
@@ -322,18 +325,18 @@ def _from_hub(
     """Return files with sizes, facts, and the contents of the small files."""
     files: dict[str, int] = {}
     facts: dict[str, Any] = {}
-    known: dict[str, dict[str, Any]] = {}
+    configs: dict[str, dict[str, Any]] = {}
     login: dict[str, Any] = {"token": False} if anonymous else {}
     try:
         if not offline:
             info = HfApi(**login).model_info(repo, files_metadata=True)
-            files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
+            files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or ()}
             facts["params"] = info.safetensors.total if info.safetensors else 0
             facts["licence"] = info.card_data.get("license") if info.card_data else None
         for name in _READ:
             try:
                 file = Path(hf_hub_download(repo, name, local_files_only=offline, **login))
-                known[name], facts["folder"] = read_json(file), file.parent
+                configs[name], facts["folder"] = read_json(file), file.parent
             except EntryNotFoundError:
                 continue
     except HFValidationError:
@@ -343,7 +346,7 @@ def _from_hub(
     except (_HTTPError, OSError) as fault:
         line = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise NotLookedUp(f"{repo} could not be looked up: {line}") from fault
-    return files, facts, known
+    return files, facts, configs
 
 
 # ---------------------------------------------------------------- weights before they are read
@@ -378,7 +381,8 @@ def headers(folder: Path, name: str) -> dict[str, Tensor]:
             with safe_open(file, framework="pt") as held:
                 slices = {key: held.get_slice(key) for key in held.keys()}  # noqa: SIM118 - no dict
                 tensors |= {
-                    key: empty(one.get_shape(), one.get_dtype()) for key, one in slices.items()
+                    key: empty(piece.get_shape(), piece.get_dtype())
+                    for key, piece in slices.items()
                 }
         except SafetensorError:
             raise ValueError(
@@ -396,8 +400,8 @@ def headers_on_hub(repo: str, anonymous: bool = True) -> dict[str, Tensor]:
         return {}
     except (_HTTPError, OSError) as fault:
         raise NotLookedUp(f"{repo} could not be looked up: {type(fault).__name__}") from None
-    named = ((name, one) for file in files for name, one in file.tensors.items())
-    return {name: empty(one.shape, one.dtype) for name, one in named}
+    named = ((name, tensor) for file in files for name, tensor in file.tensors.items())
+    return {name: empty(tensor.shape, tensor.dtype) for name, tensor in named}
 
 
 def empty(shape: Iterable[int], dtype: str) -> Tensor:
@@ -432,7 +436,7 @@ def outline(
             unexpected or of another shape, or if its attention cannot be computed here.
     """
     tensors = headers(folder, name) if tensors is None else tensors
-    auto, found = kind(sees), None
+    auto, report = kind(sees), None
     with explained(name), quiet():
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         packed = any(
@@ -444,7 +448,7 @@ def outline(
         else:
             _refuse_unscaled(tensors, name)
             found_class = auto._model_mapping[type(config)]
-            model, found = found_class.from_pretrained(
+            model, report = found_class.from_pretrained(
                 None,
                 config=config,
                 state_dict=dict(tensors),
@@ -453,15 +457,17 @@ def outline(
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    if found is not None:
-        refuse_strangers(found, name)
+    if report is not None:
+        refuse_strangers(report, name)
     return model
 
 
 def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
     # An MTP layer beside the target's own weights is read, and scaled, as a head.
-    own = {key: tensor for key, tensor in tensors.items() if not key.startswith("mtp.")}
-    first = next((key for key, tensor in own.items() if tensor.dtype in eight_bits.FLOATS), None)
+    of_target = {key: tensor for key, tensor in tensors.items() if not key.startswith("mtp.")}
+    first = next(
+        (key for key, tensor in of_target.items() if tensor.dtype in eight_bits.FLOATS), None
+    )
     if first is not None:
         raise ValueError(
             f"{first} is stored in 8-bit floats, but config.json has no quantization_config that"
@@ -469,17 +475,17 @@ def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
         )
 
 
-def refuse_strangers(found: Mapping[str, Any], name: str) -> None:
+def refuse_strangers(report: Mapping[str, Any], name: str) -> None:
     """Raise ValueError if the library found tensors missing, unexpected or of another shape.
 
     found: What it reports of loading. It fills what is missing with random numbers.
     """
     shapes = [
-        f"{key} ({[*stored]}, not {[*needed]})" for key, stored, needed in found["mismatched_keys"]
+        f"{key} ({[*stored]}, not {[*needed]})" for key, stored, needed in report["mismatched_keys"]
     ]
     wrong = {
-        "lack": found["missing_keys"],
-        "also hold": [key for key in found["unexpected_keys"] if not key.startswith("mtp.")],
+        "lack": report["missing_keys"],
+        "also hold": [key for key in report["unexpected_keys"] if not key.startswith("mtp.")],
         "have other shapes than its config.json asks for:": shapes,
     }
     parts = [f"{verb} {_some(keys)}" for verb, keys in wrong.items() if keys]
@@ -568,14 +574,14 @@ def explained(name: str) -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Hide the library's progress bars and its report of loading; both are told in sentences."""
-    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if shown:
+        if bars:
             logging.enable_progress_bar()
 
 
@@ -614,7 +620,7 @@ def sizes(model: Any) -> Sizes:
     config: Any = model.config
     params = sum(weight.numel() for weight in model.parameters())
     text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}
-    tower = sum(one.numel() for one in model.parameters() if id(one) not in text)
+    tower = sum(weight.numel() for weight in model.parameters() if id(weight) not in text)
     fused = plain.n_weights if packed_decoder.why_not(decoder) is None else 0
     halves = str(config.dtype).removeprefix("torch.") in ("bfloat16", "float16")
     # A decoder's layer holds gate and projection, in one or two matrices, and their product.
@@ -627,7 +633,7 @@ def _held(part: nn.Module, width: int, wide: int) -> int:
 
     Both counts follow what `studies.memory` measured.
     """
-    linear = [one.out_features for one in part.modules() if isinstance(one, nn.Linear)]
+    linear = [layer.out_features for layer in part.modules() if isinstance(layer, nn.Linear)]
     return wide * max(linear, default=0) + 8 * width
 
 
@@ -635,7 +641,9 @@ def _looks(config: Any, model: nn.Module, decoder: nn.Module) -> int:
     """Return `Sizes.looks`: the tower sees all pictures at once, layer by layer."""
     vision = getattr(config, "vision_config", None)
     text = getattr(decoder, "layers", None)
-    towers = [one for one in model.modules() if isinstance(one, nn.ModuleList) and one is not text]
+    towers = [
+        tower for tower in model.modules() if isinstance(tower, nn.ModuleList) and tower is not text
+    ]
     if vision is None or not towers:
         return 0
     width = getattr(vision, "embed_dim", None) or vision.hidden_size

@@ -52,7 +52,7 @@ def spans(
     processor: Any,
     inputs: dict[str, Any],
     visual: Tensor,
-    shown: Sequence[MediaSize],
+    sizes: Sequence[MediaSize],
     words: int = 0,
 ) -> tuple[Span, ...]:
     """Return the spans of everything shown.
@@ -62,20 +62,20 @@ def spans(
         words: Visual tokens after every picture's patches that represent no place in it.
     """
     at = visual.nonzero().flatten().tolist()
-    pieces = list(_pieces(processor, inputs, len(at), shown)) if shown else []
+    pieces = list(_pieces(processor, inputs, len(at), sizes)) if sizes else []
     if words:
         pieces = [part for piece in pieces for part in _apart(piece, words)]
     if sum(piece.tokens for piece in pieces) != len(at):
         return ()
-    found, start = [], 0
+    made, start = [], 0
     for piece in pieces:
         mine = at[start : start + piece.tokens]
         start += piece.tokens
         whole = mine[-1] + 1 - mine[0] == len(mine)
         # Rows with breaks between them do not form a grid.
         rows, cols = (piece.rows, piece.cols) if whole else (None, None)
-        found.append(Span(piece.kind, piece.media, piece.frame, mine[0], mine[-1] + 1, rows, cols))
-    return tuple(found)
+        made.append(Span(piece.kind, piece.media, piece.frame, mine[0], mine[-1] + 1, rows, cols))
+    return tuple(made)
 
 
 def _apart(piece: _GridPiece, words: int) -> tuple[_GridPiece, _GridPiece]:
@@ -86,21 +86,21 @@ def _apart(piece: _GridPiece, words: int) -> tuple[_GridPiece, _GridPiece]:
 
 
 def _pieces(
-    processor: Any, inputs: dict[str, Any], n_visual: int, shown: Sequence[MediaSize]
+    processor: Any, inputs: dict[str, Any], n_visual: int, sizes: Sequence[MediaSize]
 ) -> Iterator[_GridPiece]:
     pictures = [
         (media, frame, item)
-        for media, item in enumerate(shown)
+        for media, item in enumerate(sizes)
         for frame in range(0 if item.as_clip else item.frames)
     ]
-    still = _stills(processor, inputs, n_visual, [item for *_, item in pictures], shown)
+    still = _stills(processor, inputs, n_visual, [item for *_, item in pictures], sizes)
     steps = iter(inputs["video_grid_thw"].tolist() if "video_grid_thw" in inputs else ())
     pooled = iter(
         _pooled(processor.video_processor, inputs["video_position_ids"])
         if "video_position_ids" in inputs
         else ()
     )
-    for media, item in enumerate(shown):
+    for media, item in enumerate(sizes):
         if item.as_clip and "video_grid_thw" in inputs:
             merge = processor.video_processor.merge_size
             n_steps, height, width = next(steps, (0, 0, 0))
@@ -178,8 +178,8 @@ def _tiles(processor: Any, item: MediaSize) -> int:
     """Return into how many tiles a picture is split; frames of a clip are not."""
     if item.as_clip:
         return 1
-    found = processor.image_processor.get_number_of_image_patches(item.height, item.width, {})
-    return max(1, found if isinstance(found, int) else found[0])
+    n_patches = processor.image_processor.get_number_of_image_patches(item.height, item.width, {})
+    return max(1, n_patches if isinstance(n_patches, int) else n_patches[0])
 
 
 def runs(visual: Tensor) -> list[tuple[bool, int, int]]:

@@ -76,7 +76,7 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
     if plan.quantised != "none":
         place["quantization_config"] = _quantisation(plan)
     with hub.explained(name), hub.quiet():
-        loaded, found = hub.kind(sees).from_pretrained(
+        loaded, report = hub.kind(sees).from_pretrained(
             folder,
             dtype=getattr(torch, plan.dtype),
             local_files_only=True,
@@ -86,7 +86,7 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
             **place,
         )
     # What its files alone could not tell: of pickled and of packed weights.
-    hub.refuse_strangers(found, name)
+    hub.refuse_strangers(report, name)
     outside = {str(d) for d in getattr(loaded, "hf_device_map", {}).values()} & {"cpu", "disk"}
     if plan.split and outside:
         raise ValueError(

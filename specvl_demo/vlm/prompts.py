@@ -128,10 +128,10 @@ class PromptBuilder:
                 " in the text which is which."
             )
         text = self._rendered(turns, system)
-        shown = cast("list[Visual]", [item for turn in turns for item in turn.shown])
-        inputs = self._process(text, shown)
+        media = cast("list[Visual]", [item for turn in turns for item in turn.shown])
+        inputs = self._process(text, media)
         visual = torch.isin(inputs["input_ids"][0], torch.tensor(self._visual))
-        sizes = [self._shown(item) for item in shown]
+        sizes = [self._shown(item) for item in media]
         where = spans(self._processor, inputs, visual, sizes, self._words)
         prefix = self._prefix(question.prefix)
         inputs = continued(inputs, prefix)
@@ -165,10 +165,10 @@ class PromptBuilder:
         if not (self._format.parts if parts is None else parts):
             marks = {"image": self._mark, "video": getattr(self._processor, "video_token", "")}
             for message in messages:
-                said = (
+                texts = (
                     part.get("text") or marks[part["type"]] + "\n" for part in message["content"]
                 )
-                message["content"] = "".join(said)
+                message["content"] = "".join(texts)
         try:
             return self._processor.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=False
@@ -183,30 +183,30 @@ class PromptBuilder:
         Raises:
             ValueError: With a sentence if it takes neither lists of parts nor texts.
         """
-        shown = (Image.new("RGB", (8, 8)),)
+        media = (Image.new("RGB", (8, 8)),)
 
         def tried(parts: bool) -> _Format | None:
             plain, text = (
-                self._rendered([Turn(_AFTER, some)], parts=parts) for some in ((), shown)
+                self._rendered([Turn(_AFTER, some)], parts=parts) for some in ((), media)
             )
             without = text == plain and self._mark not in text
             if _AFTER not in text or "'text'" in text or without:
                 return None
             n, between, system = text.count(self._mark), "", ""
             with suppress(ValueError):
-                asked = Turn(f"{_BEFORE}{PLACE}{_AFTER}", shown)
-                between = self._rendered([asked], parts=parts)
+                probe = Turn(f"{_BEFORE}{PLACE}{_AFTER}", media)
+                between = self._rendered([probe], parts=parts)
                 between = between.rpartition(_BEFORE)[2].partition(_AFTER)[0]
             with suppress(ValueError):
-                system = self._rendered([Turn(_AFTER, shown)], _SYSTEM, parts)
+                system = self._rendered([Turn(_AFTER, media)], _SYSTEM, parts)
             takes_system = _SYSTEM in system and system.count(self._mark) == n
             return _Format(parts, takes_system, bool(between.strip()))
 
         reason = None
         for parts in (True, False):
             try:
-                if (found := tried(parts)) is not None:
-                    return found
+                if (message := tried(parts)) is not None:
+                    return message
             except ValueError as fault:
                 reason = reason or fault
         raise reason or ValueError(
@@ -224,21 +224,21 @@ class PromptBuilder:
                 )
         return tuple(ids)
 
-    def _message(self, role: str, text: str, shown: Sequence[Medium] = ()) -> dict[str, Any]:
+    def _message(self, role: str, text: str, media: Sequence[Medium] = ()) -> dict[str, Any]:
         """Return a message of the chat template: placeholders of what is shown where the text marks
         their places, else before the text.
         """
         texts = text.split(PLACE)
-        if len(texts) != len(shown) + 1:
-            texts = [*[""] * len(shown), "".join(texts)]
+        if len(texts) != len(media) + 1:
+            texts = [*[""] * len(media), "".join(texts)]
         content: list[dict[str, str]] = []
-        for item, words in zip((None, *shown), texts, strict=True):
+        for item, words in zip((None, *media), texts, strict=True):
             if isinstance(item, VideoFrames) and self._films:
                 content.append({"type": "video"})
             elif item is not None:
                 n = len(item.frames) if isinstance(item, VideoFrames) else 1
                 content += [{"type": "image"}] * n
-            if words or not shown:
+            if words or not media:
                 content.append({"type": "text", "text": self._plain(words)})
         return {"role": role, "content": content}
 
@@ -254,10 +254,10 @@ class PromptBuilder:
                 text = text.replace(special, f"{special[:1]} {special[1:]}")
         return text
 
-    def _process(self, text: str, shown: Sequence[Visual]) -> dict[str, Any]:
+    def _process(self, text: str, media: Sequence[Visual]) -> dict[str, Any]:
         images: list[Image.Image] = []
         clips: list[VideoFrames] = []
-        for item in shown:
+        for item in media:
             if isinstance(item, VideoFrames) and self._films:
                 clips.append(item)
             else:

@@ -70,9 +70,9 @@ def load(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
     Raises:
         ValueError: If the folder's tensors are not those of such layers.
     """
-    own = _own(folder)
+    head_settings = _own(folder)
     tensors = eight_bits.unpacked(load_file(folder / "model.safetensors"))
-    model = with_layers(target, int(own["layers"]))
+    model = with_layers(target, int(head_settings["layers"]))
     decoder = model.get_decoder()
     if (ids := tensors.pop(DRAFT_IDS, None)) is not None:
         _reduce(model, ids.long(), folder)

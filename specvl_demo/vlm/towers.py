@@ -93,7 +93,7 @@ def _attention(
     starts, ends, longest = bounds[:-1], bounds[1:], int(max_length_q)
     if len(starts) * longest > _MOST_PADDED * n:
         lengths = (ends - starts).tolist()
-        windows = zip(*(one.split(lengths, 2) for one in (query, key, value)), strict=True)
+        windows = zip(*(states.split(lengths, 2) for states in (query, key, value)), strict=True)
         mixed = torch.cat([fused(q, k, v, scale=scaling) for q, k, v in windows], 2)
         return mixed.transpose(1, 2), None
     every = torch.arange(n, device=query.device)
@@ -102,7 +102,7 @@ def _attention(
         mask = (rows < ends[:, None])[:, None, None]
         rows = rows.clamp_max(n - 1)
     # [windows, heads, longest, width]
-    q, k, v = (one[0][:, rows].transpose(0, 1) for one in (query, key, value))
+    q, k, v = (states[0][:, rows].transpose(0, 1) for states in (query, key, value))
     mixed = fused(q, k, v, mask, scale=scaling)
     window = torch.bucketize(every, ends, right=True)
     place = window * longest + every - starts[window]

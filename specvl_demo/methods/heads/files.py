@@ -109,7 +109,7 @@ def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _without_nulls(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
 
 
 def canonical(name: str) -> str:
@@ -135,11 +135,11 @@ def compare(
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     theirs = target.get("rope_parameters") or {}
     for name, default in (("rope_theta", 10000.0), ("rms_norm_eps", 1e-6)):
-        found, wanted = settings.get(name, rope.get(name)), target.get(name, theirs.get(name))
-        if found is None:
+        of_head, of_target = settings.get(name, rope.get(name)), target.get(name, theirs.get(name))
+        if of_head is None:
             remarks.append(f"The config of {source} does not set {name}; {default:g} is assumed.")
-        elif wanted is not None and float(found) != float(wanted):
-            remarks.append(f"{source} has {name} {found:g}, but its target has {wanted:g}.")
+        elif of_target is not None and float(of_head) != float(of_target):
+            remarks.append(f"{source} has {name} {of_head:g}, but its target has {of_target:g}.")
     unread = sorted(settings.keys() - _READ - _HARMLESS)
     for section, names in _READ_NESTED.items():
         unread += [f"{section}.{name}" for name in sorted(settings.get(section, {}).keys() - names)]
@@ -232,8 +232,8 @@ def _open(file: Path, outline: bool) -> dict[str, Tensor]:
                     return {name: held.get_tensor(name) for name in names}
                 slices = {name: held.get_slice(name) for name in names}
                 return {
-                    name: hub.empty(one.get_shape(), one.get_dtype())
-                    for name, one in slices.items()
+                    name: hub.empty(piece.get_shape(), piece.get_dtype())
+                    for name, piece in slices.items()
                 }
         except SafetensorError as fault:
             raise ValueError(

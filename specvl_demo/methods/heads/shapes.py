@@ -15,7 +15,7 @@ _ROWS = (("q", "Q"), ("k", "K"), ("v", "K"))
 
 def attention(name: str, inputs: str = "D") -> Shapes:
     """Return the projections of an attention."""
-    projections = {f"{name}.{one}_proj.weight": f"{rows} {inputs}" for one, rows in _ROWS}
+    projections = {f"{name}.{letter}_proj.weight": f"{rows} {inputs}" for letter, rows in _ROWS}
     return {**projections, f"{name}.o_proj.weight": "D Q"}
 
 

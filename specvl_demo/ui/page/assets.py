@@ -96,5 +96,5 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
 
 def _name(path: Path) -> str:
     """Return the name of a file for a visitor's browser: by its place."""
-    place, folder = next(one for one in PLACES.items() if path.is_relative_to(one[1]))
+    place, folder = next(entry for entry in PLACES.items() if path.is_relative_to(entry[1]))
     return f"{place}/{path.relative_to(folder).as_posix()}"

@@ -141,9 +141,9 @@ class Chat:
             raise Refusal(400, messages.NO_MODEL, "model")
         pair, _, method = model.partition("/")
         question: dict[str, Any] = {"pair": pair, "methods": [method or TAKEN["method"][1]]}
-        for name, asked in SAMPLING.items():
+        for name, parameter in SAMPLING.items():
             if body.get(name) is not None:
-                question.setdefault(asked, body[name])
+                question.setdefault(parameter, body[name])
         # Clients send the limit of the largest models, or -1 for none: the answer then ends with
         # "length" at the limit here.
         limit = question.get("max_new_tokens")
@@ -162,7 +162,7 @@ class Chat:
         """Return system prompt, earlier turns and the question, in the page's form."""
         wrong = Refusal(400, messages.NO_MESSAGES, "messages")
         if not isinstance(conversation, list) or not all(
-            isinstance(one, Mapping) for one in conversation
+            isinstance(turn, Mapping) for turn in conversation
         ):
             raise wrong
         roles = [message.get("role") for message in conversation]
@@ -270,8 +270,8 @@ async def _chunks(
             some: Sequence[Record] | None = first
             while some is not None:
                 heard += some
-                rounds = [one for one in some if isinstance(one, Round)]
-                text = "".join(token.text for one in rounds for token in one.tokens)
+                rounds = [round_ for round_ in some if isinstance(round_, Round)]
+                text = "".join(token.text for round_ in rounds for token in round_.tokens)
                 yield chunk({"content": text}) if text else b": waiting\n\n"
                 some = await anext(records, None)
         except Refusal as refusal:

@@ -36,15 +36,19 @@ def check_versions() -> list[str]:
     from packaging.requirements import Requirement  # noqa: PLC0415 - installed with the packages checked here
 
     outside = []
-    for wanted in map(Requirement, _ranges()):
-        if wanted.name not in CHECKED:
+    for requirement in map(Requirement, _ranges()):
+        if requirement.name not in CHECKED:
             continue
         try:
-            found = metadata.version(wanted.name)
+            version = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            raise ValueError(f"{wanted.name} is not installed; {_needed(wanted)}") from None
-        if not wanted.specifier.contains(found, prereleases=True):
-            outside.append(f"{wanted.name} {found} is outside the tested range; {_needed(wanted)}")
+            raise ValueError(
+                f"{requirement.name} is not installed; {_needed(requirement)}"
+            ) from None
+        if not requirement.specifier.contains(version, prereleases=True):
+            outside.append(
+                f"{requirement.name} {version} is outside the tested range; {_needed(requirement)}"
+            )
     return outside
 
 
@@ -58,8 +62,8 @@ def _ranges() -> list[str]:
     return re.findall(rf'^ +"((?:{names})[<>=][^"]*)"', project.read_text(encoding="utf-8"), re.M)
 
 
-def _needed(wanted: object) -> str:
-    return f"this version needs {wanted}: pip install '{wanted}', or use `make demo`."
+def _needed(requirement: object) -> str:
+    return f"this version needs {requirement}: pip install '{requirement}', or use `make demo`."
 
 
 def logins(file: str | None = None) -> list[tuple[str, str]]:
@@ -71,19 +75,19 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
         text = Path(file).read_text(encoding="utf-8") if file else os.environ.get(LOGIN, "")
     except (OSError, UnicodeDecodeError) as fault:
         raise ValueError(f"The file of logins cannot be read: {type(fault).__name__}.") from None
-    found = []
+    pairs = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         user, colon, password = line.strip().partition(":")
         if not colon or not user or not password:
             raise ValueError(f"Line {number} of the logins must be user:password.")
-        found.append((user, password))
-    if file and not found:
+        pairs.append((user, password))
+    if file and not pairs:
         raise ValueError(
             "The file of logins has no account: the page would be open to all. Add one, or omit it."
         )
-    return found
+    return pairs
 
 
 def open_files() -> int:

@@ -39,7 +39,7 @@ def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
     allowed: Host names without ports; `.name` for all below it, `*` for any.
     """
     name, _ = _host(host)
-    below = tuple(one for one in allowed if one.startswith("."))
+    below = tuple(pattern for pattern in allowed if pattern.startswith("."))
     good = "*" in allowed or name in allowed or name.endswith(below)
     return None if good else messages.WRONG_HOST
 
@@ -54,12 +54,14 @@ def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) ->
     if not origin or (given and given in hosts):
         return None
     name, port = _host(given)
-    own = [_host(host) for host in hosts]
-    if name in (*LOCAL, *(one for one, _ in own)):
-        good = name in LOCAL and any(one in LOCAL and port == its for one, its in own)
+    named_hosts = [_host(host) for host in hosts]
+    if name in (*LOCAL, *(host_name for host_name, _ in named_hosts)):
+        good = name in LOCAL and any(
+            host_name in LOCAL and port == its for host_name, its in named_hosts
+        )
     else:
         good = bool(given)
-    named = host_refusal(given, [one for one in allowed if one != "*"]) is None
+    named = host_refusal(given, [host_name for host_name in allowed if host_name != "*"]) is None
     return None if good and named else messages.WRONG_ORIGIN
 
 
@@ -122,8 +124,8 @@ def read_body(
 def _arguments_refusal(data: dict[str, Any], arguments: Sequence[str], by_name: bool) -> str | None:
     if by_name:
         unknown = next((name for name in data if name not in (*arguments, "oauth_token")), None)
-        known = ", ".join(arguments)
-        return unknown and messages.NO_ARGUMENT.format(name=unknown[:100], known=known)
+        names = ", ".join(arguments)
+        return unknown and messages.NO_ARGUMENT.format(name=unknown[:100], known=names)
     given = data.get("data")
     if isinstance(given, list) and len(given) == len(arguments):
         return None

@@ -78,7 +78,9 @@ class Response:
             self.status = message["status"]
             headers = [*message.get("headers", ()), *HEADERS]
             if any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers):
-                headers = [one for one in headers if one[0] != b"cache-control"] + UNBUFFERED
+                headers = [
+                    header for header in headers if header[0] != b"cache-control"
+                ] + UNBUFFERED
             message = {**message, "headers": headers}
         elif self._keep:
             self.body += message.get("body", b"")
@@ -106,7 +108,7 @@ class Response:
         else:
             await self._replace(500, messages.BY_STATUS[500])
 
-    def limited(self, receive: Receive, most: int, sentence: str) -> Receive:
+    def limited(self, receive: Receive, max_bytes: int, sentence: str) -> Receive:
         """Receive the body of a form, cut off as soon as it exceeds the limit, or when the client
         has gone.
 
@@ -118,7 +120,7 @@ class Response:
             nonlocal come
             message = await receive()
             come += len(message.get("body", b""))
-            if come > most:
+            if come > max_bytes:
                 self._excess = sentence
             if self._excess or (message["type"] == "http.disconnect" and not self._started):
                 raise MultiPartException("The form is incomplete.")

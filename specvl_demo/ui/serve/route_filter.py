@@ -152,7 +152,7 @@ class RouteFilter:
         if sentence := host_refusal(texts.get(b"host", ""), site.hosts):
             raise RefusedRequest(421, sentence)
         # Any client can send such a header: it counts only if it names one of the page's own hosts.
-        named = [one for one in site.hosts if one != "*"]
+        named = [host for host in site.hosts if host != "*"]
         forged = {key for key in FORWARDED if host_refusal(texts.get(key, ""), named)}
         hosts = [texts.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
         if sentence := origin_refusal(texts.get(b"origin", ""), hosts, site.hosts):
@@ -169,11 +169,11 @@ class RouteFilter:
         valid.
         """
         method = scope["method"]
-        if len(path) > MOST_PATH or any(len(one.encode()) > MOST_NAME for one in path.split("/")):
+        if len(path) > MOST_PATH or any(len(part.encode()) > MOST_NAME for part in path.split("/")):
             raise RefusedRequest(404, messages.NOT_FOUND)
         if method in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
-            if found := FILE.fullmatch(path):
-                self._place(scope, *found.groups())
+            if file := FILE.fullmatch(path):
+                self._place(scope, *file.groups())
             return receive
         if method != "POST":
             raise RefusedRequest(404, messages.NOT_FOUND)
@@ -186,8 +186,8 @@ class RouteFilter:
             raise RefusedRequest(404, messages.NOT_FOUND)
         if dict(scope["headers"]).get(b"content-type", b"").startswith(b"multipart/"):
             raise RefusedRequest(415, messages.NOT_JSON)
-        most = CHAT_BYTES if CHAT.fullmatch(path) else JSON_BYTES
-        body = await _read(in_time(receive), _declared(scope) or 0, most)
+        max_bytes = CHAT_BYTES if CHAT.fullmatch(path) else JSON_BYTES
+        body = await _read(in_time(receive), _declared(scope) or 0, max_bytes)
         called = CALL.fullmatch(path)
         names = self._site.arguments.get(called[2]) if called else None
         by_name = bool(called and called[1])
@@ -218,14 +218,14 @@ class RouteFilter:
             scope["path"] = f"{root}/gradio_api/file={folder / rest.lstrip('/')}"
 
 
-def _add(counter: Counter[Any], key: Any, one: int) -> None:
-    counter[key] += one
+def _add(counter: Counter[Any], key: Any, step: int) -> None:
+    counter[key] += step
     if not counter[key]:
         del counter[key]
 
 
-def _one_of(number: Any, known: frozenset[int]) -> None:
-    if not isinstance(number, int) or number not in known:
+def _one_of(number: Any, numbers: frozenset[int]) -> None:
+    if not isinstance(number, int) or number not in numbers:
         raise RefusedRequest(404, messages.NOT_FOUND)
 
 
@@ -253,12 +253,12 @@ def in_time(receive: Receive) -> Receive:
     return timed
 
 
-async def _read(receive: Receive, declared: int, most: int) -> bytes:
+async def _read(receive: Receive, declared: int, max_bytes: int) -> bytes:
     """Return the whole body; RefusedRequest as soon as it is, or is declared to be, more than
     `most` bytes.
     """
     body, more = bytearray(), True
-    while max(declared, len(body)) <= most:
+    while max(declared, len(body)) <= max_bytes:
         if not more:
             return bytes(body)
         message = await receive()
@@ -266,7 +266,7 @@ async def _read(receive: Receive, declared: int, most: int) -> bytes:
             raise RefusedRequest(400, messages.NOT_JSON)
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=most))
+    raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=max_bytes))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -281,8 +281,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 def _listened(scope: Scope, path: str) -> str | None:
     """Return the event or the session that a request listens to."""
-    if found := LISTENING.fullmatch(path):
-        return found[1]
+    if match := LISTENING.fullmatch(path):
+        return match[1]
     if path == "/gradio_api/queue/data":
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         return query.get("session_hash", [None])[0]

@@ -51,7 +51,7 @@ def located(raw: str, folders: Sequence[Path]) -> Path | None:
         return None
     try:
         first = raw.partition("/")[0]
-        path = next((one.parent for one in folders if one.name == first), Path()) / raw
+        path = next((folder.parent for folder in folders if folder.name == first), Path()) / raw
         path = path.resolve()
         return path if any(path.is_relative_to(folder.resolve()) for folder in folders) else None
     except (OSError, ValueError, RuntimeError):
@@ -108,7 +108,7 @@ class Uploads:
 
         The oldest files that no visit has used make room.
         """
-        place = next(one for one in (self.folder, *self.folder.parents) if one.exists())
+        place = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
         if not os.access(place, os.W_OK | os.X_OK):
             return messages.NOT_KEPT
         with self._lock:
@@ -128,8 +128,8 @@ class Uploads:
         with self._lock:
             self._reserved -= size
             for path in paths:
-                if (found := located(path, [self.folder])) is not None:
-                    self._clients.setdefault(found, set()).add(client)
+                if (file := located(path, [self.folder])) is not None:
+                    self._clients.setdefault(file, set()).add(client)
 
     def put(self, client: str, visit: str | None, name: str, content: bytes) -> Path:
         """Write a file that the page itself makes; it is removed with the visit.
@@ -160,7 +160,7 @@ class Uploads:
 
     def keep(self, visit: str | None, paths: Iterable[str]) -> None:
         """Record the files that a visit uses; those of other folders are ignored."""
-        files = {found for path in paths if (found := located(path, [self.folder])) is not None}
+        files = {file for path in paths if (file := located(path, [self.folder])) is not None}
         files.discard(self.folder)
         if visit is None or not files:
             return

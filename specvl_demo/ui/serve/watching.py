@@ -25,14 +25,18 @@ def watchers(host: str | None, port: int | None) -> tuple[int, ...]:
     if host in LOCAL and port is not None:
         with suppress(psutil.Error, OSError):
             browser = _whole(_holder(port))
-    return (os.getpid(), *(one.pid for one in browser))
+    return (os.getpid(), *(process.pid for process in browser))
 
 
 def _holder(port: int) -> psutil.Process | None:
     """Return the process whose connection begins at this port of this machine."""
-    for found in psutil.net_connections("tcp"):
-        if found.laddr and found.laddr.port == port and found.pid not in (None, os.getpid()):
-            return psutil.Process(found.pid)
+    for connection in psutil.net_connections("tcp"):
+        if (
+            connection.laddr
+            and connection.laddr.port == port
+            and connection.pid not in (None, os.getpid())
+        ):
+            return psutil.Process(connection.pid)
     return None
 
 
