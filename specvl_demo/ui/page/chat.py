@@ -14,7 +14,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -61,17 +60,6 @@ class Refusal(Exception):
     """(status, sentence, field): the response in place of a completion."""
 
 
-@dataclass
-class ChatRequest:
-    """A request in the page's form. Its files are removed with its caller's connection."""
-
-    model: str
-    stream: bool
-    with_usage: bool
-    question: dict[str, Any]
-    caller: Caller
-
-
 def routes(behaviour: Behaviour) -> list[Route]:
     """Return the routes."""
     chat = Chat(behaviour)
@@ -110,15 +98,19 @@ class Chat:
         key = secrets.token_urlsafe(12)
         caller = Caller(None, request.client.host if request.client else None, (key,))
         try:
-            question = await asyncio.to_thread(self._read, await request.json(), caller)
-            records = self._records(question, request)
+            body = await request.json()
+            payload = await asyncio.to_thread(self._payload, body, caller)
+            records = self._records(payload, caller, request)
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
         except Refusal as refusal:
             self._behaviour.uploads.leave(key)
             return _refused(refusal)
-        if question.stream:
-            chunks = _chunks(question, first, records)
+        model = body["model"]
+        if body.get("stream") is True:
+            options = body.get("stream_options")
+            with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
+            chunks = _chunks(model, with_usage, first, records)
             return StreamingResponse(chunks, media_type="text/event-stream")
         heard = list(first)
         try:
@@ -128,10 +120,12 @@ class Chat:
         except Refusal as refusal:
             return _refused(refusal)
         (lane,) = validate_trace(heard)
-        return JSONResponse(_completion(question, lane))
+        return JSONResponse(_completion(model, lane))
 
-    def _read(self, body: Mapping[str, Any], caller: Caller) -> ChatRequest:
-        """Read a request and write its files; raises Refusal if it needs something unsupported."""
+    def _payload(self, body: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """Return a request as the page would send it, its files written, which are removed with
+        the caller's connection; raises Refusal if it needs something unsupported.
+        """
         used = {*OWN, *SAMPLING, *IDLE}
         for name, value in body.items():
             if name not in used and value and value not in NEUTRAL.get(name, ()):
@@ -140,23 +134,17 @@ class Chat:
         if not isinstance(model, str):
             raise Refusal(400, messages.NO_MODEL, "model")
         pair, _, method = model.partition("/")
-        question: dict[str, Any] = {"pair": pair, "methods": [method or TAKEN["method"][1]]}
+        methods = [method or TAKEN["method"][1]]
+        payload: dict[str, Any] = {"pair": pair, "methods": methods, "up_to": True}
         for name, parameter in SAMPLING.items():
             if body.get(name) is not None:
-                question.setdefault(parameter, body[name])
+                payload.setdefault(parameter, body[name])
         # Clients send the limit of the largest models, or -1 for none: the answer then ends with
         # "length" at the limit here.
-        limit = question.get("max_new_tokens")
+        limit = payload.get("max_new_tokens")
         if isinstance(limit, int) and (limit == -1 or limit > MAX_NEW_TOKENS_SERVED):
-            question["max_new_tokens"] = MAX_NEW_TOKENS_SERVED
-        options = body.get("stream_options")
-        return ChatRequest(
-            model=model,
-            stream=body.get("stream") is True,
-            with_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
-            question=question | {"up_to": True} | self._conversation(body.get("messages"), caller),
-            caller=caller,
-        )
+            payload["max_new_tokens"] = MAX_NEW_TOKENS_SERVED
+        return payload | self._conversation(body.get("messages"), caller)
 
     def _conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
         """Return system prompt, earlier turns and the question, in the page's form."""
@@ -231,16 +219,16 @@ class Chat:
             raise Refusal(507, str(fault), "messages") from None
 
     async def _records(
-        self, question: ChatRequest, request: Request
+        self, payload: Mapping[str, Any], caller: Caller, request: Request
     ) -> AsyncGenerator[Sequence[Record], None]:
         """Yield the records as they are made, at least an empty list per second; files are removed
         at the end.
         """
-        caller, listeners = question.caller, self._behaviour.listeners
+        listeners = self._behaviour.listeners
         (key,) = caller.listens
         listeners[key] += 1
         try:
-            running = self._behaviour.records(question.question, False, caller)
+            running = self._behaviour.records(payload, False, caller)
             async with aclosing(running):
                 async for some in running:
                     yield some
@@ -254,10 +242,13 @@ class Chat:
 
 
 async def _chunks(
-    question: ChatRequest, first: Sequence[Record], records: AsyncGenerator[Sequence[Record], None]
+    model: str,
+    with_usage: bool,
+    first: Sequence[Record],
+    records: AsyncGenerator[Sequence[Record], None],
 ) -> AsyncGenerator[bytes, None]:
     """Yield an answer as server-sent events; a comment is sent while it waits."""
-    base = _head(question, "chat.completion.chunk")
+    base = _head(model, "chat.completion.chunk")
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
@@ -279,23 +270,23 @@ async def _chunks(
             return
     (lane,) = validate_trace(heard)
     yield chunk({}, _finish(lane))
-    if question.with_usage:
+    if with_usage:
         yield _event({**base, "choices": [], "usage": _usage(lane)})
     yield b"data: [DONE]\n\n"
 
 
-def _completion(question: ChatRequest, lane: LaneRecords) -> dict[str, Any]:
+def _completion(model: str, lane: LaneRecords) -> dict[str, Any]:
     """Return a whole answer; `specvl` has the other fields of `generate --json`."""
     row = tables.lane_row(lane)
     message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(lane)}
-    head = _head(question, "chat.completion")
+    head = _head(model, "chat.completion")
     return {**head, "choices": [choice], "usage": _usage(lane), "specvl": row}
 
 
-def _head(question: ChatRequest, kind: str) -> dict[str, Any]:
+def _head(model: str, kind: str) -> dict[str, Any]:
     name = f"chatcmpl-{secrets.token_hex(12)}"
-    return {"id": name, "object": kind, "created": int(time.time()), "model": question.model}
+    return {"id": name, "object": kind, "created": int(time.time()), "model": model}
 
 
 def _finish(lane: LaneRecords) -> str:
