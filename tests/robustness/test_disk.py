@@ -16,8 +16,9 @@ import pytest
 
 from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
+from tests.page.conftest import FAKE_PAGE
 from tests.robustness.support import sentence, server, texts
-from tests.robustness.test_load import ECHO, ROUNDS, asked
+from tests.robustness.test_load import ROUNDS, asked
 from tests.robustness.test_served import MOUNTS
 from tests.robustness.visitor import Turned, Visitor
 
@@ -39,7 +40,7 @@ os.execvp("unshare", ["unshare", "-m", "sh", "-c", command, "sh", *run])
 def small(ledger: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """The page whose folder of uploads is a disk of 40 MB: its address, and that folder."""
     script = tmp_path / "start.py"
-    script.write_text(START.format(size=DISK_BYTES, script=str(ECHO)))
+    script.write_text(START.format(size=DISK_BYTES, script=str(FAKE_PAGE)))
     with server(script, tmp_path) as (url, pid):
         yield url, Path(f"/proc/{pid}/root{tmp_path}/uploads")
     assert "Traceback" not in (tmp_path / "log.txt").read_text()
