@@ -25,8 +25,7 @@ from specvl_demo.cli.parse import (
     Row,
     add,
     flag,
-    int_in_range,
-    number,
+    in_range,
     option,
 )
 from specvl_demo.pairs import ROLES, Role
@@ -61,7 +60,7 @@ def folder(name: str, default: str | Path | None, about: str) -> Row:
 
 
 def count(name: str, default: int, about: str, low: int = 1, high: int = 10**9) -> Row:
-    return option(name, about=about, type=int_in_range(low, high), default=default)
+    return option(name, about=about, type=in_range(low, high), default=default)
 
 
 def photo(o: Options, recipe: Any) -> int:
@@ -153,7 +152,7 @@ FRESH = flag("--fresh", "start anew instead of continuing from the checkpoint")
 MINUTES = option(
     "--minutes",
     about="stop training after this many minutes; run again to continue",
-    type=number(0, 1e6),
+    type=in_range(0.0, 1e6),
 )
 PHOTOGRAPHS = "pictures with a captions file in Flickr8k's or COCO's layout"
 HEAD = (
@@ -218,8 +217,8 @@ def _reader(standard: object) -> Callable[[str], object]:
     if isinstance(standard, bool):
         return _truth
     if isinstance(standard, int):
-        return int_in_range(0, 10**12)
-    return number(0, 1e12) if isinstance(standard, float) else type(standard)
+        return in_range(0, 10**12)
+    return in_range(0.0, 1e12) if isinstance(standard, float) else type(standard)
 
 
 def _truth(text: str) -> bool:

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NoReturn, get_args
 
 from specvl_demo.options import (
@@ -47,27 +46,22 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
 
 
-def in_range(kind: type[Number], low: Number, high: Number) -> Callable[[str], Number]:
-    """Return a converter to a number; it rejects anything else, and numbers out of bounds, with a
-    sentence.
-    """
-    expected = "a whole number" if kind is int else "a number"
+def converter(bounded: Option[Number]) -> Callable[[str], Number]:
+    """Return what converts text to a number of this option, or rejects it with a sentence."""
 
     def convert(text: str) -> Number:
         try:
-            value = kind(text)
+            return bounded.check(int(text) if bounded.whole else float(text))
         except ValueError:
-            raise argparse.ArgumentTypeError(f"must be {expected}, not {text!r}") from None
-        if not low <= value <= high:
-            between = f"between {low:.15g} and {high:.15g}"
-            raise argparse.ArgumentTypeError(f"must be {between}, not {text}")
-        return value
+            expected = bounded.range_words()
+            raise argparse.ArgumentTypeError(f"must be {expected}, not {text}") from None
 
     return convert
 
 
-int_in_range = partial(in_range, int)
-number = partial(in_range, float)
+def in_range(low: Number, high: Number) -> Callable[[str], Number]:
+    """Return what converts text to a number in these bounds: a whole one if they are."""
+    return converter(Option("", "", low, low, high, ""))
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -112,23 +106,14 @@ def numeric(
 ) -> Row:
     """Return the row of an option that takes a number: a whole one if its bounds are."""
     about += "" if default is None else f" (default: {default:g})"
-    convert = in_range(type(bounds[0]), *bounds)
-    return option(name, metavar, about, type=convert, default=default)
+    return option(name, metavar, about, type=in_range(*bounds), default=default)
 
 
 def row_of(bounded: Option) -> Row:
     """Return the row of an option of an answer."""
-
-    def convert(text: str) -> int | float:
-        try:
-            return bounded.check(int(text) if bounded.whole else float(text))
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"must be {bounded.range_words()}, not {text}"
-            ) from None
-
     name, about = bounded.name.replace("_", "-"), f"{bounded.help} Default: {bounded.default:g}."
-    return option(f"--{name}", name[0].upper(), about, type=convert, default=bounded.default)
+    reads = converter(bounded)
+    return option(f"--{name}", name[0].upper(), about, type=reads, default=bounded.default)
 
 
 @dataclass(frozen=True)

@@ -282,6 +282,7 @@ def read(
         option.check(payload.get(option.name, option.default)) for option in (QUESTIONS, REPEATS)
     )
     temperature = TEMPERATURE.check(payload.get("temperature", 0.0))
+    folders = [*folders, EXAMPLES]
     greedy = {"question": "?", "media": None, "history": None, "baseline": True, "temperature": 0.0}
     first = read_job({**payload, **greedy}, pairs, folders)
     lanes, left_out = first.lanes, list[str]()
