@@ -17,7 +17,6 @@ from specvl_demo.core.engine import Lane, SharedPrefill
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.methods.base import assemble, choose
-from specvl_demo.options import DETAIL
 from specvl_demo.question import Question, Turn
 from specvl_demo.records import Begin, Confidence, End
 from specvl_demo.serving import session
@@ -182,17 +181,6 @@ def test_a_drafter_with_its_targets_tower_looks_through_it(
     shared = SharedPrefill(ask(target, tiny_prompt()))
     assert shared.encoded(small) is shared.encoded(target)
     assert torch.equal(small.encode(tiny_prompt()).embeds, shared.encoded(target).embeds)
-
-
-def test_a_model_is_shown_no_more_pixels_than_it_is_to_be() -> None:
-    def shown(width: int, height: int, detail: float = DETAIL.default) -> tuple[int, int]:
-        asked = Question("?", (Image.new("RGB", (width, height)),), picture_detail=detail)
-        (image,) = asked.opened(8).media
-        return image.size
-
-    assert shown(1000, 1000) == (1000, 1000)
-    assert shown(4000, 3000) == (1290, 968)
-    assert shown(4000, 3000, 3.0) == (2000, 1500)
 
 
 def test_lanes_of_one_prefill_do_not_disturb_each_other(target: object) -> None:
