@@ -126,8 +126,8 @@ class Question:
     def moved(self, paths: Mapping[str, str]) -> Question:
         """Return the question with its files at other paths."""
         return self.showing(
-            one._replace(path=paths[one.path]) if isinstance(one, MediaFile) else one
-            for one in self.shown
+            medium._replace(path=paths[medium.path]) if isinstance(medium, MediaFile) else medium
+            for medium in self.shown
         )
 
     def opened(self, n_frames: int) -> Question:
@@ -145,10 +145,13 @@ class Question:
         files = [medium for medium in self.shown if isinstance(medium, MediaFile)]
         limits = Limits(max_items=MAX_SHOWN)
         visuals = iter(load_files(files, n_frames, limits) if files else ())
-        media = [next(visuals) if isinstance(one, MediaFile) else one for one in self.shown]
-        opened = self.showing([_within(one, round(self.picture_detail * 1e6)) for one in media])
-        earlier = [replace(one, question=_asking(one)) for one in opened.earlier]
-        return replace(opened, words=_asking(opened.turns[-1]), earlier=tuple(earlier))
+        pixels = round(self.picture_detail * 1e6)
+        opened = self.showing(
+            _within(next(visuals) if isinstance(medium, MediaFile) else medium, pixels)
+            for medium in self.shown
+        )
+        earlier = tuple(replace(turn, question=_asking(turn)) for turn in opened.earlier)
+        return replace(opened, words=_asking(opened.turns[-1]), earlier=earlier)
 
 
 def _asking(turn: Turn) -> str:
@@ -312,18 +315,18 @@ def text_of(value: Any, what: str, limit: int | None = None) -> str:
     return replace_surrogates(value)
 
 
-def listed(value: Any, kind: type, what: str, wanted: str) -> list[Any]:
+def listed(value: Any, kind: type, what: str, expected: str) -> list[Any]:
     """Return the items of a list, all of one kind; empty if nothing is given."""
     if not isinstance(value, list | tuple | None):
-        raise wrong_kind(what, wanted, value)
+        raise wrong_kind(what, expected, value)
     for item in value or ():
         if not isinstance(item, kind):
-            raise wrong_kind(what, wanted, item)
+            raise wrong_kind(what, expected, item)
     return list(value or ())
 
 
-def wrong_kind(what: str, wanted: str, given: Any) -> ValueError:
-    return ValueError(f"{what} must be {wanted}, not {kind_of(given)}.")
+def wrong_kind(what: str, expected: str, value: Any) -> ValueError:
+    return ValueError(f"{what} must be {expected}, not {kind_of(value)}.")
 
 
 def kind_of(value: Any) -> str:

@@ -273,7 +273,7 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
     def compute(job: Job, ended: Callable[[], bool], tell: Any) -> Iterator[Event]:
         yield {"k": "status", "stage": "prefill"}
         methods, asked = [name for name, _ in job.lanes], job.question
-        if job.alone:
+        if job.timed:
             yield from apart(methods, job, ended)
             return
         # A run that a test wants to find still running lasts, however busy the machine.

@@ -57,7 +57,7 @@ def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order() -> None:
     assert bench.methods == ["ar", "chain", "ngram"] and bench.total == 4
     step = benches.Step(bench, 3)
     assert [name for name, _ in step.job.lanes] == ["chain", "ngram", "ar"]
-    assert step.job.alone and (step.job.question.seed, step.job.question.temperature) == (1, 0)
+    assert step.job.timed and (step.job.question.seed, step.job.question.temperature) == (1, 0)
     lossy = {"methods": ["lvspec", "chain"], "temperature": 0.8}
     sampled = benches.read(asked | lossy, pairs, [], None)
     assert (sampled.methods, sampled.left_out) == (["ar", "chain"], ["lvspec"])

@@ -294,7 +294,7 @@ def read(
     shared = {name: payload[name] for name in SHARED if name in payload}
     questions = islice(_questions(payload, first.pair, folders, shared), n)
     jobs = [
-        replace(first, lanes=lanes, question=replace(question, seed=seed), alone=True)
+        replace(first, lanes=lanes, question=replace(question, seed=seed), timed=True)
         for seed, question in enumerate(questions)
     ]
     if not jobs:

@@ -199,11 +199,11 @@ class Engine:
         if cancelled():
             return
         opened = question.opened(pair.n_frames)
-        request = session.request(loaded, opened, "light" if job.alone else "full", cancelled)
+        request = session.request(loaded, opened, "light" if job.timed else "full", cancelled)
         if cancelled():
             return
         # 3. Its lanes, side by side.
-        if job.alone:
+        if job.timed:
             records = self._alone(loaded, job, request, choices)
         else:
             yield {"k": "status", "stage": "prefill"}
@@ -215,7 +215,7 @@ class Engine:
         for record in records:
             whole.append(record)
             yield {"k": record.__struct_config__.tag, "record": record}
-        if not job.alone:
+        if not job.timed:
             yield {"k": "remarks", "record": remarks.comparison(gather(whole))}
 
     def _alone(

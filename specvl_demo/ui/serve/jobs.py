@@ -39,7 +39,7 @@ class Job:
     question: Question
     dtype: Dtype | None = None
     quantised: Quantised | None = None
-    alone: bool = False
+    timed: bool = False
     """Whether the lanes run one after the other with their forwards timed, as in a bench."""
     visit: str | None = field(default=None, compare=False)
     """Whose conversation it belongs to; None to keep nothing for another question."""
