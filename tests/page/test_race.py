@@ -331,6 +331,20 @@ def test_a_visitor_sees_other_programs_while_the_race_runs(opened):
     expect(opened.locator(".vl-lane .tk[data-i]").first).to_be_visible()
 
 
+def test_nothing_moves_by_itself_while_lanes_compute(opened):
+    """No style's animation, of elements or of what is drawn before and after them."""
+    opened.emulate_media(reduced_motion="no-preference")
+    moving = """(frugal) => {
+      const page = specvl.root.firstChild;
+      page.classList.toggle('frugal', frugal);
+      specvl.view.sentence.classList.add('waiting');
+      return page.getAnimations({ subtree: true }).length;
+    }"""
+    assert opened.evaluate(moving, False) > 0
+    assert opened.evaluate(moving, True) == 0
+    opened.emulate_media(reduced_motion="reduce")
+
+
 def test_a_methods_chart_stands_from_the_start_of_a_replay_and_does_not_hang_on_the_first_round(
     opened,
 ):
