@@ -32,7 +32,8 @@ PAINT: dict[Origin, tuple[str, str, str]] = {
     "target": ("none", "#0072b2", "the target's own"),
 }
 """Background, line and name of every origin."""
-PHASES = (("draft_s", "#56b4e9"), ("verify_s", "#0072b2"), ("rest", "#a8b0b8"))
+PHASES = (("draft_s", "#56b4e9"), ("verify_s", "#3d4650"), ("rest", "#b6bec8"))
+"""No colour of an origin is among them."""
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

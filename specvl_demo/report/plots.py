@@ -5,6 +5,7 @@ declare.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -18,6 +19,7 @@ PHASE_COLOURS = ("#56b4e9", "#0072b2", "#cc79a7", "#a8b0b8")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
 """Distinguishable for colour-blind readers; dashes and symbols are the second cue."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+MOST_TICKS = 12
 SYMBOLS = ("circle", "diamond-open", "square", "x")
 
 
@@ -45,10 +47,10 @@ def progress(lanes: Sequence[LaneRecords]) -> go.Figure:
 def emitted(lanes: Sequence[LaneRecords]) -> go.Figure:
     figure = _figure("Tokens per round", "round", "tokens, including the target's own")
     for i, lane in enumerate(lanes):
-        x = [r.index for r in lane.rounds]
+        x = [r.index + 1 for r in lane.rounds]
         _line(figure, lane.begin.title, x, [len(r.tokens) for r in lane.rounds], i, shape="hv")
     figure.update_yaxes(rangemode="tozero")
-    return figure
+    return _over_rounds(figure, lanes)
 
 
 def phases(lanes: Sequence[LaneRecords]) -> go.Figure:
@@ -78,6 +80,7 @@ def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
                 "overlaying": "y",
                 "side": "right",
                 "rangemode": "tozero",
+                "tickmode": "auto",  # not at the heights of the left axis's
             }
         )
     for i, ((name, axis, points), (x, y)) in enumerate(lines):
@@ -88,7 +91,13 @@ def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
             continue
         more |= {"stackgroup": "one"} if chart.kind == "stack" else {}
         _line(figure, name, x, y, i, "hv" if chart.kind == "steps" else "linear", **more)
-    return figure
+    return _over_rounds(figure, [lane])
+
+
+def _over_rounds(figure: go.Figure, lanes: Sequence[LaneRecords]) -> go.Figure:
+    """Count rounds from one, as the page does, with ticks at whole rounds only."""
+    n_rounds = max(len(lane.rounds) for lane in lanes)
+    return figure.update_xaxes(tick0=1, dtick=math.ceil(n_rounds / MOST_TICKS))
 
 
 Points = tuple[list[float], list[float]]
@@ -112,13 +121,13 @@ def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Poi
             nodes = nodes if isinstance(nodes, list) else []
             for i, part in enumerate(value):
                 marked = isinstance(marks, list) and i < len(nodes) and nodes[i] in marks
-                x = round_.index + (i + 0.5) / len(value)
+                x = round_.index + 1 + (i + 0.5) / len(value)
                 add(series.marked if marked else series.name, True, x, part)
         elif isinstance(value, Mapping):
             for key, part in value.items():
-                add(key, False, round_.index, part)
+                add(key, False, round_.index + 1, part)
         else:
-            add(series.name, False, round_.index, value)
+            add(series.name, False, round_.index + 1, value)
     return lines
 
 
