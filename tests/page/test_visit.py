@@ -214,6 +214,31 @@ def test_another_pair_replaces_an_untouched_example_and_nothing_typed_or_added(o
     assert opened.evaluate(asked) == ["scene.png"]
 
 
+def test_an_own_picture_is_asked_of_the_pages_pair_not_of_an_examples(opened, tmp_path: Path):
+    """The example's pair, methods and settings go with its pictures, and come back if the file was
+    no picture; a pair that the visitor chose from the list stays.
+    """
+    opened.evaluate(SNAP)
+    opened.evaluate("specvl.ask.fill({...specvl.catalog.examples.at(-1), settings: {gamma: 9}})")
+    form = "(({pair, methods, settings}) => [pair, methods, settings])(specvl.ask.request)"
+    first, of_example = opened.evaluate("specvl.catalog.pairs[0]"), opened.evaluate(form)
+    files, names = opened.locator("#vl-files"), "specvl.ask.request.media.map((m) => m.name)"
+    (tmp_path / "no.png").write_text("hello")
+    files.set_input_files(tmp_path / "no.png")
+    expect(opened.locator(".vl-refused")).to_contain_text("no.png was not added")
+    assert opened.evaluate(names) == ["snap.png"] and opened.evaluate(form) == of_example
+    files.set_input_files(ROOT / "examples" / "cat.jpg")
+    opened.wait_for_function(f"{names}.includes('cat.jpg')")
+    pair, methods, settings = opened.evaluate(form)
+    assert (pair, methods) == (first["id"], first["first"]) and not any(settings.values())
+    expect(opened.locator("#vl-pair")).to_have_value(first["id"])
+    opened.locator("#vl-pair").select_option("snap")
+    choose(opened, "scene", 2)
+    files.set_input_files(ROOT / "examples" / "cat.jpg")
+    opened.wait_for_function(f"{names}.includes('cat.jpg')")
+    expect(opened.locator("#vl-pair")).to_have_value("snap")
+
+
 def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opened):
     """Question, methods, an own picture and the live race are there again. A follow-up sends the
     conversation and its file again; a file that this browser lost is asked for. What is kept can be

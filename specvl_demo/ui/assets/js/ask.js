@@ -37,6 +37,7 @@ export class Ask extends EventTarget {
     super();
     Object.assign(this, { catalog, api, races });
     this.request = blank(catalog);
+    this.home = this.request.pair; // asked about pictures of the visitor's own
     this.running = false;
     this.last = null;
     this.build();
@@ -46,8 +47,10 @@ export class Ask extends EventTarget {
   build() {
     const { catalog, api } = this;
     this.well = new MediaWell(catalog, api, (media, coming) => {
+      const { pair } = this.request;
       this.replaced(media, coming);
       this.request.media = media;
+      if (this.request.pair !== pair) this.show();
       this.changed();
     });
     this.question = h('textarea', {
@@ -88,8 +91,18 @@ export class Ask extends EventTarget {
         .filter((p) => p.available)
         .map((p) => h('option', { value: p.id, text: p.title })),
     );
-    const elsewhere = catalog.pairs.filter((p) => !p.available).length;
-    this.elsewhere = elsewhere > 0 && h('p.vl-help', W.ask.elsewhere(elsewhere));
+    const larger = catalog.pairs.filter((p) => !p.available);
+    this.elsewhere =
+      larger.length > 0 &&
+      h(
+        'details.vl-others',
+        h('summary', icon('chevron'), h('span', W.ask.elsewhere(larger.length))),
+        h('p.vl-help', W.ask.elsewhereHelp),
+        h(
+          'dl.vl-elsewhere',
+          larger.flatMap(({ title, reason }) => [h('dt', title), h('dd', reason)]),
+        ),
+      );
     this.pairNote = h('p.vl-help');
     this.scopeNote = h('p.vl-scope', { role: 'status' });
     this.switch = button('', () => this.change(this.fitting.id), 'vl-small vl-switch', {
@@ -389,26 +402,34 @@ export class Ask extends EventTarget {
     );
   }
 
-  /** An example's question goes with its pictures, unless those that take their place are as many
-   *  and of the same kind. coming: files that are still on their way. */
+  /** An example's question goes with its pictures, unless those that take their place are as many and of the same kind;
+   *  its pair gives way to the page's, or the one that the visitor chose. coming: files that are still on their way. */
   replaced(media, coming) {
-    const { given, request } = this;
+    const { catalog, given, request } = this;
     this.given = null;
-    if (given && !request.question && paths(media) === paths(given.media)) {
-      request.question = this.question.value = given.question; // the new file was no picture
+    const asks = [given?.question, ''].includes(request.question);
+    if (given && asks && paths(media) === paths(given.media)) {
+      Object.assign(request, given); // the new file was no picture
+      this.question.value = given.question;
       return;
     }
-    const example = this.catalog.examples.find((e) => this.untouched(e));
+    const example = catalog.examples.find((e) => this.untouched(e));
     if (!example || media.some((item) => item.example) || !media.length) return;
+    const { question, pair, methods, settings } = request;
+    this.given = { media: request.media, question, pair, methods, settings };
+    if (pair !== this.home) {
+      const { id, first } = catalog.pairs.find((p) => p.id === this.home);
+      Object.assign(request, { pair: id, methods: [...first], settings: {} });
+    }
     const same = media.every((item) => item.kind === example.media[0]?.kind);
-    if (same && media.length + coming === example.media.length) return;
-    this.given = example;
-    request.question = this.question.value = '';
+    if (!same || media.length + coming !== example.media.length)
+      request.question = this.question.value = '';
   }
 
   /** Change the pair. A visitor who has not chosen methods gets the pair's default ones; an example
    *  that was not touched gives way to one of the pair's, and what a visitor typed or added stays. */
   change(id) {
+    this.home = id;
     const [before, now] = [this.request.pair, id].map((one) =>
       this.catalog.pairs.find((pair) => pair.id === one),
     );

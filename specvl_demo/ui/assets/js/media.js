@@ -79,7 +79,7 @@ export class MediaWell {
   }
 
   async add(files) {
-    this.say('');
+    this.forgive(); // what was wrong with the choice before is over
     this.coming = files.length;
     for (const file of files) {
       this.coming -= 1;

@@ -24,10 +24,15 @@ export const stills = (shown = []) =>
       .map((src) => h('img', { src, alt: name })),
   );
 
-/** Examples in the order in which they are offered: the first of every paper, the first that fails, the others. */
-export function offered({ examples, papers }) {
-  const first = papers.map((name) => examples.find((e) => !e.fails && e.methods[0] === name));
-  const picked = [...first, examples.find((e) => e.fails)].filter(Boolean);
+/** Examples in the order in which they are offered: the first of every paper, the first that fails, the others; where
+ *  there is a choice, those of the page's own pair. */
+export function offered({ examples, papers, pairs }) {
+  const first = (fits) =>
+    examples.find((e) => fits(e) && e.pair === pairs[0].id) ?? examples.find(fits);
+  const picked = [
+    ...papers.map((name) => first((e) => !e.fails && e.methods[0] === name)),
+    first((e) => e.fails),
+  ].filter(Boolean);
   const others = examples.filter((e) => !picked.includes(e));
   return [...picked, ...others.filter((e) => !e.fails), ...others.filter((e) => e.fails)];
 }

@@ -68,10 +68,12 @@ export class Visit {
     return this.page.ask.question.value;
   }
 
-  /** The recorded race for a visitor without one. */
+  /** The recorded race for a visitor without one: of the page's own pair, which then is loaded already. */
   get first() {
-    const traced = this.page.catalog.examples.filter((e) => e.trace);
-    return traced.find((e) => !e.fails) ?? traced[0];
+    const { examples, pairs } = this.page.catalog;
+    const traced = examples.filter((e) => e.trace);
+    const right = traced.filter((e) => !e.fails);
+    return right.find((e) => e.pair === pairs[0].id) ?? right[0] ?? traced[0];
   }
 
   /** Show what a link asks for, what the last visit left, or else the first recorded race. */
