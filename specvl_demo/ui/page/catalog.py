@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any, get_args
 
 import msgspec
@@ -33,6 +34,7 @@ from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
 from specvl_demo.report import confidence, remarks, trace
+from specvl_demo.report.metrics import Metrics, measure
 from specvl_demo.serving import availability, choosing
 from specvl_demo.ui.serve.jobs import MOST_LANES
 
@@ -135,18 +137,35 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
 
 def examples() -> dict[str, Any]:
     """Return the shipped examples whose files exist."""
-    index = EXAMPLES / "examples.json"
-    if not index.is_file():
-        return {"machine": "", "examples": []}
-    found = json.loads(index.read_text(encoding="utf-8"))
+    index = _index()
     machine = detect()
     here = {pair.id for pair in PAIRS if availability.available(pair, machine).ok}
 
     def whole(one: Mapping[str, Any]) -> bool:
         return all((EXAMPLES / name).is_file() for name in (*one["media"], one["trace"]))
 
-    there = [_example(one) for one in found["examples"] if one["pair"] in here and whole(one)]
-    return {**found, "examples": there}
+    there = [_example(one) for one in index["examples"] if one["pair"] in here and whole(one)]
+    return {**index, "examples": there}
+
+
+def _index() -> dict[str, Any]:
+    index = EXAMPLES / "examples.json"
+    if not index.is_file():
+        return {"machine": "", "examples": []}
+    return json.loads(index.read_text(encoding="utf-8"))
+
+
+def _pace(pair: str) -> dict[str, float] | None:
+    """Return the median seconds of the pair's recorded lanes, `before` the first token and for each
+    `token`; None without a record.
+    """
+    recorded = [example for example in _index()["examples"] if example["pair"] == pair]
+    paths = [EXAMPLES / example["trace"] for example in recorded]
+    lanes = [lane for path in paths if path.is_file() for lane in _recorded(path)[1]]
+    if not lanes:
+        return None
+    per_token = [lane.totals.decode_s / lane.totals.n_tokens for lane in lanes]
+    return {"before": median(lane.before_s for lane in lanes), "token": median(per_token)}
 
 
 def example_files() -> list[Path]:
@@ -159,15 +178,16 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
     path = EXAMPLES / one["trace"]
-    compared = _compared(path)
+    compared, _ = _recorded(path)
     told = {"media": shown, "trace": file(path)["url"], "compared": compared, "thumbs": pictures}
     return {**one, **told}
 
 
 @cache
-def _compared(path: Path) -> dict[str, Any]:
+def _recorded(path: Path) -> tuple[dict[str, Any], list[Metrics]]:
+    """Return how the lanes of a recorded race compare, and what each of them did."""
     lanes, _ = trace.inspect(path)
-    return msgspec.to_builtins(remarks.comparison(lanes))
+    return msgspec.to_builtins(remarks.comparison(lanes)), [measure(lane) for lane in lanes]
 
 
 def file(path: Path) -> dict[str, Any]:
@@ -195,6 +215,7 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "reason": verdict.reason,
         "first": [name for name in FIRST_METHODS if name in served][:1],
         "loading": _loading(pair, machine),
+        "pace": _pace(pair.id),
         "knows": pair.knows,
         "words": _words(pair) if pair.knows == "scenes" else None,
         "methods": {name: _served(pair, name, machine) for name in base.METHODS},

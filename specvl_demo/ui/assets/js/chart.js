@@ -181,7 +181,9 @@ export class Chart {
         yaxis2: {
           ...axis,
           range: right,
+          tickmode: 'auto', // not at the heights of the left axis's
           nticks: 4,
+          ...(right[1] > 1 && { tick0: 0, dtick: Math.ceil(right[1] / 4) }),
           overlaying: 'y',
           side: 'right',
           showgrid: false,

@@ -109,9 +109,10 @@ export class CompareView {
     this.said = h('p.vl-help', { role: 'status' });
     const chart = (spec) => new Chart(spec(this), new Race(), this.painter, this.api.url('plotly'));
     this.charts = [speeds, depths, kinds].map(chart);
-    this.tables = h('div.vl-stack');
+    this.tables = h('div');
     this.answers = h('div.vl-stack');
     this.about = h('p.vl-help');
+    this.cost = h('p.vl-help');
     this.notes = h('div.vl-help');
     this.export = h(
       'div.vl-buttons',
@@ -121,6 +122,7 @@ export class CompareView {
       'div.vl-compare',
       h(
         'section.vl-card.vl-c-form',
+        { on: { input: () => this.estimate() } },
         h('div', h('h2', COMPARE.methods), this.methods),
         h(
           'div',
@@ -129,6 +131,7 @@ export class CompareView {
           row(this.source, COMPARE.source),
           this.drop,
           Object.entries(this.fields).map(([name, input]) => row(input, COMPARE.fields[name])),
+          this.cost,
           h('div.vl-buttons', this.go, this.halt, this.goOn),
           this.progress,
           this.said,
@@ -161,6 +164,17 @@ export class CompareView {
     }
     this.touched = true;
     put(this.about, COMPARE.about(pair.title));
+    this.estimate();
+  }
+
+  /** How many answers are asked for, and the time that they take if all are as long as they may be. */
+  estimate() {
+    const { questions, repeats, tokens } = this.fields;
+    const { pace } = this.catalog.pairs.find((p) => p.id === this.current().pair);
+    const asked = this.source.value === 'form' ? 1 : Number(questions.value);
+    const answers = asked * Number(repeats.value) * (1 + this.chosen.length);
+    const seconds = pace && answers * (pace.before + Number(tokens.value) * pace.token);
+    put(this.cost, COMPARE.cost(answers, seconds));
   }
 
   turned() {
@@ -284,7 +298,10 @@ export class CompareView {
       failed = await this.runner.run(
         { bench: this.bench },
         {
-          status: (what) => this.running && this.say([text, what].filter(Boolean).join(' ')),
+          status: (what) =>
+            this.running &&
+            // A question tells no stage after its pictures are opened.
+            this.say([text, what !== W.run.stage.media && what].filter(Boolean).join(' ')),
           record: () => {},
         },
       );
@@ -332,7 +349,11 @@ export class CompareView {
     const some = Boolean(told?.rows.length);
     const [first, ...others] = (some ? told.tables : []).map(table);
     this.first.replaceChildren(...[first].filter(Boolean));
-    this.tables.replaceChildren(...others);
+    this.tables.replaceChildren(
+      ...(others.length
+        ? [h('details.vl-card', h('summary', icon('chevron'), COMPARE.more), others)]
+        : []),
+    );
     this.answers.replaceChildren(...(some && told.answers.length ? [answered(told.answers)] : []));
     const said = (texts) => texts.map((text) => h('p', { text }));
     this.origin.replaceChildren(...said(some ? told.before : [COMPARE.empty]));
@@ -400,7 +421,7 @@ const answered = (all) =>
     all.map(({ question, reference, answers }) =>
       h(
         'details',
-        h('summary', question || COMPARE.describe),
+        h('summary', icon('chevron'), question || COMPARE.describe),
         reference && h('p.vl-help', COMPARE.reference(reference)),
         h(
           'dl',

@@ -2,6 +2,10 @@
 
 import { count } from './words.js';
 
+/** A time in a sentence. */
+const about = (seconds) =>
+  seconds < 90 ? `about ${Math.ceil(seconds)} s` : `about ${Math.ceil(seconds / 60)} min`;
+
 export const COMPARE = {
   methods: 'Methods',
   inputs: 'Questions',
@@ -32,10 +36,12 @@ export const COMPARE = {
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
   notSaved: 'The files could not be made. Try again.',
+  cost: (answers, seconds) =>
+    `${count(answers, 'answer')}${seconds ? `: at most ${about(seconds)} at the speed of the recorded races` : ''}.`,
+  more: 'More tables',
   step: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
-    const time = left < 90 ? `${Math.ceil(left)} s` : `${Math.ceil(left / 60)} min`;
-    const rest = left === null ? 'the time left is told after it' : `about ${time} left`;
+    const rest = left === null ? 'the time left is told after it' : `${about(left)} left`;
     return `Question ${(i % questions) + 1} of ${questions}${again}; ${rest}.`;
   },
   stopped: 'Stopped. The tables hold what was finished.',

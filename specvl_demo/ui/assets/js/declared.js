@@ -12,6 +12,7 @@ export function declared(chart) {
     title: chart.title,
     help: chart.help,
     x: W.charts.round,
+    whole: true,
     y: chart.y,
     right: chart.y_right,
     build(race, c) {

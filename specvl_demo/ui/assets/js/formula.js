@@ -14,6 +14,7 @@ const TAGS = { sub: 'msub', sup: 'msup', subsup: 'msubsup', frac: 'mfrac' };
 function build(x) {
   if (typeof x === 'string') {
     const node = make(/^[\d.]+$/.test(x) ? 'mn' : /^[\p{L}̃̂]+$/u.test(x) ? 'mi' : 'mo', x);
+    node.setAttribute('stretchy', 'false');
     return node;
   }
   const [head, ...rest] = x;

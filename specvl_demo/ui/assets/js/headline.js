@@ -9,15 +9,15 @@ import { W } from './words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 
-/** The lane that the sentence is about: the fastest of those that draft and whose times are
- *  meaningful; if there are none, the first whose answer is the plain model's by its method. */
+/** The lane that the sentence is about: the fastest of those that draft and whose times are meaningful; if there are
+ *  none, of those whose answer is the plain model's by their method. */
 function best(race) {
   const all = race.list.filter((lane) => lane !== race.baseline);
   const sound = all.filter((lane) => doubt(race, lane) === null);
   const faster = (a, b) => ((race.speedup(b) ?? 0) > (race.speedup(a) ?? 0) ? b : a);
-  return sound.length
-    ? sound.reduce(faster)
-    : (all.find((lane) => lane.begin.lossless) ?? all[0] ?? null);
+  const exact = all.filter((lane) => lane.begin.lossless);
+  const among = [sound, exact, all].find((lanes) => lanes.length) ?? [null];
+  return among.reduce(faster);
 }
 
 /** What drafts in a lane: a rule, such as lookup, is certain of everything it drafts. */

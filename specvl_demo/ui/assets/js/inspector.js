@@ -4,7 +4,7 @@
 
 import { backCloses } from './back.js';
 import { h, fmt, icon, marked, shown, iconButton, headRow } from './dom.js';
-import { explained, term } from './explain.js';
+import { term } from './explain.js';
 import { children, reason } from './fold.js';
 import { tokenChip } from './lane.js';
 import { pictures, heatmap } from './patches.js';
@@ -23,7 +23,7 @@ export class Inspector {
       { 'aria-label': W.inspect.title },
       h(
         'header',
-        explained('h2', W.inspect.title, W.inspect.help),
+        h('h2', W.inspect.title),
         this.head,
         iconButton(
           'close',
@@ -306,13 +306,13 @@ export class Inspector {
     );
   }
 
-  /** A candidate's text. If the question can be asked again, the candidate can replace the token
-   *  that was written. */
+  /** A candidate's text. If the question can be asked again, the candidate can replace the token that was written, once
+   *  a visitor looks at it. */
   candidate(lane, { id, text }, token, index) {
     const code = h('code', shown(text));
-    const { asked, gone } = this.race.meta;
-    const over = this.race.list.every((one) => one.end);
-    if (!asked || gone || !over || id === token.id || marked(text) !== text) return code;
+    const { selected, meta, list } = this.race;
+    const open = selected?.picked && meta.asked && !meta.gone && list.every((one) => one.end);
+    if (!open || id === token.id || marked(text) !== text) return code;
     return h(
       'button.vl-plainbutton.vl-take',
       {

@@ -22,6 +22,7 @@ import { Visit } from './visit.js';
 import { W } from './words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
+const PATIENT_S = 3; // so long a stage may last before its seconds are counted
 const SHORT_S = 6; // a race that took longer was seen while it ran
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} from the component.
@@ -234,10 +235,16 @@ class Page {
     if (without.length) this.view.tell(W.ask.greedy(without), true);
     this.fit();
     let begun = false;
+    let [stage, since] = ['', Date.now()];
+    const waited = setInterval(() => {
+      const seconds = Math.round((Date.now() - since) / 1000);
+      if (stage.endsWith('…') && seconds >= PATIENT_S) this.ask.say(W.run.waited(stage, seconds));
+    }, 1000);
     const failed = await this.runner.run(
       { ...request, hz: PACES[pace].hz },
       {
         status: (text) => {
+          [stage, since] = [text, Date.now()];
           this.ask.say(text);
           this.view.await(pace === 'undrawn' && !text ? W.run.undrawn : text);
         },
@@ -245,10 +252,12 @@ class Page {
           if (!begun) this.ask.say(pace === 'undrawn' ? W.run.undrawn : '');
           if (record.kind === 'begin') this.ask.loading.echo(record);
           begun = true;
+          stage = '';
           this.race.take(record);
         },
       },
     );
+    clearInterval(waited);
     this.ask.setRunning(false);
     this.compute(null);
     this.view.await('');

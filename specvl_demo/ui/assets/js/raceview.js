@@ -212,6 +212,7 @@ export class RaceView {
    *  visible meanwhile. */
   outdated(on) {
     this.stage.classList.toggle('outdated', on);
+    if (on) this.player.pause();
     if (this.notice.classList.contains('wrong')) return;
     this.tell(on ? W.run.outdated(this.race.meta.question || W.chat.nothing) : '');
   }

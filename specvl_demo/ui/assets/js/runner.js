@@ -23,9 +23,9 @@ export class Runner {
         status: (e) =>
           this.stopping ||
           this.on?.status(
-            [W.run.stage[e.stage] ?? e.stage, e.detail?.replace(/^Loading /, '')]
-              .filter(Boolean)
-              .join(' '),
+            e.stage === 'loading'
+              ? W.run.loading(e.detail?.replace(/^Loading /, '').replace(/.*\//, '')) // a folder means nothing here
+              : (W.run.stage[e.stage] ?? e.stage),
           ),
         record: (e) => this.on?.record(e.record),
         error: (e) => {

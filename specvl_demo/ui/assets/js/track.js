@@ -58,21 +58,18 @@ export class Track {
     );
     const count = h('span.vl-count');
     const name = h('span', lane.title);
+    // The plain lane has neither a tree nor charts of its own to show.
+    const shows = lane.begin.method !== 'ar' && {
+      'aria-label': W.lane.focus(lane.title),
+      on: { click: () => this.race.setFocus(lane.name) },
+    };
     const row = h(
       'tr',
       { data: { lane: lane.number } },
       h(
         'th',
         { scope: 'row' },
-        h(
-          'button.vl-lane-name',
-          {
-            'aria-label': W.lane.focus(lane.title),
-            on: { click: () => this.race.setFocus(lane.name) },
-          },
-          h('i.vl-swatch'),
-          name,
-        ),
+        h(`${shows ? 'button' : 'span'}.vl-lane-name`, shows || {}, h('i.vl-swatch'), name),
       ),
       h('td.bar', h('div.vl-barline', bar, count)),
       ...Object.values(cells),

@@ -11,7 +11,7 @@ const PAD = { left: 18, right: 24, top: 22, bottom: 26 };
 const CHAR = 7.3; // width of a character of a label
 const LEAST = 46; // width of a column at least
 const ROW = 12; // height of a row at least
-const GAP = 34; // height of a row at most
+const GAP = 40; // height of a row at most: room for a number below a node and a word above the next one
 const TALLEST = 300;
 
 export class TreeView {
@@ -170,7 +170,7 @@ export class TreeView {
         ),
       );
       if (tree.texts) add(labels, label(x, y, tree.texts[i], plan.inner[i]));
-      if (prob(i) !== null && (!plan.inner[i] || gap >= 26 || plan.leaves === 1))
+      if (prob(i) !== null && (!plan.inner[i] || gap > GAP - 4 || plan.leaves === 1))
         add(labels, chance(x, y, prob(i), tree.texts?.[i] ?? '', plan.inner[i]));
       this.parts.push(part);
     });

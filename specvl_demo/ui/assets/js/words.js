@@ -107,7 +107,7 @@ export const W = {
       'Shares of drafting (guessing), verifying (one pass of the large model), committing (keeping the caches right) and everything else.',
     about: (x) => `about ${x}×`,
     unknown: (why) => `No speedup: ${why}.`,
-    total: (x) => `${x}× with the picture read`,
+    total: (x) => `${x}× in all`,
     tokensOf: (title) => `Tokens of ${title}`,
   },
   legend: {
@@ -125,7 +125,7 @@ export const W = {
     round: 'round',
     tokens: 'tokens',
     times: '× autoregressive',
-    percent: '% of those checked',
+    percent: '% kept',
     ms: 'milliseconds',
     seconds: 'seconds of the lane’s time',
     depth: 'depth in the draft',
@@ -190,7 +190,6 @@ export const W = {
   },
   inspect: {
     title: 'Token inspector',
-    help: 'Where one token of the answer comes from: who guessed it, which probabilities the drafter and the large model gave it and its alternatives, and what it saw of the picture.',
     close: 'Close the inspector',
     drafter: 'drafter',
     draws: (gap, overlap) =>
@@ -220,7 +219,9 @@ export const W = {
     seen: (view) => `What it saw: ${view}`,
     choose: 'What to show over the picture',
     share: (kept, all) =>
-      `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were hidden from it.`,
+      kept === all
+        ? `The drafter saw all ${count(all, 'patch', 'patches')}.`
+        : `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were hidden from it.`,
     pooled: (kept, all) =>
       `The drafter saw the mean of blocks of patches, ${kept} instead of ${all}; each bright one stands for its block.`,
     instead: (words) => `In place of the picture it read: “${words}”`,
@@ -321,7 +322,8 @@ export const W = {
     question: 'Question',
     questionHint: 'What is in the picture?',
     pair: 'Target and drafter',
-    elsewhere: (n) => `and ${n} for a GPU: see docs/gpu.md, or the command models.`,
+    elsewhere: (n) => `${count(n, 'larger pair')}, for a GPU`,
+    elsewhereHelp: 'How to run them: docs/gpu.md of the repository. Why not here:',
     unavailable: (title) => `${title} (not here)`,
     others: (n) => count(n, 'other method'),
     expertMethod: 'Expert: a method of your own parts',
@@ -442,9 +444,10 @@ export const W = {
     recordedOn: (machine) => `Recorded on ${machine}`,
     queue: (place, eta) =>
       `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}${eta ? `, about ${Math.max(1, Math.round(eta))} s` : ''}.`,
+    loading: (what) => `Loading the models${what ? `: ${what}` : ''}…`,
+    waited: (stage, seconds) => `${stage} ${seconds} s so far.`,
     stage: {
       starting: 'Starting the engine…',
-      loading: 'Loading the models…',
       media: 'Opening the pictures…',
       prefill: 'Reading the pictures and the question…',
       decode: '',
