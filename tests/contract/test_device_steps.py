@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.contract.families.test_mtp import tensors_of
 
 from specvl_demo.core.tree import chain
 from specvl_demo.decoders import lean
@@ -27,7 +28,6 @@ from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
 from specvl_demo.methods.mtp import MTPHead
 from tests.conftest import tiny_llava
 from tests.contract.families import zoo
-from tests.contract.families.test_mtp import tensors_of
 from tests.contract.test_checkpoints import published
 from tests.cuda import (
     FakeCuda,
