@@ -50,12 +50,14 @@ FIRST = ("tests/page/", "tests/robustness/")
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests of one file in one process, and all that need the page's server in the same: with
-    one browser and one server. The longest come first; see the Makefile.
+    """Run tests of one file in one process, those of the made-up page in one with one server and
+    one browser, and all that need the real one in another. The longest come first; see the
+    Makefile.
     """
     for item in items:
-        page = item.nodeid.startswith("tests/page/")
-        item.add_marker(pytest.mark.xdist_group("page" if page else item.path.stem))
+        fixtures = set(getattr(item, "fixturenames", ()))
+        page = "page" if fixtures & {"url", "visit"} else item.path.stem
+        item.add_marker(pytest.mark.xdist_group("served" if "served" in fixtures else page))
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 

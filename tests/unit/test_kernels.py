@@ -408,6 +408,7 @@ def test_a_processor_gets_no_library_that_it_cannot_run(
     assert best.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang") is None, reason="there is no clang")
 def test_clang_builds_it_without_threads_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
