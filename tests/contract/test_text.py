@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from PIL import Image
 from specvl_demo import pairs, records
 from specvl_demo.__main__ import main
 from specvl_demo.core.detokenizer import replace_surrogates
-from specvl_demo.question import read
+from specvl_demo.question import Question
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import session
 from specvl_demo.serving.choosing import choose
@@ -54,7 +53,7 @@ def loaded(place: Path) -> Iterator[object]:
 def answer(
     loaded: object, question: str, pictures: Sequence[Image.Image] = ()
 ) -> list[records.Record]:
-    asked = replace(read({"question": question}), media=tuple(pictures), max_new_tokens=4)
+    asked = Question(replace_surrogates(question), tuple(pictures), max_new_tokens=4)
     request = session.request(loaded, asked)
     return list(
         session.race(
