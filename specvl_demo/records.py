@@ -2,9 +2,8 @@
 `End`.
 
 The classes are the schema: they decode and check what is read, and `schema()` exports them as JSON
-Schema, from which the page's check is generated. `validate` and `validate_trace` hold the few rules
-between fields and records that a schema cannot express; `ui/assets/js/trace.js` mirrors them.
-Imports no torch.
+Schema. `validate` and `validate_trace` hold the few rules between fields and records that a schema
+cannot express. Imports no torch.
 """
 
 from __future__ import annotations

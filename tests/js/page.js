@@ -1,7 +1,7 @@
 /* What the tests of the page's scripts share: the scripts, small lanes made by hand, and what the program says of the
    same records, where it started these tests (tests/contract/test_scripts.py). */
 
-import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Lane } from '../../specvl_demo/ui/assets/js/fold.js';
 import { parse } from '../../specvl_demo/ui/assets/js/trace.js';
@@ -13,11 +13,6 @@ const FOLDER = process.env.SPECVL_FIXTURES ?? '';
 export function told(name) {
   const path = join(FOLDER, `${name}.json`);
   return FOLDER && existsSync(path) ? JSON.parse(readFileSync(path, 'utf-8')) : null;
-}
-
-/** Write something for the program to look at. */
-export function tell(name, value) {
-  if (FOLDER) writeFileSync(join(FOLDER, `${name}.json`), JSON.stringify(value));
 }
 
 /** Lanes of a race's records. */

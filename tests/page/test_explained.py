@@ -252,8 +252,10 @@ SLOW = """(load) => {
     return [{...lane.begin, kind: 'begin'}, ...rounds, {...lane.end, kind: 'end',
       load: load && load - i / 100, totals: {...lane.end.totals, draft_s}}];
   });
-  const told = {source: 'recorded', asked: null, form: undefined, compared: undefined};
-  specvl.show(records, {...meta, ...told}, false);
+  const lines = records.map((record) => JSON.stringify(record)).join('\\n');
+  const told = {source: 'recorded', asked: null, form: undefined};
+  return specvl.compared(new File([lines], 'slower.jsonl')).then((compared) =>
+    specvl.show(records, {...meta, ...told, compared}, false));
 }"""
 """The race on the page once more, its drafts far slower, or the machine busy, in every lane by
 another share.

@@ -43,11 +43,11 @@ def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
 
 
 NO_TRACES = {
-    "not json\n": "Line 1 is not JSON",
-    "[1, 2]\n": "Line 1: a record is a begin, a round or an end",
-    '{"kind": "round", "lane": "x"}\n': "Line 1: round.index is missing",
-    '{"kind": "begin", "lane": "x", "schema": 99}\n': "Line 1: it was written in format 99",
-    "\n\n": "No lane begins in this file",
+    "not json\n": "line 1: JSON is malformed",
+    "[1, 2]\n": "line 1: Expected `object`, got `array`",
+    '{"kind": "round", "lane": "x"}\n': "line 1: Object missing required field `index`",
+    '{"kind": "begin", "lane": "x", "schema": 99}\n': "line 1: written in format 99",
+    "\n\n": "contains no record",
 }
 
 

@@ -250,9 +250,11 @@ CHANGED = """(how) => {
   const lanes = specvl.race.list.map((lane) => [lane.begin, lane.rounds.slice(0, how.rounds),
     {...lane.end, load: how.load ?? 0, totals: totals(lane.at(how.rounds ?? Infinity))}]);
   if (how.bare) lanes[1][1][0] = {...lanes[1][1][0], notes: {}};
-  specvl.show(lanes.flatMap(([begin, rounds, end]) => [{...begin, kind: 'begin'},
-    ...rounds.map((round) => ({...round, kind: 'round'})), {...end, kind: 'end'}]),
-  {source: 'recorded', question: 'Another'}, false);
+  const records = lanes.flatMap(([begin, rounds, end]) => [{...begin, kind: 'begin'},
+    ...rounds.map((round) => ({...round, kind: 'round'})), {...end, kind: 'end'}]);
+  const lines = records.map((record) => JSON.stringify(record)).join('\\n');
+  return specvl.compared(new File([lines], 'changed.jsonl')).then((compared) =>
+    specvl.show(records, {source: 'recorded', question: 'Another', compared}, false));
 }"""
 """The race on the page once more, with some of its records changed."""
 

@@ -228,7 +228,7 @@ class Behaviour:
 
     @told
     def compared(self, path: Any, caller: Caller) -> dict[str, Any]:
-        """Return the comparison of the lanes of an uploaded trace, whose file is then removed.
+        """Return how the lanes of an uploaded trace compare; its file is then removed.
 
         Raises:
             ValueError: If it is not a trace, or if too many are being compared.
@@ -270,7 +270,10 @@ class Behaviour:
             )
             earlier = [(turn.question, turn.answer or "") for turn in asked.earlier]
             payload, form = payload.get("path"), payload.get("as")
-        lanes = _lanes(self._own(payload, caller))
+        file = self._own(payload, caller)
+        if file.stat().st_size > MOST_SHARED_BYTES:
+            raise ValueError(messages.NOT_SHARED)
+        lanes = _lanes(file)
         if form == "figure":
             return self._made(caller, "race.svg", figure.svg(lanes).encode())
         from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
@@ -296,9 +299,7 @@ class Behaviour:
 
 
 def _lanes(file: Path) -> list[LaneRecords]:
-    """Return the lanes of a trace of limited size; ValueError with a sentence if it is none."""
-    if file.stat().st_size > MOST_SHARED_BYTES:
-        raise ValueError(messages.NOT_SHARED)
+    """Return the lanes of a trace; ValueError with a sentence if it is none."""
     lanes, problems = trace.inspect(file)
     if problems:
         raise ValueError(str(problems[0]))

@@ -44,7 +44,10 @@ class Page {
     this.painter = new Painter();
     this.drawing = new Drawing(() => api.server.drawn());
     this.race = new Race(catalog.rules);
-    this.races = new Races((records, meta) => this.again(records, meta));
+    this.races = new Races(
+      (records, meta) => this.again(records, meta),
+      (file) => this.compared(file),
+    );
     const calls = { upload: api.upload, panel: (d) => api.server.panel(d) };
     this.ask = new Ask(catalog, calls, this.races.node);
     this.chat = new Conversation(
@@ -454,7 +457,6 @@ class Page {
     this.ask.last = null;
     this.race.clear(meta);
     for (const record of records) this.race.take(record);
-    if (!meta.compared) this.compareLanes(records);
     this.offerFollow();
     this.open('race');
     this.ask.say(meta.gone ? W.run.gone(meta.gone) : '', Boolean(meta.gone));
@@ -464,13 +466,12 @@ class Page {
     else this.view.point();
   }
 
-  /** A race of a file, or of an earlier version of the page, has not been compared: the server does. */
-  async compareLanes(records) {
-    const { race, api } = this;
-    const { meta } = race;
-    const sent = await this.send(trace.brief(records));
-    const found = sent && (await api.server.compared(sent.path).catch(() => null));
-    if (found?.lanes && race.meta === meta) race.compare(found);
+  /** How the lanes of a trace compare, if the server finds it sound; else {problem}. */
+  async compared(file) {
+    const { upload, server } = this.api;
+    const sent = await upload(file).catch(() => null);
+    const told = sent && (await server.compared(sent.path).catch(() => null));
+    return told ?? { problem: await this.runner.reason(W.trace.notRead) };
   }
 
   /** Put records on the page, and their request, if it is known, into the form. */
@@ -489,11 +490,6 @@ class Page {
     this.bringOut(records, { ...meta, ...revived }, true);
   }
 
-  /** A trace as a file on the server; null if it could not be sent. */
-  send(written) {
-    return this.api.upload(new File([written], 'race.trace.jsonl')).catch(() => null);
-  }
-
   /** The race as something to keep: a 'link' to its settings, its 'trace', or one file that opens in any browser, made
    *  by the server from the trace: a 'page' with its charts, a 'compact' one without, or a 'figure'. */
   async save(as) {
@@ -508,7 +504,7 @@ class Page {
     }
     const { api } = this;
     this.ask.say(W.run.sharing);
-    const sent = await this.send(written);
+    const sent = await api.upload(new File([written], 'race.trace.jsonl')).catch(() => null);
     const earlier = (this.race.meta.asked?.history ?? []).map(({ question, answer }) => ({
       question,
       answer,

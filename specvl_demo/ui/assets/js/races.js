@@ -1,4 +1,4 @@
-/* The visitor's own races and traces from disk, below the examples. A trace is read in the browser. */
+/* The visitor's own races and traces from disk, below the examples. */
 
 import { button, filePicker, h, put, icon, iconButton } from './dom.js';
 import * as kept from './keep.js';
@@ -8,9 +8,10 @@ import { W } from './words.js';
 const picture = (src) => (src ? h('img', { src, alt: '', loading: 'lazy' }) : null);
 
 export class Races {
-  /** show(records, meta): put a race on the page. */
-  constructor(show) {
-    this.show = show;
+  /** show(records, meta): put a race on the page. compared(file): how the lanes of a trace compare,
+   *  or its {problem}. */
+  constructor(show, compared) {
+    Object.assign(this, { show, compared });
     this.runs = [];
     const more = { id: 'vl-trace', accept: '.jsonl,.json' };
     this.input = filePicker(W.trace.open, ([file]) => this.open(file), more);
@@ -87,23 +88,19 @@ export class Races {
     if (!file) return;
     this.said.classList.remove('wrong');
     put(this.said, '');
-    if (file.size > trace.MOST_BYTES) {
-      this.wrong(file.name, W.trace.tooLarge);
+    const compared = await this.compared(file);
+    if (compared.problem) {
+      this.wrong(file.name, compared.problem);
       return;
     }
-    let records;
-    try {
-      records = trace.parse(await file.text());
-    } catch (fault) {
-      this.wrong(file.name, fault.message);
-      return;
-    }
+    const records = trace.parse(await file.text());
     const begin = records.find((r) => r.kind === 'begin');
     this.show(records, {
       source: 'recorded',
       question: begin.notes.question || file.name,
       machine: begin.device,
       file: file.name,
+      compared,
     });
   }
 
