@@ -181,7 +181,9 @@ def run(
         ),
     )
     lines: list[Record] = []
-    for event in models.events(job, bool):
+    for event in models(job, bool):
+        if event["k"] == "error":
+            sys.exit(f"{example['id']}: {event['text']}")
         lines += [event["record"]] if isinstance(event.get("record"), Record) else []
     return [shorter(record) for record in lines]
 

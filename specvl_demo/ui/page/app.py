@@ -7,8 +7,7 @@ launch.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -20,7 +19,6 @@ from specvl_demo.ui.page import chat
 from specvl_demo.ui.page.assets import FILES, PLACES, SCRIPTS, STYLES, board
 from specvl_demo.ui.page.endpoints import ARGUMENTS, publish
 from specvl_demo.ui.page.handlers import Behaviour, Caller
-from specvl_demo.ui.serve.queue import Run, refusal
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope, Site
 
 QUIET = """
@@ -64,17 +62,6 @@ def build(behaviour: Behaviour) -> gr.Blocks:
         if request.session_hash is not None:
             behaviour.queue.forget(request.session_hash)
 
-    async def run(event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
-        try:
-            host, port = request.client or (None, None)
-            caller = Caller(request.session_hash, host, (request.session_hash,), port)
-            async with aclosing(behaviour.run(event._data, caller)) as stream:
-                async for batch in stream:
-                    yield batch
-        except Exception as fault:
-            yield Run().pack(refusal(messages.PAGE_FAILED.format(reason=type(fault).__name__)))
-            raise  # a bug in this program: the log needs the traceback
-
     # A visit's files are removed when it ends. Files that no question used are searched every ten
     # minutes and removed after two hours.
     with gr.Blocks(
@@ -83,7 +70,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
         whole = board([_served(getattr(behaviour, name)) for name in SERVED])
         # The waiting line is the queue's, which shows all their place: Gradio admits all of them.
         whole.run(
-            run,
+            behaviour.run,
             None,
             whole,
             show_progress="hidden",

@@ -59,8 +59,7 @@ scripts.forEach((path) => link('modulepreload', address(path)));
 Promise.all(styles.map((path) => link('stylesheet', address(path))))
   .then(() => import(address(files.main)))
   .then((page) => page.mount(element, {
-    server, upload, url: (name) => address(files[name]),
-    trigger: (name, data) => trigger(name, data),
+    server, upload, trigger, url: (name) => address(files[name]),
     watch: (fn) => watch('value', () => fn(props.value)),
   }))
   .catch((fault) => {

@@ -17,6 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import msgspec
 
 from specvl_demo import question
@@ -106,9 +107,13 @@ class Behaviour:
     def __post_init__(self) -> None:
         self.benches = Benches(self.uploads.leave)
 
-    async def run(self, payload: Any, caller: Caller) -> AsyncGenerator[str, None]:
-        """Run the race that a page requests; a refused request ends in one sentence."""
-        step = None
+    async def run(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
+        """Run the race, or the question of a bench, that a page requests; a refused request ends in
+        one sentence.
+        """
+        host, port = request.client or (None, None)
+        caller = Caller(request.session_hash, host, (request.session_hash,), port)
+        payload, step = event._data, None
         try:
             if isinstance(payload, Mapping) and "bench" in payload:
                 step = self.benches.find(payload["bench"]).step()
@@ -121,12 +126,16 @@ class Behaviour:
         if job is None:  # another tab has finished the bench
             yield Run().pack([{"k": "done"}])
             return
-        self.uploads.keep(caller.visit, job.question.files)
-        async with aclosing(self.queue.events(self._of(caller, job))) as running:
-            async for run, events in running:
-                if self._unheard(caller):
-                    return
-                yield run.pack(step.hear(events) if step else events)
+        try:
+            self.uploads.keep(caller.visit, job.question.files)
+            async with aclosing(self.queue.events(self._of(caller, job))) as running:
+                async for run, events in running:
+                    if self._unheard(caller):
+                        return
+                    yield run.pack(step.hear(events) if step else events)
+        except Exception as fault:
+            yield Run().pack(refusal(messages.PAGE_FAILED.format(reason=type(fault).__name__)))
+            raise  # a bug in this program: the log needs the traceback
 
     async def answer(
         self, payload: Any, baseline: bool, caller: Caller

@@ -166,7 +166,42 @@ class Engine:
 
         problem = None
         try:
-            yield from self.events(job, cancelled, stage)
+            # 1. The pair, with the drafters that the lanes need.
+            pair, question = pairs.find(job.pair), job.question
+            choices = [choosing.choose(pair, *lane, question.temperature) for lane in job.lanes]
+            roles = choosing.roles_of(choices)
+            options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
+            if fresh := not self.has(pair, roles, options):
+                yield {"k": "status", "stage": "loading", "detail": pair.title}
+            loaded = self.get(pair, roles, stage, options)
+            place, machine = loaded.availability, detect()
+            if short := availability.too_many_lanes(pair, place, machine, len(choices), roles):
+                raise ValueError(short)
+            loaded.try_out(stage, question.max_new_tokens if machine.per_call else None)
+            # 2. The question, as a request to its target.
+            if question.shown:
+                yield {"k": "status", "stage": "media"}
+            if cancelled():
+                return
+            opened = question.opened(pair.n_frames)
+            request = session.request(loaded, opened, "light" if job.timed else "full", cancelled)
+            if cancelled():
+                return
+            # 3. Its lanes, side by side.
+            if job.timed:
+                records = self._alone(loaded, job, request, choices)
+            else:
+                yield {"k": "status", "stage": "prefill"}
+                if fresh and place.device != "cpu":
+                    yield {"k": "status", "stage": "loading", "detail": RECORDING}
+                notes = QuestionNotes(question.words, _small(opened.shown, question.shown))
+                records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
+            whole: list[Record] = []
+            for record in records:
+                whole.append(record)
+                yield {"k": record.__struct_config__.tag, "record": record}
+            if not job.timed:
+                yield {"k": "remarks", "record": remarks.comparison(gather(whole))}
         except Ended:
             return
         except (RuntimeError, MemoryError, OSError, FloatingPointError, ValueError) as fault:
@@ -176,47 +211,6 @@ class Engine:
         if problem is not None:
             loading.release()  # only now is everything released that the run held
             yield {"k": "error", "text": problem}
-
-    def events(
-        self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
-    ) -> Iterator[Event]:
-        """Yield the events of a job, and raise what fails."""
-        # 1. The pair, with the drafters that the lanes need.
-        pair, question = pairs.find(job.pair), job.question
-        choices = [choosing.choose(pair, *lane, question.temperature) for lane in job.lanes]
-        roles = choosing.roles_of(choices)
-        options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
-        if fresh := not self.has(pair, roles, options):
-            yield {"k": "status", "stage": "loading", "detail": pair.title}
-        loaded = self.get(pair, roles, tell, options)
-        place, machine = loaded.availability, detect()
-        if short := availability.too_many_lanes(pair, place, machine, len(choices), roles):
-            raise ValueError(short)
-        loaded.try_out(tell, question.max_new_tokens if machine.per_call else None)
-        # 2. The question, as a request to its target.
-        if question.shown:
-            yield {"k": "status", "stage": "media"}
-        if cancelled():
-            return
-        opened = question.opened(pair.n_frames)
-        request = session.request(loaded, opened, "light" if job.timed else "full", cancelled)
-        if cancelled():
-            return
-        # 3. Its lanes, side by side.
-        if job.timed:
-            records = self._alone(loaded, job, request, choices)
-        else:
-            yield {"k": "status", "stage": "prefill"}
-            if fresh and place.device != "cpu":
-                yield {"k": "status", "stage": "loading", "detail": RECORDING}
-            notes = QuestionNotes(question.words, _small(opened.shown, question.shown))
-            records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
-        whole: list[Record] = []
-        for record in records:
-            whole.append(record)
-            yield {"k": record.__struct_config__.tag, "record": record}
-        if not job.timed:
-            yield {"k": "remarks", "record": remarks.comparison(gather(whole))}
 
     def _alone(
         self, loaded: loader.Loaded, job: Job, request: Request, choices: Sequence[Choice]
