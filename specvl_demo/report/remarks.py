@@ -86,6 +86,10 @@ class Doubt:
     load: float | None = None
 
 
+Change = tuple[int, int, int, int]
+"""Tokens [start, stop) of AR's answer, and those of the lane's in their place."""
+
+
 class LaneRemarks(Struct, frozen=True):
     """How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
 
@@ -93,12 +97,14 @@ class LaneRemarks(Struct, frozen=True):
         doubt: Why its times are not reported.
         slow: Why it is slower than AR.
         speedup_total: The speedup including vision and prefill.
+        changes: See `differing`.
     """
 
     agreement: Agreement | None = None
     doubt: Doubt | None = None
     slow: str | None = None
     speedup_total: float | None = None
+    changes: list[Change] | None = None
 
 
 class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
@@ -192,8 +198,8 @@ def _compared(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
     doubt = timing(lane, ar or lane)
     if ar is None:
         return LaneRemarks(doubt=doubt)
-    times = compare(lane, ar)
-    return LaneRemarks(agreement(lane, ar), doubt, times.why_slow(), times.speedup_total)
+    times, changes = compare(lane, ar), differing(ar.token_ids, lane.token_ids)
+    return LaneRemarks(agreement(lane, ar), doubt, times.why_slow(), times.speedup_total, changes)
 
 
 def _ar(lanes: Sequence[LaneRecords]) -> LaneRecords | None:
@@ -242,6 +248,22 @@ def _noted(r: Round, name: str, at: int) -> float | None:
     listed = draws.get(name) if isinstance(draws, dict) else None
     note = listed[at] if isinstance(listed, list) and at < len(listed) else None
     return note if isinstance(note, int | float) else None
+
+
+def differing(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
+    """Return where two answers differ once their tokens are aligned, in order; empty if they are
+    equal as far as both go.
+    """
+    common = min(len(ids), len(others))
+    at = next((i for i in range(common) if ids[i] != others[i]), None)
+    if at is None:
+        return []
+    matcher = SequenceMatcher(None, ids[at:], others[at:], autojunk=False)
+    return [
+        (at + a, at + b, at + c, at + d)
+        for tag, a, b, c, d in matcher.get_opcodes()
+        if tag != "equal"
+    ]
 
 
 def words_agreeing(text: str, other: str) -> float:

@@ -1,27 +1,10 @@
-/* Answers aligned, questions outside a pair's scope, letters made safe, and how much is drawn. */
+/* Questions outside a pair's scope, letters made safe, and how much is drawn. */
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { align } from '../../specvl_demo/ui/assets/js/align.js';
 import { Drawing, paceFor } from '../../specvl_demo/ui/assets/js/drawing.js';
 import { better, scope } from '../../specvl_demo/ui/assets/js/scope.js';
 import { laid, plain } from '../../specvl_demo/ui/assets/js/text.js';
-
-const says = (words) => ({
-  tokens: words.split(' ').map((text) => ({ id: text, text: `${text} ` })),
-});
-
-test('a word more costs itself and not all that follows', () => {
-  const found = align(says('a red star is here'), says('a very red moon is here'));
-  assert.deepEqual([found.shared, [...found.other], [...found.base]], [1, [1, 3], [2]]);
-  assert.deepEqual(found.changes, [
-    ['', 'very '],
-    ['star ', 'moon '],
-  ]);
-  assert.equal(align(says('a red'), says('a red')), null);
-  assert.equal(align(says('a red'), says('a red star')), null); // as far as both go
-  assert.equal(align(says('x'), says('y '.repeat(5000))), null);
-});
 
 const PAIRS = [
   { id: 'p', knows: 'scenes', words: ['what', 'the', 'star'], available: true },

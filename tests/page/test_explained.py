@@ -80,9 +80,9 @@ def test_one_sentence_with_this_races_numbers(opened):
     opened.evaluate("specvl.race.setFocus('lvspec'); specvl.race.lanes.delete('sage')")
     opened.evaluate("specvl.view.player.finish()")
     pair = opened.evaluate("""async () => {
-      const {align} = await import(document.querySelector('link[href$="align.js"]').href);
+      const {differences} = await import(document.querySelector('link[href$="verdict.js"]').href);
       const lossy = specvl.race.lanes.get('lvspec');
-      return align(specvl.race.baseline, lossy).changes[0].map((t) => t.trim());
+      return differences(specvl.race, lossy).changes[0].map((t) => t.trim());
     }""")
     own, said = pair
     expect(headline(opened)).to_contain_text(
@@ -225,9 +225,9 @@ def test_five_papers_race_in_one_press(opened):
     names = ["ar", "tabed", "sage", "lvspec", "hivis", "dream"]
     assert opened.evaluate("specvl.race.list.map((lane) => lane.name)") == names
     apart = opened.evaluate("""async () => {
-      const {align} = await import(document.querySelector('link[href$="align.js"]').href);
-      const [base, ...rest] = specvl.race.list;
-      return rest.filter((lane) => align(base, lane)).map((lane) => lane.begin.title);
+      const {differences} = await import(document.querySelector('link[href$="verdict.js"]').href);
+      const [, ...rest] = specvl.race.list;
+      return rest.filter((l) => differences(specvl.race, l)).map((lane) => lane.begin.title);
     }""")
     assert apart == ["LVSpec"]
     expect(headline(opened)).to_contain_text("LVSpec differs from the large model’s own answer")

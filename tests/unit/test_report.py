@@ -343,6 +343,12 @@ def test_the_page_is_told_what_the_remarks_say() -> None:
     assert kinds >= {"cut", "whole"}
 
 
+def test_a_word_more_costs_itself_and_not_all_that_follows() -> None:
+    plain, other = ["a", "red", "star", "is", "here"], ["a", "very", "red", "moon", "is", "here"]
+    assert remarks.differing(plain, other) == [(1, 1, 1, 2), (2, 3, 3, 4)]
+    assert remarks.differing(plain, plain) == [] == remarks.differing(plain, plain[:2])
+
+
 def test_without_the_plain_lane_only_the_times_are_judged() -> None:
     lane, _ = timed(load=0.5)
     (told,) = remarks.comparison([lane]).lanes.values()

@@ -1,10 +1,9 @@
 /* The sentence above the race, in plain words and with this race's numbers: what is awaited, how
    the lanes compare, how it ended. Words in a token's colour are marked like tokens. */
 
-import { align } from './align.js';
 import { fmt, h, marked } from './dom.js';
 import { ENDS } from './text.js';
-import { doubt } from './verdict.js';
+import { differences, doubt } from './verdict.js';
 import { W } from './words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
@@ -45,13 +44,14 @@ export function headline(race, waiting) {
   const t = race.now(lane);
   const doubted = doubt(race, lane);
   if (doubted?.kind === 'cut') return [W.headline.cut];
+  if (!race.meta.compared) return [`${W.run.uncompared}.`];
   const rivals = race.list.filter((one) => one !== base && one !== lane);
   const title = lane.title;
   const of = rivals.length ? W.headline.of(title) : '';
-  const differs = align(base, lane);
+  const differs = differences(race, lane);
   const quoted = differs && rivals.length < FEW;
   const apart = (differs && !quoted ? [lane, ...rivals] : rivals)
-    .filter((one) => align(base, one))
+    .filter((one) => differences(race, one))
     .map((one) => one.title);
   const alike = rivals.map((one) => one.title).filter((name) => !apart.includes(name));
   const x = race.speedup(lane);

@@ -2,11 +2,11 @@
    tokens that make one character together. Colours come from the records' origins; a second cue (the line under the
    text) says the same. */
 
-import { align } from './align.js';
 import { h, marked, put, shown } from './dom.js';
 import { term } from './explain.js';
 import { rejected } from './fold.js';
 import { MOST_TEXT, laid } from './text.js';
+import { differences } from './verdict.js';
 import { W } from './words.js';
 
 /** A lane's guarantee relative to the autoregressive one. Single precision has no badge: there,
@@ -224,10 +224,11 @@ export class LaneView {
     const { race, lane } = this;
     const base = race.baseline;
     const against = lane === base ? race.focused : lane;
-    const key = race.finished && base && against !== base ? against.name : null;
+    const known = race.finished && race.meta.compared && base && against !== base;
+    const key = known ? against.name : null;
     if (key === this.compared) return;
     this.compared = key;
-    const found = key && align(base, against);
+    const found = key && differences(race, against);
     const own = lane === base;
     this.nodes.forEach((node, p) => {
       const { start, stop } = lane.pieces[p];

@@ -1,6 +1,6 @@
-/* Why a lane has no speedup on the page. The server compares the lanes of a race that is over
-   (report/remarks.py) and sends what it found as `race.meta.compared`; while lanes run, only the
-   load of the machine and the number of tokens are known. */
+/* Why a lane has no speedup on the page, and where its answer differs from AR's. The server compares
+   the lanes of a race that is over (report/remarks.py): `race.meta.compared`; while lanes run, only
+   the load of the machine and the number of tokens are known. */
 
 import { W } from './words.js';
 
@@ -38,4 +38,29 @@ export function early(race, lane) {
   const tokens = Math.min(race.now(lane).tokens, race.now(base).tokens);
   const needed = race.rules.tokens;
   return tokens < needed ? { kind: 'early', sentence: W.run.early(tokens, needed) } : null;
+}
+
+/** Where a lane's answer differs from AR's: {shared, base, other, changes}: tokens before the first
+ *  difference; those of AR, and of the lane, that the other one lacks; [AR's, the lane's] words, in
+ *  order. null where both are equal, as far as both go. */
+export function differences(race, lane) {
+  const spans = race.meta.compared?.lanes[lane.name]?.changes;
+  if (!spans?.length) return null;
+  const words = ({ tokens }, from, to) =>
+    tokens
+      .slice(from, to)
+      .map(({ text }) => text)
+      .join('');
+  const lacking = (side) =>
+    new Set(
+      spans.flatMap((span) =>
+        Array.from({ length: span[side + 1] - span[side] }, (_, i) => span[side] + i),
+      ),
+    );
+  return {
+    shared: spans[0][0],
+    base: lacking(0),
+    other: lacking(2),
+    changes: spans.map(([a, b, c, d]) => [words(race.baseline, a, b), words(lane, c, d)]),
+  };
 }
