@@ -216,7 +216,7 @@ def read(
         raise ValueError(NOTHING)
     if before:  # what is shown belongs to the first question of all
         items[0], items[-1] = items[-1], items[0]
-    shown = [tuple(find(item)._replace(want=want) for item, want in some) for some in items]
+    media = [tuple(find(item)._replace(want=want) for item, want in some) for some in items]
     answers = [text_of(turn.get("answer", ""), "An answer", limit) for turn in past]
     served = MAX_NEW_TOKENS_SERVED if visitor else None
     name, reference = data.get("id"), _first(data, REFERENCE)
@@ -228,8 +228,8 @@ def read(
 
     return Question(
         words=words[-1],
-        media=shown[-1],
-        earlier=tuple(map(Turn, words, shown, answers)),
+        media=media[-1],
+        earlier=tuple(map(Turn, words, media, answers)),
         system=text_of(data.get("system", ""), "The system prompt", limit),
         prefix=_prefix(_first(data, PREFIX), served or NEW_TOKENS.high),
         max_new_tokens=number(NEW_TOKENS, served),

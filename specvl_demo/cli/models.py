@@ -34,12 +34,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(document)
         return 0
-    shown = [
+    rows = [
         row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]
     ]
-    found = tables.render(shown, ("id", "runs here", "why"))
+    table = tables.render(rows, ("id", "runs here", "why"))
     methods = tables.render(document["methods"], ("name", "lossless", "summary"))
-    sys.stdout.write(f"{document['machine']}\n\n{found}\n\n{methods}\n")
+    sys.stdout.write(f"{document['machine']}\n\n{table}\n\n{methods}\n")
     return 0
 
 
@@ -47,20 +47,20 @@ def check(options: argparse.Namespace) -> int:
     """Check whether a drafter fits a target, and print the reasons; exit code 1 unless it does."""
     if options.target is None or options.drafter is None:
         raise InputError("--target and --drafter are checked against each other; name both.")
-    found = custom.check(options.target, options.drafter)
+    verdict = custom.check(options.target, options.drafter)
     if options.json:
-        print_json(found.plain())
+        print_json(verdict.plain())
     else:
         marks = {True: "yes  ", False: "no   ", None: "     "}
-        for ok, text in found.findings:
+        for ok, text in verdict.findings:
             sys.stdout.write(f"{marks[ok]}{tables.plain(text)}\n")
         verdicts = {
-            True: f"It fits, for: {', '.join(found.methods)}.",
+            True: f"It fits, for: {', '.join(verdict.methods)}.",
             False: "It does not fit.",
             None: "Whether it fits could not be decided.",
         }
-        sys.stdout.write(f"{verdicts[found.fits]}\n")
-    return int(not found.fits)
+        sys.stdout.write(f"{verdicts[verdict.fits]}\n")
+    return int(not verdict.fits)
 
 
 def fetch(options: argparse.Namespace) -> int:
@@ -98,8 +98,8 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "licence": pair.target.licence,
         "params": pair.target.params,
         "drafters": {
-            role: {"id": one.id, "licence": one.licence, "params": one.params}
-            for role, one in pair.drafters.items()
+            role: {"id": checkpoint.id, "licence": checkpoint.licence, "params": checkpoint.params}
+            for role, checkpoint in pair.drafters.items()
         },
         "memory_bytes": {
             dtype: availability.needs(pair, Availability(False, "", dtype=dtype)).total
@@ -110,11 +110,11 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "methods": list(methods),
         "verdicts": {
             name: {
-                **_where(one),
-                "quantised": one.quantised if one.ok else None,
-                "needs_bytes": one.needs_bytes or None,
+                **_where(verdict),
+                "quantised": verdict.quantised if verdict.ok else None,
+                "needs_bytes": verdict.needs_bytes or None,
             }
-            for name, one in methods.items()
+            for name, verdict in methods.items()
         },
         "note": pair.note,
         "remarks": choosing.remarks(pair),
@@ -129,7 +129,7 @@ def _where(verdict: Availability) -> dict[str, Any]:
 def method_row(name: str) -> dict[str, Any]:
     """Return a method with the parameters that `--set` accepts."""
     method = base.find(name)
-    shown = ("name", "kind", "default", "low", "high", "choices", "help")
+    columns = ("name", "kind", "default", "low", "high", "choices", "help")
     return {
         "name": name,
         "title": method.title,
@@ -139,6 +139,6 @@ def method_row(name: str) -> dict[str, Any]:
         "reference": method.reference,
         "presets": list(method.presets),
         "parameters": [
-            {key: getattr(param, key) for key in shown} for param in base.parameters(name)
+            {key: getattr(param, key) for key in columns} for param in base.parameters(name)
         ],
     }

@@ -74,11 +74,13 @@ class Options:
         Raises:
             ValueError: With a sentence if the variable has an unknown value.
         """
-        value, known = os.environ.get("SPECVL_QUANTISED") or None, get_args(Quantised)
-        if value not in (None, *known):
-            raise ValueError(f"SPECVL_QUANTISED must be one of {', '.join(known)}, not {value!r}.")
-        found: dict[str, Any] = {name: choice for name, choice in given.items() if choice}
-        return cls(**{"quantised": value, **found}, pickles=pickles)
+        value, choices = os.environ.get("SPECVL_QUANTISED") or None, get_args(Quantised)
+        if value not in (None, *choices):
+            raise ValueError(
+                f"SPECVL_QUANTISED must be one of {', '.join(choices)}, not {value!r}."
+            )
+        given_values: dict[str, Any] = {name: choice for name, choice in given.items() if choice}
+        return cls(**{"quantised": value, **given_values}, pickles=pickles)
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,13 @@ def available(
     options: None for those of the environment.
     """
     options = Options.of_environment() if options is None else options
-    wanted = [pair.target, *drafters(pair, roles)]
-    reason = _not_here(pair, wanted, machine) or _not_packed(machine, options.quantised)
+    checkpoints = [pair.target, *drafters(pair, roles)]
+    reason = _not_here(pair, checkpoints, machine) or _not_packed(machine, options.quantised)
     if reason is not None:
         return Availability(False, reason)
-    fetch = [one for one in wanted if not one.local and not cached(one)]
+    fetch = [
+        checkpoint for checkpoint in checkpoints if not checkpoint.local and not cached(checkpoint)
+    ]
     after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
     tried = []
     for name, memory_bytes, place in _places(pair, machine, options):
@@ -168,23 +172,24 @@ def needs(
     packed = each if in_layout else QUANTISED_BYTES.get(place.quantised, each)
     others = drafters(pair, roles)
     every = (pair.target, *others)
-    weights = pair.target.params * packed + sum(one.params for one in others) * each
+    weights = pair.target.params * packed + sum(checkpoint.params for checkpoint in others) * each
 
-    def number(one: Checkpoint) -> int:
+    def number(checkpoint: Checkpoint) -> int:
         """Bytes of a number in the decoder: the fused one computes, and keeps keys and values, in
         float32 whatever its weights are.
         """
-        return DTYPE_BYTES["float32"] if on_cpu and one.fused_bytes else each
+        return DTYPE_BYTES["float32"] if on_cpu and checkpoint.fused_bytes else each
 
     # choice: every lane but AR's is counted with the pair's largest drafter.
-    largest = max(others, key=lambda one: one.kv, default=None)
+    largest = max(others, key=lambda checkpoint: checkpoint.kv, default=None)
     cached: float = pair.target.kv * (n_lanes + 1) * number(pair.target)
     if largest is not None:
         cached += largest.kv * (n_lanes - 1) * number(largest)
     # One model at a time goes over the prompt.
-    held = max(max(one.looks * each, one.reads * number(one)) for one in every) * pair.n_tokens
+    looked = (max(model.looks * each, model.reads * number(model)) for model in every)
+    held = max(looked) * pair.n_tokens
     if on_cpu:
-        weights += sum(one.fused_bytes for one in every)
+        weights += sum(checkpoint.fused_bytes for checkpoint in every)
     else:
         cached *= CACHE_SPARE
         held = held or FORWARD_BYTES
@@ -240,44 +245,50 @@ def exact_cost(pair: PairSpec, place: Availability) -> float:
 
 def drafters(pair: PairSpec, roles: Collection[Role] | None) -> list[Checkpoint]:
     """Return the pair's drafters of these roles, None for all."""
-    return [one for role, one in pair.drafters.items() if roles is None or role in roles]
+    return [
+        checkpoint for role, checkpoint in pair.drafters.items() if roles is None or role in roles
+    ]
 
 
-def there(one: Checkpoint) -> bool:
+def there(checkpoint: Checkpoint) -> bool:
     """Whether a local checkpoint's folder has weights."""
-    return (one.folder / "config.json").is_file() and _has_weights(one.folder)
+    return (checkpoint.folder / "config.json").is_file() and _has_weights(checkpoint.folder)
 
 
 def _has_weights(folder: Path) -> bool:
     return any(file.suffix in (".safetensors", ".bin") for file in folder.iterdir())
 
 
-def cached(one: Checkpoint) -> bool:
+def cached(checkpoint: Checkpoint) -> bool:
     """Whether the hub's local cache has this checkpoint's weights; checks only files.
 
     A configuration may be cached without weights, from a check whether the model fits.
     """
-    found = fingerprints.cached_config(one.id)
-    return found is not None and _has_weights(found.parent)
+    path = fingerprints.cached_config(checkpoint.id)
+    return path is not None and _has_weights(path.parent)
 
 
-def config(one: Checkpoint, name: str = "config.json") -> dict[str, Any] | None:
+def config(checkpoint: Checkpoint, name: str = "config.json") -> dict[str, Any] | None:
     """Return a checkpoint's file of this name if its folder or the hub's local cache has it."""
-    found = one.folder / name if one.local else fingerprints.cached_config(one.id)
-    file = found and found.with_name(name)
+    path = (
+        checkpoint.folder / name if checkpoint.local else fingerprints.cached_config(checkpoint.id)
+    )
+    file = path and path.with_name(name)
     if file is None or not file.is_file():
         return None
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _not_here(pair: PairSpec, wanted: Collection[Checkpoint], machine: Machine) -> str | None:
+def _not_here(pair: PairSpec, checkpoints: Collection[Checkpoint], machine: Machine) -> str | None:
     if pair.target.local and not there(pair.target):
         if not pair.target.shipped:
             return f"The weights of {pair.target.id} are not there."
         return f"The weights of {pair.target.id} are missing from assets; train or copy them."
     if pair.target.base and (reason := base_weights.why_not(pair.target.folder)):
         return reason
-    fetch = [one for one in wanted if not one.local and not cached(one)]
+    fetch = [
+        checkpoint for checkpoint in checkpoints if not checkpoint.local and not cached(checkpoint)
+    ]
     if fetch and machine.offline:
         size = gb(_stored(fetch))
         return f"Not in the local cache, and HF_HUB_OFFLINE forbids fetching its {size}."
@@ -299,7 +310,7 @@ def _can_pack() -> bool:
 
 
 def _stored(some: Collection[Checkpoint]) -> float:
-    return sum(one.params * 2 for one in some)
+    return sum(checkpoint.params * 2 for checkpoint in some)
 
 
 def _places(
@@ -317,8 +328,8 @@ def _places(
     ) -> Availability:
         return Availability(False, "", device, dtype, split=split, quantised=quantised)
 
-    wanted = options.quantised or "none"
-    packings: list[Quantised] = [wanted]
+    packing = options.quantised or "none"
+    packings: list[Quantised] = [packing]
     if options.quantised is None and machine.gpus and _can_pack():
         packings.append("4bit")
     for quantised in packings:
@@ -331,6 +342,6 @@ def _places(
             whole = sum(gpu.memory_bytes for gpu in machine.gpus)
             weakest = min(gpu.capability for gpu in machine.gpus)
             yield name, whole, untried("cuda:0", half(weakest), split, quantised)
-    if wanted == "none":
+    if packing == "none":
         rounded: Quantised = "8bit" if pair.target.eight_bits and machine.kernels else "none"
         yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, rounded)

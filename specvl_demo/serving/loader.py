@@ -56,12 +56,12 @@ class Loaded:
             return
         self._tried.append(True)
         target = self.models.target
-        for one in (target.vlm, *self.models.drafters.values()):
-            if getattr(getattr(one, "decoder", one), "fixed", False):
-                tell(f"Trying the steps of {one.name} as graphs")
-            calibrate = getattr(one, "calibrate", lambda steps: None)
+        for model in (target.vlm, *self.models.drafters.values()):
+            if getattr(getattr(model, "decoder", model), "fixed", False):
+                tell(f"Trying the steps of {model.name} as graphs")
+            calibrate = getattr(model, "calibrate", lambda steps: None)
             if (reason := calibrate(steps)) is not None:
-                tell(f"{one.name}: {reason}")
+                tell(f"{model.name}: {reason}")
         if target.batch_invariant and target.decoder.device.type != "cpu":
             tell(f"Trying whether {target.name} computes batch-invariant steps here")
         if target.batch_invariant and target.min_padded_rows is None:
@@ -75,8 +75,8 @@ class Loaded:
         """Give up caches and graphs that are kept for the next question: before the pair is
         dropped, so that not the garbage collector destroys graphs.
         """
-        for one in (self.models.target.vlm, *self.models.drafters.values()):
-            getattr(one, "release", lambda: None)()
+        for model in (self.models.target.vlm, *self.models.drafters.values()):
+            getattr(model, "release", lambda: None)()
 
     def memory(self, n_lanes: int) -> dict[str, int]:
         """Return the bytes that were predicted for so many lanes, part by part and in all, and
@@ -102,7 +102,7 @@ class Loaded:
         """
         drafters = self.models.drafters.values()
         asks = hub.asks(self.models.target.vlm.model.generation_config.to_dict())
-        of_heads = [remark for one in drafters for remark in getattr(one, "remarks", ())]
+        of_heads = [remark for drafter in drafters for remark in getattr(drafter, "remarks", ())]
         return [asks, *of_heads] if asks else of_heads
 
 
@@ -180,10 +180,14 @@ def _load(
     packing = "none" if _in_8_bits(place) else place.quantised
     plan = loading.LoadPlan(place.dtype, place.device, place.split, packing, options.pickles)
 
-    def folder(one: Checkpoint, pickles: bool) -> Path:
-        if one.base:
-            return photo_assembly.target(one.folder, tell)
-        return one.folder if one.local else loading.fetch(one.id, tell, pickles, machine.offline)
+    def folder(checkpoint: Checkpoint, pickles: bool) -> Path:
+        if checkpoint.base:
+            return photo_assembly.target(checkpoint.folder, tell)
+        return (
+            checkpoint.folder
+            if checkpoint.local
+            else loading.fetch(checkpoint.id, tell, pickles, machine.offline)
+        )
 
     # 1. The target: its weights, what makes its prompts, how its steps run.
     tell(f"Loading {pair.target.id}")

@@ -67,7 +67,7 @@ def request(
 
 def lanes(
     loaded: Loaded,
-    asked: Request,
+    request: Request,
     choices: Sequence[Choice],
     shared: SharedPrefill | None = None,
 ) -> list[Lane]:
@@ -76,17 +76,17 @@ def lanes(
 
     shared: Encodings and prefills of other lanes for the same request.
     """
-    shared = shared or SharedPrefill(asked)
+    shared = shared or SharedPrefill(request)
     names: list[str] = []
     for choice in choices:
         same = sum(name.split("#")[0] == choice.method.name for name in names)
         names.append(f"{choice.method.name}#{same + 1}" if same else choice.method.name)
     parts = [assemble(choice, loaded.models) for choice in choices]
-    return [Lane(name, one, shared) for name, one in zip(names, parts, strict=True)]
+    return [Lane(name, of_method, shared) for name, of_method in zip(names, parts, strict=True)]
 
 
 def warm(
-    loaded: Loaded, asked: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
+    loaded: Loaded, request: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
 ) -> None:
     """Run every lane for a few tokens and discard the records; encodings and prefills stay in
     `shared`.
@@ -95,7 +95,7 @@ def warm(
     would be AR, which would inflate every speedup.
     """
     warmed: set[str] = set()
-    shared = shared or SharedPrefill(asked)
+    shared = shared or SharedPrefill(request)
     for choice in choices:
         parts = assemble(choice, loaded.models)
         if parts.key not in warmed:
@@ -106,14 +106,14 @@ def warm(
             warmed.add(parts.key)
 
 
-def answers(loaded: Loaded, asked: Request, choices: Sequence[Choice]) -> list[LaneRecords]:
+def answers(loaded: Loaded, request: Request, choices: Sequence[Choice]) -> list[LaneRecords]:
     """Return the whole lanes of these choices, run in a race without a warm-up."""
-    return gather(engine.race(lanes(loaded, asked, choices)))
+    return gather(engine.race(lanes(loaded, request, choices)))
 
 
 def race(
     loaded: Loaded,
-    asked: Request,
+    request: Request,
     choices: Sequence[Choice],
     warmed: bool = False,
     shared: SharedPrefill | None = None,
@@ -128,10 +128,10 @@ def race(
         notes: What the user asked, recorded only with the first lane.
         watchers: See `Load`.
     """
-    shared = shared or SharedPrefill(asked)
-    running = lanes(loaded, asked, choices, shared)
+    shared = shared or SharedPrefill(request)
+    running = lanes(loaded, request, choices, shared)
     if not warmed:
-        warm(loaded, asked, choices, shared)
+        warm(loaded, request, choices, shared)
     load, noted = Load(watchers), time.monotonic()
     folded: dict[str, LaneRecords] = {}
     steady = loaded.models.target.on_any_threads
@@ -250,7 +250,7 @@ class Pair:
                 computed.
         """
         pair = self._loaded.pair
-        asked = read(
+        question_ = read(
             {
                 **{"question": question, "images": images, "videos": videos, "prefix": prefix},
                 **{"max_new_tokens": max_new_tokens, "temperature": temperature},
@@ -273,7 +273,10 @@ class Pair:
                 raise wrong_kind(f"settings[{name!r}]", what, values)
         chosen = [choosing.choose(pair, name, params.get(name), temperature) for name in names]
         running = race(
-            self._loaded, request(self._loaded, asked), chosen, notes=QuestionNotes(asked.words)
+            self._loaded,
+            request(self._loaded, question_),
+            chosen,
+            notes=QuestionNotes(question_.words),
         )
         return Race(running, self._lock)
 
@@ -282,8 +285,8 @@ def load(pair: str, dtype: str | None = None) -> Pair:
     """See `specvl_demo.load`."""
     from specvl_demo.serving import loader  # noqa: PLC0415 - transformers, where models are loaded
 
-    known = availability.DTYPE_BYTES
-    if dtype not in (None, *known):
-        raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(known)}.")
+    precisions = availability.DTYPE_BYTES
+    if dtype not in (None, *precisions):
+        raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(precisions)}.")
     options = availability.Options.of_environment(dtype=dtype)
     return Pair(loader.load(pairs.find(pair), options=options))

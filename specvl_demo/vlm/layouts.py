@@ -131,7 +131,7 @@ def _stills(
     inputs: dict[str, Any],
     n_visual: int,
     pictures: Sequence[MediaSize],
-    shown: Sequence[MediaSize],
+    all_sizes: Sequence[MediaSize],
 ) -> Iterator[list[tuple[int | None, int | None, int]]]:
     """Yield for every picture in order the (rows, cols, tokens) of its parts; clips fed as tiles
     count too.
@@ -154,9 +154,9 @@ def _stills(
             yield [(height // patch, width // patch, (height // patch) * (width // patch))]
     elif pixels is not None:
         n_tiles = pixels.shape[0] if pixels.ndim == 4 else pixels.shape[0] * pixels.shape[1]
-        tiles = [1] * sum(item.frames for item in shown)
+        tiles = [1] * sum(item.frames for item in all_sizes)
         if n_tiles != len(tiles):
-            tiles = [n for item in shown for n in [_tiles(processor, item)] * item.frames]
+            tiles = [n for item in all_sizes for n in [_tiles(processor, item)] * item.frames]
         if sum(tiles) != n_tiles:
             return
         count = n_visual // n_tiles

@@ -30,10 +30,10 @@ DRAFT_IDS = "draft_ids"
 
 def is_shared(folder: Path) -> bool:
     """Whether a folder holds such a drafter."""
-    return _own(folder).get("method") == "drafter"
+    return _settings(folder).get("method") == "drafter"
 
 
-def _own(folder: Path) -> dict[str, Any]:
+def _settings(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     return json.loads(path.read_text()).get(SECTION, {}) if path.exists() else {}
 
@@ -70,7 +70,7 @@ def load(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
     Raises:
         ValueError: If the folder's tensors are not those of such layers.
     """
-    head_settings = _own(folder)
+    head_settings = _settings(folder)
     tensors = eight_bits.unpacked(load_file(folder / "model.safetensors"))
     model = with_layers(target, int(head_settings["layers"]))
     decoder = model.get_decoder()

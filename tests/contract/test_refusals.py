@@ -93,12 +93,12 @@ models --see 7                             Unrecognized arguments: --see 7
 serve --pair nope                          There is no pair 'nope'; known: photo, pocket,
 serve --port 0                             --port: must be between 1 and 65535, not '0'
 serve --port x                             --port: must be between 1 and 65535, not 'x'
-serve --workers 0                          --workers: must be between 1 and 1024, not 0
-serve --workers two                        --workers: must be a whole number, not 'two'
-serve --gpus-each -1                       --gpus-each: must be between 0 and 64, not -1
-serve --gpus-each half                     --gpus-each: must be a number, not 'half'
-serve --waiting -5                         --waiting: must be between 0 and 10000, not -5
-serve --limit nan                          --limit: must be between 1 and 86400, not nan
+serve --workers 0                          --workers: must be a whole number between 1 and 1024
+serve --workers two                        --workers: must be a whole number between 1 and 1024, not
+serve --gpus-each -1                       --gpus-each: must be a number between 0 and 64, not -1
+serve --gpus-each half                     --gpus-each: must be a number between 0 and 64, not
+serve --waiting -5                         --waiting: must be a whole number between 0 and 10000
+serve --limit nan                          --limit: must be a number between 1 and 86400, not nan
 serve --nonsense                           Unrecognized arguments: --nonsense
 """
 """What is typed, two spaces or more, a part of the sentence. `ar:` is a question to this method."""

@@ -37,7 +37,7 @@ TAKEN = {
     ),
     "image": (list[File] | File | None, None, "An uploaded picture, or a list of them."),
     "video": (list[File] | File | None, None, "An uploaded clip, or a list of them."),
-    **{one.name: (type(one.default), one.default, one.help) for one in OF_ANSWERS},
+    **{option.name: (type(option.default), option.default, option.help) for option in OF_ANSWERS},
     "system": (str, "", "A system prompt, if the model supports one."),
     "settings": (
         dict[str, Any] | None,
@@ -114,11 +114,11 @@ def _described(name: str) -> dict[str, Any]:
     }
     given["token_ids"]["items"] = {"type": "integer"}
     lane = {"type": "object", "properties": given}
-    told = "; ".join(f"{field}: {GIVEN[field][1]}" for field in fields)
+    listed = "; ".join(f"{field}: {GIVEN[field][1]}" for field in fields)
     if name == "generate":
-        return lane | {"description": told}
+        return lane | {"description": listed}
     lanes = {"lanes": {"type": "array", "items": lane}}
-    return {"type": "object", "properties": lanes, "description": f"lanes, each with {told}"}
+    return {"type": "object", "properties": lanes, "description": f"lanes, each with {listed}"}
 
 
 def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
@@ -136,9 +136,9 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
         last = 0.0
         try:
             async with aclosing(running):
-                async for found in running:
-                    if found is not None:
-                        yield _answer(name, found)
+                async for lanes in running:
+                    if lanes is not None:
+                        yield _answer(name, lanes)
                     elif time.monotonic() - last > BEAT_S:
                         last = time.monotonic()
                         yield None
@@ -147,14 +147,16 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
 
     arguments = {**taken, "request": (gr.Request, None)}
     parameters = [
-        Parameter(one, Parameter.POSITIONAL_OR_KEYWORD, default=start, annotation=type_)
-        for one, (type_, start) in arguments.items()
+        Parameter(argument, Parameter.POSITIONAL_OR_KEYWORD, default=start, annotation=type_)
+        for argument, (type_, start) in arguments.items()
     ]
     gives = AsyncIterator[Answer | None]
     signature = Signature(parameters, return_annotation=gives)
     endpoint.__signature__ = signature  # type: ignore[attr-defined]  # as functools.wraps sets it
     # Gradio reads names and defaults from the signature, types from here.
-    endpoint.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": gives}
+    endpoint.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    } | {"return": gives}
     return endpoint
 
 
@@ -171,5 +173,5 @@ def _payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "methods": methods, "settings": settings}
 
 
-def _answer(name: str, found: Any) -> Answer:
-    return tables.lane_row(found[0]) if name == "generate" else {"lanes": tables.lane_rows(found)}
+def _answer(name: str, lanes: Any) -> Answer:
+    return tables.lane_row(lanes[0]) if name == "generate" else {"lanes": tables.lane_rows(lanes)}

@@ -97,8 +97,8 @@ class Bench:
         rows = answers.rows(
             self.measured,
             self.methods if self.measured else (),
-            [one.kind for one in self.questions],
-            [one.reference for one in self.questions],
+            [question_.kind for question_ in self.questions],
+            [question_.reference for question_ in self.questions],
         )
         others = mean(self.loads) if self.loads else 0.0
         busy = {"busy": others > BUSY_SHARE, "others_share_before": 0.0}
@@ -110,7 +110,7 @@ class Bench:
         temperature = first.question.temperature
         settings = {
             "pair": self.pair,
-            "cases": [one.id for one in self.questions],
+            "cases": [question_.id for question_ in self.questions],
             "max_new_tokens": first.question.max_new_tokens,
             "repeats": self.repeats,
             "sampling": f"T={temperature:g}" if temperature else "greedy",
@@ -167,8 +167,8 @@ class Bench:
         page = page_of(dict(report))
         about = [f"{find(self.pair).title}."]
         if self.done < self.total:
-            asked = f"So far {self.done} of {self.total} questions were asked, repeats included."
-            about.append(asked)
+            progress = f"So far {self.done} of {self.total} questions were asked, repeats included."
+            about.append(progress)
         if self.left_out:
             names = _titles(self.left_out)
             about.append(f"Not defined for sampling, and left out: {names}.")
@@ -330,13 +330,13 @@ def _questions(
         )
         return
     path = EXAMPLES / find(pair).questions
-    own = partial(question.named, folders=(EXAMPLES,))
+    of_pair = partial(question.named, folders=(EXAMPLES,))
     with path.open(encoding="utf-8") as file:
         yield from reader.in_turn(
             reader.each(
                 file,
                 path.name,
-                lambda line: question.read({**line, **shared}, own),
+                lambda line: question.read({**line, **shared}, of_pair),
                 lambda line: line["split"] == "evaluate",
             )
         )

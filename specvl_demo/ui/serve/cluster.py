@@ -200,8 +200,8 @@ class RayWorkers:
                 reach(self._address)
             # A cluster of only this machine listens only to this machine.
             local = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-            own = {} if self._address else {"num_cpus": self.capacity, **local}
-            self._ray.init(address=self._address, log_to_driver=False, **own)
+            resources = {} if self._address else {"num_cpus": self.capacity, **local}
+            self._ray.init(address=self._address, log_to_driver=False, **resources)
         # Two calls at once in an actor: the job and Stop. Restarted without limit, but a lost run
         # is not computed twice: its visitor sees an error.
         limits = {"num_cpus": 1, "num_gpus": self._gpus, "max_restarts": -1, "max_concurrency": 2}

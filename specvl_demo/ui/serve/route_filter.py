@@ -105,8 +105,8 @@ class RouteFilter:
     def __init__(self, app: Any, site: Site) -> None:
         self._app = app
         self._site = site
-        self._most = site.most_bytes + FORM_BYTES
-        self._too_large = messages.UPLOAD_TOO_LARGE.format(most=self._most >> 20)
+        self._max_bytes = site.most_bytes + FORM_BYTES
+        self._too_large = messages.UPLOAD_TOO_LARGE.format(most=self._max_bytes >> 20)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -121,7 +121,7 @@ class RouteFilter:
         sentences = {} if logging_in or chat else messages.BY_STATUS
         answer = Response(send, sentences, keep=uploading, openai=chat)
         try:
-            scope = self._known(scope, path)
+            scope = self._without_strangers(scope, path)
             receive = await self._checked(scope, path, receive, answer)
             size = await self._expect(scope) if uploading else 0
         except RefusedRequest as refused:
@@ -140,7 +140,7 @@ class RouteFilter:
             if uploading:
                 self._site.uploads.release(client, size, _paths(answer))
 
-    def _known(self, scope: Scope, path: str) -> Scope:
+    def _without_strangers(self, scope: Scope, path: str) -> Scope:
         """Return the request as the app may see it.
 
         Raises:
@@ -178,7 +178,7 @@ class RouteFilter:
         if method != "POST":
             raise RefusedRequest(404, messages.NOT_FOUND)
         if UPLOAD.fullmatch(path):
-            return answer.limited(in_time(receive), self._most, self._too_large)
+            return answer.limited(in_time(receive), self._max_bytes, self._too_large)
         if LOGIN.fullmatch(path):
             too_large = messages.BODY_TOO_LARGE.format(most=FORM_BYTES)
             return answer.limited(in_time(receive), FORM_BYTES, too_large)
@@ -203,8 +203,9 @@ class RouteFilter:
     async def _expect(self, scope: Scope) -> int:
         """Reserve room for an upload, and return its expected number of bytes."""
         size = _declared(scope)
-        size = self._most if size is None else size  # one of undeclared size may be the largest
-        if size > self._most:
+        # An upload of undeclared size may be the largest.
+        size = self._max_bytes if size is None else size
+        if size > self._max_bytes:
             raise RefusedRequest(413, self._too_large)
         # In a thread, since examining every file takes a while.
         if sentence := await asyncio.to_thread(self._site.uploads.expect, size):

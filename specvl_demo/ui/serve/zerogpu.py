@@ -60,7 +60,7 @@ def prepare() -> None:
 
 def token_s(pair: PairSpec) -> float:
     """Return the estimated maximum of seconds per token of the pair on the lent card."""
-    drafters = max((one.params for one in pair.drafters.values()), default=0.0)
+    drafters = max((checkpoint.params for checkpoint in pair.drafters.values()), default=0.0)
     read = availability.DTYPE_BYTES["bfloat16"] * (pair.target.params + drafters)
     return ROUND * (LAUNCH_S + read / CARD_BYTES_PER_S)
 
@@ -162,11 +162,11 @@ class ZeroGpuWorker:
                 put(event)
             return
         self._running[run] = threading.Event()
-        cut, wanted = None, job.question.max_new_tokens
+        cut, n_asked = None, job.question.max_new_tokens
         if anonymous():
             job = within(job, self._each_s, MOST_ANONYMOUS_S)
-        if (n := job.question.max_new_tokens) < wanted:
-            cut = messages.ONLY_SO_MANY.format(n=n, asked=wanted, seconds=MOST_ANONYMOUS_S)
+        if (n := job.question.max_new_tokens) < n_asked:
+            cut = messages.ONLY_SO_MANY.format(n=n, asked=n_asked, seconds=MOST_ANONYMOUS_S)
         # The call is charged to the visitor of this request, which the thread must know.
         context = contextvars.copy_context()
         threading.Thread(
@@ -217,8 +217,8 @@ class ZeroGpuWorker:
                 if self._running[run].is_set():
                     break
         except Exception as fault:  # noqa: BLE001 - the Space reports quotas in exceptions of its own
-            said = messages.DEVICE_LOST if loses_device(fault) else messages.RUN_FAILED
-            put({"k": "error", "text": said.format(reason=cause(fault)[:SAID])})
+            sentence = messages.DEVICE_LOST if loses_device(fault) else messages.RUN_FAILED
+            put({"k": "error", "text": sentence.format(reason=cause(fault)[:SAID])})
         finally:
             calls.close()
             del self._running[run]
