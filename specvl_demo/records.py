@@ -27,8 +27,6 @@ MAX_PATCHES = 2**20
 LARGEST = 2**53 - 1
 """The largest number in a record: integers up to it are exact in a browser too."""
 
-"""What a lane guarantees if its answer has AR's distribution but differs for the same seed."""
-
 Origin = Literal["draft", "relaxed", "target"]
 """draft: drafted, and the target's choice too · relaxed: drafted and accepted, though not the
 target's choice · target: the target's own.

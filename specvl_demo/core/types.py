@@ -358,7 +358,7 @@ class Target(Protocol):
         """Run the vision tower once and return the decoder's inputs."""
 
     def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
-        """Run over positions 0..n-2, or only those that the conversation's prefix cache lacks."""
+        """Run over positions 0..n-2."""
 
     def open(
         self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...

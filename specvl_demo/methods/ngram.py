@@ -1,10 +1,4 @@
-"""Prompt lookup: drafts what followed the same words earlier (Saxena 2023). No model; chains only.
-
-Also a small model that drafts chains faster with it (FLy's n-gram acceleration, arXiv 2511.22972):
-what followed the same words earlier is fed after a drafted token in the same forward. As long as
-the model's own tokens match, the next tokens of the chain are already computed. The drafts are the
-same as without it.
-"""
+"""Prompt lookup: drafts what followed the same words earlier (Saxena 2023). Chains only."""
 
 from __future__ import annotations
 
