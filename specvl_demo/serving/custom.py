@@ -72,23 +72,22 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
     return PairSpec(CUSTOM, name, first.title, checkpoint, drafters)
 
 
-def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
+def check(target: str, drafter: str) -> DrafterCheck:
     """Check whether a drafter, a smaller model or a trained head, fits a target; folders or ids of
     the hub.
 
-    Reads configurations, tokenizers and the headers of safetensors files, no weights. anonymous: do
-    not use this machine's login at the hub.
+    Reads configurations, tokenizers and the headers of safetensors files, no weights.
     """
     findings: list[FitReason] = []
     methods: list[str] = []
     try:
         alone = offline()
-        first = hub.read(target, alone, anonymous=anonymous)
-        checkpoint = _checkpoint(first, None if alone else anonymous, speaks=True)
+        first = hub.read(target, alone)
+        checkpoint = _checkpoint(first, not alone, speaks=True)
         supported = f"{target} is a {first.title}{_size(first)}, which is supported."
         findings.append(FitReason(True, supported))
         try:
-            second = hub.read(drafter, alone, text=True, anonymous=anonymous)
+            second = hub.read(drafter, alone, text=True)
         except hub.NotLookedUp:
             raise
         except ValueError as no_model:
@@ -97,7 +96,7 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
             drafts = Checkpoint(str(Path(drafter).resolve()) if local else drafter, 0.0, "", local)
         else:
             role, reasons = _role(second), _model_fits(first, second)
-            drafts = _checkpoint(second, None if alone else anonymous)
+            drafts = _checkpoint(second, not alone)
         findings += reasons
         pair = PairSpec(CUSTOM, f"{target} with {drafter}", first.title, checkpoint, {role: drafts})
         if asked := hub.asks(availability.config(checkpoint, "generation_config.json") or {}):
@@ -192,13 +191,12 @@ def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:
     return Checkpoint(target.id, params, target.licence, target.local)
 
 
-def _checkpoint(card: hub.Card, anonymous: bool | None = None, speaks: bool = False) -> Checkpoint:
+def _checkpoint(card: hub.Card, headers: bool = False, speaks: bool = False) -> Checkpoint:
     """Return a model's place and sizes; ValueError with a sentence if its weights do not match its
     configuration, cannot be computed here, or a folder's chat template cannot be used.
 
     Args:
-        anonymous: Whether the headers of weights on the hub are read without this machine's login;
-            None: not at all.
+        headers: Whether the headers of weights on the hub are read.
         speaks: Try its chat template too.
     """
     local = Path(card.id).is_dir()
@@ -210,7 +208,7 @@ def _checkpoint(card: hub.Card, anonymous: bool | None = None, speaks: bool = Fa
         return checkpoint
     tensors = None
     if not local:
-        tensors = {} if anonymous is None else hub.headers_on_hub(card.id, anonymous)
+        tensors = hub.headers_on_hub(card.id) if headers else {}
     model = hub.outline(card.folder, card.id, card.family in hub.FAMILIES, tensors)
     if card.family in hub.ASSISTANTS:
         return checkpoint

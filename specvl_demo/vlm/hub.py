@@ -129,13 +129,12 @@ class Card:
         return FAMILIES.get(self.family, self.family)
 
 
-def read(source: str, offline: bool = False, text: bool = False, anonymous: bool = False) -> Card:
+def read(source: str, offline: bool = False, text: bool = False) -> Card:
     """Return the card of a folder or a repository.
 
     Args:
         offline: Use only the hub's local cache.
         text: Also accept a text-only language model.
-        anonymous: Do not use this machine's login at the hub.
 
     Raises:
         ValueError: With a sentence if it cannot be read or is not of a supported family.
@@ -147,7 +146,7 @@ def read(source: str, offline: bool = False, text: bool = False, anonymous: bool
         facts: dict[str, Any] = {"params": _counted(folder), "licence": "see its folder"}
         facts["folder"] = folder
     else:
-        files, facts, configs = _from_hub(source, offline, anonymous)
+        files, facts, configs = _from_hub(source, offline)
     config = configs.get("config.json")
     if config is None and offline and not folder.is_dir():
         raise NotLookedUp(
@@ -320,22 +319,21 @@ def _counted(folder: Path) -> int:
 
 
 def _from_hub(
-    repo: str, offline: bool, anonymous: bool = False
+    repo: str, offline: bool
 ) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
     """Return files with sizes, facts, and the contents of the small files."""
     files: dict[str, int] = {}
     facts: dict[str, Any] = {}
     configs: dict[str, dict[str, Any]] = {}
-    login: dict[str, Any] = {"token": False} if anonymous else {}
     try:
         if not offline:
-            info = HfApi(**login).model_info(repo, files_metadata=True)
+            info = HfApi().model_info(repo, files_metadata=True)
             files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or ()}
             facts["params"] = info.safetensors.total if info.safetensors else 0
             facts["licence"] = info.card_data.get("license") if info.card_data else None
         for name in _READ:
             try:
-                file = Path(hf_hub_download(repo, name, local_files_only=offline, **login))
+                file = Path(hf_hub_download(repo, name, local_files_only=offline))
                 configs[name], facts["folder"] = read_json(file), file.parent
             except EntryNotFoundError:
                 continue
@@ -391,11 +389,10 @@ def headers(folder: Path, name: str) -> dict[str, Tensor]:
     return tensors
 
 
-def headers_on_hub(repo: str, anonymous: bool = True) -> dict[str, Tensor]:
-    """Return the same for a repository of the hub; anonymous: without this machine's login."""
-    token = False if anonymous else None
+def headers_on_hub(repo: str) -> dict[str, Tensor]:
+    """Return the same for a repository of the hub."""
     try:
-        files = get_safetensors_metadata(repo, token=token).files_metadata.values()
+        files = get_safetensors_metadata(repo).files_metadata.values()
     except (NotASafetensorsRepoError, EntryNotFoundError):
         return {}
     except (_HTTPError, OSError) as fault:

@@ -315,7 +315,7 @@ def test_weights_on_the_hub_are_compared_by_their_headers(
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(hub, "get_safetensors_metadata", metadata)
     for fits in (True, True, False):
-        found = custom.check("me/target", "me/drafter", anonymous=True)
+        found = custom.check("me/target", "me/drafter")
         said = found.findings[-1].text
         assert found.fits is fits and ("its weights lack" in said) is not fits, said
         flaws.pop(0)

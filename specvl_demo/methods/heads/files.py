@@ -82,7 +82,7 @@ def outline_on_hub(repo: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(
             f"{repo} has no safetensors; other files can be examined only after fetching them"
         )
-    config = Path(hf_hub_download(repo, "config.json", token=False))
+    config = Path(hf_hub_download(repo, "config.json"))
     return _canonical(named, repo), flattened(hub.read_json(config))
 
 
