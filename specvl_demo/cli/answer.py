@@ -158,13 +158,13 @@ def _run(
     """
     pair = find_pair(options)
     chosen = pick(names, options.set, pair, options.temperature)
-    request = question.read(vars(options)).opened(pair.n_frames)
+    opened = question.read(vars(options)).opened(pair.n_frames)
     with _opened(options.trace) as saved:
         from specvl_demo.serving import session
 
         loaded = _load(options, pair, chosen)
         notes = records.QuestionNotes(options.prompt)
-        running = session.race(loaded, session.request(loaded, request), chosen, notes=notes)
+        running = session.race(loaded, session.request(loaded, opened), chosen, notes=notes)
         lost: list[InputError] = []
         quiet = options.json or len(chosen) > 1
         return gather(_watched(running, saved, quiet, lost)), lost[0] if lost else None

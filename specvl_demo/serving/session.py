@@ -116,7 +116,6 @@ def race(
     request: Request,
     choices: Sequence[Choice],
     warmed: bool = False,
-    shared: SharedPrefill | None = None,
     notes: QuestionNotes | None = None,
     watchers: Sequence[int] = (),
 ) -> Iterator[Record]:
@@ -124,11 +123,10 @@ def race(
 
     Args:
         warmed: They ran just before, so no warm-up is needed.
-        shared: Also kept by the request so that callers can read it later.
         notes: What the user asked, recorded only with the first lane.
         watchers: See `Load`.
     """
-    shared = shared or SharedPrefill(request)
+    shared = SharedPrefill(request)
     running = lanes(loaded, request, choices, shared)
     if not warmed:
         warm(loaded, request, choices, shared)
