@@ -1,4 +1,6 @@
-"""Who may import whom, read off the source: the arrows of docs/structure.md."""
+"""Who may import whom, read off the source: the arrows of docs/structure.md. And programs that
+import other libraries first, also where these fail by themselves.
+"""
 
 from __future__ import annotations
 
@@ -292,3 +294,22 @@ def test_a_papers_name_stands_in_few_files(paper: str) -> None:
         if word.search(path.read_text(encoding="utf-8"))
     ]
     assert f"specvl_demo/methods/{paper}.py" in named and len(named) <= 5, named
+
+
+BEFORE = (
+    "import transformers",
+    "with suppress(ImportError): from transformers import AutoProcessor",
+    "with suppress(ImportError, RuntimeError): import torchvision",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", BEFORE)
+def test_processors_can_be_imported_whatever_was_imported_before(first: str) -> None:
+    """A torchvision whose operators do not load fails until this package is imported."""
+    code = (
+        f"from contextlib import suppress\n{first}\nimport specvl_demo\n"
+        "from transformers import AutoProcessor, LlavaForConditionalGeneration"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
