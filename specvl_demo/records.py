@@ -231,7 +231,8 @@ class Round(_Part, frozen=True, tag_field="kind", tag="round"):
     that were not fed to the drafter.
     clock_s: The lane's clock at the end of this round: the sum of all its rounds' seconds, no
     prefill.
-    notes: Method-specific values by name.
+    notes: Method-specific values by name. About once a second a race adds `load`, the share of all
+    cores that other programs have used so far.
     """
 
     lane: str

@@ -18,7 +18,7 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.question import Question, Turn
-from specvl_demo.records import Begin, Confidence, End
+from specvl_demo.records import Begin, Confidence, End, Round
 from specvl_demo.serving import session
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
@@ -160,6 +160,21 @@ def test_every_lane_ends_with_what_its_whole_records_say_of_its_answer(
     by_name = {lane.begin.lane: lane for lane in folded}
     for lane in race.lanes:
         assert by_name[lane.begin.lane].token_ids == lane.token_ids and lane.token_ids
+
+
+def test_rounds_note_how_busy_others_keep_the_machine(
+    models: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then, so that a saved race shows what the page showed while it ran."""
+    monkeypatch.setattr(session.Load, "others", lambda self: 0.5)
+    loaded, asked = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
+
+    def noted(every_s: float) -> list[object]:
+        monkeypatch.setattr(session, "LOAD_EVERY_S", every_s)
+        records = session.race(loaded, asked, [choose("ar")], warmed=True)
+        return [record.notes.get("load") for record in records if isinstance(record, Round)]
+
+    assert set(noted(-1.0)) == {0.5} and set(noted(60.0)) == {None}
 
 
 def test_a_prefill_is_dropped_when_its_last_lane_has_begun(models: object) -> None:
