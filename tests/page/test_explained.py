@@ -141,6 +141,7 @@ def test_every_term_explains_itself(browser, url: str):
         ".vl-race .vl-inspector",
     )
     card = page.locator(".vl-explain")
+    page.evaluate("specvl.race.select({lane: specvl.race.focus, token: 7})")
     for place in places:
         term = page.locator(f"{place} .vl-term").last
         for way in (term.click, term.tap, partial(term.press, "Enter")):

@@ -100,7 +100,7 @@ def expect_opened(opened, name: str) -> None:
     if seen:
         expect(card.locator("canvas.hidden")).to_have_count(spans)
         expect(card.locator("figcaption")).to_have_text(
-            re.compile(r"The drafter saw .*\d+ (of|instead of) \d+")
+            re.compile(r"The drafter saw (all \d+|.*\d+ (of|instead of) \d+)")
         )
 
 

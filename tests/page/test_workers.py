@@ -184,7 +184,7 @@ def test_an_actor_says_how_far_loading_is_while_it_loads(actor: Actor) -> None:
 def test_an_actor_raises_what_its_run_raised(actor: Actor) -> None:
     actor._compute.go_on.set()
     with pytest.raises(KeyError, match="a mistake of ours"):
-        list(actor.run("r", Parcel.of(replace(job(), question="fault"))))
+        list(actor.run("r", Parcel.of(replace(job(), question=Question("fault")))))
     assert [event["k"] for event in actor.run("s", Parcel.of(job(1)))][2:] == [
         "begin",
         "round",
@@ -270,13 +270,13 @@ def test_without_an_account_answers_are_cut_and_it_is_said(
 
     def short(asked: Job) -> Iterator[dict[str, Any]]:
         heard.append(asked)
-        yield from slowly(replace(asked, question="rounds=2"))
+        yield from slowly(replace(asked, question=Question("rounds=2")))
 
     queue, seconds = space(short)
     asked = replace(job(max_new_tokens=400), lanes=(("ar", {}),) * 5)
     visitor = Visitor(queue, asked)
     visitor.until("done")
-    assert heard[0].max_new_tokens == n and (seconds[0] <= 80) == (user is None)
+    assert heard[0].question.max_new_tokens == n and (seconds[0] <= 80) == (user is None)
     said = [event["text"] for event in visitor.events if event["k"] == "error"]
     told = messages.ONLY_SO_MANY.format(n=n, asked=400, seconds=80)
     assert said == ([] if user else [told])
