@@ -110,6 +110,8 @@ export class CompareView {
     const chart = (spec) => new Chart(spec(this), new Race(), this.painter, this.api.url('plotly'));
     this.charts = [speeds, depths, kinds].map(chart);
     this.tables = h('div');
+    const more = h('summary', icon('chevron'), COMPARE.more);
+    this.more = h('details.vl-card.vl-c-more', more, this.tables);
     this.answers = h('div.vl-stack');
     this.about = h('p.vl-help');
     this.cost = h('p.vl-help');
@@ -143,7 +145,7 @@ export class CompareView {
         'div.vl-c-charts',
         this.charts.map(({ node }) => node),
       ),
-      this.tables,
+      this.more,
       this.answers,
       this.notes,
       this.export,
@@ -254,11 +256,15 @@ export class CompareView {
 
   async run() {
     const methods = this.chosen;
-    if (!methods.length) {
-      this.say(COMPARE.noMethod, true);
+    const { pair, settings, system, question, media } = this.current();
+    const nothing = {
+      files: !this.files.length && COMPARE.noFile,
+      form: !question.trim() && !media.length && COMPARE.noQuestion,
+    }[this.source.value];
+    if (!methods.length || nothing) {
+      this.say(methods.length ? nothing : COMPARE.noMethod, true);
       return;
     }
-    const { pair, settings, system } = this.current();
     const { questions, repeats, tokens, temperature } = this.fields;
     this.setRunning(true);
     this.say(COMPARE.sending);
@@ -349,11 +355,8 @@ export class CompareView {
     const some = Boolean(told?.rows.length);
     const [first, ...others] = (some ? told.tables : []).map(table);
     this.first.replaceChildren(...[first].filter(Boolean));
-    this.tables.replaceChildren(
-      ...(others.length
-        ? [h('details.vl-card', h('summary', icon('chevron'), COMPARE.more), others)]
-        : []),
-    );
+    this.tables.replaceChildren(...others);
+    this.more.hidden = !others.length;
     this.answers.replaceChildren(...(some && told.answers.length ? [answered(told.answers)] : []));
     const said = (texts) => texts.map((text) => h('p', { text }));
     this.origin.replaceChildren(...said(some ? told.before : [COMPARE.empty]));

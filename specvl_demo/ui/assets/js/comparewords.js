@@ -33,11 +33,13 @@ export const COMPARE = {
   goOn: 'Go on',
   progress: 'Progress of the comparison',
   noMethod: 'Choose at least one method.',
+  noFile: 'Add questions or pictures first.',
+  noQuestion: 'The form in Race has neither a question nor a picture: add one there first.',
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
   notSaved: 'The files could not be made. Try again.',
   cost: (answers, seconds) =>
-    `${count(answers, 'answer')}${seconds ? `: at most ${about(seconds)} at the speed of the recorded races` : ''}.`,
+    `${count(answers, 'answer')}${seconds ? `: ${about(seconds)} at the speed of the recorded races` : ''}.`,
   more: 'More tables',
   step: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';

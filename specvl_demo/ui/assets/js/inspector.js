@@ -17,7 +17,9 @@ export class Inspector {
   constructor(race, painter) {
     this.race = race;
     this.head = h('div.vl-inspect-head');
-    this.body = h('div.vl-inspector-body');
+    // Where it is higher than its card, a keyboard scrolls it.
+    const scrolls = { tabindex: '0', role: 'group', 'aria-label': W.inspect.title };
+    this.body = h('div.vl-inspector-body', scrolls);
     this.node = h(
       'section.vl-card.vl-inspector',
       { 'aria-label': W.inspect.title },

@@ -16,6 +16,7 @@ export class LearnView {
   /** watch(example): show the recorded race of an example. */
   constructor(catalog, painter, plotlyUrl, watch) {
     Object.assign(this, { catalog, painter, plotlyUrl, watch });
+    this.charts = [];
     const told = catalog.methods.filter((m) => m.learn);
     const papers = catalog.papers.map((name) => told.find((m) => m.name === name)).filter(Boolean);
     const others = told.filter((m) => !papers.includes(m));
@@ -111,8 +112,14 @@ export class LearnView {
     const lane = race.focused;
     const [own] = lane.begin.charts;
     const chart = own && new Chart(declared(own), race, this.painter, this.plotlyUrl);
+    if (chart) this.charts.push(chart);
     node.append(...[tree.node, chart?.node].filter(Boolean));
     race.select({ lane: lane.name, token: instructive(lane) ?? 0 });
+  }
+
+  /** Read the colours again after a change of theme. */
+  repaint() {
+    for (const chart of this.charts) chart.repaint();
   }
 
   list(methods) {

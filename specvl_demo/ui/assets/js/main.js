@@ -105,6 +105,7 @@ class Page {
     const theme = themeButton(() => {
       this.view.repaint();
       this.compare.repaint();
+      this.learn.repaint();
     });
     this.body = h('div.vl-body', this.ask.node, h('div.vl-main', Object.values(this.panels)));
     this.root.replaceChildren(
