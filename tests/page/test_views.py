@@ -66,6 +66,19 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     assert opened.evaluate("specvl.race.lanes.get('tabed').text") == text
 
 
+def test_a_note_has_the_name_that_its_methods_chart_gives_it(opened):
+    """A method declares a chart, and nothing else must be written for its numbers to be named."""
+    finish_replay(opened)
+    opened.evaluate("""() => {
+      const lane = specvl.race.focused;
+      const series = [{ path: 'notes.length', name: 'length of the draft', axis: 'left' }];
+      lane.begin.charts = [{ ...lane.begin.charts[0], series }];
+      lane.rounds[1].notes.length = 3;
+      specvl.race.select({ lane: lane.name, round: 1, picked: true });
+    }""")
+    expect(opened.locator(".vl-race .vl-notes")).to_contain_text("length of the draft3")
+
+
 def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reload(opened):
     """The form then asks for the lane that the branch was taken from, as the stage shows it."""
     opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage']")

@@ -353,14 +353,15 @@ export class Inspector {
     const at = Array.isArray(notes.nodes) ? notes.nodes.indexOf(node) : -1;
     const over = (value) =>
       Array.isArray(value) && Array.isArray(notes.nodes) && value.length === notes.nodes.length;
+    const names = { ...charted(this.race.focused), ...W.notes };
     const rows = Object.entries(notes)
-      .filter(([key]) => Object.hasOwn(W.notes, key))
+      .filter(([key]) => Object.hasOwn(names, key))
       .map(([key, value]) => [key, node !== null && over(value) ? value[at] : value])
       .filter(([, value]) => value !== undefined);
     if (!rows.length) return null;
     return h(
       'dl.vl-notes',
-      rows.flatMap(([key, value]) => [h('dt', W.notes[key]), h('dd', brief(value))]),
+      rows.flatMap(([key, value]) => [h('dt', names[key]), h('dd', brief(value))]),
     );
   }
 }
@@ -373,6 +374,13 @@ function siblings({ tree, path }, at) {
     text: tree.texts[node],
     prob: Math.exp(tree.draft_logp[node]),
   }));
+}
+
+/** What a method's own charts call the notes that they draw. */
+function charted(lane) {
+  const series = lane.begin.charts.flatMap((chart) => chart.series);
+  const own = series.filter(({ path, name }) => name && /^notes\.\w+$/.test(path));
+  return Object.fromEntries(own.map(({ path, name }) => [path.slice('notes.'.length), name]));
 }
 
 /** The mark of the end of an answer, which says what it means. */
