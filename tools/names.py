@@ -5,7 +5,8 @@
 
 Counted are assignments, parameters, loop variables, attributes and definitions by the words of
 `VAGUE`. A file that tools/names.json does not name may have none; the others may have no more than
-it says, and its numbers only fall.
+it says. A file that moves takes its number along: `--lower` writes what there is, if the sum has
+not risen.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ def main(arguments: list[str]) -> int:
     for path in sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         places = vague(path.read_text(encoding="utf-8"))
+        if places:
+            counts[name] = len(places)
         if len(places) > ceilings.get(name, 0):
             listed = ", ".join(f"{word} (line {line})" for word, line in places)
             problems.append(f"{name}: {len(places)} of at most {ceilings.get(name, 0)}: {listed}")
-        elif places:
-            counts[name] = len(places)
-    if problems:
+    if "--lower" in arguments and sum(counts.values()) <= sum(ceilings.values()):
+        CEILINGS.write_text(json.dumps(counts, indent=1) + "\n")
+    elif problems:
         lines = "\n".join(problems)
         sys.stderr.write(f"Names that do not say what they hold; use the noun:\n{lines}\n")
         return 1
-    if "--lower" in arguments:
-        CEILINGS.write_text(json.dumps(counts, indent=1) + "\n")
     package = sum(count for name, count in counts.items() if name.startswith("specvl_demo/"))
     sys.stdout.write(f"{sum(counts.values())} vague names, {package} of them in the package.\n")
     return 0
