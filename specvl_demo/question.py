@@ -24,11 +24,10 @@ from specvl_demo.options import (
     DETAIL,
     MAX_NEW_TOKENS_SERVED,
     NEW_TOKENS,
+    OF_ANSWERS,
     SEED,
     TEMPERATURE,
     TOP_P,
-    Number,
-    Option,
 )
 
 MAX_TURNS = 16
@@ -222,21 +221,21 @@ def read(
     name, reference = data.get("id"), _first(data, REFERENCE)
     if isinstance(reference, list):
         reference = reference[0] if reference else None
-
-    def number(option: Option[Number], high: float | None = None) -> Number:
-        return option.check(data.get(option.name, option.default), high)
-
+    numbers: dict[str, Any] = {
+        option.name: option.check(
+            data.get(option.name, option.default), served if option is NEW_TOKENS else None
+        )
+        for option in OF_ANSWERS
+    }
+    detail = data.get(DETAIL.name)
     return Question(
         words=words[-1],
         media=media[-1],
         earlier=tuple(map(Turn, words, media, answers)),
         system=text_of(data.get("system", ""), "The system prompt", limit),
         prefix=_prefix(_first(data, PREFIX), served or NEW_TOKENS.high),
-        max_new_tokens=number(NEW_TOKENS, served),
-        temperature=number(TEMPERATURE),
-        top_p=number(TOP_P),
-        seed=number(SEED),
-        picture_detail=DETAIL.default if data.get(DETAIL.name) is None else number(DETAIL),
+        **numbers,
+        picture_detail=DETAIL.default if detail is None else DETAIL.check(detail),
         up_to=data.get("up_to") is True,
         id=name if isinstance(name, str | int) else None,
         kind=str(_first(data, KIND) or "own"),
