@@ -67,7 +67,10 @@ def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) ->
     picture = tmp_path / "a.png"
     picture.write_bytes(b"12345")
     queue = Queue(cluster)
-    first, second = Visitor(queue, job(40)), Visitor(queue, job(40, media=(str(picture),)))
+    first, second = (
+        Visitor(queue, job(40)),
+        Visitor(queue, job(40, media=(MediaFile(str(picture)),))),
+    )
     assert first.pid() != second.pid()
     for visitor in (first, second):
         visitor.until("done")
