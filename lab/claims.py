@@ -120,7 +120,7 @@ def clips(options: LabOptions, frames: int = 16) -> list[Question]:
     shown = (one for case in every for one in case.media)
     pictures = [one for one in shown if isinstance(one, Image.Image)]
     if options.pair.questions != questions.POCKET:
-        pictures = [one.resize((SIDE, SIDE)) for one in pictures]
+        pictures = [picture.resize((SIDE, SIDE)) for picture in pictures]
 
     def clip(first: int) -> VideoFrames:
         return VideoFrames(tuple(pictures[(first + i) % len(pictures)] for i in range(frames)))

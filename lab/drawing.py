@@ -114,8 +114,8 @@ def resting_share(page: Page) -> float:
 
 
 def _seconds(processes: Sequence[psutil.Process]) -> float:
-    times = [one.cpu_times() for one in processes if one.is_running()]
-    return sum(one.user + one.system for one in times)
+    times = [process.cpu_times() for process in processes if process.is_running()]
+    return sum(spent.user + spent.system for spent in times)
 
 
 def measured(pair: str, races: int) -> dict[str, Any]:

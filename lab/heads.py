@@ -69,7 +69,7 @@ def report(options: LabOptions) -> dict[str, Any]:
     heads = opened(loaded, options.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
     measured = measure.bench(loaded, found, replace(options, choices=choices), peers=())
-    own = {one.name: fingerprints.of_folder(one.folder) for one in heads}
+    own = {head.name: fingerprints.of_folder(head.folder) for head in heads}
     machine = measured["machine"]
     machine |= {"weights": {"target": machine["weights"]["target"], **own}}
     return {

@@ -165,7 +165,7 @@ def _held(processes: list[psutil.Process], which: Callable[[set[int]], int]) -> 
     if not hasattr(os, "sched_setaffinity"):
         return False
     core = which(os.sched_getaffinity(0))
-    for thread in (thread for one in processes for thread in one.threads()):
+    for thread in (thread for process in processes for thread in process.threads()):
         with suppress(ProcessLookupError):  # it has already ended
             os.sched_setaffinity(thread.id, {core})
     return True

@@ -96,10 +96,10 @@ def _cost(claim: Claim) -> tuple[float, str] | None:
 def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
     """Return the claim with its comparisons and its verdict."""
     compared = []
-    for one in claim.needs:
-        found = verdicts.ratio(answered[one.arm], answered[one.control], one.figure)
+    for need in claim.needs:
+        found = verdicts.ratio(answered[need.arm], answered[need.control], need.figure)
         value, interval = found or (None, None)
-        compared.append({**vars(one), "ratio": value, "interval": interval})
+        compared.append({**vars(need), "ratio": value, "interval": interval})
     quoted = ("name", "method", "paper", "says", "control", "lacking")
     told: dict[str, Any] = {key: getattr(claim, key) for key in quoted}
     told["comparisons"] = compared

@@ -77,7 +77,7 @@ def priced(levels: Sequence[int], draft_cost: float) -> float:
     One step, and a draft forward per level, however many nodes are verified, as in τ / (γ·c + 1) of
     equation 1 in arXiv 2601.20357.
     """
-    return sum(1 + draft_cost * one for one in levels)
+    return sum(1 + draft_cost * level for level in levels)
 
 
 def _depth(parent: Sequence[int]) -> int:
@@ -127,7 +127,7 @@ def foretold(lanes: Sequence[LaneRecords], note: str) -> float | None:
 
 def _noted(lanes: Sequence[LaneRecords], note: str) -> list[tuple[Round, float]]:
     """Return the rounds that have a number under this note, with it."""
-    found = ((one, one.notes.get(note)) for lane in lanes for one in lane.rounds)
+    found = ((round_, round_.notes.get(note)) for lane in lanes for round_ in lane.rounds)
     return [(one, float(value)) for one, value in found if isinstance(value, int | float)]
 
 

@@ -49,7 +49,7 @@ def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) 
     if len(prompts) > 1 and not all(BATCHED.issuperset(one) for one in prompts):
         return [answer for one in prompts for answer in replies(target, [one], most)]
     model: Any = target.vlm.model
-    rows = [one["input_ids"][0] for one in prompts]
+    rows = [prompt["input_ids"][0] for prompt in prompts]
     padded = partial(pad_sequence, batch_first=True, padding_side="left")
     inputs = {
         **prompts[0],

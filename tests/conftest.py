@@ -208,7 +208,7 @@ def ask(target: object, prompt: Prompt, **changes: object) -> Request:
 
 def ids_of(records: Iterable[object]) -> list[int]:
     """The tokens of an answer."""
-    return [token.id for one in records if isinstance(one, Round) for token in one.tokens]
+    return [token.id for record in records if isinstance(record, Round) for token in record.tokens]
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ class OnDeviceOnly(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         tensors = _tensors(args, kwargs)
-        if any(one.device.type == "cpu" and one.dim() > 0 for one in tensors):
+        if any(tensor.device.type == "cpu" and tensor.dim() > 0 for tensor in tensors):
             raise RuntimeError(f"{func} takes a tensor of the host")
         if _name(func) in HOST_READS:
             raise RuntimeError(f"{func} waits for the device")

@@ -82,7 +82,7 @@ def test_differences_are_counted_and_placed(
         """A method that changes its third token, which must be found out."""
         lanes = answered(*given)
         for lane in lanes[1:]:
-            third = [token for one in lane.rounds for token in one.tokens][2]
+            third = [token for round_ in lane.rounds for token in round_.tokens][2]
             msgspec.structs.force_setattr(third, "id", third.id + 1)
         return lanes
 
@@ -117,7 +117,7 @@ def test_a_papers_claim_is_answered_by_its_arms(loaded: Loaded) -> None:
 def test_a_claim_compares_arms_that_it_has(claim: claims.Claim) -> None:
     names = [arm.choice().method.name for arm in claim.arms]
     assert len(set(names)) == len(names)
-    assert {name for one in claim.needs for name in (one.arm, one.control)} <= set(names)
+    assert {name for need in claim.needs for name in (need.arm, need.control)} <= set(names)
 
 
 def test_the_shipped_sentences_are_those_of_the_record() -> None:

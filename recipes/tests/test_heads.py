@@ -243,7 +243,9 @@ def test_measured_acceptance_is_what_the_engine_gets(
     assert (tmp_path / "head" / "README.md").read_text().startswith("# ")
     if wide:
         known = draft_vocabulary(store, 24, asked.target.decoder.vocab).sort().values
-        assert len(known) == 24 and {t for one in asked.answers for t in one} & set(known.tolist())
+        assert len(known) == 24 and {t for answer in asked.answers for t in answer} & set(
+            known.tolist()
+        )
         assert torch.equal(run.learner.module.published()["d2t"] + torch.arange(24), known)
         with pytest.raises(ValueError, match="3 layers are too few"):
             features.levels_of(3)

@@ -103,7 +103,7 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
     assert lanes[0].token_ids == lanes[1].token_ids
     may = set(both.models.drafter("small").model.draft_ids.tolist())
-    drafted = {token for one in lanes[1].rounds for token in one.tree.tokens[1:]}
+    drafted = {token for round_ in lanes[1].rounds for token in round_.tree.tokens[1:]}
     assert len(may) == 40 and drafted and drafted <= may
     visual = set(asked.prompt.visual.nonzero()[:, 0].tolist())
     (seen,) = lanes[1].begin.seen

@@ -41,7 +41,7 @@ class Waits(TorchDispatchMode):
     ) -> Any:
         name = function.name()
         by_mask = name.startswith(("aten::index.", "aten::index_put")) and any(
-            one is not None and one.dtype == torch.bool for one in args[1]
+            arg is not None and arg.dtype == torch.bool for arg in args[1]
         )
         reads = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal")
         self.n += by_mask or name.startswith(reads)

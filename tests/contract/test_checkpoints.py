@@ -155,7 +155,7 @@ def test_heads_draft_the_same_trees_in_steps_of_fixed_shapes(
     for target in (deep, deep_in_fixed_shapes):
         head = open_head(folder, target.decoder)
         _, rounds = decode(target, FeatureDrafter(head), SMALL_TREES(), tiny_prompt())
-        drafted.append([(one.tree.tokens, one.tree.parent, one.path) for one in rounds])
+        drafted.append([(round_.tree.tokens, round_.tree.parent, round_.path) for round_ in rounds])
         gc.collect()
         assert head.fixed == bool(head.runner.free) == (target is deep_in_fixed_shapes)
     assert drafted[0] == drafted[1]

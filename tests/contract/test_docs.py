@@ -76,7 +76,7 @@ def test_the_table_is_the_codes() -> None:
 @pytest.mark.slow
 def test_the_notebook_runs_in_an_empty_folder(tmp_path: Path) -> None:
     cells = json.loads((ROOT / "examples" / "specvl.ipynb").read_text(encoding="utf-8"))["cells"]
-    code = "\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code")
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280)

@@ -48,7 +48,10 @@ def test_generate_gives_the_plain_answer(method: str, capsys: pytest.CaptureFixt
 def drafted(trace: Path) -> set[int]:
     rounds = [json.loads(line) for line in trace.read_text().splitlines()]
     return {
-        token for one in rounds if one["kind"] == "round" for token in one["tree"]["tokens"][1:]
+        token
+        for round_ in rounds
+        if round_["kind"] == "round"
+        for token in round_["tree"]["tokens"][1:]
     }
 
 

@@ -104,7 +104,7 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
     told, warmed = [], []
 
     def warm(loaded: object, asked: tuple[object, ...], choices: list[Choice]) -> None:
-        warmed.append((asked[1].media[0].size, [one.method.name for one in choices]))
+        warmed.append((asked[1].media[0].size, [choice.method.name for choice in choices]))
 
     monkeypatch.setattr(decoding.Engine, "get", lambda *_: loaded)
     monkeypatch.setattr(decoding.session, "warm", warm)

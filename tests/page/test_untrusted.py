@@ -164,8 +164,8 @@ def test_tokens_of_any_length_are_laid_out(opened, tmp_path: Path) -> None:
             nodes = len(data["tree"]["tokens"])
             data["tree"]["texts"] = [texts[node % 2] for node in range(nodes)]
             for candidates in data["candidates"] or []:
-                for one in candidates:
-                    one["text"] = texts[0]
+                for candidate in candidates:
+                    candidate["text"] = texts[0]
         lines.append(json.dumps(data))
     path = tmp_path / "long.jsonl"
     path.write_text("\n".join(lines))

@@ -61,7 +61,7 @@ def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
     median of every tenth of the time, largest process first; it tells a leak from a cache that
     fills.
     """
-    after = [one for one in samples if one.at >= settled_at]
+    after = [sample for sample in samples if sample.at >= settled_at]
     blank = {
         "start_mb": None,
         "end_mb": None,
@@ -93,6 +93,6 @@ def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
 def _tenths(samples: Sequence[Sample], pid: int) -> list[int]:
     edges = [len(samples) * tenth // 10 for tenth in range(11)]
     return [
-        round(statistics.median(one.rss[pid] for one in samples[low:high]) / 2**20)
+        round(statistics.median(sample.rss[pid] for sample in samples[low:high]) / 2**20)
         for low, high in pairwise(edges)
     ]

@@ -249,4 +249,8 @@ def test_a_server_that_is_told_to_stop_stops(
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that have not ended."""
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    return [
+        process
+        for process in processes
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]

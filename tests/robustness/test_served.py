@@ -156,9 +156,9 @@ def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, 
     )
     events = [line[6:] for line in streamed.text.splitlines() if line.startswith("data: ")]
     assert events[-1] == "[DONE]"
-    chunks = [json.loads(one) for one in events[:-1]]
-    pieces = [one["choices"][0] for one in chunks if one["choices"]]
-    text = "".join(one["delta"].get("content", "") for one in pieces)
+    chunks = [json.loads(event) for event in events[:-1]]
+    pieces = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
+    text = "".join(piece["delta"].get("content", "") for piece in pieces)
     assert text == said["message"]["content"] and pieces[-1]["finish_reason"] == "length"
     assert chunks[-1]["usage"] == whole["usage"]
 
@@ -194,7 +194,7 @@ def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(
     async def together() -> list[list[dict[str, Any]]]:
         return await asyncio.gather(*(asks(url, one) for one in requests))
 
-    alone = [asyncio.run(asks(url, one)) for one in requests]
+    alone = [asyncio.run(asks(url, request)) for request in requests]
     crowded = asyncio.run(together())
     answers = set()
     for one, quiet, loud in zip(requests, alone, crowded):

@@ -208,7 +208,7 @@ def test_whole_races_are_the_same(pairs_of_models: dict[str, Models], method: st
     for backend, models in pairs_of_models.items():
         shared = SharedPrefill(ask(models.target, tiny_prompt()))
         choices = [choose("ar")] if method == "ar" else [choose("ar"), choose(method)]
-        lanes = [Lane(one.method.name, assemble(one, models), shared) for one in choices]
+        lanes = [Lane(choice.method.name, assemble(choice, models), shared) for choice in choices]
         records = [record for record in race(lanes) if isinstance(record, Round)]
         said[backend] = [
             (one.lane, one.index, [(t.id, t.origin) for t in one.tokens])
@@ -480,7 +480,9 @@ def test_whole_races_in_graphs_are_the_same(
             shared = SharedPrefill(ask(models.target, tiny_prompt(pictures), max_new_tokens=8))
             lanes = [Lane(n, assemble(choose(n), models), shared) for n in ("ar", method)]
             records = [one for one in race(lanes) if isinstance(one, Round)]
-            said[-1] += sorted((one.lane, one.index, str(one.tokens)) for one in records)
+            said[-1] += sorted(
+                (record.lane, record.index, str(record.tokens)) for record in records
+            )
     assert said[0] == said[1] and FakeGraph.captured
 
 

@@ -218,7 +218,7 @@ def test_penalties_are_told_and_the_library_s_rows_run_without_them(
     assert found.fits and told in [finding.text for finding in found.findings]
     asked = session.request(loaded, Question("what is this", max_new_tokens=16))
     (lane,) = session.answers(loaded, asked, [choose(loaded.pair, "ar")])
-    ids = [token.id for one in lane.rounds for token in one.tokens]
+    ids = [token.id for round_ in lane.rounds for token in round_.tokens]
     library = peers.Library(loaded.models, [peers.HF_GENERATE], [])
     answer = library.answer(peers.HF_GENERATE, asked)
     assert answer is not None and answer.token_ids == ids

@@ -58,6 +58,6 @@ def test_what_is_recorded_is_the_attention_that_drafted(
     assert len(apart) > 40 and max(apart) < 0.01
     assert not any("attention" in r.notes for r in eagle.rounds)
     for r in dream.rounds:
-        looks = [one and b64decode(one) for one in r.notes["attention"]]
+        looks = [note and b64decode(note) for note in r.notes["attention"]]
         assert len(looks) == len(r.tokens)
-        assert all(one is None or (len(one) == PATCHES and max(one) == 255) for one in looks)
+        assert all(look is None or (len(look) == PATCHES and max(look) == 255) for look in looks)

@@ -526,7 +526,7 @@ def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated() -> Non
         answered([0.9] * 8),
         answered([0.9], prefix=Prefix([5], " x")),
         whole._replace(end=End("chain", "length", whole.end.totals)),
-        whole._replace(rounds=[replace(one, candidates=None) for one in whole.rounds]),
+        whole._replace(rounds=[replace(round_, candidates=None) for round_ in whole.rounds]),
     ]
     assert confidence.confidence(whole)
     assert [confidence.confidence(lane) for lane in unlike] == [None] * len(unlike)

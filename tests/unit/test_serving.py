@@ -56,18 +56,18 @@ def test_ids_are_unique() -> None:
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
 def test_every_pair_is_complete(pair: pairs.PairSpec) -> None:
     assert set(pair.drafters) <= set(ROLES)
-    for one in pair.checkpoints:
-        assert one.licence and one.params > 1e5
-        assert one.local or one.id.count("/") == 1
-    assert all(one.params < pair.target.params for one in pair.drafters.values())
+    for checkpoint in pair.checkpoints:
+        assert checkpoint.licence and checkpoint.params > 1e5
+        assert checkpoint.local or checkpoint.id.count("/") == 1
+    assert all(drafter.params < pair.target.params for drafter in pair.drafters.values())
     with pytest.raises(dataclasses.FrozenInstanceError):
         pair.id = "other"  # type: ignore[misc]
 
 
 def test_sizes_of_shipped_weights_are_those_of_the_files() -> None:
-    for one in find("pocket").checkpoints:
-        stored = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
-        assert stored == 0 or one.params == pytest.approx(stored / 2, rel=0.1), one.id
+    for checkpoint in find("pocket").checkpoints:
+        stored = sum(path.stat().st_size for path in checkpoint.folder.glob("*.safetensors"))
+        assert stored == 0 or checkpoint.params == pytest.approx(stored / 2, rel=0.1), checkpoint.id
 
 
 def test_an_unknown_method_is_refused_with_those_the_pair_can_draft_with() -> None:

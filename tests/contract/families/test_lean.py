@@ -239,7 +239,7 @@ def test_windows_are_apart(lengths: tuple[int, ...]) -> None:
     made, _ = towers._attention(
         torch.nn.Identity(), *rows, cu_seq_lens_q=bounds, max_length_q=max(lengths)
     )
-    split = zip(*(one.split(lengths, 2) for one in rows), strict=True)
+    split = zip(*(row.split(lengths, 2) for row in rows), strict=True)
     told = torch.cat([fused(*one) for one in split], 2).transpose(1, 2)
     torch.testing.assert_close(made, told, atol=1e-6, rtol=1e-5)
 

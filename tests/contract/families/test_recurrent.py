@@ -75,9 +75,9 @@ def test_chains_give_the_plain_answer(
     name, settings = CHAINS[method]
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
-    rounds = [one for one in records if isinstance(one, Round)]
+    rounds = [record for record in records if isinstance(record, Round)]
     if method == "chain":
-        rejected = [len(one.tree.tokens) - len(one.path) for one in rounds]
+        rejected = [len(round_.tree.tokens) - len(round_.path) for round_ in rounds]
         assert any(rejected) and len(rounds) < TOKENS, "nothing was rejected, or nothing accepted"
     if method == "itself":
         assert all(len(one.tree.tokens) == len(one.path) for one in rounds[:-1])
@@ -93,7 +93,7 @@ def test_a_block_drafter_gives_the_plain_answer(here: Here) -> None:
     models = Models(here.target, {"dflash": FORMATS["dflash"].build(head, here.target.decoder)})
     answer, records = here.answer("dflash", "picture", models, gamma=3)
     assert answer == here.reference("picture")[0]
-    assert any(len(one.tree.tokens) == 4 for one in records if isinstance(one, Round))
+    assert any(len(record.tree.tokens) == 4 for record in records if isinstance(record, Round))
 
 
 def test_branches_are_refused_in_a_sentence(here: Here) -> None:

@@ -33,7 +33,7 @@ def beside(loaded: Loaded, options: BenchOptions) -> dict[str, Any]:
 def test_timed_forwards_are_those_of_the_rounds(loaded: Loaded) -> None:
     (request,) = measure.requests(loaded, questions.of_pair(loaded.pair)[:1], 10)
     rounds = forwards.run(loaded, CHAIN, request)[1]
-    assert sum(len(one.round.tokens) for one in rounds) == 10
+    assert sum(len(round_.round.tokens) for round_ in rounds) == 10
     for one in rounds:
         # A chain feeds one node a step.
         assert [width for width, _ in one.steps] == one.round.n_drafted * [1]
