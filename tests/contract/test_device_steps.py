@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.contract.families.test_mtp import tensors_of
 
 from specvl_demo.core.tree import chain
 from specvl_demo.decoders import lean
@@ -28,6 +27,7 @@ from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
 from specvl_demo.methods.mtp import MTPHead
 from tests.conftest import tiny_llava
 from tests.contract.families import zoo
+from tests.contract.families.test_vendor_drafters import layer_tensors
 from tests.contract.test_checkpoints import published
 from tests.cuda import (
     FakeCuda,
@@ -156,7 +156,7 @@ def test_the_layer_of_a_recurrent_target_drafts_on_the_device() -> None:
     """Qwen3.5's MTP layer, which is the library's."""
     model = zoo.RECURRENT["qwen3.5"]()[0]
     tensors = {
-        k.removeprefix("mtp."): v.bfloat16().to("meta") for k, v in tensors_of(model).items()
+        k.removeprefix("mtp."): v.bfloat16().to("meta") for k, v in layer_tensors(model).items()
     }
     decoder = RecurrentDecoder(on_meta(model))
     config = model.config.get_text_config()
