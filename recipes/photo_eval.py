@@ -31,7 +31,7 @@ from recipes import photo_questions, photo_scores, photo_writer
 from recipes.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
 from recipes.photo_tasks import TEST_PROMPTS, held_out
 from recipes.photo_writer import ANSWER, ASK
-from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.question import Question
@@ -67,7 +67,7 @@ def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -
 
 @torch.inference_mode()
 def chat_loss(
-    language: Backend,
+    language: LanguageBackend,
     tokenizer: PreTrainedTokenizerBase,
     chats: Sequence[tuple[str, str]],
 ) -> float:

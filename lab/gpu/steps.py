@@ -15,7 +15,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from specvl_demo.core.tree import TreeShape, chain, shape_of
-from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, synchronize
@@ -54,7 +54,7 @@ def bounds(device: torch.device, dtype: torch.dtype, size: int | None = None) ->
 
 
 def costs(
-    decoder: Backend,
+    decoder: LanguageBackend,
     name: str,
     limits: Bounds,
     context: int,
@@ -80,7 +80,9 @@ def costs(
     return found
 
 
-def prefill_cost(decoder: Backend, name: str, limits: Bounds, length: int, repeats: int = 5) -> Row:
+def prefill_cost(
+    decoder: LanguageBackend, name: str, limits: Bounds, length: int, repeats: int = 5
+) -> Row:
     """Return the cost of a pass over a prompt; its head reads only one row."""
     context = text_context(decoder, torch.arange(length, device=decoder.device) % decoder.vocab)
     times = _times(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
@@ -89,7 +91,7 @@ def prefill_cost(decoder: Backend, name: str, limits: Bounds, length: int, repea
 
 
 @torch.inference_mode()
-def kernels(decoder: Backend, context: int, rows: int, most: int = 16) -> list[Row]:
+def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -> list[Row]:
     """Return what one step of so many rows is made of: milliseconds and launches by kernel, the
     longest first, after a row for their sum. On a CPU, operators stand for kernels.
     """
@@ -119,13 +121,13 @@ def kernels(decoder: Backend, context: int, rows: int, most: int = 16) -> list[R
 
 
 @torch.inference_mode()
-def _started(decoder: Backend, context: int, room: int) -> CachedSequence:
+def _started(decoder: LanguageBackend, context: int, room: int) -> CachedSequence:
     ids = torch.arange(context, device=decoder.device) % decoder.vocab
     return prefill(decoder, [text_context(decoder, ids)], context + room)[0]
 
 
 @torch.inference_mode()
-def _step(decoder: Backend, sequence: CachedSequence, rows: int) -> Callable[[], Tensor]:
+def _step(decoder: LanguageBackend, sequence: CachedSequence, rows: int) -> Callable[[], Tensor]:
     """Return a step that scores so many nodes and chooses their tokens."""
     shape = _bushy(rows)
     x = decoder.embed(torch.arange(rows, device=decoder.device) % decoder.vocab)[None]

@@ -1,4 +1,4 @@
-"""One forward of a decoder: its input, what it can capture, and the interface of both backends.
+"""What runs forwards on this machine: a model's decoder, or the block of a trained head.
 
 Embeddings, positions, masks and the cache are arguments, so that models are shared and never
 changed. Knows nothing of trees, prompts or vision towers.
@@ -6,93 +6,147 @@ changed. Knows nothing of trees, prompts or vision towers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from specvl_demo.core.types import NOTHING, Capture, Decoder
-from specvl_demo.decoders.kv_cache import KVCache
+from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.graphs import GraphRunner
+from specvl_demo.decoders.kv_cache import KVCache, Layout
 
 if TYPE_CHECKING:
-    from specvl_demo.decoders import kernels
-    from specvl_demo.decoders.draft_vocabulary import LogProbabilities
+    from specvl_demo.decoders.layer_stack import ChainDrafter
+    from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 
 
-@dataclass
-class ForwardOutput:
-    """What a forward captures on request.
-
-    Attributes:
-        layers: {i: [B, T, D]} input of layer i.
-        attention: {layer: [B, rows, S]} probabilities over all S keys, averaged over heads, for the
-            query rows of the capture (counted within this forward).
-    """
-
-    capture: Capture = NOTHING
-    layers: dict[int, Tensor] = field(default_factory=dict)
-    attention: dict[int, Tensor] = field(default_factory=dict)
-
-
-@dataclass
-class ForwardInput:
-    """Arguments of one forward over T new rows of B sequences after `cache.length` cached ones.
+class Backend(ABC):
+    """Layers over a cache. Subclasses compute one forward in `decode`.
 
     Attributes:
-        x: [B, T, D] embeddings.
-        positions: [B or 1, T] int64, or [3, B or 1, T].
-        mask: Additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None for causal.
-        window_mask: The same for layers with a sliding window; required if there are any and a mask
-            is given.
-        columns: Of a `batch_invariance.RowOrder`, for batch-invariant steps; masks are [T, R + W]
-            then.
-        visual: [B, T] bool, given together with deepstack.
-        deepstack: [levels, visual rows, D].
-    """
-
-    x: Tensor
-    positions: Tensor
-    cache: KVCache
-    mask: Tensor | None = None
-    window_mask: Tensor | None = None
-    columns: Tensor | None = None
-    visual: Tensor | None = None
-    deepstack: Tensor | None = None
-    kept: ForwardOutput = field(default_factory=ForwardOutput)
-
-
-class Backend(Decoder, Protocol):
-    """A decoder that runs on this machine.
-
-    Attributes:
-        window: Width of the sliding window, None if no layer has one.
+        width: D of its results.
+        input_width: Of the rows of `ForwardInput.x`.
+        window: Width of the sliding window, None if no layer has one. If set, layers read a second
+            mask (`ForwardInput.window_mask`).
         near_blocks: Whether a block's positions attend to each other in both directions only in
             layers with a sliding window, and only inside the window.
         axes: 3 if positions have three axes.
-        n_weights: Numbers that every step reads, of the layers and the head.
-        n_bytes: The same in bytes.
-        n_cached: Numbers cached per row.
         batch_invariant: Whether every row of any step has the bits of a plain step, without padding
             or ordering.
+        fixed: Whether small steps have fixed shapes, which a CUDA device replays as graphs
+            (`graphs`); see `calibration`.
     """
 
-    window: int | None
-    near_blocks: bool
-    axes: int
-    n_weights: int
-    n_bytes: int
-    n_cached: int
-    batch_invariant: bool
+    width: int
+    input_width: int
+    n_layers: int
+    window: int | None = None
+    near_blocks = False
+    axes = 1
+    batch_invariant = False
+    fixed = False
 
-    def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return `logits` restricted to rows [R] of the head: hidden [k, D] -> [k, R]."""
+    def __init__(self) -> None:
+        self.runner = GraphRunner()
 
-    def chain_drafter(self, log_probs: LogProbabilities) -> kernels.ChainDrafter | None:
-        """Return what drafts a chain of likeliest tokens by one call; None if nothing does."""
+    @property
+    @abstractmethod
+    def device(self) -> torch.device: ...
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def is_split(self) -> bool:
+        """Whether layers lie on several devices."""
+        return False
+
+    @abstractmethod
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [...] -> embeddings [..., D]."""
+
+    @abstractmethod
+    def layouts(self) -> list[Layout]:
+        """Return how and where every layer stores its rows."""
+
+    @abstractmethod
+    def decode(self, call: ForwardInput) -> Tensor:
+        """Return hidden states [B, T, D]; the cache is written, but its length is unchanged.
+
+        A captured step runs this once to warm up and once more while it is captured, and never
+        again: a replay repeats its kernels, not its Python code. It may therefore depend on shapes
+        but not on numbers, may not wait for the device or copy from the host, and must read all
+        that differs from step to step from tensors of the call: x, positions and masks, and
+        `call.cache.at`, the rows to write. The mask spans the whole cache then.
+        """
+
+    def watch(self, captured: Captured, stack: ExitStack) -> None:
+        """Capture the inputs of the chosen layers until the stack is closed, unless `decode` does
+        so itself.
+        """
+        return None
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         """Return an empty cache that `forward` writes into."""
+        if self.fixed:
+            return self.runner.acquire(self, batch, room)
+        return self.plain_cache(batch, room)
+
+    def plain_cache(self, batch: int, room: int) -> KVCache:
+        """Return an empty cache for steps of any shape."""
+        return KVCache(self.layouts(), batch, room, self.dtype)
 
     def forward(self, call: ForwardInput) -> Tensor:
         """Return hidden states after the final norm [B, T, D]; the cache grows by T rows."""
+        return self.runner.forward(self, call) if self.fixed else self.eager(call)
+
+    def eager(self, call: ForwardInput) -> Tensor:
+        """The same without fixed shapes."""
+        hidden = self.decode(call)
+        call.cache.advance(call.x.shape[1])
+        if self.n_layers in call.captured.capture.layers:
+            call.captured.layers[self.n_layers] = hidden
+        return hidden
+
+    def release(self) -> None:
+        """Give up caches and graphs that are kept for the next question."""
+        self.runner.release()
+
+
+class LanguageBackend(Backend):
+    """The decoder of a language model, with its embeddings and its output head.
+
+    Attributes:
+        output: The output head.
+        n_weights: Numbers that every step reads, of the layers and the head.
+        n_bytes: The same in bytes.
+        n_cached: Numbers cached per row.
+    """
+
+    output: OutputHead
+    n_weights: int
+    n_bytes: int
+    n_cached: int
+
+    @property
+    def vocab(self) -> int:
+        """How many ids it knows."""
+        return self.output.vocab
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [..., D] after the final norm -> logits [..., V]."""
+        return self.output(hidden)
+
+    @abstractmethod
+    def output_rows(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the product with only these rows [R] of the output head."""
+
+    def chain_drafter(self, log_probs: LogProbabilities) -> ChainDrafter | None:
+        """Return what drafts a chain of likeliest tokens by one call; None where torch runs one
+        step at a time.
+        """
+        return None

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +22,7 @@ from specvl_demo.core.faults import cause
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Context
 from specvl_demo.decoders import batch_invariance
-from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.graphs import GraphDecoder, GraphRunner
+from specvl_demo.decoders.backend import Backend, LanguageBackend
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.records import tie_nats
@@ -45,7 +44,7 @@ TRIED_ROWS = _BEFORE + max(len(shape) for shape in _SHAPES)
 """Rows of a prompt and of what is scored after it."""
 
 
-def random_ids(backend: Backend, n: int) -> Tensor:
+def random_ids(backend: LanguageBackend, n: int) -> Tensor:
     """Return n tokens [n], always the same ones."""
     rng = random.Random(0)
     return torch.tensor([rng.randrange(backend.vocab) for _ in range(n)], device=backend.device)
@@ -66,7 +65,7 @@ def started(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
 
 
 @torch.inference_mode()
-def min_padded_rows(backend: Backend) -> int | None:
+def min_padded_rows(backend: LanguageBackend) -> int | None:
     """Return the least row count that makes steps batch-invariant, or None if none does.
 
     Compares logits, keys and values of a path's nodes in random trees bitwise with those of AR
@@ -130,7 +129,7 @@ def min_padded_rows(backend: Backend) -> int | None:
 
 
 @torch.inference_mode()
-def on_any_threads(backend: Backend, least: int | None) -> bool:
+def on_any_threads(backend: LanguageBackend, least: int | None) -> bool:
     """Return whether steps of one row and of several have the same bits on one thread as on all.
 
     Their number may then change in the middle of an answer. Costs six steps. least: As in
@@ -166,28 +165,25 @@ def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
     return shape_of(tuple(parent)), path
 
 
-class Switched(Backend, Protocol):
-    """Runs steps of fixed shapes while `fixed` is set."""
-
-    fixed: bool
-    runner: GraphRunner
-
-
-def calibrate(decoder: GraphDecoder, steps: int | None = None) -> str | None:
-    """Compare eager steps and steps of fixed shapes on random tokens; see `pick_faster`."""
+def calibrate(decoder: LanguageBackend, steps: int | None = None) -> str | None:
+    """Compare eager steps with steps of fixed shapes, if it has any, on random tokens; see
+    `pick_faster`.
+    """
+    if not decoder.fixed:
+        return None
     rows = decoder.embed(random_ids(decoder, TRIED_ROWS))
     return pick_faster(decoder, rows, decoder.logits, steps)
 
 
 @torch.inference_mode()
 def pick_faster(
-    switched: Switched,
+    backend: Backend,
     rows: Tensor,
     logits: Callable[[Tensor], Tensor],
     steps: int | None = None,
 ) -> str | None:
-    """Compare both on input rows [TRIED_ROWS, D]; set `fixed` if fixed shapes work, agree and are
-    faster.
+    """Compare eager steps and steps of fixed shapes on input rows [TRIED_ROWS, D]; set `fixed` if
+    fixed shapes work, agree and are faster.
 
     Args:
         logits: Logits to compare, of hidden states [nodes, D].
@@ -201,22 +197,22 @@ def pick_faster(
         torch.AcceleratorError: If the device no longer responds after a fault.
     """
     repeats = _REPEATS if steps is None else 1
-    switched.fixed = False
-    eager = _timed(switched, rows, logits, repeats)
-    switched.fixed = True
+    backend.fixed = False
+    eager = _timed(backend, rows, logits, repeats)
+    backend.fixed = True
     try:
-        fixed = _timed(switched, rows, logits, repeats)
-        reason = _drawback(eager, fixed, tie_nats(str(switched.dtype).removeprefix("torch.")))
+        fixed = _timed(backend, rows, logits, repeats)
+        reason = _drawback(eager, fixed, tie_nats(str(backend.dtype).removeprefix("torch.")))
         if reason is None and steps is not None:
             reason = _not_worth(eager, fixed, steps)
-        if (refused := switched.runner.refused) is not None:
+        if (refused := backend.runner.refused) is not None:
             reason = f"graphs of them failed ({refused})"
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
-        synchronize(switched.device)  # raises if the device is lost
+        synchronize(backend.device)  # raises if the device is lost
         reason = f"graphs of them failed ({cause(fault)[:200]})"
     # The caches of this trial are of no use to anything else.
-    switched.runner.release()
-    switched.fixed = reason is None
+    backend.release()
+    backend.fixed = reason is None
     return None if reason is None else f"Steps are launched one by one: {reason}."
 
 
@@ -229,10 +225,10 @@ class _Trial(NamedTuple):
 
 
 def _timed(
-    switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor], repeats: int
+    backend: Backend, rows: Tensor, logits: Callable[[Tensor], Tensor], repeats: int
 ) -> _Trial:
     """Compute all shapes once, then so often again."""
-    stream = started(switched, rows[:_BEFORE], 2 * TRIED_ROWS)
+    stream = started(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
 
     def scored() -> list[Tensor]:
         after = {shape: rows[None, _BEFORE : _BEFORE + len(shape)] for shape in _SHAPES}
@@ -240,10 +236,10 @@ def _timed(
 
     outputs, times = [], []
     for _ in range(1 + repeats):
-        synchronize(switched.device)
+        synchronize(backend.device)
         begun = time.perf_counter()
         outputs = scored()
-        synchronize(switched.device)
+        synchronize(backend.device)
         times.append(time.perf_counter() - begun)
     return _Trial(times[0], median(times[1:]), torch.cat(outputs))
 

@@ -16,61 +16,28 @@ import gc
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache as cached
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.core.types import Capture
-from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.batch_invariance import MOST_NODES, padded
-from specvl_demo.decoders.huggingface import HFCache, HFDecoder
-from specvl_demo.decoders.kv_cache import KVCache, Layout
-from specvl_demo.decoders.lean import LeanDecoder
+from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.kv_cache import KVCache
 
+if TYPE_CHECKING:
+    from specvl_demo.decoders.backend import Backend
+
+B = TypeVar("B", bound="Backend")
 _LOG = logging.getLogger(__name__)
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 LEAST_ROWS = 512
-
-
-class Host(Protocol):
-    """The module whose steps are captured.
-
-    `decode` runs once to warm up and once more while it is captured, and never again: a replay
-    repeats its kernels, not its Python code. It may therefore depend on shapes but not on numbers,
-    may not wait for the device or copy from the host, and must read everything that differs from
-    step to step from tensors of the call: x, positions and masks, and `call.cache.at`, the rows to
-    write. In a captured step the mask spans the whole cache.
-
-    Attributes:
-        input_width: Width of the rows of `ForwardInput.x`.
-        axes: Axes of positions.
-        window: Whether layers read a second mask; see `ForwardInput.window_mask`.
-    """
-
-    input_width: int
-    axes: int
-    window: int | None
-
-    @property
-    def dtype(self) -> torch.dtype: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def layouts(self) -> list[Layout]:
-        """How every layer stores its rows."""
-
-    def decode(self, call: ForwardInput) -> Tensor:
-        """Return hidden states [B, T, D]; the cache is written, but its length is unchanged."""
-
-    def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
-        """Capture the inputs of the chosen layers until the stack is closed."""
 
 
 class StepShape(NamedTuple):
@@ -101,7 +68,7 @@ class GraphStep:
     mask: Tensor
     window_mask: Tensor | None
     columns: Tensor | None
-    kept: ForwardOutput
+    captured: Captured
     hidden: Tensor | None = None
     graph: torch.cuda.CUDAGraph | None = None
 
@@ -114,18 +81,18 @@ class GraphStep:
             mask=self.mask,
             window_mask=self.window_mask,
             columns=self.columns,
-            kept=self.kept,
+            captured=self.captured,
         )
 
     def reset(self) -> None:
         """Destroy the graph and what it computed into."""
         graph, self.graph, self.hidden = self.graph, None, None
-        self.kept.layers.clear()
+        self.captured.layers.clear()
         if graph is not None:
             graph.reset()
 
 
-class GraphCache(HFCache):
+class GraphCache(KVCache):
     """A cache that can be written at rows given by a tensor and read as a whole, with the graphs
     captured over its buffers. It returns to its runner once it is unused.
 
@@ -135,15 +102,14 @@ class GraphCache(HFCache):
 
     room = 0
 
-    def __init__(self, runner: GraphRunner, host: Host, batch: int, span: int) -> None:
-        super().__init__(host.layouts(), batch, span, host.dtype)
+    def __init__(self, runner: GraphRunner, backend: Backend, batch: int, span: int) -> None:
+        super().__init__(backend.layouts(), batch, span, backend.dtype)
         self._runner = weakref.ref(runner)
-        self.at: Tensor | None = None
         self.steps: dict[StepShape, GraphStep] = {}
 
-    def acquire(self, host: Host, room: int) -> GraphCache:
+    def acquire(self, backend: Backend, room: int) -> GraphCache:
         """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
-        self._host = weakref.ref(host)
+        self._backend = weakref.ref(backend)
         self.room, self.length, self.holes = room, 0, 0
         self.clear()
         return self
@@ -169,8 +135,8 @@ class GraphCache(HFCache):
         last = next((rows for rows in BUCKETS if rows >= max(most, first)), BUCKETS[-1])
         tail = MOST_NODES if invariant else 0
         shapes = [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
-        runner, host = self._owners()
-        runner.capture(host, self, [shape for shape in shapes if shape not in self.steps])
+        runner, backend = self._owners()
+        runner.capture(backend, self, [shape for shape in shapes if shape not in self.steps])
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Like `KVCache.write`; in a fixed step, write at `self.at` and return the whole buffer."""
@@ -190,14 +156,14 @@ class GraphCache(HFCache):
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
 
     def another(self, room: int) -> GraphCache:
-        runner, host = self._owners()
-        return runner.acquire(host, self.batch, room, copies=True)
+        runner, backend = self._owners()
+        return runner.acquire(backend, self.batch, room, copies=True)
 
-    def _owners(self) -> tuple[GraphRunner, Host]:
-        runner, host = self._runner(), self._host()
-        if runner is None or host is None:
+    def _owners(self) -> tuple[GraphRunner, Backend]:
+        runner, backend = self._runner(), self._backend()
+        if runner is None or backend is None:
             raise ReferenceError("the decoder of this cache is gone; keep it while its caches live")
-        return runner, host
+        return runner, backend
 
 
 class _Rows(NamedTuple):
@@ -212,10 +178,10 @@ class _Rows(NamedTuple):
 
 
 class GraphRunner:
-    """Captures and replays the steps of one host, on caches that one lane uses after the other: a
-    pair captures once for every cache held at the same time.
+    """Captures and replays the steps of one backend, on caches that one lane uses after the other:
+    a pair captures once for every cache held at the same time.
 
-    The host passes itself to every call: heads with other settings share one runner.
+    The backend passes itself to every call: heads with other settings share one runner.
 
     Attributes:
         free: Unused caches, the one unused for longest first.
@@ -229,7 +195,7 @@ class GraphRunner:
 
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
-    def acquire(self, host: Host, batch: int, room: int, copies: bool = False) -> GraphCache:
+    def acquire(self, backend: Backend, batch: int, room: int, copies: bool = False) -> GraphCache:
         """Return a free cache, or make one that replaces the cache unused for longest.
 
         copies: Whether it is to hold a copy of another cache, as a target's lanes do, which then
@@ -240,47 +206,45 @@ class GraphRunner:
         if fitting:
             cache = (max if copies else min)(fitting, key=lambda one: len(one.steps))
             self.free.remove(cache)
-            return cache.acquire(host, room)
+            return cache.acquire(backend, room)
         if self.free:
             self.free.pop(0).reset()
-        return GraphCache(self, host, batch, span).acquire(host, room)
+        return GraphCache(self, backend, batch, span).acquire(backend, room)
 
     def release(self) -> None:
         """Destroy the graphs of all unused caches, and the caches."""
         while self.free:
             self.free.pop().reset()
 
-    def forward(
-        self, host: Host, call: ForwardInput, otherwise: Callable[[ForwardInput], Tensor]
-    ) -> Tensor:
-        """Return hidden states [B, T, D]; the cache grows by T rows.
-
-        otherwise: Called if the call does not fit a fixed shape.
+    def forward(self, backend: Backend, call: ForwardInput) -> Tensor:
+        """Return hidden states [B, T, D], eagerly where the call fits no fixed shape; the cache
+        grows by T rows.
         """
         shape, cache, size = self.can_replay(call), call.cache, call.x.shape[1]
         if shape is None or not isinstance(cache, GraphCache):
-            return otherwise(call)
+            return backend.eager(call)
         if shape not in cache.steps:
-            self.capture(host, cache, [shape])
+            self.capture(backend, cache, [shape])
         step = cache.steps[shape]
         self._pad(step, call)
         if step.graph is None:
-            self._compute(host, step, cache)
+            self._compute(backend, step, cache)
         else:
             step.graph.replay()
         cache.advance(size)
         assert step.hidden is not None  # written by the run above
         # Copied before any other graph runs, which may use the same memory.
         hidden = step.hidden[:, :size].clone()
-        call.kept.layers |= {i: states[:, :size].clone() for i, states in step.kept.layers.items()}
+        for i, states in step.captured.layers.items():
+            call.captured.layers[i] = states[:, :size].clone()
         if len(cache.layouts) in shape.layers:
-            call.kept.layers[len(cache.layouts)] = hidden
+            call.captured.layers[len(cache.layouts)] = hidden
         return hidden
 
     @staticmethod
     def can_replay(call: ForwardInput) -> StepShape | None:
         """Return the shape that a call is padded to, or None if it is not."""
-        size, capture = call.x.shape[1], call.kept.capture
+        size, capture = call.x.shape[1], call.captured.capture
         if call.deepstack is not None or size > BUCKETS[-1]:
             return None
         # Many rows without a mask are a causal prefill; a single row sees all rows before it.
@@ -290,7 +254,7 @@ class GraphRunner:
         rows = next(bucket for bucket in BUCKETS if bucket >= size)
         return StepShape(rows, capture.layers, tail)
 
-    def capture(self, host: Host, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
+    def capture(self, backend: Backend, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
         """Make the buffers of these shapes on a cache, and capture them if the device has graphs.
 
         If it refuses, the steps run without: slower, not wrong. A fault that loses the device is
@@ -299,35 +263,35 @@ class GraphRunner:
         if not shapes:
             return
         with ExitStack() as stack:
-            if has_graphs(host.device):
+            if has_graphs(backend.device):
                 stack.enter_context(_undisturbed())
             for shape in shapes:
-                step = self._buffers(host, cache, shape)
-                if has_graphs(host.device) and self.refused is None:
-                    self._record_or_not(host, step, cache)
+                step = self._buffers(backend, cache, shape)
+                if has_graphs(backend.device) and self.refused is None:
+                    self._record_or_not(backend, step, cache)
                 cache.steps[shape] = step
 
     @torch.inference_mode(False)
-    def _buffers(self, host: Host, cache: GraphCache, shape: StepShape) -> GraphStep:
-        batch, rows, device = cache.batch, shape.rows, host.device
+    def _buffers(self, backend: Backend, cache: GraphCache, shape: StepShape) -> GraphStep:
+        batch, rows, device = cache.batch, shape.rows, backend.device
         # Batch-invariant steps use masks in float32.
-        dtype = torch.float32 if shape.tail else host.dtype
+        dtype = torch.float32 if shape.tail else backend.dtype
 
         def mask() -> Tensor:
             return torch.zeros(batch, 1, rows, cache.span + shape.tail, dtype=dtype, device=device)
 
-        axes, columns = (host.axes,) if host.axes > 1 else (), None
+        axes, columns = (backend.axes,) if backend.axes > 1 else (), None
         if shape.tail:
             every = torch.arange(cache.span + shape.tail, device=device).clamp_max(cache.span - 1)
             columns = every.repeat(rows, 1)
         return GraphStep(
-            x=torch.zeros(batch, rows, host.input_width, dtype=host.dtype, device=device),
+            x=torch.zeros(batch, rows, backend.input_width, dtype=backend.dtype, device=device),
             positions=torch.zeros(*axes, batch, rows, dtype=torch.int64, device=device),
             at=torch.arange(rows, device=device),
             mask=mask(),
-            window_mask=None if host.window is None else mask(),
+            window_mask=None if backend.window is None else mask(),
             columns=columns,
-            kept=ForwardOutput(Capture(layers=shape.layers)),
+            captured=Captured(Capture(layers=shape.layers)),
         )
 
     @staticmethod
@@ -361,9 +325,9 @@ class GraphRunner:
             buffer = step.window_mask
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
 
-    def _record_or_not(self, host: Host, step: GraphStep, cache: GraphCache) -> None:
+    def _record_or_not(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         try:
-            self._record(host, step, cache)
+            self._record(backend, step, cache)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as fault:
@@ -374,17 +338,17 @@ class GraphRunner:
                 "Steps run without graphs, since one could not be captured: %s", self.refused
             )
 
-    def _record(self, host: Host, step: GraphStep, cache: GraphCache) -> None:
+    def _record(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         """Run the step once, so that kernels are chosen and workspaces allocated, then capture it.
 
         It writes rows that no cache reads: those of an empty one, or the first after its length.
         """
         step.at += cache.length
-        device = host.device
+        device = backend.device
         stream, current = _capture_stream(device), torch.cuda.current_stream(device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
-            self._compute(host, step, cache)
+            self._compute(backend, step, cache)
         current.wait_stream(stream)
         graph, pool = torch.cuda.CUDAGraph(), self._pool.handle()
         try:
@@ -395,7 +359,7 @@ class GraphRunner:
                     graph, pool=pool, stream=stream, capture_error_mode="thread_local"
                 ),
             ):
-                self._compute(host, step, cache)
+                self._compute(backend, step, cache)
         except BaseException:
             step.reset()
             self._pool = _Pool()
@@ -404,12 +368,12 @@ class GraphRunner:
         self._pool.graphs.add(graph)
         step.graph = graph
 
-    def _compute(self, host: Host, step: GraphStep, cache: GraphCache) -> None:
+    def _compute(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         cache.at = step.at
         try:
             with ExitStack() as stack:
-                host.watch(step.kept, stack)
-                step.hidden = host.decode(step.call(cache))
+                backend.watch(step.captured, stack)
+                step.hidden = backend.decode(step.call(cache))
         finally:
             cache.at = None
 
@@ -432,6 +396,14 @@ class _Pool:
         if not self.graphs:
             self._handle = torch.cuda.graph_pool_handle()
         return self._handle
+
+
+def with_graphs(backend: B) -> B:
+    """Give a backend's small steps fixed shapes; ValueError if it is spread over devices."""
+    if backend.is_split:
+        raise ValueError("graphs span one device; this model is spread over several")
+    backend.fixed = True
+    return backend
 
 
 def has_graphs(device: torch.device) -> bool:
@@ -478,33 +450,6 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> No
     with torch.cuda.stream(stream), torch.cuda.graph(trial, stream=stream):
         torch.zeros(1, device=device)
     trial.reset()
-
-
-class GraphDecoder:
-    """A `backend.Backend`: another one whose small steps have fixed shapes.
-
-    fixed: Whether steps have fixed shapes; see `calibration`.
-    """
-
-    fixed = True
-
-    def __init__(self, inner: HFDecoder | LeanDecoder) -> None:
-        if inner.is_split:
-            raise ValueError("graphs span one device; this model is spread over several")
-        self.inner, self.runner = inner, GraphRunner()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def new_cache(self, batch: int, room: int) -> KVCache:
-        if self.fixed:
-            return self.runner.acquire(self.inner, batch, room)
-        return self.inner.new_cache(batch, room)
-
-    def forward(self, call: ForwardInput) -> Tensor:
-        if self.fixed:
-            return self.runner.forward(self.inner, call, self.inner.forward)
-        return self.inner.forward(call)
 
 
 def _span(rows: int) -> int:

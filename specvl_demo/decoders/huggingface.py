@@ -8,7 +8,7 @@ served here. Keeps nothing of a request: positions, masks and the cache are argu
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -18,23 +18,24 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specvl_demo.decoders.attention import MOST_PACKED, aligned, own_kernels, packed, probabilities
-from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
+from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.output_head import OutputHead
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.llama.modeling_llama import LlamaAttention
 
-    from specvl_demo.decoders.draft_vocabulary import LogProbabilities
-
 ATTENTION = "specvl_tree"
 
 
-class HFDecoder:
-    """A `backend.Backend` over `model.get_decoder()`."""
+class HFDecoder(LanguageBackend):
+    """A backend over `model.get_decoder()`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
         # Here, not above: the page's server and the list of methods never build a decoder, and
         # these two take as long as torch itself.
         from transformers import AttentionInterface  # noqa: PLC0415
@@ -62,9 +63,8 @@ class HFDecoder:
         self.width: int = config.hidden_size
         self.input_width = self.width
         self.n_layers: int = config.num_hidden_layers
-        self.vocab: int = self._head.weight.shape[0]
+        self.output = OutputHead(self._all_logits, len(self._head.weight))
         rope = getattr(config, "rope_parameters", None) or {}
-        self.batch_invariant = False
         self.axes = 3 if "mrope_section" in rope else 1
         read = [*self._decoder.layers.parameters(), self._head.weight]
         self.n_weights = sum(weight.numel() for weight in read)
@@ -122,16 +122,16 @@ class HFDecoder:
         """
         return self._embeddings(ids)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def _whole_output(self, hidden: Tensor) -> Tensor:
         return self._capped(self._head(hidden))
 
-    def chain_drafter(self, log_probs: LogProbabilities) -> None:
-        """Return None: the library's modules run one step at a time."""
+    def _all_logits(self, hidden: Tensor) -> Tensor:
+        return self._capped(self._head(hidden))
 
-    def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+    def output_rows(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         weight = self._head.weight
-        kept = weight[rows.to(weight.device)]
-        return lambda hidden: self._capped(nn.functional.linear(hidden.to(kept.device), kept))
+        part = weight[rows.to(weight.device)]
+        return lambda hidden: self._capped(nn.functional.linear(hidden.to(part.device), part))
 
     def _capped(self, logits: Tensor) -> Tensor:
         logits = logits.to(self.device)
@@ -139,23 +139,12 @@ class HFDecoder:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
-    def new_cache(self, batch: int, room: int) -> KVCache:
-        return HFCache(self.layouts(), batch, room, self.dtype)
-
-    def forward(self, call: ForwardInput) -> Tensor:
-        if not isinstance(call.cache, HFCache):
-            raise TypeError(
-                f"this decoder writes into its own kind of cache, got {type(call.cache).__name__}"
-            )
+    def eager(self, call: ForwardInput) -> Tensor:
         with ExitStack() as stack:
-            self.watch(call.kept, stack)
+            self.watch(call.captured, stack)
             call.cache.whole = call.columns is not None
             stack.callback(setattr, call.cache, "whole", False)
-            hidden = self.decode(call)
-        call.cache.advance(call.x.shape[1])
-        if self.n_layers in call.kept.capture.layers:
-            call.kept.layers[self.n_layers] = hidden
-        return hidden
+            return super().eager(call)
 
     def decode(self, call: ForwardInput) -> Tensor:
         """The library's decoder; the cache is written but not yet longer."""
@@ -163,10 +152,10 @@ class HFDecoder:
             "inputs_embeds": call.x,
             "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
             "attention_mask": self._masks(call),
-            "past_key_values": cast(HFCache, call.cache).adapter,
+            "past_key_values": adapter(call.cache),
             "use_cache": True,
             "specvl": _AttentionContext(
-                self.device, call.kept, call.mask is not None, call.columns
+                self.device, call.captured, call.mask is not None, call.columns
             ),
         }
         if call.deepstack is not None:
@@ -189,28 +178,28 @@ class HFDecoder:
             return {"full_attention": full, "sliding_attention": window}
         return full if self.window is None else window
 
-    def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
+    def watch(self, captured: Captured, stack: ExitStack) -> None:
         """Put the inputs of chosen layers aside while the forward runs."""
 
         def watch(i: int) -> None:
             def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 states = args[0] if args else kwargs["hidden_states"]
-                kept.layers[i] = states.to(self.device)  # of a split model all meet on one device
+                # Of a split model all meet on one device.
+                captured.layers[i] = states.to(self.device)
 
             handle = self._decoder.layers[i].register_forward_pre_hook(hook, with_kwargs=True)
             stack.callback(handle.remove)
 
-        for i in kept.capture.layers:
+        for i in captured.capture.layers:
             if i < self.n_layers:
                 watch(i)
 
 
-class HFCache(KVCache):
-    """A `KVCache` with the face that Hugging Face decoders write to."""
-
-    def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
-        super().__init__(layers, batch, room, dtype)
-        self.adapter = Cache(layers=[_CacheLayer(self, i) for i in range(len(layers))])
+def adapter(cache: KVCache) -> Cache:
+    """Return the face of a cache that the library's decoders write to, always the same one."""
+    if cache.adapter is None:
+        cache.adapter = Cache(layers=[_CacheLayer(cache, i) for i in range(len(cache.layouts))])
+    return cache.adapter
 
 
 class _CacheLayer(CacheLayerMixin):
@@ -256,11 +245,11 @@ class _CacheLayer(CacheLayerMixin):
 @dataclass
 class _AttentionContext:
     """Travels through the decoder's keyword arguments to the attention function. device: for what
-    is kept.
+    is captured.
     """
 
     device: torch.device
-    kept: ForwardOutput
+    captured: Captured
     packed: bool
     columns: Tensor | None
 
@@ -282,9 +271,9 @@ def _attention(
     head for every masked call. Exact.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if specvl is not None and module.layer_idx in specvl.kept.capture.attention:
-        found = probabilities(query, key, attention_mask, specvl.kept.capture.rows, scale)
-        specvl.kept.attention[module.layer_idx] = found.to(specvl.device)
+    if specvl is not None and module.layer_idx in specvl.captured.capture.attention:
+        shares = probabilities(query, key, attention_mask, specvl.captured.capture.rows, scale)
+        specvl.captured.attention[module.layer_idx] = shares.to(specvl.device)
     if specvl is not None and specvl.columns is not None and attention_mask is not None:
         columns = specvl.columns.to(query.device)
         mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)

@@ -7,7 +7,7 @@ overwritten: a rejected branch costs nothing. Knows nothing of models, positions
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,9 +35,13 @@ class KVCache:
         whole: While set, layers read all of the buffer, not only what is written.
         holes: The first rows that some of the layers leave empty; the caller that computes the
             layers skips them.
+        at: Rows to write, in a step of fixed shape (`graphs`); else None.
+        adapter: What the library's decoders write to (`huggingface.adapter`).
     """
 
     whole, holes = False, 0
+    at: Tensor | None = None
+    adapter: Any = None
     branches = True
     """Whether a tree may be written, of which one path is kept."""
 

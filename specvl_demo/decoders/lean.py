@@ -9,7 +9,6 @@ masks and the cache are arguments. `packed_decoder` is the same for small models
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -19,17 +18,16 @@ from torch import Tensor, nn
 
 from specvl_demo.decoders import grouped_attention
 from specvl_demo.decoders.attention import attend, probabilities
-from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
-from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.kv_cache import Layout
+from specvl_demo.decoders.output_head import OutputHead
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer
-
-    from specvl_demo.decoders import kernels
-    from specvl_demo.decoders.draft_vocabulary import LogProbabilities
 
 ONE_AXIS = ("LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model")
 THREE_AXES = ("Qwen2VLTextModel", "Qwen2_5_VLTextModel", "Qwen3VLTextModel")
@@ -66,7 +64,7 @@ def why_not(decoder: PreTrainedModel) -> str | None:
 class PlainMatrix:
     """A matrix [out, in] as the library multiplies with it, with the face of a `PackedLinear`."""
 
-    own = None
+    matrix = None
 
     def __init__(self, weight: Tensor) -> None:
         self._table, self.numel, self.n_bytes = weight.t(), weight.numel(), weight.nbytes
@@ -151,27 +149,23 @@ class Joint(NamedTuple):
     rotate: Callable[[Layer], object]
 
 
-class LeanDecoder:
-    """A `backend.Backend` over the library's weights, and a `graphs.Host`.
+class LeanDecoder(LanguageBackend):
+    """A backend over the library's weights.
 
     Its matrices are joined on first use, not before: on a ZeroGPU Space weights move after they
     were loaded.
     """
 
-    window: int | None = None
-    near_blocks = False
-    batch_invariant = False
-    is_split = False
-
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
         if reason := why_not(decoder):
             raise ValueError(f"this decoder cannot run lean: {reason}")
+        super().__init__()
         config = decoder.config
-        self._decoder, self._output = decoder, head
+        self._decoder, self._head = decoder, head
         self.width: int = config.hidden_size
         self.input_width = self.width
         self.n_layers: int = config.num_hidden_layers
-        self.vocab: int = head.weight.shape[0]
+        self.output = OutputHead(lambda hidden: F.linear(hidden, head.weight), len(head.weight))
         self.axes = 3 if type(decoder).__name__ in THREE_AXES else 1
         self._eps: float = config.rms_norm_eps
         self._heads: int = config.num_attention_heads
@@ -186,12 +180,12 @@ class LeanDecoder:
     @property
     def device(self) -> torch.device:
         """Where everything is."""
-        return self._output.weight.device
+        return self._head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
         """Of weights, hidden states and logits."""
-        return self._output.weight.dtype
+        return self._head.weight.dtype
 
     @property
     def table(self) -> Tensor:
@@ -205,37 +199,16 @@ class LeanDecoder:
     def embed(self, ids: Tensor) -> Tensor:
         return F.embedding(ids, self.table)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self._output.weight)
-
-    def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        weight = self._output.weight[rows.to(self.device)]
+    def output_rows(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        weight = self._head.weight[rows.to(self.device)]
         return lambda hidden: F.linear(hidden, weight)
-
-    def chain_drafter(self, log_probs: LogProbabilities) -> kernels.ChainDrafter | None:
-        """Return None: torch runs one step at a time."""
-        return None
-
-    def new_cache(self, batch: int, room: int) -> KVCache:
-        return KVCache(self.layouts(), batch, room, self.dtype)
-
-    def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
-        """Nothing to do: `decode` captures by itself."""
-
-    def forward(self, call: ForwardInput) -> Tensor:
-        size = call.x.shape[1]
-        if call.mask is None and size > 1 and call.cache.length:
-            raise ValueError("several rows behind cached ones need a mask")
-        hidden = self.decode(call)
-        call.cache.advance(size)
-        if self.n_layers in call.kept.capture.layers:
-            call.kept.layers[self.n_layers] = hidden
-        return hidden
 
     def decode(self, call: ForwardInput) -> Tensor:
         """Return hidden states [B, T, D]; the cache is written but not yet longer."""
         batch, size, width = call.x.shape
-        kept, capture = call.kept, call.kept.capture
+        if call.mask is None and size > 1 and call.cache.length:
+            raise ValueError("several rows behind cached ones need a mask")
+        captured, capture = call.captured, call.captured.capture
         x = self._entered(call.x.reshape(-1, width))
         joint = self._joint(x, call)
         slots, keys, mixed = self._attention(joint.queries, call)
@@ -246,13 +219,13 @@ class LeanDecoder:
         for i, layer in enumerate(self._layers):
             if i in capture.layers:
                 states = self._left(x).view(batch, size, width)
-                kept.layers[i] = states.to(self.dtype, copy=True)
+                captured.layers[i] = states.to(self.dtype, copy=True)
             layer.qkv.into(joint.rows, self._normed(x, layer.norm), layer.bias)
             joint.rotate(layer)
             slots[i].copy_(joint.fresh)
             if i in capture.attention and call.columns is None:
                 scale = self._head_width**-0.5
-                kept.attention[i] = probabilities(
+                captured.attention[i] = probabilities(
                     joint.queries, keys[i], call.mask, capture.rows, scale
                 )
             layer.out.onto(x, mixed(i))
@@ -368,7 +341,7 @@ class LeanDecoder:
             return slots, keys, self._ordered(queries, call)
         if mask is None:
             return slots, keys, lambda i: attend(queries, keys[i], values[i], None, size > 1)
-        steady = getattr(call.cache, "at", None) is not None
+        steady = call.cache.at is not None
         return slots, keys, self._mixes.of(queries, keys, values, mask, steady)
 
     def _ordered(self, queries: Tensor, call: ForwardInput) -> Callable[[int], Tensor]:

@@ -15,18 +15,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.decoders import kernels, lean, packed_linear
+from specvl_demo.decoders import lean, packed_linear
 from specvl_demo.decoders.attention import attend, in_pairs, probabilities, rotations
-from specvl_demo.decoders.backend import ForwardInput
+from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
+from specvl_demo.decoders.layer_stack import (
+    ChainDrafter,
+    ChainParts,
+    Ends,
+    LayerParts,
+    LayerStack,
+    stacked,
+)
 from specvl_demo.decoders.lean import Joint, Layer, LeanDecoder
+from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.decoders.packed_linear import Bits, PackedLinear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.llama.modeling_llama import LlamaAttention, LlamaDecoderLayer
-
-    from specvl_demo.decoders.draft_vocabulary import LogProbabilities
 
 _WIDEST = 1024
 _LONGEST = 32768
@@ -103,16 +110,16 @@ class PackedDecoder(LeanDecoder):
             self._root = torch.tensor((self.width * self._eps) ** 0.5)
             self._norm = decoder.norm.weight.float() * self.width**0.5
             # The head first: it takes as long as several layers.
-            self._head, *packed = side_by_side(
+            packed_head, *self._layers = side_by_side(
                 partial(self._folded_head, head.weight.detach().float()),
                 *(partial(self._fold, layer) for layer in decoder.layers),
             )
-            self._layers = packed
-            self._own = self._stacked()
-            # The head is our own then too: `kernels.floats` packs any matrix.
-            self.batch_invariant = self._own is not None
+            self.output = self._output(packed_head, len(head.weight))
+            self._stack = self._stacked()
+            # The head is our own then too: floats are packed in any size.
+            self.batch_invariant = self._stack is not None
             layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
-            read = [self._head, *layers]
+            read = [packed_head, *layers]
             self.n_weights = sum(part.numel for part in read)
             self.n_bytes = sum(part.n_bytes for part in read)
             n_positions = min(config.max_position_embeddings, _LONGEST)
@@ -120,43 +127,34 @@ class PackedDecoder(LeanDecoder):
             self._rotations = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
             self._cos_sin = torch.view_as_real(self._rotations).flatten(1)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self._head(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], self.vocab)
-
-    def part(self, rows: Tensor) -> PackedLinear:
+    def output_rows(self, rows: Tensor) -> PackedLinear:
         # Only drafters have such heads.
-        return PackedLinear(self._output.weight.detach()[rows].float(), bits=8)
+        return PackedLinear(self._head.weight.detach()[rows].float(), bits=8)
 
-    @property
-    def head(self) -> PackedLinear | None:
-        """The output head, if hidden states are what it multiplies."""
-        return self._head
+    def chain_drafter(self, log_probs: LogProbabilities) -> ChainDrafter | None:
+        return log_probs.chain_drafter(ChainParts(self._stack), self.table, self._cos_sin)
 
-    def chain_drafter(self, log_probs: LogProbabilities) -> kernels.ChainDrafter | None:
-        """Return what drafts a chain by one call; None where torch takes over."""
-        return log_probs.chain_drafter(kernels.ChainParts(self._own), self.table, self._cos_sin)
-
-    def new_cache(self, batch: int, room: int) -> KVCache:
+    def plain_cache(self, batch: int, room: int) -> KVCache:
         return KVCache(self.layouts(), batch, room, torch.float32)
 
     def decode(self, call: ForwardInput) -> Tensor:
         if call.deepstack is not None:
             raise ValueError("a packed decoder takes no DeepStack rows")
         mask = None if call.mask is None else call.mask.float()
-        if self._own is None:
+        if self._stack is None:
             hidden = super().decode(replace(call, mask=mask))
         else:
             x = call.x.reshape(-1, self.width).float()
-            hidden = self._by_kernels(self._own, x, replace(call, mask=mask)).view(call.x.shape)
+            hidden = self._by_kernels(self._stack, x, replace(call, mask=mask)).view(call.x.shape)
         return hidden.to(self.dtype)
 
-    def _by_kernels(self, own: kernels.Layers, embedded: Tensor, call: ForwardInput) -> Tensor:
+    def _by_kernels(self, stack: LayerStack, embedded: Tensor, call: ForwardInput) -> Tensor:
         """Map [B * T, D] to hidden states by all layers, with as few calls as captures allow.
 
         What is captured changes no bit of the cache, so lanes that capture more continue alike.
         """
         size = call.x.shape[1]
-        cache, kept, capture = call.cache, call.kept, call.kept.capture
+        cache, captured, capture = call.cache, call.captured, call.captured.capture
         cache.require(size)
         embedded = embedded.contiguous()
         x, hidden = torch.empty_like(embedded), torch.empty_like(embedded)
@@ -169,9 +167,9 @@ class PackedDecoder(LeanDecoder):
             if first == 0 and (0 in capture.layers or 0 in capture.attention):
                 x.copy_(self._entered(embedded))
             if first in capture.layers:
-                kept.layers[first] = self._left(x).view(call.x.shape).to(self.dtype, copy=True)
+                captured.layers[first] = self._left(x).view(call.x.shape).to(self.dtype, copy=True)
             queries = self._queries(first, x, call) if first in capture.attention else None
-            own.run(
+            stack.run(
                 x,
                 self._cos_sin,
                 keys,
@@ -187,7 +185,7 @@ class PackedDecoder(LeanDecoder):
                 seen = keys[first, :, :, : cache.length + size, : self._head_width]
                 scale = self._head_width**-0.5
                 attention = probabilities(queries, seen, mask, capture.rows, scale)
-                kept.attention[first] = attention
+                captured.attention[first] = attention
         return hidden
 
     def _queries(self, index: int, x: Tensor, call: ForwardInput) -> Tensor:
@@ -256,13 +254,13 @@ class PackedDecoder(LeanDecoder):
             down=PackedLinear(mlp.down_proj.weight.float(), self._bits),
         )
 
-    def _stacked(self) -> kernels.Layers | None:
+    def _stacked(self) -> LayerStack | None:
         parts = [
-            kernels.LayerParts(
-                layer.qkv.own,
-                layer.out.own,
-                layer.gate_up.own,
-                layer.down.own,
+            LayerParts(
+                layer.qkv.matrix,
+                layer.out.matrix,
+                layer.gate_up.matrix,
+                layer.down.matrix,
                 layer.bias,
                 layer.norm,
                 layer.after_norm,
@@ -271,10 +269,13 @@ class PackedDecoder(LeanDecoder):
         ]
         root = float(self._root)
         sizes = self._heads, self._kv_heads, self._head_width
-        return kernels.layers(parts, *sizes, root, self._ends())
+        return stacked(parts, *sizes, root, self._ends())
 
-    def _ends(self) -> kernels.Ends:
-        return kernels.Ends(norm=self._norm)
+    def _ends(self) -> Ends:
+        return Ends(norm=self._norm)
+
+    def _output(self, packed: PackedLinear, vocab: int) -> OutputHead:
+        return OutputHead(packed, vocab)
 
     def _folded_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(weight, self._bits)

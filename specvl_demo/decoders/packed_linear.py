@@ -62,6 +62,17 @@ def has_kernels() -> bool:
     return kernels.available()
 
 
+def log_softmax(logits: Tensor, banned: Tensor) -> Tensor:
+    """Return log-probabilities of logits [..., R], which may be overwritten; those of the `banned`
+    are -inf.
+    """
+    if logits.device.type == "cpu" and logits.dtype == torch.float32 and kernels.available():
+        return kernels.log_softmax(logits.contiguous(), banned)
+    if len(banned):
+        logits = logits.index_fill_(-1, banned, -torch.inf)
+    return logits.log_softmax(-1)
+
+
 def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
     """Return (numbers that half precision holds, factor): their product is exactly `weight`.
 
@@ -69,10 +80,10 @@ def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
     None if half precision cannot hold the numbers; it holds all that were stored in float16 and
     nearly always bfloat16's.
     """
-    most = max(abs(bound.item()) for bound in weight.aminmax())
-    if not 0 < most < math.inf:
+    largest = max(abs(bound.item()) for bound in weight.aminmax())
+    if not 0 < largest < math.inf:
         return None
-    for factor in (1.0, 2.0 ** (math.frexp(most)[1] - 15)):
+    for factor in (1.0, 2.0 ** (math.frexp(largest)[1] - 15)):
         # Some rows at a time: an output head in float32 is half a gigabyte, and so is each copy.
         if all(_held(rows, factor) for rows in weight.split(_CHECKED)):
             return (weight.float() if factor == 1 else weight.float() / factor), factor
@@ -94,12 +105,12 @@ class PackedLinear:
     product is used. All return the weight's own precision.
 
     Attributes:
-        own: Our own kernels' matrix; None where others take over.
+        matrix: Our own kernels' matrix; None where others take over.
         n_bytes: What a product with one row reads.
     """
 
     def __init__(
-        self, weight: Tensor, bits: Bits = 32, row_bits: Bits = 16, most: float | None = None
+        self, weight: Tensor, bits: Bits = 32, row_bits: Bits = 16, largest: float | None = None
     ) -> None:
         """Pack the weight [out, in].
 
@@ -107,7 +118,7 @@ class PackedLinear:
             bits: With fewer than 32, our own kernels sum integers; others take half precision. 8
                 are for models whose weights may be rounded.
             row_bits: Of those integers in rows, 16 or, where `bits` is 8, 8.
-            most: The largest number of every row of 8 bits, beyond which it is clipped; None for
+            largest: The largest number of every row of 8 bits, beyond which it is clipped; None for
                 each row's own.
         """
         self.numel = weight.numel()
@@ -116,42 +127,42 @@ class PackedLinear:
         # Empty, and no view: a view would keep the numbers that packing makes needless.
         self._product: Callable[[Tensor], Tensor] | None = None
         self._table = weight.new_empty(0)
-        self.own: kernels.Matrix | None = None
+        self.matrix: kernels.Matrix | None = None
         self._plain_few = self.numel < _LARGE
         if weight.device.type == "cpu":
-            self._pack(weight, bits, row_bits, most)
-        if self.own is None and (self._product is None or self._plain_few):
+            self._pack(weight, bits, row_bits, largest)
+        if self.matrix is None and (self._product is None or self._plain_few):
             # [in, out]; a GPU's products read either order, so its memory is not spent on a copy.
             self._table = weight.t() if weight.is_cuda else weight.t().contiguous()
 
-    def _pack(self, weight: Tensor, bits: Bits, row_bits: Bits, most: float | None) -> None:
+    def _pack(self, weight: Tensor, bits: Bits, row_bits: Bits, largest: float | None) -> None:
         many = self.numel >= _LEAST
         if row_bits == 8:
-            self.own = kernels.eight_bits(weight, most)
+            self.matrix = kernels.eight_bits(weight, largest)
         elif bits < 32:
             # 16 bits are as fast out of a cache, and no draft is lost.
             bits = bits if many else 16
-            self.own = kernels.integers(weight, bits)
-        if self.own is not None:
+            self.matrix = kernels.integers(weight, bits)
+        if self.matrix is not None:
             self.n_bytes = self.numel * bits // 8
             return
         half = weight.half() if bits < 32 and weight.dtype == torch.float32 else weight
         numbers, factor = (in_half(half) if many else None) or (weight, None)
-        self.own = kernels.floats(numbers, factor)
-        if self.own is None and factor is not None and PACKING is not None:
+        self.matrix = kernels.floats(numbers, factor)
+        if self.matrix is None and factor is not None and PACKING is not None:
             self._product = partial(_with_fbgemm, PACKING[0](numbers, None), factor)
-        if factor is not None and (self.own is not None or not self._plain_few):
+        if factor is not None and (self.matrix is not None or not self._plain_few):
             self.n_bytes = 2 * self.numel
 
     def packed(self, x: Tensor) -> Tensor | None:
         """Multiply [rows, in] -> [rows, out] by the packed matrix; None if the library's product is
         as fast.
         """
-        product = self.own or self._product
-        if product is None or (self.own is None and self._plain_few and x.shape[0] <= _FEW):
+        multiply = self.matrix or self._product
+        if multiply is None or (self.matrix is None and self._plain_few and x.shape[0] <= _FEW):
             return None
-        made = product(x if x.dtype == torch.float32 else x.float())
-        return made if self.dtype == torch.float32 else made.to(self.dtype)
+        product = multiply(x if x.dtype == torch.float32 else x.float())
+        return product if self.dtype == torch.float32 else product.to(self.dtype)
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
         """Return x Wᵀ + plus, [rows, out], for x [rows, in] and plus [rows or 1, out] or None."""

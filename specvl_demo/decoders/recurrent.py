@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from transformers.cache_utils import LinearAttentionLayer
 
 from specvl_demo.core.tree import chain
-from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
-from specvl_demo.decoders.huggingface import HFCache, HFDecoder
+from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.huggingface import HFDecoder, adapter
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RecurrentDecoder(HFDecoder):
         ]
         self.n_cached = sum(2 * heads * width for heads, width in self._shapes)
 
-    def new_cache(self, batch: int, room: int) -> KVCache:
+    def plain_cache(self, batch: int, room: int) -> KVCache:
         if batch > 1:
             raise ValueError(
                 "a model with linear-attention layers can draft from only one view; choose one,"
@@ -68,14 +68,15 @@ class RecurrentDecoder(HFDecoder):
         if again is not None:
             old, at, decided = again
             if decided > MOST_REPLAYED:
-                alone = replace(call, kept=ForwardOutput())
+                alone = replace(call, captured=Captured())
                 self._run(alone, old[:, :decided], at[..., :decided])
                 cache.settle()
                 old, at = old[:, decided:], at[..., decided:]
             n = old.shape[1]
             x, positions = torch.cat((old, x), 1), torch.cat((at, positions), -1)
         hidden = self._run(call, x, positions)
-        call.kept.layers.update({i: states[:, n:] for i, states in call.kept.layers.items()})
+        for i, states in call.captured.layers.items():
+            call.captured.layers[i] = states[:, n:]
         return hidden[:, n:]
 
     def _run(self, call: ForwardInput, x: Tensor, positions: Tensor) -> Tensor:
@@ -95,7 +96,7 @@ class RecurrentDecoder(HFDecoder):
         return mask if mask is None else {"full_attention": mask, LINEAR: None}
 
 
-class RecurrentCache(HFCache):
+class RecurrentCache(KVCache):
     """Rows of the layers that attend; of the others their states, now and at a snapshot.
 
     seen: Rows that the states have absorbed.
@@ -112,10 +113,10 @@ class RecurrentCache(HFCache):
         kinds: Sequence[str],
     ) -> None:
         super().__init__(layers, batch, room, dtype)
-        self._kinds = kinds
+        self._kinds, self._states = kinds, adapter(self).layers
         self._linear = [i for i, kind in enumerate(kinds) if kind == LINEAR]
         self._snapshot: list[Any] = [LinearAttentionLayer() for _ in self._linear]
-        self.seen = self._kept = self._decided = 0
+        self.seen = self._snapshot_rows = self._decided = 0
         self._x: list[Tensor] = []
         self._positions: list[Tensor] = []
         self._restore()
@@ -123,9 +124,9 @@ class RecurrentCache(HFCache):
     def settle(self) -> None:
         """Move the snapshot up if the states have absorbed only committed rows."""
         self._decided = self.length
-        if self.seen == self.length > self._kept:
-            self._snapshot = [deepcopy(self.adapter.layers[i]) for i in self._linear]
-            self._kept, self._x, self._positions = self.length, [], []
+        if self.seen == self.length > self._snapshot_rows:
+            self._snapshot = [deepcopy(self._states[i]) for i in self._linear]
+            self._snapshot_rows, self._x, self._positions = self.length, [], []
 
     def rewound(self) -> tuple[Tensor, Tensor, int] | None:
         """Return inputs [1, r, D] and positions of rows that must be replayed, and how many of them
@@ -135,12 +136,13 @@ class RecurrentCache(HFCache):
         """
         if self.seen == self.length:
             return None
-        rows, decided = self.length - self._kept, self._decided - self._kept
+        start = self._snapshot_rows
+        rows, decided = self.length - start, self._decided - start
         if rows < 0:
-            raise ValueError(f"states of {self._kept} rows cannot go back to {self.length}")
+            raise ValueError(f"states of {start} rows cannot go back to {self.length}")
         self._restore()
         x, positions = self._x, self._positions
-        self._x, self._positions, self.length, self.seen = [], [], self._kept, self._kept
+        self._x, self._positions, self.length, self.seen = [], [], start, start
         if not rows:
             return None
         return torch.cat(x, 1)[:, :rows], torch.cat(positions, -1)[..., :rows], min(rows, decided)
@@ -154,7 +156,7 @@ class RecurrentCache(HFCache):
         twin = super().copy(room)
         assert isinstance(twin, RecurrentCache)  # as made by `another`
         self.settle()
-        twin._snapshot, twin._kept = self._snapshot, self._kept
+        twin._snapshot, twin._snapshot_rows = self._snapshot, self._snapshot_rows
         twin._x, twin._positions = [*self._x], [*self._positions]
         twin.seen, twin._decided = -1, twin.length
         return twin
@@ -164,4 +166,4 @@ class RecurrentCache(HFCache):
 
     def _restore(self) -> None:
         for i, state in zip(self._linear, self._snapshot, strict=True):
-            self.adapter.layers[i] = deepcopy(state)
+            self._states[i] = deepcopy(state)

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.decoders import kernels
+from specvl_demo.decoders.layer_stack import Ends
 from specvl_demo.decoders.lean import Layer
+from specvl_demo.decoders.output_head import OutputHead
 from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-_MOST = 4.0
+_LARGEST = 4.0
 """Where numbers of a normed row are clipped, in standard deviations. 3.5 and 4 change the
 photo pair's distributions less than 4.5 and 5.
 """
@@ -81,13 +82,14 @@ class RotatedDecoder(PackedDecoder):
         self._out = PackedLinear(rotation, bits=16)
         super().__init__(decoder, head)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        rows = self._in(hidden.reshape(-1, self.width).float())
-        return self._head(rows).view(*hidden.shape[:-1], self.vocab)
+    def _output(self, packed: PackedLinear, vocab: int) -> OutputHead:
+        """The head multiplies rotated rows."""
 
-    @property
-    def head(self) -> None:
-        """None: the head multiplies rotated rows."""
+        def multiply(hidden: Tensor) -> Tensor:
+            rows = self._in(hidden.reshape(-1, self.width).float())
+            return packed(rows).view(*hidden.shape[:-1], vocab)
+
+        return OutputHead(multiply, vocab)
 
     def _entered(self, x: Tensor) -> Tensor:
         return self._in(x)
@@ -95,17 +97,16 @@ class RotatedDecoder(PackedDecoder):
     def _left(self, x: Tensor) -> Tensor:
         return self._out(x)
 
-    def _ends(self) -> kernels.Ends:
+    def _ends(self) -> Ends:
         rotation = self._rotation(torch.eye(self.width))
         leave = PackedLinear(rotation * self._norm[:, None], bits=16)
-        return kernels.Ends(self._in.own, leave.own)
+        return Ends(self._in.matrix, leave.matrix)
 
     def _folded_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(self._rotation(weight), bits=8, row_bits=8)
 
     def _fold(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
-        most = _MOST / scale
         (qkv, bias), head_rotation = self._projection(attn), Rotation.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)
         qkv[values] = head_rotation.within(qkv[values].t()).t()
@@ -124,6 +125,8 @@ class RotatedDecoder(PackedDecoder):
             bias=bias,
             out=PackedLinear(self._rotation(out.t()).t(), bits=8, row_bits=8),
             after_norm=None,
-            gate_up=PackedLinear(self._rotation(gate_up * after), bits=8, row_bits=8, most=most),
+            gate_up=PackedLinear(
+                self._rotation(gate_up * after), bits=8, row_bits=8, largest=_LARGEST / scale
+            ),
             down=PackedLinear(down.contiguous(), bits=8),
         )

@@ -18,9 +18,10 @@ from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import TreeShape, chain
 from specvl_demo.core.types import NOTHING, Capture, Context
 from specvl_demo.decoders import batch_invariance
-from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
-from specvl_demo.decoders.kernels import ChainDrafter, DraftedChain
+from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
+from specvl_demo.decoders.layer_stack import ChainDrafter, DraftedChain
 
 ONE_LINE = (
     "this model has linear-attention layers, whose state follows one line of tokens; choose a"
@@ -84,7 +85,7 @@ class CachedSequence:
         self,
         x: Tensor,
         shape: TreeShape,
-        kept: ForwardOutput | None = None,
+        captured: Captured | None = None,
         least: int | None = None,
     ) -> Tensor:
         """Run all nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
@@ -92,7 +93,7 @@ class CachedSequence:
         Batch-invariant steps need one sequence without padding and a cleared cache.
 
         Args:
-            kept: Receives what is captured.
+            captured: Receives what is captured.
             least: Rows from which a step is batch-invariant (`calibration.min_padded_rows`); not
                 needed where the backend is so by itself. If the tree allows, the step is padded and
                 ordered; hidden [1, rows, D] and captures then have padding after the nodes, so that
@@ -103,8 +104,8 @@ class CachedSequence:
             or self.backend.batch_invariant
             or len(shape) > batch_invariance.MOST_NODES
         ):
-            return self._score(x, shape, kept)
-        return self._score_batch_invariant(x, shape, kept, least)
+            return self._score(x, shape, captured)
+        return self._score_batch_invariant(x, shape, captured, least)
 
     def root(self, x: Tensor) -> Tensor:
         """Run the first forward of a round: x [m, k, D] -> hidden [m, k, D].
@@ -146,7 +147,7 @@ class CachedSequence:
         self,
         drafter: ChainDrafter,
         tokens: Tensor,
-        most: int,
+        max_tokens: int,
         floor: float,
         features: Tensor | None = None,
     ) -> DraftedChain:
@@ -154,16 +155,16 @@ class CachedSequence:
 
         Args:
             tokens: [k] that are fed first, the last of them this round's root.
-            most, floor, features: As for `kernels.ChainDrafter.run`, whose result is returned. All
+            max_tokens, floor, features: As for `ChainDrafter.run`, whose result is returned. All
                 but the last drafted token are nodes 1 .. m - 1 then.
         """
         self.cache.truncate(self.length)
         self.cache.settle()
-        self.cache.require(len(tokens) + most - 1)
+        self.cache.require(len(tokens) + max_tokens - 1)
         keys, values = self.cache.blocks[0].unbind(1)
-        made = drafter.run(
+        drafted = drafter.run(
             tokens,
-            most,
+            max_tokens,
             floor,
             keys,
             values,
@@ -172,11 +173,11 @@ class CachedSequence:
             features,
             self.cache.holes,
         )
-        late, self._fed, self._is_chain = len(tokens) - 1, len(made.tokens), True
+        late, self._fed, self._is_chain = len(tokens) - 1, len(drafted.tokens), True
         self.cache.advance(late + self._fed)
         self.length += late
         self._next = self._next + late
-        return made
+        return drafted
 
     def keep(self, nodes: Sequence[int]) -> None:
         """Commit these fed nodes, a path from node 0, and drop the others."""
@@ -185,15 +186,15 @@ class CachedSequence:
         self._next = self._next + len(nodes)
         self._fed = 0
 
-    def _score(self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None) -> Tensor:
+    def _score(self, x: Tensor, shape: TreeShape, captured: Captured | None) -> Tensor:
         if not self.cache.branches and shape != chain(len(shape) - 1):
             raise ValueError(ONE_LINE)
         mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
         self._fed = 0
-        return self._run(x, shape.depth_on(x.device), mask, kept)
+        return self._run(x, shape.depth_on(x.device), mask, captured)
 
     def _score_batch_invariant(
-        self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None, least: int
+        self, x: Tensor, shape: TreeShape, captured: Captured | None, least: int
     ) -> Tensor:
         size, rows = len(shape), batch_invariance.padded(len(shape), least)
         self.cache.truncate(self.length)
@@ -203,13 +204,13 @@ class CachedSequence:
         ordered = batch_invariance.order(
             shape, rows, self.length, self.cache.span, self.backend.window, x.device
         )
-        hidden = self._forward(x, depth, kept, **ordered._asdict())
+        hidden = self._forward(x, depth, captured, **ordered._asdict())
         self.cache.truncate(self.length + size)
         self._fed = size
         return hidden
 
     def _run(
-        self, x: Tensor, depth: Tensor, mask: Tensor | None, kept: ForwardOutput | None = None
+        self, x: Tensor, depth: Tensor, mask: Tensor | None, captured: Captured | None = None
     ) -> Tensor:
         """Run new nodes; depth: of all nodes of this round, the new ones last.
 
@@ -220,7 +221,7 @@ class CachedSequence:
         if not self._fed:
             self.cache.settle()
         mask, window_mask = self._masks(mask, depth, size)
-        hidden = self._forward(x, depth[-size:], kept, mask=mask, window_mask=window_mask)
+        hidden = self._forward(x, depth[-size:], captured, mask=mask, window_mask=window_mask)
         self._fed += size
         return hidden
 
@@ -228,15 +229,15 @@ class CachedSequence:
         self,
         x: Tensor,
         depth: Tensor,
-        kept: ForwardOutput | None,
+        captured: Captured | None,
         **masks: Tensor | None,
     ) -> Tensor:
         """depth: of x's rows below the root."""
         positions = self._next + depth
         if self._axes > 1:
             positions = positions.expand(self._axes, *positions.shape)
-        kept = kept or ForwardOutput()
-        call = ForwardInput(x, positions, self.cache, **masks, kept=kept)
+        captured = captured or Captured()
+        call = ForwardInput(x, positions, self.cache, **masks, captured=captured)
         return self.backend.forward(call)
 
     def _masks(
@@ -293,7 +294,7 @@ def prefill(
     contexts: Sequence[Context],
     room: int,
     capture: Capture = NOTHING,
-) -> tuple[CachedSequence, Tensor, ForwardOutput]:
+) -> tuple[CachedSequence, Tensor, Captured]:
     """Run m contexts in one forward.
 
     Args:
@@ -307,7 +308,7 @@ def prefill(
     """
     lengths = [context.ids.shape[0] for context in contexts]
     size, padded = max(lengths), min(lengths) < max(lengths)
-    kept = ForwardOutput(capture)
+    captured = Captured(capture)
 
     def aligned(rows: Sequence[Tensor]) -> Tensor:
         """Pad [..., c] each on the left -> [..., m, N]."""
@@ -328,12 +329,13 @@ def prefill(
         window_mask=window_mask,
         visual=aligned([context.visual for context in contexts]) if deep else None,
         deepstack=torch.cat(deep, dim=1) if deep else None,
-        kept=kept,
+        captured=captured,
     )
     hidden = backend.forward(call)
     following = torch.tensor([context.next_position for context in contexts], device=pad.device)
     axes = 1 if positions.ndim == 2 else len(positions)
-    return CachedSequence(backend, cache, following, axes, pad if padded else None), hidden, kept
+    sequence = CachedSequence(backend, cache, following, axes, pad if padded else None)
+    return sequence, hidden, captured
 
 
 def _prompt_masks(

@@ -21,7 +21,7 @@ from specvl_demo.core.types import (
     Prefill,
     VisionEncoder,
 )
-from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import Models, Part
 from specvl_demo.methods.declare import Settings
@@ -100,7 +100,7 @@ class OwnCaptions:
             for _, stop in runs
         ]
         room = max(stop for _, stop in runs) + len(self.ask) + self.length
-        stream, _, _ = prefill(cast("Backend", decoder), contexts, room)
+        stream, _, _ = prefill(cast("LanguageBackend", decoder), contexts, room)
         feed = torch.tensor([list(self.ask)] * len(runs), device=encoded.ids.device)
         captions: list[list[int]] = [[] for _ in runs]
         for _ in range(self.length):

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Decoder, NoDrafter, Prefill, Scores, Start, Verdict
+from specvl_demo.core.types import NoDrafter, Prefill, Scores, Start, Verdict
 from specvl_demo.decoders.attention import attend, in_pairs
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
@@ -177,7 +178,7 @@ class DflashHead(TrainedHead):
     three axes.
     """
 
-    def __init__(self, head: Head, decoder: Decoder) -> None:
+    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         g, t, config = head.geometry, head.tensors, head.settings
         self._read(layers_read(config, decoder.n_layers, head.source), t["fc.weight"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +20,10 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import NOTHING, Capture, Decoder, Drafter, Start
-from specvl_demo.decoders import kernels
-from specvl_demo.decoders.backend import Backend, ForwardInput
+from specvl_demo.core.types import NOTHING, Capture, Drafter, Start
+from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.layer_stack import ChainParts, LayerStack
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn, Settings, setting
@@ -79,7 +80,7 @@ class DreamHead(FeatureHead):
     holes.
     """
 
-    def __init__(self, head: Head, decoder: Decoder) -> None:
+    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         self.input_width = 2 * self.width
         # choice: our heads store the share they were trained with. For published heads it is the
@@ -91,7 +92,7 @@ class DreamHead(FeatureHead):
         self._cross = CrossBlock(t, "layers.1", g)
         self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
         parts = [block.parts for block in (self._first, self._cross, self._last)]
-        self._own = stacked(parts, g, self._eps, self.dtype, self._norm)
+        self._stack = stacked(parts, g, self._eps, self.dtype, self._norm)
 
     def _look(self, keep: float) -> None:
         """Set the share of visual tokens to keep.
@@ -100,7 +101,7 @@ class DreamHead(FeatureHead):
         tree mask there; drafts stay lossless either way.
         """
         self._keep = keep
-        self._chain = kernels.ChainParts(self._own, "attended")
+        self._chain = ChainParts(self._stack, "attended")
         self.capture = NOTHING
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
@@ -179,9 +180,9 @@ class DreamHead(FeatureHead):
             (None, mask),
         )
         cache.advance(n)
-        return CachedSequence(cast("Backend", self), cache, opening.position)
+        return CachedSequence(self, cache, opening.position)
 
-    def _ordinary(self, call: ForwardInput) -> Tensor:
+    def eager(self, call: ForwardInput) -> Tensor:
         hidden = self.decode(call, call.cache.holes)
         call.cache.advance(call.x.shape[1])
         return hidden
@@ -193,8 +194,8 @@ class DreamHead(FeatureHead):
         """
         x, features = call.x[0].chunk(2, -1)
         size, own, mask = x.shape[0], call.window_mask, call.mask
-        if self._own is not None and not self.fixed and own is mask:
-            return self._by_kernels(self._own, x, features, call)
+        if self._stack is not None and not self.fixed and own is mask:
+            return self._by_kernels(self._stack, x, features, call)
         if mask is None and size > 1:
             own = mask = chain(size - 1).additive(call.cache.length, self.dtype, self.device)
         slots, keys, values = call.cache.spans(size)
@@ -209,14 +210,14 @@ class DreamHead(FeatureHead):
         )[None]
 
     def _by_kernels(
-        self, own: kernels.Layers, x: Tensor, features: Tensor, call: ForwardInput
+        self, stack: LayerStack, x: Tensor, features: Tensor, call: ForwardInput
     ) -> Tensor:
         """The same by one call of our own kernels."""
         keys, values = call.cache.blocks[0].unbind(1)
         cos_sin = torch.view_as_real(self._rotary(call.positions[..., 0, :])).reshape(len(x), -1)
         x = x.contiguous()
         summed, hidden = x.clone(), torch.empty_like(x)
-        own.run(
+        stack.run(
             *(summed, cos_sin, keys, values, call.cache.length, call.mask, (0, self.n_layers), x),
             hidden=hidden,
             features=features,

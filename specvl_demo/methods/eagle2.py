@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specvl_demo.core.types import Decoder
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
@@ -14,7 +14,7 @@ from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 class Eagle2Head(FeatureHead):
     """An EAGLE-2 head, which sees text and visual rows alike."""
 
-    def __init__(self, head: Head, decoder: Decoder) -> None:
+    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         self._chain = self._plain_chain()
 

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Decoder, Encoded, Prefill, Scores
-from specvl_demo.decoders.backend import ForwardInput
-from specvl_demo.decoders.kernels import ChainParts
+from specvl_demo.core.types import Encoded, Prefill, Scores
+from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.layer_stack import ChainParts
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn, Settings, setting
@@ -64,7 +65,7 @@ def default_layers(n_layers: int) -> tuple[int, int, int]:
 class Eagle3Head(FeatureHead):
     """The weights of an EAGLE-3 head. Positions have the target's axes if sections are given."""
 
-    def __init__(self, head: Head, decoder: Decoder) -> None:
+    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         g, t = head.geometry, head.tensors
         super().__init__(head, decoder)
         self._read(layers_read(head.settings, decoder.n_layers, head.source), t["fc.weight"])

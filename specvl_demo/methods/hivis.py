@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from specvl_demo.core.types import Decoder, Start
+from specvl_demo.core.types import Start
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
@@ -22,7 +23,7 @@ class HiViSHead(FeatureHead):
 
     view = "text only"
 
-    def __init__(self, head: Head, decoder: Decoder) -> None:
+    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         # The step's part of the projection does not depend on the input: one row per step.
         weight = head.tensors["fc.weight"][:, 2 * self.width :]

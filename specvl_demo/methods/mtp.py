@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.core.types import Decoder
-from specvl_demo.decoders.backend import ForwardInput
-from specvl_demo.decoders.huggingface import HFCache, HFDecoder
-from specvl_demo.decoders.kv_cache import KVCache
+from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.huggingface import HFDecoder, adapter
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.heads.blocks import Geometry
@@ -33,7 +32,7 @@ OUTSIDE = frozenset(["fc.weight", *(f"{name}.weight" for name in NORMS)])
 class MTPHead(FeatureHead):
     """The layer with its projection and norms."""
 
-    def __init__(self, head: Head, decoder: Decoder) -> None:
+    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         if not isinstance(decoder, HFDecoder):
             raise ValueError(
                 f"the MTP layer of {head.source} needs a target that runs on the library's decoder"
@@ -64,21 +63,17 @@ class MTPHead(FeatureHead):
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
         self._fc = t["fc.weight"]
 
-    def new_cache(self, batch: int, room: int) -> KVCache:
-        return HFCache(self.layouts(), batch, room, self.dtype)
-
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Project both, each normed by itself."""
         both = self._norms[NORMS[0]](embeds), self._norms[NORMS[1]](features)
         return nn.functional.linear(torch.cat(both, -1), self._fc)
 
     def decode(self, call: ForwardInput) -> Tensor:
-        assert isinstance(call.cache, HFCache)  # as made by `new_cache`
         out = self._layer(
             call.x,
             position_embeddings=self._rotary_embedding(call.x, call.positions),
             attention_mask=None if call.mask is None else call.mask[None, None],
-            past_key_values=call.cache.adapter,
+            past_key_values=adapter(call.cache),
         )
         return self._norms[NORMS[2]](out)
 

@@ -28,7 +28,7 @@ from specvl_demo.core.types import (
     Verdict,
     VisionEncoder,
 )
-from specvl_demo.decoders.draft_vocabulary import LogProbabilities
+from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
@@ -101,12 +101,13 @@ class SmallVLM(NoDrafter):
             context.name: context.ids[(context.index < 0) & ~context.visual].tolist()
             for context in contexts
         }
-        mine = self.vlm.decoder.vocab
-        size = min(start.vocabulary.size, mine)
-        self._logp = LogProbabilities(self.vlm.decoder, size, start.vocabulary.banned)
-        one = len(contexts) == 1 and self._mixer is None
-        self._chain_drafter = self.vlm.decoder.chain_drafter(self._logp) if one else None
-        self._foreign = start.target_decoder.vocab > mine
+        decoder = self.vlm.decoder
+        size = min(start.vocabulary.size, decoder.vocab)
+        banned = start.vocabulary.banned
+        self._logp = LogProbabilities(decoder.output, size, banned, decoder.device)
+        single = len(contexts) == 1 and self._mixer is None
+        self._chain_drafter = decoder.chain_drafter(self._logp) if single else None
+        self._foreign = start.target_decoder.vocab > decoder.vocab
         self._pending: list[int] = []
         self._log_probs: list[Tensor] = []
         if self._mixer is not None:

@@ -669,8 +669,8 @@ typedef struct {
  * Returns how many were drafted; 0 without memory, -1 if a position has no rotation, -2 if a token
  * has no embedding. */
 int draft_chain(const Drafting *d, const Step *s, const int64_t *fed, int64_t rows,
-                   const float *features, int64_t most, double floor, int64_t *tokens, float *logp,
-                   float *log_probs, float *made_features, int threads) {
+                const float *features, int64_t most, double floor, int64_t *tokens, float *logp,
+                float *log_probs, float *made_features, int threads) {
   const Stack *m = d->stack;
   int64_t width = m->width, size = width * sizeof(float), made = 0;
   int normed = m->norm || m->leave;

@@ -18,9 +18,8 @@ from transformers.feature_extraction_utils import BatchFeature
 
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
 from specvl_demo.decoders import calibration, lean, packed_decoder, recurrent
-from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
-from specvl_demo.decoders.graphs import GraphDecoder, has_graphs
+from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.graphs import has_graphs, with_graphs
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.timing import synchronize
@@ -83,14 +82,13 @@ class VLM:
     ) -> None:
         self.model, self.name, self._again = model, name, again
         towers.make_lean(model)
-        self.decoder: Backend = _backend(model, backend, drafts)
-        self._graphs = self.decoder if isinstance(self.decoder, GraphDecoder) else None
+        self.decoder = _backend(model, backend, drafts)
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
-            self.decoder = DraftVocabulary(
-                self.decoder, ids, model.get_input_embeddings().weight.shape[0]
-            )
+            vocab = model.get_input_embeddings().weight.shape[0]
+            ids = ids.to(self.decoder.device)
+            self.decoder.output = self.decoder.output.limited_to(ids, vocab)
         self._shares = shares
-        self.encodes_like: Backend = self.decoder if shares is None else shares.decoder
+        self.encodes_like = self.decoder if shares is None else shares.decoder
         self.placeholders = placeholder_ids(model.config)
         named = model.generation_config.eos_token_id
         eos = ends.union(named if isinstance(named, list | tuple) else {named} - {None})
@@ -111,12 +109,11 @@ class VLM:
 
         steps: As for `calibration.pick_faster`.
         """
-        return None if self._graphs is None else calibration.calibrate(self._graphs, steps)
+        return calibration.calibrate(self.decoder, steps)
 
     def release(self) -> None:
         """Give up caches and graphs that are kept for the next question."""
-        if self._graphs is not None:
-            self._graphs.runner.release()
+        self.decoder.release()
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:
@@ -271,7 +268,7 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
     return tuple(sorted(i for i in found if isinstance(i, int)))
 
 
-def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> Backend:
+def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBackend:
     if wanted not in ("auto", "lean", "8bit", "hf", "graphs"):
         raise ValueError(f"backend must be auto, lean, 8bit, hf or graphs, got {wanted!r}")
     decoder, head = model.get_decoder(), model.get_output_embeddings()
@@ -287,7 +284,7 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> Backend:
     else:
         plain = HFDecoder(model)
     graphs = has_graphs(plain.device) and not plain.is_split
-    return GraphDecoder(plain) if wanted == "graphs" or (wanted == "auto" and graphs) else plain
+    return with_graphs(plain) if wanted == "graphs" or (wanted == "auto" and graphs) else plain
 
 
 def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:

@@ -24,9 +24,9 @@ from specvl_demo.core.types import (
     Scores,
     Stopwatch,
 )
-from specvl_demo.decoders.backend import ForwardOutput
 from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.decoders.calibration import min_padded_rows, on_any_threads
+from specvl_demo.decoders.forward import Captured
 from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
@@ -67,14 +67,14 @@ class VLMTarget:
         """Run one pass over positions 0..n-2; the last token is the first round's root."""
         started = time.perf_counter()
         context = encoded.context("target")
-        stream, hidden, kept = prefill(self.decoder, [context], 0, capture)
+        stream, hidden, captured = prefill(self.decoder, [context], 0, capture)
         synchronize(self.decoder.device)
         return Prefill(
             encoded=encoded,
             hidden=hidden[0],
             cache=stream,
-            layers={i: states[0] for i, states in kept.layers.items()},
-            attention={i: rows[0] for i, rows in kept.attention.items()},
+            layers={i: states[0] for i, states in captured.layers.items()},
+            attention={i: rows[0] for i, rows in captured.attention.items()},
             seconds=time.perf_counter() - started,
         )
 
@@ -154,11 +154,14 @@ class VLMSession:
 
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> Scores:
-        decoder = self._stream.backend
-        kept = ForwardOutput(self._capture)
+        decoder = self._vlm.decoder
+        captured = Captured(self._capture)
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
-        hidden, size = self._stream.score(x, tree.shape, kept, self._min_padded_rows)[0], len(tree)
-        layers = {i: states[0, :size] for i, states in kept.layers.items()}
+        hidden, size = (
+            self._stream.score(x, tree.shape, captured, self._min_padded_rows)[0],
+            len(tree),
+        )
+        layers = {i: states[0, :size] for i, states in captured.layers.items()}
         recompute = None
         if self._recomputes:
             self._tokens, recompute = tree.tokens, self._recompute
@@ -168,7 +171,7 @@ class VLMSession:
         """See `Scores.recompute`. Two passes, over the prompt and over what was said, which begin
         with an empty cache.
         """
-        decoder = self._stream.backend
+        decoder = self._vlm.decoder
         answer = torch.cat((*self._answer, self._tokens[list(path)])).to(decoder.device)
         context = self._encoded.context("target")
         stream = prefill(decoder, [context], len(context.ids) + len(answer))[0]

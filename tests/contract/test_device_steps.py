@@ -15,10 +15,11 @@ import torch
 from specvl_demo.core.tree import chain
 from specvl_demo.decoders import lean
 from specvl_demo.decoders.attention import aligned, attend, misfit, packed
-from specvl_demo.decoders.backend import ForwardInput
+from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.decoders.calibration import started
-from specvl_demo.decoders.graphs import GraphDecoder, Host, StepShape
+from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.graphs import StepShape, with_graphs
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.recurrent import RecurrentDecoder
 from specvl_demo.methods.dream import DreamHead
@@ -46,14 +47,14 @@ SHAPES = [StepShape(1, (), 0), StepShape(8, (0, 2), 0), StepShape(8, (1,), MOST_
 """A plain step, a tree that keeps layer states, and an exact one that does."""
 
 
-def compute(owner: Any, host: Host, shape: StepShape) -> torch.Tensor:
+def compute(backend: Backend, shape: StepShape) -> torch.Tensor:
     """Run what a graph of this shape would capture."""
-    cache = owner.runner.acquire(host, 1, SPAN)
-    step = owner.runner._buffers(host, cache, shape)
+    cache = backend.runner.acquire(backend, 1, SPAN)
+    step = backend.runner._buffers(backend, cache, shape)
     with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
-        owner.runner._compute(host, step, cache)
+        backend.runner._compute(backend, step, cache)
     assert step.hidden is not None and step.hidden.device.type == "meta"
-    assert set(step.kept.layers) == {i for i in shape.layers if i < len(cache.layouts)}
+    assert set(step.captured.layers) == {i for i in shape.layers if i < len(cache.layouts)}
     return step.hidden
 
 
@@ -70,7 +71,7 @@ def test_steps_of_every_family_stay_on_the_device(name: str) -> None:
         inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
     for inner in inners:
         for shape in SHAPES:
-            hidden = compute(GraphDecoder(inner), inner, shape)
+            hidden = compute(with_graphs(inner), shape)
             assert hidden.shape == (1, shape.rows, inner.width)
 
 
@@ -92,7 +93,7 @@ def test_replays_of_every_family_say_what_its_steps_say(name: str, cuda: FakeCud
     if lean.why_not(decoder) is None:
         inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
     for inner in inners:
-        said, _ = decode(GraphDecoder(inner), 3)
+        said, _ = decode(with_graphs(inner), 3)
         torch.testing.assert_close(said, truth, atol=1e-3, rtol=1e-3)
     assert FakeGraph.captured
 
@@ -113,19 +114,19 @@ def head(kind: str, decoder: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def deep() -> GraphDecoder:
-    return GraphDecoder(HFDecoder(on_meta(tiny_llava(layers=8))))
+def deep() -> HFDecoder:
+    return with_graphs(HFDecoder(on_meta(tiny_llava(layers=8))))
 
 
 @pytest.mark.parametrize("kind", ["eagle2", "eagle3", "hivis", "dream"])
-def test_steps_of_every_head_stay_on_the_device(kind: str, deep: GraphDecoder) -> None:
+def test_steps_of_every_head_stay_on_the_device(kind: str, deep: HFDecoder) -> None:
     made: FeatureHead = head(kind, deep)
     assert made.fixed
     for rows in (1, 8):
-        assert compute(made, made, StepShape(rows, (), 0)).shape == (1, rows, made.width)
+        assert compute(made, StepShape(rows, (), 0)).shape == (1, rows, made.width)
 
 
-def test_blocks_are_drafted_on_the_device(deep: GraphDecoder) -> None:
+def test_blocks_are_drafted_on_the_device(deep: HFDecoder) -> None:
     made = head("dflash", deep)
     states = torch.empty(20, 3 * 64, dtype=torch.bfloat16, device="meta")
     root = torch.zeros(1, dtype=torch.int64, device="meta")
@@ -136,7 +137,7 @@ def test_blocks_are_drafted_on_the_device(deep: GraphDecoder) -> None:
     assert took.n == 2
 
 
-def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: GraphDecoder) -> None:
+def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: HFDecoder) -> None:
     """Some of the picture has no queries: of 41 rows, 30."""
     made: DreamHead = head("dream", deep)
     seen = torch.arange(11, 41, device="meta")
@@ -233,7 +234,7 @@ def test_heads_packed_as_rows_attend_alike(rows: int) -> None:
     assert took.n == 3
 
 
-def test_a_step_that_reads_a_number_is_found(deep: GraphDecoder) -> None:
+def test_a_step_that_reads_a_number_is_found(deep: HFDecoder) -> None:
     """The modes of these tests, on what they are for."""
     here, there = torch.ones(3), torch.ones(3, device="meta")
     for reads in (

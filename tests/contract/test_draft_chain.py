@@ -12,6 +12,7 @@ import specvl_demo as sv
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter
 from specvl_demo.decoders import kernels
+from specvl_demo.decoders.layer_stack import ChainDrafter
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.policies import Chain
 from specvl_demo.methods.small_vlm import SmallVLM
@@ -55,8 +56,8 @@ def test_a_chain_is_that_of_single_steps(
     name: str, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    run = kernels.ChainDrafter.run
-    monkeypatch.setattr(kernels.ChainDrafter, "run", lambda *given: calls.append(1) or run(*given))
+    run = ChainDrafter.run
+    monkeypatch.setattr(ChainDrafter, "run", lambda *given: calls.append(1) or run(*given))
     by_one_call = rounds(pair, *CHAINS[name])
     n_calls = len(calls)
     assert n_calls >= len(by_one_call)

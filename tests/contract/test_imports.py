@@ -94,6 +94,15 @@ def test_arrows(path: Path) -> None:
             assert not used, f"{place} must not import {used}"
 
 
+KERNEL_CALLERS = {"packed_linear.py", "layer_stack.py"}
+"""The seam of our own kernels: a product, and layers with what drafts chains by them."""
+
+
+def test_only_two_modules_call_our_own_kernels() -> None:
+    calling = {path.name for path in FILES if uses(path, "specvl_demo.decoders.kernels")}
+    assert calling == KERNEL_CALLERS
+
+
 def test_recipes_take_only_public_names() -> None:
     """They are a project of their own, which only meets what the package offers."""
     for path in FILES:

@@ -17,15 +17,15 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Capture, Context
 from specvl_demo.decoders import calibration, kernels
-from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import min_padded_rows, started
+from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.graphs import (
     BUCKETS,
     GraphCache,
-    GraphDecoder,
     GraphRunner,
     GraphStep,
     StepShape,
+    with_graphs,
 )
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -135,7 +135,7 @@ def decode(decoder: HFDecoder, rounds: int = 8) -> tuple[torch.Tensor, list[torc
     rng, said, layers = random.Random(3), [], []
     for number in range(rounds):
         shape = bush(rng.choice((1, 2, 3, 5, 9, 17, 33)), rng)
-        kept = ForwardOutput(Capture(layers=LAYERS[: decoder.n_layers])) if number % 2 else None
+        kept = Captured(Capture(layers=LAYERS[: decoder.n_layers])) if number % 2 else None
         said.append(decoder.logits(score(stream, shape, 5 * number, kept))[0])
         layers += [] if kept is None else [kept.layers[i] for i in sorted(kept.layers)]
         stream.keep(shape.path(len(shape) - 1))
@@ -155,7 +155,7 @@ def embedded(stream: CachedSequence, ids: list[int]) -> torch.Tensor:
 
 
 def score(
-    stream: CachedSequence, shape: TreeShape, first: int = 0, kept: ForwardOutput | None = None
+    stream: CachedSequence, shape: TreeShape, first: int = 0, kept: Captured | None = None
 ) -> torch.Tensor:
     return stream.score(embedded(stream, [first + i for i in range(len(shape))]), shape, kept)
 
@@ -171,7 +171,7 @@ MODELS = {
 @torch.inference_mode()
 def test_fixed_shapes_change_nothing(name: str) -> None:
     model = MODELS[name]()
-    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(GraphDecoder(HFDecoder(model)))
+    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(with_graphs(HFDecoder(model)))
     torch.testing.assert_close(said, truth, atol=1e-4, rtol=1e-4)
     assert len(states) == len(kept) > 0
     for mine, theirs in zip(kept, states, strict=True):
@@ -238,7 +238,7 @@ def test_heads_say_the_same_in_fixed_shapes(pairs_of_models: dict[str, Models], 
 
 
 def test_batch_invariant_steps_have_fixed_shapes_too() -> None:
-    static = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
+    static = with_graphs(HFDecoder(tiny_llava(kv_heads=2)))
     assert min_padded_rows(static) == min_padded_rows(HFDecoder(tiny_llava(kv_heads=2)))
     gc.collect()
     assert any(shape.tail for cache in static.runner.free for shape in cache.steps)
@@ -307,7 +307,7 @@ def test_no_round_captures_a_shape(
 def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    decoder = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
+    decoder = with_graphs(HFDecoder(tiny_llava(kv_heads=2)))
     reason = calibration.calibrate(decoder)
     assert decoder.fixed == (reason is None) and (reason is None or "ms as graphs" in reason)
     one, two = (calibration._Trial(0.1, each_s, torch.ones(1, 2)) for each_s in (0.001, 0.002))
@@ -341,7 +341,7 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(
         calibration.calibrate(decoder)
 
 
-def captured(decoder: GraphDecoder, n: int = 2) -> CachedSequence:
+def captured(decoder: HFDecoder, n: int = 2) -> CachedSequence:
     """A sequence with graphs of one row, two and four."""
     stream = started(decoder, torch.arange(20), 100)
     stream.cache.prepare(n + 2)
@@ -354,7 +354,7 @@ def test_replays_say_what_ordinary_steps_say(cuda: FakeCuda) -> None:
     another overwrites.
     """
     model = tiny_llava(kv_heads=2)
-    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(GraphDecoder(HFDecoder(model)))
+    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(with_graphs(HFDecoder(model)))
     torch.testing.assert_close(said, truth, atol=1e-4, rtol=1e-4)
     for mine, theirs in zip(kept, states, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
@@ -363,7 +363,7 @@ def test_replays_say_what_ordinary_steps_say(cuda: FakeCuda) -> None:
 
 @torch.inference_mode()
 def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCuda) -> None:
-    decoder = GraphDecoder(HFDecoder(tiny_llava()))
+    decoder = with_graphs(HFDecoder(tiny_llava()))
     gc.collect()
     gc.disable()
     try:
@@ -385,7 +385,7 @@ def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCu
 @torch.inference_mode()
 def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda) -> None:
     """A cache of another size replaces an unused one, with its graphs; old ones stay usable."""
-    decoder = GraphDecoder(HFDecoder(tiny_llava()))
+    decoder = with_graphs(HFDecoder(tiny_llava()))
     kept = captured(decoder)
     for room in (100, 1000, 2000, 100):
         stream = started(decoder, torch.arange(20), room)
@@ -408,8 +408,8 @@ def in_pools() -> int:
 @torch.inference_mode()
 def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCuda) -> None:
     """Steps that the device refuses to capture run without; other faults are raised."""
-    decoder = GraphDecoder(HFDecoder(tiny_llava()))
-    stream, whole = captured(decoder), decoder.inner.decode
+    decoder = with_graphs(HFDecoder(tiny_llava()))
+    stream, whole = captured(decoder), decoder.decode
     calls = 0
 
     def failing(fault: Exception | None) -> Callable[[ForwardInput], torch.Tensor]:
@@ -427,15 +427,15 @@ def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCud
 
     lost = torch.AcceleratorError("CUDA error: misaligned address")
     for fault in (ValueError("a fault of Python's"), lost, torch.OutOfMemoryError("too little")):
-        calls, decoder.inner.decode = 0, failing(fault)
+        calls, decoder.decode = 0, failing(fault)
         with pytest.raises(type(fault)):
             stream.cache.prepare(16)
         assert {shape.rows for shape in stream.cache.steps} == {1, 2, 4}
         assert decoder.runner.refused is None and in_pools() == 3
-    calls, decoder.inner.decode = 0, failing(None)
+    calls, decoder.decode = 0, failing(None)
     stream.cache.prepare(16)
     assert decoder.runner.refused == "CUDA error: operation not permitted when stream is capturing"
-    decoder.inner.decode = whole
+    decoder.decode = whole
     told = {shape.rows: step.graph is not None for shape, step in stream.cache.steps.items()}
     assert told == {1: True, 2: True, 4: True, 8: False, 16: False}
     assert torch.isfinite(score(stream, bush(9, random.Random(0)))).all()
@@ -456,7 +456,7 @@ def test_graphs_that_are_kept_for_one_answer_must_pay_within_it() -> None:
 
 
 def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda) -> None:
-    decoder = GraphDecoder(HFDecoder(tiny_llava(kv_heads=2)))
+    decoder = with_graphs(HFDecoder(tiny_llava(kv_heads=2)))
     calibration.calibrate(decoder)
     assert not FakeGraph.alive and FakeGraph.captured > 0
     decoder.fixed = True
@@ -491,5 +491,5 @@ def test_whole_races_in_graphs_are_the_same(
 @torch.inference_mode()
 def test_graphs_give_what_ordinary_steps_give() -> None:
     model = tiny_llava(kv_heads=2).cuda()
-    (truth, _), (said, _) = decode(HFDecoder(model)), decode(GraphDecoder(HFDecoder(model)))
+    (truth, _), (said, _) = decode(HFDecoder(model)), decode(with_graphs(HFDecoder(model)))
     torch.testing.assert_close(said, truth, atol=1e-3, rtol=1e-3)

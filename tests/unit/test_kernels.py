@@ -18,8 +18,9 @@ from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels
-from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import min_padded_rows, random_ids, started, text_context
+from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.layer_stack import LayerParts, stacked
 from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.rotated import RotatedDecoder
@@ -50,7 +51,7 @@ def test_half_precision_has_fbgemms_bits(
     own = PackedLinear(weight)
     monkeypatch.setattr(kernels, "floats", lambda *_: None)
     other = PackedLinear(weight)
-    assert own.own is not None and other.own is None
+    assert own.matrix is not None and other.matrix is None
     for rows in (3, *ROWS[2:]):
         x = numbers(rows, shape[1], seed=rows)
         for threads in (1, 3):
@@ -156,8 +157,8 @@ def decoders(width: int, kind: str) -> tuple[PackedDecoder, PackedDecoder]:
         return PackedDecoder(decoder.bfloat16() if kind == "half" else decoder, head)
 
     own, by_torch = made(), made()
-    assert own._own is not None
-    by_torch._own = None
+    assert own._stack is not None
+    by_torch._stack = None
     return own, by_torch
 
 
@@ -184,10 +185,10 @@ def test_layers_are_those_of_torch(width: int, kind: str) -> None:
                 (len(TREE), TREE.additive(44, torch.float32, decoder.device)),
                 (1, padding[:batch, ..., :53]),
             ):
-                kept, end = ForwardOutput(Capture(layers=(1, 3))), cache.length + size
+                kept, end = Captured(Capture(layers=(1, 3))), cache.length + size
                 rows = decoder.embed(ids[cache.length : end]).expand(batch, -1, -1)
                 places = at[:, cache.length : end]
-                call = ForwardInput(rows, places, cache, mask=mask, kept=kept)
+                call = ForwardInput(rows, places, cache, mask=mask, captured=kept)
                 found += [decoder.forward(call), *kept.layers.values()]
                 assert torch.equal(rows[0], decoder.embed(ids[end - size : end]))  # it is kept
         said.append([one.float() for one in found])
@@ -220,7 +221,7 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> 
 def test_a_vocabulary_whose_head_has_no_8_bits_has_exact_steps_too() -> None:
     model = tiny_llava(kv_heads=2, vocab=VOCAB + 5)
     decoder = RotatedDecoder(model.get_decoder(), model.get_output_embeddings())
-    assert decoder._own is not None and decoder._head.n_bytes > decoder._head.numel
+    assert decoder._stack is not None
     assert min_padded_rows(decoder) == 1
 
 
@@ -274,7 +275,7 @@ def test_log_probabilities_are_those_of_torch(size: int, never: list[int]) -> No
 def test_other_sizes_are_left_to_torch() -> None:
     assert kernels.integers(torch.zeros(32, 24), 8) is None
     assert kernels.eight_bits(torch.zeros(32, 24), None) is None
-    assert kernels.layers([kernels.LayerParts(None, None, None, None)], 2, 2, 16, 1e-3) is None
+    assert stacked([LayerParts(None, None, None, None)], 2, 2, 16, 1e-3) is None
 
 
 SMALL = """

@@ -20,7 +20,7 @@ from recipes.drafters.base import Shared
 from specvl_demo import pairs
 from specvl_demo.__main__ import main
 from specvl_demo.core.types import Capture
-from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
+from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import FullView, PrunedSettings, PrunedView
@@ -140,9 +140,9 @@ def test_what_is_kept_of_a_split_model_meets_on_one_device(monkeypatch: pytest.M
     """Layers compute on the CPU here, and the model's device has another name."""
     decoder = HFDecoder(tiny_llava(kv_heads=2))
     x, cache = decoder.embed(torch.arange(9))[None], decoder.new_cache(1, 9)
-    kept = ForwardOutput(Capture(layers=(0, 2, 3), attention=(1,), rows=(-1,)))
+    kept = Captured(Capture(layers=(0, 2, 3), attention=(1,), rows=(-1,)))
     monkeypatch.setattr(HFDecoder, "device", torch.device("meta"))
-    hidden = decoder.forward(ForwardInput(x, torch.arange(9)[None], cache, kept=kept))
+    hidden = decoder.forward(ForwardInput(x, torch.arange(9)[None], cache, captured=kept))
     found = [hidden, *kept.layers.values(), *kept.attention.values()]
     assert len(found) == 5 and {one.device.type for one in found} == {"meta"}
 

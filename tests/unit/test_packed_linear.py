@@ -208,7 +208,7 @@ class Whole(PackedLinear):
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__(weight)
-        self.own = None
+        self.matrix = None
         self._table = weight.t().contiguous()
 
 
@@ -216,7 +216,7 @@ class Whole(PackedLinear):
 @torch.inference_mode()
 def test_rows_with_a_given_range_are_clipped_to_it() -> None:
     weight, x = numbers(640, 96), numbers(5, 96, seed=1)
-    one, told = PackedLinear(weight, 8, 8, most=4.0), x @ weight.t()
+    one, told = PackedLinear(weight, 8, 8, largest=4.0), x @ weight.t()
     assert (one(x) - told).std() < 0.03 * told.std()
     clipped = torch.full((1, 96), 9.0)
     assert torch.allclose(one(clipped), one(clipped.clamp(max=4.0)), atol=1e-5)

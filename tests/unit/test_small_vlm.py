@@ -15,7 +15,7 @@ from torch import Tensor
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Prompt, Start
 from specvl_demo.core.verification import Strict
-from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities
+from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.methods.policies import (
     BestFirst,
     BestFirstSettings,
@@ -183,10 +183,10 @@ def test_a_draft_vocabulary_says_what_normalizing_over_all_ids_would(
 ) -> None:
     """Ids without a row, banned ones and those beyond the size have no probability."""
     ids = torch.tensor([9, 3, 1, 20, 4, 17, 2, 30, 11, 8, 25, 6])
-    narrow = DraftVocabulary(small.decoder, ids, small.decoder.vocab, ids)
+    narrow = OutputHead(small.decoder.output_rows(ids), small.decoder.vocab, ids)
     hidden, size = torch.randn(2, 3, small.decoder.width), 28
-    wide = narrow.logits(hidden)[..., :size].float()
+    wide = narrow(hidden)[..., :size].float()
     wide[..., list(banned)] = -torch.inf
-    said = LogProbabilities(narrow, size, banned)(hidden)
+    said = LogProbabilities(narrow, size, banned, ids.device)(hidden)
     torch.testing.assert_close(said, wide.log_softmax(-1))
     assert said.shape[-1] == size and (said.isfinite().sum(-1) == 11 - len(banned)).all()

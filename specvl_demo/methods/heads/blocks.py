@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.decoders import kernels
+from specvl_demo.decoders import layer_stack
 from specvl_demo.decoders.attention import attend, in_pairs, rotations
+from specvl_demo.decoders.layer_stack import Ends, LayerParts, LayerStack
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 POSITIONS = 32768
@@ -114,9 +115,9 @@ class Block:
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
         self._out = PackedLinear(tensors[attention + "o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
-        gate_up, down = self._mlp.own
-        self.parts = kernels.LayerParts(self._qkv.own, self._out.own, gate_up, down, self._bias)
-        self.own = stacked([self.parts], g, self._eps, qkv.dtype)
+        gate_up, down = self._mlp.matrices
+        self.parts = LayerParts(self._qkv.matrix, self._out.matrix, gate_up, down, self._bias)
+        self.stack = stacked([self.parts], g, self._eps, qkv.dtype)
 
     def normed(self, x: Tensor) -> Tensor:
         """Return x at unit length: what a norm leaves once its weight is folded away."""
@@ -144,10 +145,10 @@ class Block:
         heads, rotated, rows = self._heads, self._heads + self._kv_heads, x.shape[0]
         at = keys.shape[2] - rows
         # Steps of fixed shapes write elsewhere.
-        if self.own is not None and isinstance(slot, Tensor):
+        if self.stack is not None and isinstance(slot, Tensor):
             x = x.clone(memory_format=torch.contiguous_format)
             cos_sin = torch.view_as_real(rotation).reshape(rows, -1)
-            self.own.run(x, cos_sin, keys[None], values[None], at, mask, read=h)
+            self.stack.run(x, cos_sin, keys[None], values[None], at, mask, read=h)
             return x
         h = self._qkv(h, self._bias)
         kv_heads, width = self._kv_heads, self._head_width
@@ -162,12 +163,12 @@ class Block:
 
 
 def stacked(
-    parts: Sequence[kernels.LayerParts],
+    parts: Sequence[LayerParts],
     g: Geometry,
     eps: Tensor,
     dtype: torch.dtype,
     norm: Tensor | None = None,
-) -> kernels.Layers | None:
+) -> LayerStack | None:
     """Return layers as one call of our own kernels; None where torch takes over.
 
     Args:
@@ -176,8 +177,8 @@ def stacked(
     """
     if dtype != torch.float32:
         return None
-    return kernels.layers(
-        parts, g.heads, g.kv_heads, g.head_width, eps.item(), kernels.Ends(norm=norm)
+    return layer_stack.stacked(
+        parts, g.heads, g.kv_heads, g.head_width, eps.item(), Ends(norm=norm)
     )
 
 
@@ -211,9 +212,11 @@ class CrossBlock:
         attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
         self._out = PackedLinear(tensors[attention + "o_proj.weight"] * attention_gate, bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
-        gate_up, down = self._mlp.own
-        self.parts = kernels.LayerParts(
-            *(self._q.own, self._out.own, gate_up, down), kv=self._kv.own, head_norm=self._norm
+        gate_up, down = self._mlp.matrices
+        self.parts = LayerParts(
+            *(self._q.matrix, self._out.matrix, gate_up, down),
+            kv=self._kv.matrix,
+            head_norm=self._norm,
         )
 
     def write(self, features: Tensor, slot: Tensor) -> None:
@@ -259,7 +262,7 @@ class MLP:
         down = tensors[f"{prefix}.mlp.down_proj.weight"]
         self._down = PackedLinear(down if gate is None else down * gate, bits=8)
         self._eps = eps
-        self.own = self._gate_up.own, self._down.own
+        self.matrices = self._gate_up.matrix, self._down.matrix
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
         gate, up = self._gate_up(direction(x, self._eps)).chunk(2, -1)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Decoder
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.files import compare, own_embeddings, own_output_head, read
 from specvl_demo.methods.heads.shapes import BIASES, COPIES, Shapes, in_layer
@@ -50,7 +50,7 @@ class Format:
 
     kind: str
     title: str
-    build: Callable[[Head, Decoder], Any]
+    build: Callable[[Head, LanguageBackend], Any]
     recognised: Callable[[Mapping[str, Tensor]], bool]
     required: Shapes
     optional: Shapes = field(default_factory=lambda: {**BIASES, "fc.bias": "D"})
@@ -106,7 +106,7 @@ class Head:
 
 def load(
     folder: Path,
-    decoder: Decoder,
+    decoder: LanguageBackend,
     wanted: str | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> Head:
@@ -176,7 +176,7 @@ def fit(
 
 def open_head(
     folder: Path,
-    decoder: Decoder,
+    decoder: LanguageBackend,
     wanted: str | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> Any:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +20,6 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
     Capture,
-    Decoder,
     Drafter,
     Encoded,
     NoDrafter,
@@ -30,12 +28,12 @@ from specvl_demo.core.types import (
     Start,
     Verdict,
 )
-from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
-from specvl_demo.decoders.calibration import TRIED_ROWS, Switched, pick_faster
-from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, LogProbabilities
-from specvl_demo.decoders.graphs import GraphRunner
-from specvl_demo.decoders.kernels import ChainDrafter, ChainParts
-from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.backend import Backend, LanguageBackend
+from specvl_demo.decoders.calibration import TRIED_ROWS, pick_faster
+from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.kv_cache import Layout
+from specvl_demo.decoders.layer_stack import ChainDrafter, ChainParts
+from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import TREE, Models, Part
@@ -71,38 +69,27 @@ class HeadPrompt(NamedTuple):
 
 
 class TrainedHead(ABC):
-    """The weights of a head that reads a target's states. Shared by lanes, never changed.
-
-    fixed: Whether its steps have fixed shapes, which is possible if the target's may.
-    """
+    """The weights of a head that reads a target's states. Shared by lanes, never changed."""
 
     capture: Capture = NOTHING
     view = "full"
-    fixed = False
 
-    def __init__(self, head: Head, decoder: Decoder) -> None:
+    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         self.name, self.decoder, self.remarks = head.source, decoder, head.remarks
-        self.width, self.dtype, self.vocab = head.geometry.width, decoder.dtype, decoder.vocab
+        self.width, self.vocab, self._dtype = head.geometry.width, decoder.vocab, decoder.dtype
         self._geometry = head.geometry
         self._rotary = Rotary(head.geometry, decoder.device)
-        # The target's output head, or the rows of it that the head was trained with.
-        self._output: Any = decoder
-        tensors = head.tensors
-        if (ids := tensors.get(DRAFT_IDS)) is not None:
-            self._output = DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
-        if "lm_head.weight" in tensors:
-            self._output = OwnOutput(tensors["lm_head.weight"])
-        elif "d2t" in tensors:
-            raise ValueError(f"{head.source} has d2t, a draft vocabulary, but lacks lm_head.weight")
-        if "d2t" in tensors:
-            # Draft id i stands for target id i + d2t[i].
-            ids = torch.arange(len(tensors["d2t"]), device=self.device) + tensors["d2t"]
-            self._output = DraftVocabulary(self._output, ids, decoder.vocab)
+        self._output = _output_head(head, decoder)
 
     @property
     def device(self) -> torch.device:
         """The device its weights are on now: a ZeroGPU Space moves them after loading."""
         return self.decoder.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights and features."""
+        return self._dtype
 
     @abstractmethod
     def drafter(self) -> Drafter:
@@ -123,7 +110,7 @@ class TrainedHead(ABC):
         """Return a function from predicted features [k, D] to log-probabilities [k, size] of the
         next token; `banned` ids are at -inf.
         """
-        return LogProbabilities(self._output, size, banned)
+        return LogProbabilities(self._output, size, banned, self.device)
 
     def _read(self, layers: Sequence[int], fuse: Tensor) -> None:
         """Read the inputs of these layers of the target; ValueError unless `fuse` has their
@@ -137,30 +124,38 @@ class TrainedHead(ABC):
         self._layers_read, self.capture = layers, Capture(layers=tuple(sorted(layers)))
 
 
-class OwnOutput:
-    """A head's own rows of an output head [R, D], with the interface of a `backend.Backend`'s."""
+def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
+    """Return the head's own output head, or the target's, or the rows of it that the head was
+    trained with.
+    """
+    tensors, vocab = head.tensors, decoder.vocab
+    if "lm_head.weight" not in tensors:
+        if "d2t" in tensors:
+            raise ValueError(f"{head.source} has d2t, a draft vocabulary, but lacks lm_head.weight")
+        if (ids := tensors.get(DRAFT_IDS)) is None:
+            return decoder.output
+        return OutputHead(decoder.output_rows(ids), vocab, ids.to(decoder.device))
+    rows = tensors["lm_head.weight"]
+    output = OutputHead(PackedLinear(rows, bits=8), len(rows))
+    if "d2t" not in tensors:
+        return output
+    # Draft id i stands for target id i + d2t[i].
+    ids = torch.arange(len(tensors["d2t"]), device=decoder.device) + tensors["d2t"]
+    return output.limited_to(ids, vocab)
 
-    def __init__(self, rows: Tensor) -> None:
-        self._rows, self.vocab, self.device = rows, len(rows), rows.device
-        self.head = self.logits = self.part(torch.arange(self.vocab))
 
-    def part(self, rows: Tensor) -> PackedLinear:
-        return PackedLinear(self._rows[rows.to(self.device)], bits=8)
+class FeatureHead(TrainedHead, Backend):
+    """The weights of an EAGLE-2 head."""
 
-
-class FeatureHead(TrainedHead):
-    """The weights of an EAGLE-2 head, as a `backend.Backend`."""
-
-    window: int | None = None
-    axes = n_layers = 1
+    n_layers = 1
     n_steps = 1
     """Step embeddings; 1 means none."""
 
-    def __init__(self, head: Head, decoder: Decoder) -> None:
-        super().__init__(head, decoder)
+    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
+        TrainedHead.__init__(self, head, decoder)
+        Backend.__init__(self)
         self.input_width = self.width
-        # Like the target's steps, until its own are calibrated.
-        self.runner, self.fixed = GraphRunner(), bool(getattr(decoder, "fixed", False))
+        self.fixed = decoder.fixed  # until its own steps are calibrated
         self._visual_scale: float = head.own.get("visual_scale", 1.0)
         self._chain: ChainParts | None = None
         """What drafts a chain by one call."""
@@ -173,11 +168,6 @@ class FeatureHead(TrainedHead):
 
     def drafter(self) -> Drafter:
         return FeatureDrafter(self)
-
-    def new_cache(self, batch: int, room: int) -> KVCache:
-        if self.fixed:
-            return self.runner.acquire(self, batch, room)
-        return KVCache(self.layouts(), batch, room, self.dtype)
 
     def layouts(self) -> list[Layout]:
         return [
@@ -192,11 +182,7 @@ class FeatureHead(TrainedHead):
             self.device, self.dtype
         )
         log_probs = self.log_probabilities(self.vocab, ())
-        return pick_faster(cast("Switched", self), rows, log_probs, steps)
-
-    def release(self) -> None:
-        """Give up caches and graphs that are kept for the next question."""
-        self.runner.release()
+        return pick_faster(self, rows, log_probs, steps)
 
     def open(self, start: Start) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it."""
@@ -232,7 +218,7 @@ class FeatureHead(TrainedHead):
         cache = self.new_cache(1, room)
         if len(opening.x):
             self.forward(ForwardInput(opening.x[None], opening.positions.unsqueeze(-2), cache))
-        return CachedSequence(cast("Backend", self), cache, opening.position)
+        return CachedSequence(self, cache, opening.position)
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
         """Return the prompt's embeddings [n, D], with those of visual tokens scaled as in training.
@@ -261,20 +247,6 @@ class FeatureHead(TrainedHead):
         """
         return self._project(torch.cat((embeds, features), -1), self._bias[step])
 
-    def forward(self, call: ForwardInput) -> Tensor:
-        """Return predicted features [1, T, D]; the cache grows by T rows."""
-        if self.fixed:
-            return self.runner.forward(self, call, self._ordinary)
-        return self._ordinary(call)
-
-    def _ordinary(self, call: ForwardInput) -> Tensor:
-        hidden = self.decode(call)
-        call.cache.advance(call.x.shape[1])
-        return hidden
-
-    def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
-        """Do nothing: the inputs of a head's layers are never captured."""
-
     def decode(self, call: ForwardInput) -> Tensor:
         """Return predicted features [1, T, D]; the cache is written but its length unchanged."""
         size = call.x.shape[1]
@@ -296,7 +268,7 @@ class FeatureHead(TrainedHead):
 
     def _plain_chain(self) -> ChainParts:
         """Return what drafts a chain if this class's own `join` and `inputs` make a row."""
-        return ChainParts(self._block.own, "product", self._project.own, self._bias)
+        return ChainParts(self._block.stack, "product", self._project.matrix, self._bias)
 
     def chain_drafter(self, size: int, banned: Sequence[int]) -> ChainDrafter | None:
         """Return what drafts a chain by one call, to log-probabilities as `log_probabilities`
@@ -305,9 +277,8 @@ class FeatureHead(TrainedHead):
         cos_sin, table = self._rotary.cos_sin, self._embeddings()
         if self._chain is None or table is None or cos_sin is None:
             return None
-        return LogProbabilities(self._output, size, banned).chain_drafter(
-            self._chain, table, cos_sin
-        )
+        log_probs = LogProbabilities(self._output, size, banned, self.device)
+        return log_probs.chain_drafter(self._chain, table, cos_sin)
 
 
 class FeatureDrafter(NoDrafter):

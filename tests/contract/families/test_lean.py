@@ -14,9 +14,10 @@ from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import grouped_attention, lean
 from specvl_demo.decoders.attention import attend, fused
-from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
+from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.calibration import min_padded_rows, started, text_context
-from specvl_demo.decoders.graphs import GraphDecoder
+from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.graphs import with_graphs
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.sequence import prefill
@@ -54,7 +55,7 @@ def answers(decoder: Backend) -> list[torch.Tensor]:
     made = [hidden, *(kept.layers[i] for i in (0, 2, 3)), kept.attention[1]]
     for size in (1, 7, 40, 3):
         shape = shape_of((-1, *(rng.randrange(i) for i in range(1, size))))
-        kept = ForwardOutput(Capture(layers=(1, 3), attention=(2,)))
+        kept = Captured(Capture(layers=(1, 3), attention=(2,)))
         hidden = stream.score(decoder.embed(torch.arange(size) + 9)[None], shape, kept)
         made += [hidden, decoder.logits(hidden), kept.layers[1], kept.layers[3], kept.attention[2]]
         stream.keep(shape.path(size - 1))
@@ -251,7 +252,7 @@ def test_every_shape_of_a_graph_is_measured_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         grouped_attention, "_device_seconds", lambda run: timed.append(run()) or -len(timed)
     )
-    decoder = GraphDecoder(lean_of(zoo.build("qwen2.5-vl")[0]))
+    decoder = with_graphs(lean_of(zoo.build("qwen2.5-vl")[0]))
     stream = started(decoder, torch.arange(9), 90)
     for _ in range(2):
         for size in (1, 3, 4):
@@ -267,7 +268,7 @@ def test_exact_replays_say_what_the_library_says(cuda: FakeCuda) -> None:
     with torch.inference_mode(mode=False):
         models = [zoo.build("qwen2.5-vl")[0] for _ in range(2)]
     made = []
-    for decoder in (GraphDecoder(lean_of(models[0])), HFDecoder(models[1])):
+    for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
         stream = started(decoder, torch.arange(40) + 5, 200).fork(200)
         stream.cache.clear()
         for number in range(4):
@@ -290,7 +291,7 @@ def test_graphs_of_it_compute_what_the_library_does(family: str) -> None:
     with torch.inference_mode(mode=False):
         models = [zoo.build(family)[0].cuda() for _ in range(2)]
     made = []
-    for decoder in (GraphDecoder(lean_of(models[0])), HFDecoder(models[1])):
+    for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
         stream = started(decoder, torch.arange(40, device="cuda") + 5, 200)
         shapes = [chain(0), shape_of((-1, 0, 0, 1, 1, 2)), chain(2)]
         for shape in shapes:

@@ -1,0 +1,52 @@
+"""What one forward of a decoder is given, and what it keeps besides its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from specvl_demo.core.types import NOTHING, Capture
+from specvl_demo.decoders.kv_cache import KVCache
+
+
+@dataclass
+class Captured:
+    """What a forward keeps on request.
+
+    Attributes:
+        layers: {i: [B, T, D]} input of layer i.
+        attention: {layer: [B, rows, S]} probabilities over all S keys, averaged over heads, for the
+            query rows of the capture (counted within this forward).
+    """
+
+    capture: Capture = NOTHING
+    layers: dict[int, Tensor] = field(default_factory=dict)
+    attention: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class ForwardInput:
+    """Arguments of one forward over T new rows of B sequences after `cache.length` cached ones.
+
+    Attributes:
+        x: [B, T, D] embeddings.
+        positions: [B or 1, T] int64, or [3, B or 1, T].
+        mask: Additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None for causal.
+        window_mask: The same for layers with a sliding window; required if there are any and a mask
+            is given.
+        columns: Of a `batch_invariance.RowOrder`, for batch-invariant steps; masks are [T, R + W]
+            then.
+        visual: [B, T] bool, given together with deepstack.
+        deepstack: [levels, visual rows, D].
+    """
+
+    x: Tensor
+    positions: Tensor
+    cache: KVCache
+    mask: Tensor | None = None
+    window_mask: Tensor | None = None
+    columns: Tensor | None = None
+    visual: Tensor | None = None
+    deepstack: Tensor | None = None
+    captured: Captured = field(default_factory=Captured)

@@ -1,0 +1,342 @@
+"""A stack of a Llama-type decoder's layers as one call of our own kernels, and chains drafted so.
+
+Made where a compiler built the kernels and the layers have sizes that they take; elsewhere torch's
+operations take over. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from specvl_demo.decoders import kernels
+from specvl_demo.decoders.kernels import GROUP, VECTOR, Matrix, StepStruct, address, pointer
+
+_HEAD_WIDTHS = (16, 32, 64, 128)
+_NO_ROTATION = 2
+"""What `run_layers` returns if a position has no rotation."""
+_NO_EMBEDDING = -2
+"""What `draft_chain` returns if a token has no embedding."""
+Reads = Literal["embedding", "product", "both", "attended"]
+"""What a drafted row is made of (`ChainParts`)."""
+
+
+class LayerParts(NamedTuple):
+    """What a layer computes with; `bias` [qkv.n] and the norms' weights [D] may be None.
+
+    A layer that attends to features has `kv`, which makes keys and values of them, only queries in
+    `qkv`, and `head_norm` [head_width], by which normed queries are multiplied.
+
+    Norms are x / hypot(|x|, root) times their weight; rotary pairs lie side by side in the outputs
+    of `qkv`. `gate_up` has the outputs of the gate first.
+    """
+
+    qkv: Matrix | None
+    out: Matrix | None
+    gate_up: Matrix | None
+    down: Matrix | None
+    bias: Tensor | None = None
+    norm: Tensor | None = None
+    after_norm: Tensor | None = None
+    kv: Matrix | None = None
+    head_norm: Tensor | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether all its matrices are packed, in sizes that the kernels take."""
+        matrices = [self.qkv, self.out, self.gate_up, self.down]
+        matrices += [] if self.head_norm is None else [self.kv]
+        return all(m is not None and not m.k % VECTOR and not m.n % GROUP for m in matrices)
+
+
+class Ends(NamedTuple):
+    """What is before and after a stack of layers, each None if there is nothing.
+
+    enter: Maps embeddings to what the layers add to. leave: Maps that back once it is normed. norm:
+        [D], the last norm's weight where there is no `leave`.
+    """
+
+    enter: Matrix | None = None
+    leave: Matrix | None = None
+    norm: Tensor | None = None
+
+
+class LayerStack:
+    """Layers of one size; made by `stacked`."""
+
+    def __init__(
+        self,
+        parts: Sequence[LayerParts],
+        heads: int,
+        kv_heads: int,
+        head_width: int,
+        root: float,
+        ends: Ends,
+    ) -> None:
+        self._memory = tuple(parts), ends
+        self.n_layers = len(parts)
+        structs = (kernels.LayerStruct * len(parts))()
+        for struct, part in zip(structs, parts, strict=True):
+            for name, value in part._asdict().items():
+                if name == "kv":
+                    struct.kv = pointer(value)
+                elif isinstance(value, Matrix):
+                    setattr(struct, name, value.struct)
+                else:
+                    setattr(struct, name, address(value))
+        self.width: int = structs[0].down.n
+        self.struct = kernels.StackStruct(
+            layers=structs,
+            enter=pointer(ends.enter),
+            leave=pointer(ends.leave),
+            norm=address(ends.norm),
+            width=self.width,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_width=head_width,
+            root=root,
+            scale=head_width**-0.5,
+        )
+
+    def run(
+        self,
+        x: Tensor,
+        cos_sin: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        at: int,
+        mask: Tensor | None = None,
+        span: tuple[int, int] = (0, 1),
+        read: Tensor | None = None,
+        positions: Tensor | None = None,
+        embedded: Tensor | None = None,
+        hidden: Tensor | None = None,
+        features: Tensor | None = None,
+        holes: int = 0,
+    ) -> None:
+        """Run layers first .. end: change x and write the new rows' keys and values.
+
+        Each row's bits are those of a plain step, however many rows there are and in whatever tree.
+
+        Args:
+            x: What the layers add to, [B * T, D] contiguous float32.
+            cos_sin: Cosine and sine of every rotary pair, [B * T, head_width]; with `positions`,
+                [P, head_width].
+            keys, values: Of all layers, [layers, B, kv_heads, room, at least width] float32, both
+                of the same strides.
+            at: Rows in the cache before these.
+            mask: Additive, [T, at + T] or [B or 1, 1, T or 1, at + T] float32; None if rows see all
+                before them.
+            span: first and end.
+            read: [B * T, ...] what the first layer's attention reads, without its norm; None for x.
+            positions: [B or 1, T] int64, below P.
+            embedded: [B * T, D] contiguous float32; x is made of it first, and may be empty before.
+            hidden: [B * T, D] contiguous float32, receives what the layers return.
+            features: [B * T, D] those before the rows, for layers that attend to features.
+            holes: Rows at the cache's start that the other layers skip.
+        """
+        assert x.is_contiguous()
+        if embedded is not None and not self.struct.enter:
+            x.copy_(embedded.view_as(x))
+            embedded = None
+        sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
+        step = StepStruct(sequences=sequences, rows=rows, at=at, holes=holes)
+        # Rows of an expanded tensor are all the same memory.
+        cos_sin = cos_sin.contiguous()
+        read = None if read is None else read.contiguous()
+        features = None if features is None else features.contiguous()
+        step.cos_sin, step.n_positions, step.x = cos_sin.data_ptr(), len(cos_sin), x.data_ptr()
+        step.embedded, step.hidden = address(embedded), address(hidden)
+        step.input, step.features = address(read), address(features)
+        _set_cache(step, keys, values)
+        if positions is not None:
+            positions = positions.contiguous()
+            step.positions = positions.data_ptr()
+            step.position_sequence = positions.shape[1] if len(positions) > 1 else 0
+        if mask is not None:
+            mask = mask.expand(sequences, 1, rows, at + rows)
+            if mask.stride(3) != 1:
+                mask = mask.contiguous()
+            step.mask = mask.data_ptr()
+            step.mask_sequence, step.mask_row = mask.stride(0), mask.stride(2)
+        done = kernels.library().run_layers(self.struct, step, *span, kernels.threads())
+        _check(done == _NO_ROTATION, done, cos_sin)
+
+
+def stacked(
+    parts: Sequence[LayerParts],
+    heads: int,
+    kv_heads: int,
+    head_width: int,
+    root: float,
+    ends: Ends = Ends(),  # noqa: B008 (it cannot be changed)
+) -> LayerStack | None:
+    """Return these layers as one stack; None where torch takes over."""
+    if head_width not in _HEAD_WIDTHS or not all(part.fits for part in parts):
+        return None
+    return LayerStack(parts, heads, kv_heads, head_width, root, ends)
+
+
+class ChainParts(NamedTuple):
+    """What drafts a chain of tokens, besides the output head.
+
+    reads: What a row is made of. "embedding": of its token. "product": `join` times the embedding
+        beside the feature before it, plus the `bias` [steps, D] of its step, the last one from
+        there on. "both": these two, normed, for the attention, and the feature as what layers add
+        to. "attended": the embedding, for layers of which one attends to features.
+    """
+
+    layers: LayerStack | None
+    reads: Reads = "embedding"
+    join: Matrix | None = None
+    bias: Tensor | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether all that it needs is packed."""
+        return self.layers is not None and (self.reads != "product" or self.join is not None)
+
+
+class DraftedChain(NamedTuple):
+    """m drafted tokens.
+
+    tokens, logp: [m] the ids and their log-probabilities. log_probs: [m, n] of all outputs.
+    features: [m, D] what the layers made of the row before each.
+    """
+
+    tokens: Tensor
+    logp: Tensor
+    log_probs: Tensor
+    features: Tensor
+
+
+class ChainDrafter:
+    """Drafts a chain by one call: each token is the likeliest after the one before it.
+
+    Args:
+        parts: With layers.
+        head: Logits of what the layers make.
+        table: [V, D] embeddings, contiguous float32.
+        cos_sin: [P, head_width] cosine and sine of every rotary pair, contiguous float32.
+        n: Outputs of the head that count.
+        ids: [n] the id of each; None if they are the ids.
+        banned: Outputs that are never drafted.
+    """
+
+    def __init__(
+        self,
+        parts: ChainParts,
+        head: Matrix,
+        table: Tensor,
+        cos_sin: Tensor,
+        n: int,
+        ids: Tensor | None,
+        banned: Tensor,
+    ) -> None:
+        layers, bias = parts.layers, None if parts.bias is None else parts.bias.contiguous()
+        assert layers is not None
+        self._memory = parts, head, table, cos_sin, ids, banned, bias
+        self._n, self._cos_sin, (self._n_embeddings, self._width) = n, cos_sin, table.shape
+        floats = [tensor for tensor in (table, cos_sin, bias) if tensor is not None]
+        fits = (
+            n <= head.n and self._width == layers.width,
+            all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in floats),
+            banned.dtype == torch.int64 and (ids is None or ids.dtype == torch.int64),
+            parts.reads != "product" or (parts.join is not None and bias is not None),
+        )
+        if not all(fits):
+            raise ValueError(
+                "a chain needs float32 tables of the layers' width, int64 ids, no more outputs than"
+                f" its head has, and for products a matrix and a bias; fulfilled are {fits}"
+            )
+        self._struct = kernels.DraftingStruct(
+            stack=kernels.pointer(layers),
+            join=pointer(parts.join),
+            head=pointer(head),
+            table=address(table),
+            bias=address(bias),
+            ids=address(ids),
+            never=address(banned),
+            n=n,
+            n_never=len(banned),
+            n_embeddings=len(table),
+            steps=0 if bias is None else len(bias),
+            layers=layers.n_layers,
+            reads=get_args(Reads).index(parts.reads),
+        )
+
+    def run(
+        self,
+        tokens: Tensor,
+        max_tokens: int,
+        floor: float,
+        keys: Tensor,
+        values: Tensor,
+        at: int,
+        position: int,
+        features: Tensor | None = None,
+        holes: int = 0,
+    ) -> DraftedChain:
+        """Feed `tokens` [k] and what is drafted, but for the last.
+
+        Args:
+            max_tokens: The most to draft.
+            floor: Drafting stops once the log-probability of all drafted tokens is below.
+            keys, values, at, holes: As for `LayerStack.run`, of one sequence.
+            position: Of the first token.
+            features: [k, D] those before `tokens`.
+
+        Raises:
+            IndexError: If a token has no embedding, or a position no rotation.
+        """
+        k, tokens = len(tokens), tokens.long().contiguous()
+        if features is not None:
+            features = features.float().contiguous()
+            if len(features) != k:
+                raise ValueError(f"{k} tokens need as many features, not {len(features)}")
+        positions = torch.arange(position, position + k + max_tokens - 1)
+        chain = DraftedChain(
+            tokens=torch.empty(max_tokens, dtype=torch.int64),
+            logp=torch.empty(max_tokens),
+            log_probs=torch.empty(max_tokens, self._n),
+            features=torch.empty(max_tokens, self._width),
+        )
+        step = StepStruct(sequences=1, rows=k, at=at, holes=holes)
+        step.cos_sin, step.n_positions = self._cos_sin.data_ptr(), len(self._cos_sin)
+        step.positions = positions.data_ptr()
+        _set_cache(step, keys, values)
+        drafted = kernels.library().draft_chain(
+            self._struct,
+            step,
+            tokens.data_ptr(),
+            k,
+            address(features),
+            max_tokens,
+            floor,
+            *(tensor.data_ptr() for tensor in chain),
+            kernels.threads(),
+        )
+        if drafted == _NO_EMBEDDING:
+            raise IndexError(
+                f"tokens must be below {self._n_embeddings}, as many as there are embeddings"
+            )
+        _check(drafted < 0, drafted, self._cos_sin)
+        return DraftedChain(*(tensor[:drafted] for tensor in chain))
+
+
+def _set_cache(step: StepStruct, keys: Tensor, values: Tensor) -> None:
+    """Write where a cache is, its strides, and how far values are from keys."""
+    step.cache = keys.data_ptr()
+    step.layer, step.sequence, step.head, step.row, _ = keys.stride()
+    step.to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
+
+
+def _check(outside: bool, done: int, cos_sin: Tensor) -> None:
+    """Raise IndexError if a position has no rotation, MemoryError if nothing was done."""
+    if outside:
+        raise IndexError(f"positions must be below {len(cos_sin)}, as many as there are rotations")
+    if not done:
+        raise MemoryError("there is no memory for the rows of a decoder's layers")

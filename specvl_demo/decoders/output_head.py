@@ -1,0 +1,109 @@
+"""An output head over all ids, or over a draft vocabulary: its target's most frequent ids only.
+
+A head over a whole vocabulary can cost as much as the drafter's layers. Ids without a row are never
+drafted but can still be emitted, since the target's own tokens come from its own head. Sources:
+FR-Spec (arXiv 2502.14856), EAGLE-3 (arXiv 2503.01840).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specvl_demo.decoders.layer_stack import ChainDrafter, ChainParts
+from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax
+
+
+class OutputHead:
+    """Logits of V ids, of which R have a row; the others are at -inf.
+
+    Attributes:
+        vocab: V.
+        ids: [R] the id of each row, most frequent first; None if row i is id i.
+    """
+
+    def __init__(
+        self,
+        multiply: Callable[[Tensor], Tensor] | PackedLinear,
+        vocab: int,
+        ids: Tensor | None = None,
+    ) -> None:
+        """multiply: The product with the rows, [..., D] -> [..., R]; a packed one takes [k, D]."""
+        if ids is not None and len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
+            raise ValueError(f"the ids of a draft vocabulary must be below {vocab}, the target's")
+        self.vocab, self.ids, self._multiply = vocab, ids, multiply
+        self.packed = multiply if isinstance(multiply, PackedLinear) else None
+
+    def limited_to(self, ids: Tensor, vocab: int) -> OutputHead:
+        """Return the head whose row i is that of `ids[i]` [R], among V ids."""
+        if self.vocab != len(ids):
+            raise ValueError(
+                f"the draft vocabulary has {len(ids)} ids, but the output head {self.vocab} rows"
+            )
+        return OutputHead(self._multiply, vocab, ids.long())
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Map hidden states [..., D] to logits [..., V]."""
+        return self.widened(self.narrow(hidden))
+
+    def narrow(self, hidden: Tensor) -> Tensor:
+        """Map hidden states [..., D] to logits of the R ids that have a row [..., R]."""
+        if self.packed is None:
+            return self._multiply(hidden)
+        return self.packed(hidden.flatten(0, -2)).unflatten(0, hidden.shape[:-1])
+
+    def widened(self, logits: Tensor) -> Tensor:
+        """Return logits [..., R] at their ids among V."""
+        if self.ids is None:
+            return logits
+        wide = logits.new_full((*logits.shape[:-1], self.vocab), -torch.inf)
+        return wide.index_copy_(-1, self.ids, logits)
+
+
+class LogProbabilities:
+    """A drafter's log-probabilities of the first `size` ids, those of the banned ones at -inf.
+
+    A draft vocabulary is normalized over its own R ids only, a twelfth of the work, since all
+    others are -inf; without one, R is `size`.
+    """
+
+    def __init__(
+        self, output: OutputHead, size: int, banned: Sequence[int], device: torch.device
+    ) -> None:
+        self._output, self._size, ids = output, size, output.ids
+        if ids is None:
+            rows = [i for i in banned if i < size]
+            self._banned = torch.tensor(rows, dtype=torch.int64, device=device)
+        else:
+            unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device))
+            self._banned = (unsaid | (ids >= size)).nonzero()[:, 0]
+
+    def narrow(self, hidden: Tensor) -> Tensor:
+        """Return those of the draft vocabulary, in float32: hidden [..., D] -> [..., R]."""
+        logits = self._output.narrow(hidden)
+        if self._output.ids is None:
+            logits = logits[..., : self._size]
+        return log_softmax(logits.float(), self._banned)
+
+    def widened(self, log_probs: Tensor) -> Tensor:
+        """Return [..., R] at their ids among `size`, all others at -inf."""
+        if self._output.ids is None:
+            return log_probs
+        return self._output.widened(log_probs)[..., : self._size]
+
+    def chain_drafter(
+        self, parts: ChainParts, table: Tensor, cos_sin: Tensor
+    ) -> ChainDrafter | None:
+        """Return what drafts with these parts (`ChainDrafter`); None where torch takes over."""
+        head = None if self._output.packed is None else self._output.packed.matrix
+        if not parts.fits or head is None or table.dtype != torch.float32:
+            return None
+        ids = self._output.ids
+        n = self._size if ids is None else len(ids)
+        return ChainDrafter(parts, head, table.contiguous(), cos_sin, n, ids, self._banned)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Map hidden states [..., D] to [..., size]."""
+        return self.widened(self.narrow(hidden))
