@@ -35,6 +35,7 @@ AR = register(
         policy=ONE_NODE,
         verifier=STRICT,
         order=0,
+        listed="first",
         learn=Learn(
             does="""The target writes one token, reads it back and writes the next. Each token costs
             a full pass over all its weights. On most machines, moving those weights takes most of

@@ -86,6 +86,10 @@ class Method:
         presets: Named changes of parameters and, by slot, of parts.
         preset_titles: The page's names of presets, if they differ from their names.
         order: Its place in the list of methods.
+        listed: Where the page lists it: "first", with the five papers' ("paper", which can be raced
+            with one press), or one press away ("more").
+        offered: Its rank among what a first visitor is offered, who gets the first that the pair
+            supports; None: never.
     """
 
     name: str
@@ -102,6 +106,8 @@ class Method:
     preset_titles: Mapping[str, str] = field(default_factory=dict)
     learn: Learn | None = None
     order: int = 500
+    listed: Literal["first", "paper", "more"] = "more"
+    offered: int | None = None
 
     @property
     def lossless(self) -> bool:

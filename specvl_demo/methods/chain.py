@@ -29,6 +29,8 @@ register(
         reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
         presets=TUNED,
         order=10,
+        listed="first",
+        offered=2,
         learn=Learn(
             does="""A small model guesses the next few tokens in a row. The target reads them all in
             one pass and computes at each position what it would have written. Guesses are kept up

@@ -336,6 +336,8 @@ register(
             "pocket-tree": {"nodes": 10, "width": 2, "loops": 5},
         },
         order=100,
+        listed="paper",
+        offered=4,
         learn=Learn(
             does="""A head of three blocks. The middle one attends to the target’s features of all
             text so far and of the visual tokens that the target attended to most.""",

@@ -49,6 +49,7 @@ register(
             "pocket-tree": {"nodes": 12, "width": 3, "loops": 5},
         },
         order=80,
+        offered=7,
         learn=Learn(
             does="""The drafter is a single layer that continues the target’s own hidden states,
             which hold more than words do. Its tree grows where it is most confident: at each level

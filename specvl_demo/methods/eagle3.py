@@ -232,6 +232,7 @@ register(
             "pocket-tree": {"nodes": 10, "width": 3, "loops": 2},
         },
         order=85,
+        offered=6,
         learn=Learn(
             does="""The drafter is one layer over a mixture of the target’s low, middle and high
             hidden states. It is trained on its own output, which is what it reads when it drafts.

@@ -81,6 +81,8 @@ register(
             "pocket-tree": {"nodes": 10, "width": 2, "loops": 7},
         },
         order=90,
+        listed="paper",
+        offered=5,
         learn=Learn(
             does="""The target’s hidden states at the words already depend on the picture, so the
             drafter need not see it. HiViS hides every visual token and feeds the drafter the words,

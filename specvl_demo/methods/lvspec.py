@@ -173,6 +173,7 @@ register(
             "paper-self": "the paper, self-drafting",
         },
         order=60,
+        listed="paper",
         learn=Learn(
             does="""Most words of a description have little to do with the picture: “there is”, “at
             the”. Those need not match exactly. LVSpec measures for each drafted token how similar

@@ -121,6 +121,7 @@ register(
         options=(STATIC_TREE, BEST_FIRST, "entropy-tree"),
         presets={"paper": {"gamma": 1}},
         order=84,
+        offered=9,
         learn=Learn(
             does="""Some targets are trained to predict not only the next token but also the one
             after it, by one more layer that reads the target’s last hidden state and the embedding

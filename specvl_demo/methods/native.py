@@ -140,6 +140,7 @@ register(
         reference="Gemma 4 assistants, as transformers runs them",
         options=(STATIC_TREE, BEST_FIRST, "entropy-tree"),
         order=105,
+        offered=8,
         learn=Learn(
             does="""A few layers that were trained with the target and released with it. They have
             no cache: they attend to the keys and values that the target has already computed,

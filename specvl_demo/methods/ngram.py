@@ -99,6 +99,7 @@ register(
         policy=CHAIN,
         reference="Saxena 2023, prompt lookup decoding",
         order=110,
+        offered=10,
         learn=Learn(
             does="""No drafter model: find where the last words occurred before, in the question or
             in the answer, and draft what followed them. Drafting costs next to nothing; a miss

@@ -283,6 +283,8 @@ register(
             "pocket": {**_SHIPPED, "max_nodes": 8, "max_depth": 10, "max_width": 6},
         },
         order=50,
+        listed="paper",
+        offered=1,
         learn=Learn(
             does="""A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE
             measures confidence by the entropy of the drafter’s ten likeliest tokens and shapes the

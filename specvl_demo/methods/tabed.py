@@ -301,6 +301,8 @@ register(
             "pocket-mtcp": "tuned on the pocket pair, four views",
         },
         order=40,
+        listed="paper",
+        offered=3,
         learn=Learn(
             does="""A small model that sees the picture is sometimes worse than the same model
             without it, and which one helps changes within an answer. TABED drafts with all views in

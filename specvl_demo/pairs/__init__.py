@@ -14,9 +14,9 @@ from typing import Literal
 
 from specvl_demo.places import ASSETS
 
-Role = Literal["small", "eagle2", "eagle3", "hivis", "dream", "dflash", "mtp", "assistant"]
-
-ROLES: dict[str, str] = {
+Role = str
+"""A key of ROLES."""
+ROLES: dict[Role, str] = {
     "small": "small model with the target's vocabulary",
     "eagle2": "EAGLE-2 head on the target's features",
     "eagle3": "EAGLE-3 head on three of the target's layers",

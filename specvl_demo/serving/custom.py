@@ -60,9 +60,9 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
         if folder.is_dir() and not hub.is_vlm(folder) and (kind := checkpoints.role_in(folder)):
             folder = folder.resolve()
             head = Checkpoint(str(folder), hub.stored(folder) / 2, "see its folder", True)
-            drafters[cast("Role", kind)] = head
+            drafters[kind] = head
         elif not folder.is_dir() and (card := hub.hub_head(drafter, alone)) is not None:
-            drafters[cast("Role", card.family)] = _checkpoint(card)
+            drafters[card.family] = _checkpoint(card)
         else:
             second = hub.read(drafter, alone, text=True)
             if reason := hub.misfit(first, second):
@@ -168,7 +168,7 @@ def _head_fits(
         ),
         FitReason(None, unknown),
     ]
-    return cast("Role", form.kind), reasons
+    return form.kind, reasons
 
 
 def _size(card: hub.Card) -> str:

@@ -40,15 +40,6 @@ from specvl_demo.ui.serve.jobs import MOST_LANES
 
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
-PAPERS = ("tabed", "sage", "lvspec", "hivis", "dream")
-"""The methods of the five papers, which the page can race with one press."""
-FEATURED = ("ar", "chain", *PAPERS)
-"""Methods that are listed first; the others are one press away."""
-FIRST_METHODS = (
-    *("sage", "chain", "tabed", "dream", "hivis", "eagle3", "eagle2"),
-    *("native", "mtp", "ngram"),
-)
-"""What a first visitor is offered: the first of these that the pair supports."""
 PRESET_TITLES = {
     "paper": "the paper",
     "published-code": "the published code",
@@ -72,7 +63,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "machine": machine.title,
         "pairs": pairs,
         "methods": [_method(method) for method in base.METHODS.values()],
-        "papers": PAPERS,
+        "papers": [method.name for method in base.METHODS.values() if method.listed == "paper"],
         "sure": confidence.SENTENCES,
         "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": question.DESCRIBE,
@@ -213,13 +204,19 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "available": verdict.ok,
         "help": " ".join(filter(None, notes)),
         "reason": verdict.reason,
-        "first": [name for name in FIRST_METHODS if name in served][:1],
+        "first": [method.name for method in _offered() if method.name in served][:1],
         "loading": _loading(pair, machine),
         "pace": _pace(pair.id),
         "knows": pair.knows,
         "words": _words(pair) if pair.knows == "scenes" else None,
         "methods": {name: _served(pair, name, machine) for name in base.METHODS},
     }
+
+
+def _offered() -> list[Method]:
+    """Return the methods that a first visitor may be offered, in this order."""
+    offered = [method for method in base.METHODS.values() if method.offered is not None]
+    return sorted(offered, key=lambda method: method.offered or 0)
 
 
 def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
@@ -271,7 +268,7 @@ def _method(method: Method) -> dict[str, Any]:
         "help": method.summary,
         "lossless": method.lossless,
         "greedy": method.verifier.greedy_only,
-        "expert": method.name not in FEATURED,
+        "expert": method.listed == "more",
         "reference": method.reference,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},
         "drafts": _drafts(method),
