@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import sent
 
-_KEPT = 2**18
+_MAX_CACHED = 2**18
 """Size, in numbers, of the largest mask that is cached."""
 
 
@@ -82,11 +82,11 @@ class TreeShape:
 
     def depth_on(self, device: torch.device) -> Tensor:
         """Return depth [T] int64 on a device, cached."""
-        return self._kept(("depth", device), lambda: sent(self.depth, device))
+        return self._cached(("depth", device), lambda: sent(self.depth, device))
 
     def parent_on(self, device: torch.device) -> Tensor:
         """Return parent [T] int64 on a device, cached; the root is its own parent."""
-        return self._kept(("parent", device), lambda: sent((0, *self.parent[1:]), device))
+        return self._cached(("parent", device), lambda: sent((0, *self.parent[1:]), device))
 
     def paths_on(self, device: torch.device) -> Tensor:
         """Return [T, depth + 1] int64: a node's ancestor at every depth down to its own, then 0."""
@@ -100,7 +100,7 @@ class TreeShape:
                 rows[node, self.depth[node]] = node
             return sent(paths, device)
 
-        return self._kept(("paths", device), make)
+        return self._cached(("paths", device), make)
 
     def additive(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return the additive mask [T, length + T]: a node sees the cache, its ancestors, itself.
@@ -112,7 +112,7 @@ class TreeShape:
         mask = self._store.get(("mask", dtype, device))
         if mask is None or mask.shape[1] < length + size:
             room = -(-(length + 1) // 256) * 256
-            small = size * (room + size) <= _KEPT
+            small = size * (room + size) <= _MAX_CACHED
             mask = torch.zeros(size, (room if small else length) + size, dtype=dtype)
             mask[:, -size:].masked_fill_(~self.ancestors, torch.finfo(dtype).min)
             mask = sent(mask, device)
@@ -124,7 +124,7 @@ class TreeShape:
     def _store(self) -> dict[Any, Tensor]:
         return {}
 
-    def _kept(self, key: Any, make: Any) -> Tensor:
+    def _cached(self, key: Any, make: Any) -> Tensor:
         if key not in self._store:
             self._store[key] = make()
         return self._store[key]

@@ -428,8 +428,8 @@ class Drafter(Protocol):
             [k, V] over Vocabulary.size ids, banned ones at -inf; None: nothing to propose.
         """
 
-    def draft_chain(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        """Feed the root and up to most - 1 tokens after it, each the likeliest after the one
+    def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        """Feed the root and up to limit - 1 tokens after it, each the likeliest after the one
         before.
 
         Returns the m drafted tokens [m] and their log-probabilities [m], of which all but the last

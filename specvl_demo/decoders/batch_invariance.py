@@ -104,8 +104,10 @@ def ordered_attention(
     at = columns[:, None].expand(kv_heads, size, groups, n_keys)
     share = torch.add(mask[:, None], scores.gather(3, at), alpha=scale).softmax(-1)
     before = torch.bmm(share.view(kv_heads, size * groups, n_keys)[..., :room], wide)
-    own = wide.index_select(1, columns[:, room:].reshape(-1)).view(kv_heads * size, -1, width)
-    last = torch.bmm(share.view(kv_heads * size, groups, n_keys)[..., room:], own)
+    tail_values = wide.index_select(1, columns[:, room:].reshape(-1)).view(
+        kv_heads * size, -1, width
+    )
+    last = torch.bmm(share.view(kv_heads * size, groups, n_keys)[..., room:], tail_values)
     mixed = before.view(kv_heads, size, groups, width).add_(
         last.view(kv_heads, size, groups, width)
     )

@@ -139,13 +139,13 @@ def on_any_threads(backend: LanguageBackend, least: int | None) -> bool:
     start, later = started(backend, ids[:_PROMPT]), backend.embed(ids[_PROMPT:])[None]
 
     def made() -> list[Tensor]:
-        found = []
+        outputs = []
         for rows in _ROWS:
             stream = start.fork(_PROMPT + batch_invariance.MOST_NODES)
             stream.cache.clear()
             hidden = stream.score(later[:, :rows], chain(rows - 1), least=least)
-            found += [hidden, backend.logits(hidden)]
-        return found
+            outputs += [hidden, backend.logits(hidden)]
+        return outputs
 
     every, several = torch.get_num_threads(), made()
     try:

@@ -128,11 +128,13 @@ class GraphCache(KVCache):
             step.reset()
         self.steps.clear()
 
-    def prepare(self, most: int, layers: tuple[int, ...] = (), least: int | None = None) -> None:
+    def prepare(
+        self, max_rows: int, layers: tuple[int, ...] = (), least: int | None = None
+    ) -> None:
         """Capture every shape of such steps, so that no timed round has to."""
-        invariant = least is not None and most <= MOST_NODES
+        invariant = least is not None and max_rows <= MOST_NODES
         first = padded(1, least) if invariant and least else 1
-        last = next((rows for rows in BUCKETS if rows >= max(most, first)), BUCKETS[-1])
+        last = next((rows for rows in BUCKETS if rows >= max(max_rows, first)), BUCKETS[-1])
         tail = MOST_NODES if invariant else 0
         shapes = [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
         runner, backend = self._owners()
@@ -202,9 +204,9 @@ class GraphRunner:
             leave their graphs to later lanes, not to a prefill.
         """
         span = _span(room + BUCKETS[-1])
-        fitting = [one for one in self.free if (one.batch, one.span) == (batch, span)]
+        fitting = [cache for cache in self.free if (cache.batch, cache.span) == (batch, span)]
         if fitting:
-            cache = (max if copies else min)(fitting, key=lambda one: len(one.steps))
+            cache = (max if copies else min)(fitting, key=lambda cache: len(cache.steps))
             self.free.remove(cache)
             return cache.acquire(backend, room)
         if self.free:
@@ -306,10 +308,10 @@ class GraphRunner:
         torch.arange(first, first + rows, out=step.at)
         if step.columns is not None and call.columns is not None:
             step.columns[:size] = call.columns
-        for buffer, own in ((step.mask, call.mask), (step.window_mask, call.window_mask)):
+        for buffer, mask in ((step.mask, call.mask), (step.window_mask, call.window_mask)):
             if buffer is None:
                 continue
-            given = call.mask if own is None else own
+            given = call.mask if mask is None else mask
             if call.columns is not None and given is not None:
                 # Rows of padding keep an earlier step's mask: finite numbers that are never read.
                 buffer[..., :size, :] = given

@@ -55,7 +55,7 @@ def in_parts(n: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor
     """By the library's kernel over n parts of the keys at once, as if they were separate sequences,
     then their mean, weighted by the sums of exponentials (as in FlashDecoding). Of one sequence.
     """
-    keys, values = (one[0].unflatten(1, (n, -1)).transpose(0, 1) for one in (keys, values))
+    keys, values = (rows[0].unflatten(1, (n, -1)).transpose(0, 1) for rows in (keys, values))
     several = mask[0].unflatten(2, (n, -1)).movedim(2, 0)
     rows = queries.shape[2]
     mixed, sums = _with_sums(
@@ -164,7 +164,7 @@ def fastest(
             times.append((measure(partial(_run, way, calls)), way))
     log = logging.getLogger(__name__)
     log.info("%d rows over %d keys: %s", rows.shape[2], keys.shape[2], times)
-    return min(times, key=lambda one: one[0])[1]
+    return min(times, key=lambda timing: timing[0])[1]
 
 
 def _run(way: Way, calls: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> None:

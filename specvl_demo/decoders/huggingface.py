@@ -73,10 +73,12 @@ class HFDecoder(LanguageBackend):
         each = getattr(config, "per_layer_config", None) or [config] * self.n_layers
         self._shapes = [
             (
-                getattr(one, "num_key_value_heads", None) or one.num_attention_heads,
-                getattr(one, "head_dim", None) or self.width // one.num_attention_heads,
+                getattr(layer_config, "num_key_value_heads", None)
+                or layer_config.num_attention_heads,
+                getattr(layer_config, "head_dim", None)
+                or self.width // layer_config.num_attention_heads,
             )
-            for one, _ in zip(each, self._decoder.layers, strict=True)
+            for layer_config, _ in zip(each, self._decoder.layers, strict=True)
         ]
         self.near_blocks = config.model_type == "gemma4_text"
         self.n_cached = sum(2 * heads * width for heads, width in self._shapes)

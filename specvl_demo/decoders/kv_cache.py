@@ -77,8 +77,10 @@ class KVCache:
         """How many sequences rows are kept for."""
         return self.blocks[0].shape[2]
 
-    def prepare(self, most: int, layers: tuple[int, ...] = (), least: int | None = None) -> None:
-        """Prepare for steps of up to `most` rows, before any round is timed.
+    def prepare(
+        self, max_rows: int, layers: tuple[int, ...] = (), least: int | None = None
+    ) -> None:
+        """Prepare for steps of up to `max_rows` rows, before any round is timed.
 
         Args:
             layers: Layers whose inputs the steps keep.

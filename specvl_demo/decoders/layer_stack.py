@@ -271,7 +271,7 @@ class ChainDrafter:
     def run(
         self,
         tokens: Tensor,
-        max_tokens: int,
+        limit: int,
         floor: float,
         keys: Tensor,
         values: Tensor,
@@ -283,7 +283,7 @@ class ChainDrafter:
         """Feed `tokens` [k] and what is drafted, but for the last.
 
         Args:
-            max_tokens: The most to draft.
+            limit: The most to draft.
             floor: Drafting stops once the log-probability of all drafted tokens is below.
             keys, values, at, holes: As for `LayerStack.run`, of one sequence.
             position: Of the first token.
@@ -297,12 +297,12 @@ class ChainDrafter:
             features = features.float().contiguous()
             if len(features) != k:
                 raise ValueError(f"{k} tokens need as many features, not {len(features)}")
-        positions = torch.arange(position, position + k + max_tokens - 1)
+        positions = torch.arange(position, position + k + limit - 1)
         chain = DraftedChain(
-            tokens=torch.empty(max_tokens, dtype=torch.int64),
-            logp=torch.empty(max_tokens),
-            log_probs=torch.empty(max_tokens, self._n),
-            features=torch.empty(max_tokens, self._width),
+            tokens=torch.empty(limit, dtype=torch.int64),
+            logp=torch.empty(limit),
+            log_probs=torch.empty(limit, self._n),
+            features=torch.empty(limit, self._width),
         )
         step = StepStruct(sequences=1, rows=k, at=at, holes=holes)
         step.cos_sin, step.n_positions = self._cos_sin.data_ptr(), len(self._cos_sin)
@@ -314,7 +314,7 @@ class ChainDrafter:
             tokens.data_ptr(),
             k,
             address(features),
-            max_tokens,
+            limit,
             floor,
             *(tensor.data_ptr() for tensor in chain),
             kernels.threads(),

@@ -50,8 +50,8 @@ def why_not(decoder: PreTrainedModel) -> str | None:
         return f"its rotary positions are of type {rope}"
     if config.hidden_act != "silu":
         return f"its activation is {config.hidden_act}"
-    parts = [one for one in decoder.layers.modules() if "Linear" in type(one).__name__]
-    if any(type(one) is not nn.Linear for one in parts):
+    parts = [module for module in decoder.layers.modules() if "Linear" in type(module).__name__]
+    if any(type(module) is not nn.Linear for module in parts):
         return "its weights are quantised"
     if len({weight.device for weight in decoder.parameters()}) > 1:
         return "it is spread over several devices"
@@ -108,8 +108,8 @@ def joined(parts: Sequence[nn.Parameter]) -> Tensor:
         strides = (first.numel() // len(first), 1)[-first.ndim :]
         return first.detach().as_strided(sizes, strides)
     whole = torch.cat([part.detach() for part in parts])
-    for part, own in zip(parts, whole.split(rows), strict=True):
-        part.data = own
+    for part, view in zip(parts, whole.split(rows), strict=True):
+        part.data = view
     return whole
 
 
@@ -247,14 +247,14 @@ class LeanDecoder(LanguageBackend):
     def _fold(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp = layer.self_attn, layer.mlp
         parts = attn.q_proj, attn.k_proj, attn.v_proj
-        biases = [one.bias for one in parts if one.bias is not None]
+        biases = [projection.bias for projection in parts if projection.bias is not None]
         head_norm = None
         if hasattr(attn, "q_norm"):
             heads = ((attn.q_norm, self._heads), (attn.k_norm, self._kv_heads))
             head_norm = torch.cat([norm.weight.detach().expand(n, -1) for norm, n in heads])
         return Layer(
             norm=layer.input_layernorm.weight.detach(),
-            qkv=PlainMatrix(joined([one.weight for one in parts])),
+            qkv=PlainMatrix(joined([projection.weight for projection in parts])),
             bias=joined(biases) if biases else None,
             out=PlainMatrix(attn.o_proj.weight.detach()),
             after_norm=layer.post_attention_layernorm.weight.detach(),
@@ -324,7 +324,7 @@ class LeanDecoder(LanguageBackend):
             at = positions[..., None]
         rotary = self._decoder.rotary_emb
         angles = (at.float() * rotary.inv_freq.float())[:, None]
-        cos, sin = (one.mul_(rotary.attention_scaling) for one in (angles.cos(), angles.sin()))
+        cos, sin = (part.mul_(rotary.attention_scaling) for part in (angles.cos(), angles.sin()))
         return torch.cat((cos, cos), -1).to(dtype), sin.to(dtype)
 
     def _attention(

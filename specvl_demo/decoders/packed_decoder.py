@@ -286,7 +286,9 @@ class PackedDecoder(LeanDecoder):
         """
 
         def joined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return torch.cat((*(in_pairs(one, self._head_width) for one in (q, k)), v)).float()
+            return torch.cat(
+                (*(in_pairs(weight, self._head_width) for weight in (q, k)), v)
+            ).float()
 
         q, k, v = attn.q_proj, attn.k_proj, attn.v_proj
         bias = None if q.bias is None else joined(q.bias, k.bias, v.bias)

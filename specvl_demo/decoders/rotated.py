@@ -114,8 +114,8 @@ class RotatedDecoder(PackedDecoder):
             bias[values] = head_rotation.within(bias[values])
         out = head_rotation.within(attn.o_proj.weight.float())
         norm, after = (
-            one.weight.float() * scale
-            for one in (layer.input_layernorm, layer.post_attention_layernorm)
+            layernorm.weight.float() * scale
+            for layernorm in (layer.input_layernorm, layer.post_attention_layernorm)
         )
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float()
         down = self._rotation(mlp.down_proj.weight.float().t()).t()

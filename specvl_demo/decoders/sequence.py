@@ -147,7 +147,7 @@ class CachedSequence:
         self,
         drafter: ChainDrafter,
         tokens: Tensor,
-        max_tokens: int,
+        limit: int,
         floor: float,
         features: Tensor | None = None,
     ) -> DraftedChain:
@@ -155,16 +155,16 @@ class CachedSequence:
 
         Args:
             tokens: [k] that are fed first, the last of them this round's root.
-            max_tokens, floor, features: As for `ChainDrafter.run`, whose result is returned. All
+            limit, floor, features: As for `ChainDrafter.run`, whose result is returned. All
                 but the last drafted token are nodes 1 .. m - 1 then.
         """
         self.cache.truncate(self.length)
         self.cache.settle()
-        self.cache.require(len(tokens) + max_tokens - 1)
+        self.cache.require(len(tokens) + limit - 1)
         keys, values = self.cache.blocks[0].unbind(1)
         drafted = drafter.run(
             tokens,
-            max_tokens,
+            limit,
             floor,
             keys,
             values,
@@ -322,7 +322,9 @@ def prefill(
     deep = [context.deepstack for context in contexts if context.deepstack is not None]
     cache = backend.new_cache(len(contexts), max(room, size))
     call = ForwardInput(
-        torch.stack([F.pad(one.embeds, (0, 0, size - len(one.embeds), 0)) for one in contexts]),
+        torch.stack(
+            [F.pad(context.embeds, (0, 0, size - len(context.embeds), 0)) for context in contexts]
+        ),
         positions,
         cache,
         mask=mask,

@@ -114,7 +114,7 @@ class Method:
         """Whether it returns the target's own answer with its default parts."""
         return self.verifier.lossless
 
-    def own(self, slot: Slot) -> str:
+    def default_part(self, slot: Slot) -> str:
         """Return the name of the default part of a slot; names of several views are joined."""
         return (
             AND.join(view.name for view in self.views)
@@ -209,8 +209,8 @@ class Choice:
 
         Examples: "EAGLE-2, chain of 8", "Static tree of 12".
         """
-        own, drawn = self.policy is self.method.policy, shape(self.settings)
-        if own and (self.policy.label is None or not self.policy.needs >= TREE):
+        is_default, drawn = self.policy is self.method.policy, shape(self.settings)
+        if is_default and (self.policy.label is None or not self.policy.needs >= TREE):
             return self.method.title
         whole = drawn.startswith(self.method.title.lower())
         return drawn[:1].upper() + drawn[1:] if whole else f"{self.method.title}, {drawn}"
@@ -248,8 +248,8 @@ def shape(settings: Mapping[str, Value]) -> str:
     part = PARTS["policy"][str(settings["policy"])]
     if part.label is None:
         return part.title
-    known = {param.name for param in part.settings.params()} & settings.keys()
-    return part.label(part.settings(**{name: settings[name] for name in known}))
+    names = {param.name for param in part.settings.params()} & settings.keys()
+    return part.label(part.settings(**{name: settings[name] for name in names}))
 
 
 def find(name: str) -> Method:
@@ -279,7 +279,9 @@ def choose(
     """
     method, settings, start = find(name), dict(settings or {}), preset or {}
     views_asked = "views" in settings
-    names = {slot: str(settings.pop(slot, start.get(slot, method.own(slot)))) for slot in SLOTS}
+    names = {
+        slot: str(settings.pop(slot, start.get(slot, method.default_part(slot)))) for slot in SLOTS
+    }
     drafter, policy, verifier = (
         _part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
     )
@@ -293,8 +295,8 @@ def choose(
     values = {key: param.read(changes.get(key, param.default)) for key, param in params.items()}
     for key, value in settings.items():
         if key not in params:
-            known = ", ".join([*params, *SLOTS, "preset"])
-            raise ValueError(f"{method.name} has no parameter {key!r}; it has: {known}.")
+            settable = ", ".join([*params, *SLOTS, "preset"])
+            raise ValueError(f"{method.name} has no parameter {key!r}; it has: {settable}.")
         values[key] = params[key].read(value)
     choice = replace(choice, params=values)
     reason = misfit(choice, temperature)
@@ -311,18 +313,20 @@ def parameters(
     """Return what can be set on a method with these parts, with the current value as default."""
     choice = choose(name, settings, preset)
     declared = {param.name: param for part in choice.parts for param in part.settings.params()}
-    found = [replace(param, default=choice.params[key]) for key, param in declared.items()]
-    return sorted(found, key=lambda param: param.last)
+    adjustable = [replace(param, default=choice.params[key]) for key, param in declared.items()]
+    return sorted(adjustable, key=lambda param: param.last)
 
 
 def alternatives(name: str, slot: Slot) -> list[Part]:
     """Return the parts that may fill a slot of a method, its default ones first."""
-    method, known = find(name), PARTS[slot]
+    method, parts = find(name), PARTS[slot]
     others = (
-        known if method.options is None else [getattr(one, "name", one) for one in method.options]
+        parts
+        if method.options is None
+        else [getattr(part, "name", part) for part in method.options]
     )
-    names = [*method.own(slot).split(AND), *others]
-    return list(dict.fromkeys(known[one] for one in names if one in known))
+    names = [*method.default_part(slot).split(AND), *others]
+    return list(dict.fromkeys(parts[name] for name in names if name in parts))
 
 
 def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
@@ -340,8 +344,8 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
     if choice.views and "views" not in drafter.gives:
         return f"The drafter {drafter.name!r} does not use views; leave views empty."
     if not choice.views and "views" in drafter.gives:
-        known = ", ".join(PARTS["views"])
-        return f"The drafter {drafter.name!r} needs at least one view of the prompt: {known}."
+        names = ", ".join(PARTS["views"])
+        return f"The drafter {drafter.name!r} needs at least one view of the prompt: {names}."
     if len(set(choice.views)) < len(choice.views):
         return "A view is named twice; name each view of the prompt once."
     if verifier.greedy_only and temperature > 0:
@@ -377,10 +381,10 @@ class Models:
     def drafter(self, role: str) -> Any:
         """Return the model of a role; ValueError if the pair has none."""
         if role not in self.drafters:
-            known = ", ".join(self.drafters) or "none"
+            roles = ", ".join(self.drafters) or "none"
             raise ValueError(
                 f"This pair has no drafter of kind {role!r} for {self.target.name}; it has:"
-                f" {known}."
+                f" {roles}."
             )
         return self.drafters[role]
 
@@ -420,18 +424,18 @@ def assemble(choice: Choice, models: Models) -> Parts:
 
 
 def _part(method: Method, slot: Slot, name: str) -> Part:
-    known = PARTS[slot]
-    if name not in known:
+    parts = PARTS[slot]
+    if name not in parts:
         raise ValueError(
-            f"There is no {slot.removesuffix('s')} {name!r}; known: {', '.join(known)}."
+            f"There is no {slot.removesuffix('s')} {name!r}; known: {', '.join(parts)}."
         )
     allowed = alternatives(method.name, slot)
-    if known[name] not in allowed:
+    if parts[name] not in allowed:
         names = ", ".join(part.name for part in allowed) or "nothing"
         raise ValueError(
             f"{method.title} can have as {slot}: {names}; to use {name!r}, take the method custom."
         )
-    return known[name]
+    return parts[name]
 
 
 def _a(part: Part) -> str:

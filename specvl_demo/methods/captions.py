@@ -125,8 +125,8 @@ def _caption_view(models: Models, settings: Settings) -> CaptionView:
             " out, or take a drafter that sees."
         )
     vocabulary = models.target.vocabulary
-    own = OwnCaptions(models.word("describe"), vocabulary.eos, vocabulary.banned)
-    return CaptionView(own, models.word("caption"))
+    captioner = OwnCaptions(models.word("describe"), vocabulary.eos, vocabulary.banned)
+    return CaptionView(captioner, models.word("caption"))
 
 
 CAPTION = Part(

@@ -58,9 +58,13 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
     if inputs is not None:
         ids = [int(i) - 1 for i in inputs]
     elif ids is None:
-        own = int(config.get("num_hidden_layers", 1))
-        span = (n_layers - 4) / max(1, own - 1)
-        ids = [round(1 + i * span) for i in range(own)] if own > 1 else [n_layers // 2]
+        n_head_layers = int(config.get("num_hidden_layers", 1))
+        span = (n_layers - 4) / max(1, n_head_layers - 1)
+        ids = (
+            [round(1 + i * span) for i in range(n_head_layers)]
+            if n_head_layers > 1
+            else [n_layers // 2]
+        )
     layers = tuple(int(i) + 1 for i in ids)
     if len(set(layers)) < len(layers) or not all(0 < i < n_layers for i in layers):
         raise ValueError(
@@ -98,21 +102,23 @@ def reaches(config: Mapping[str, Any], n_layers: int, source: str) -> list[Reach
     the config says otherwise, the others are not, as in the authors' code for MLX, in speculators
     (`sliding_window_non_causal`) and in SGLang.
     """
-    own = config.get("dflash_config") or {}
+    section = config.get("dflash_config") or {}
     kinds = config.get("layer_types") or ["full_attention"] * n_layers
-    windowed = [kind == "sliding_attention" or bool(own.get("use_swa")) for kind in kinds]
-    window = own.get("swa_window_size") if own.get("use_swa") else config.get("sliding_window")
+    windowed = [kind == "sliding_attention" or bool(section.get("use_swa")) for kind in kinds]
+    window = (
+        section.get("swa_window_size") if section.get("use_swa") else config.get("sliding_window")
+    )
     if len(kinds) < n_layers or (any(windowed[:n_layers]) and not window):
         raise ValueError(
             f"the config.json of {source} must name a kind for each of its {n_layers} layers in"
             " layer_types, and a sliding_window if one of them has it"
         )
-    said = own.get("causal", config.get("is_causal"))
+    causal_setting = section.get("causal", config.get("is_causal"))
     bent = not config.get("sliding_window_non_causal", False)
     return [
         Reach(
             int(window or 0) if slides else None,
-            bool(said) if said is not None else slides and bent,
+            bool(causal_setting) if causal_setting is not None else slides and bent,
         )
         for slides in windowed[:n_layers]
     ]
@@ -182,14 +188,14 @@ class DflashHead(TrainedHead):
         super().__init__(head, decoder)
         g, t, config = head.geometry, head.tensors, head.settings
         self._read(layers_read(config, decoder.n_layers, head.source), t["fc.weight"])
-        said = {**config, **config.get("dflash_config", {})}
+        merged = {**config, **config.get("dflash_config", {})}
         for name, plain in PLAIN.items():
-            if said.get(name, plain) != plain:
+            if merged.get(name, plain) != plain:
                 raise ValueError(
                     f"{head.source} is a DFlash head of a later kind, which is not supported: its"
-                    f" config has {name} {said[name]!r}"
+                    f" config has {name} {merged[name]!r}"
                 )
-        mask = said.get("mask_token_id")
+        mask = merged.get("mask_token_id")
         self.block = int(config.get("block_size") or 0)
         if mask is None or not 0 <= mask < decoder.vocab or self.block < 2:
             raise ValueError(
@@ -219,9 +225,9 @@ class DflashHead(TrainedHead):
         layout = Layout(self.device, g.kv_heads, g.head_width)
         return KVCache([layout] * len(self._layers), 1, room, self.dtype)
 
-    def states(self, known: Prefill | Scores) -> Tensor:
+    def states(self, scores: Prefill | Scores) -> Tensor:
         """Return what it reads of every prompt position or node [r, layers read x D]."""
-        return torch.cat([known.layers[i] for i in self._layers_read], -1)
+        return torch.cat([scores.layers[i] for i in self._layers_read], -1)
 
     def know(self, cache: KVCache, states: Tensor) -> None:
         """Append committed rows."""
@@ -278,7 +284,7 @@ class BlockDrafter(NoDrafter):
         last = len(self._log_probs) - 1
         if min(depth) > last:
             return None
-        return self._log_probs[[min(one, last) for one in depth]]
+        return self._log_probs[[min(level, last) for level in depth]]
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's states of the root and the accepted tokens for the next round."""

@@ -85,7 +85,7 @@ class DreamHead(FeatureHead):
         self.input_width = 2 * self.width
         # choice: our heads store the share they were trained with. For published heads it is the
         # paper's, although their code leaves compression out (the preset `published-code`).
-        self._look(head.own.get("keep", PAPER_KEEP))
+        self._look(head.specvl.get("keep", PAPER_KEEP))
 
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
         self._first, self._last = Block(t, "layers.0", g), Block(t, "layers.2", g)
@@ -129,8 +129,8 @@ class DreamHead(FeatureHead):
         data = cache.blocks[0]  # [layers, 2, 1, kv_heads, room, width]
         rotation = self._rotary(stream.position + torch.arange(size, device=self.device))
         x, before = self.embed(ids), data[0, :, :, :, cache.holes : start]
-        keys, values = own = F.pad(before, (0, 0, 0, size))
-        slot = own[..., before.shape[-2] :, :]
+        keys, values = padded = F.pad(before, (0, 0, 0, size))
+        slot = padded[..., before.shape[-2] :, :]
         after = chain(size - 1)
         mask = after.additive(before.shape[-2], self.dtype, self.device)
         x = self._first(x, x, rotation, slot, keys, values, mask)
@@ -170,13 +170,19 @@ class DreamHead(FeatureHead):
         mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(
             later, low
         )
-        own = slice(cache.holes, n)
+        query_rows = slice(cache.holes, n)
         self._blocks(
             opening.x[:, : self.width],
             opening.positions,
-            [slot[..., own, :] for slot in slots],
-            [x[..., place, :] for x, place in zip(keys, (own, slice(1, None), own), strict=True)],
-            [x[..., place, :] for x, place in zip(values, (own, slice(1, None), own), strict=True)],
+            [slot[..., query_rows, :] for slot in slots],
+            [
+                x[..., place, :]
+                for x, place in zip(keys, (query_rows, slice(1, None), query_rows), strict=True)
+            ],
+            [
+                x[..., place, :]
+                for x, place in zip(values, (query_rows, slice(1, None), query_rows), strict=True)
+            ],
             (None, mask),
         )
         cache.advance(n)
@@ -193,20 +199,23 @@ class DreamHead(FeatureHead):
         holes: Rows of queries to skip; a step of fixed shape has them in its mask.
         """
         x, features = call.x[0].chunk(2, -1)
-        size, own, mask = x.shape[0], call.window_mask, call.mask
-        if self._stack is not None and not self.fixed and own is mask:
+        size, query_mask, mask = x.shape[0], call.window_mask, call.mask
+        if self._stack is not None and not self.fixed and query_mask is mask:
             return self._by_kernels(self._stack, x, features, call)
         if mask is None and size > 1:
-            own = mask = chain(size - 1).additive(call.cache.length, self.dtype, self.device)
+            query_mask = mask = chain(size - 1).additive(call.cache.length, self.dtype, self.device)
         slots, keys, values = call.cache.spans(size)
         self._cross.write(features, slots[1])
         return self._blocks(
             x,
             call.positions[..., 0, :],
             slots,
-            [one[..., first:, :] for one, first in zip(keys, (holes, 1, holes), strict=True)],
-            [one[..., first:, :] for one, first in zip(values, (holes, 1, holes), strict=True)],
-            (None if own is None else own[..., holes:], None if mask is None else mask[..., 1:]),
+            [rows[..., first:, :] for rows, first in zip(keys, (holes, 1, holes), strict=True)],
+            [rows[..., first:, :] for rows, first in zip(values, (holes, 1, holes), strict=True)],
+            (
+                None if query_mask is None else query_mask[..., holes:],
+                None if mask is None else mask[..., 1:],
+            ),
         )[None]
 
     def _by_kernels(
@@ -238,11 +247,13 @@ class DreamHead(FeatureHead):
 
         masks: Over queries, None if there are many and causal; over features.
         """
-        own, mask = masks
-        rotation, causal = self._rotary(positions), own is None and x.shape[0] > 1
-        x = self._first(x, x, rotation, slots[0], keys[0], values[0], own, causal)
+        query_mask, mask = masks
+        rotation, causal = self._rotary(positions), query_mask is None and x.shape[0] > 1
+        x = self._first(x, x, rotation, slots[0], keys[0], values[0], query_mask, causal)
         x = self._cross(x, keys[1], values[1], mask)
-        x = self._last(self._last.normed(x), x, rotation, slots[2], keys[2], values[2], own, causal)
+        x = self._last(
+            self._last.normed(x), x, rotation, slots[2], keys[2], values[2], query_mask, causal
+        )
         return direction(x, self._eps).mul_(self._norm)
 
 
@@ -261,8 +272,8 @@ class DreamDrafter(FeatureDrafter):
         self._ids = [tokens[-1:]] if root else [*self._ids, tokens]
         return super().extend(tokens, parents)
 
-    def draft_chain(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        made = super().draft_chain(root, most, floor)
+    def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
+        made = super().draft_chain(root, limit, floor)
         if made is not None:
             self._ids = [root[-1:], made[0]]
         return made

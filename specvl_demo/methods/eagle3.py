@@ -119,9 +119,9 @@ class Eagle3Head(FeatureHead):
     def _embeddings(self) -> Tensor | None:
         return super()._embeddings() if self._table is None else self._table
 
-    def features(self, known: Prefill | Scores) -> Tensor:
+    def features(self, scores: Prefill | Scores) -> Tensor:
         """Return the fused states [r, D] of the layers it reads."""
-        parts = [known.layers[i] for i in self._layers_read]
+        parts = [scores.layers[i] for i in self._layers_read]
         if self._layer_norms:
             parts = [
                 direction(part, self._eps) * weight

@@ -58,7 +58,7 @@ class TreePlan:
         return path_probability > threshold(level, self.depth)
 
 
-def template(top: Sequence[float], want: TreePlan) -> list[RankPath]:
+def template(top: Sequence[float], plan: TreePlan) -> list[RankPath]:
     """Return the tree as rank paths, parents before children, from one distribution only (Algorithm
     1, line 18).
 
@@ -68,27 +68,27 @@ def template(top: Sequence[float], want: TreePlan) -> list[RankPath]:
     # choice: a full tree keeps the most probable paths; the paper's recursion, taken literally,
     keeps the first of a depth-first walk.
     """
-    nodes = sorted(_offspring(top, want, (), 1.0, 1.0), key=lambda node: (-node[1], node[0]))
+    nodes = sorted(_offspring(top, plan, (), 1.0, 1.0), key=lambda node: (-node[1], node[0]))
     return sorted(
-        (path for path, _ in nodes[: want.max_nodes - 1]), key=lambda path: (len(path), path)
+        (path for path, _ in nodes[: plan.max_nodes - 1]), key=lambda path: (len(path), path)
     )
 
 
 def _offspring(
-    top: Sequence[float], want: TreePlan, path: RankPath, own: float, product: float
+    top: Sequence[float], plan: TreePlan, path: RankPath, probability: float, product: float
 ) -> Iterator[tuple[RankPath, float]]:
     """Yield all nodes below one, depth first, each with the probability of its path.
 
     There are few: a level's probabilities sum to at most 1, and each exceeds its threshold.
     """
     level = len(path) + 1
-    if level > want.depth:
+    if level > plan.depth:
         return
-    for rank in range(min(want.children(level, own), len(top))):
+    for rank in range(min(plan.children(level, probability), len(top))):
         child, whole = (*path, rank), product * top[rank]
-        if want.keeps(level, whole) or (level == 1 and rank == 0):
+        if plan.keeps(level, whole) or (level == 1 and rank == 0):
             yield child, whole
-            yield from _offspring(top, want, child, top[rank], whole)
+            yield from _offspring(top, plan, child, top[rank], whole)
 
 
 @dataclass
@@ -96,13 +96,13 @@ class _Node:
     """A candidate: its parent, its own and its path's probability, the row it was fed as."""
 
     parent: int
-    own: float
+    probability: float
     product: float
     row: int = -1
 
 
 def grown(
-    drafter: Drafter, root: Tensor, room: int, want: TreePlan, draws: Sampler | None
+    drafter: Drafter, root: Tensor, room: int, plan: TreePlan, draws: Sampler | None
 ) -> DraftTree:
     """Grow a tree online: one drafter forward and one host read per level.
 
@@ -113,26 +113,26 @@ def grown(
     nodes = [_Node(-1, 1.0, 1.0)]
     tokens, logps = [root], [torch.zeros_like(root, dtype=torch.float32)]
     fed, feed, rows = [0], root, 0
-    for level in range(1, min(want.depth, room) + 1):
+    for level in range(1, min(plan.depth, room) + 1):
         log_probs = drafter.extend(feed, [nodes[nodes[i].parent].row if i else -1 for i in fed])
         if log_probs is None:
             break
-        scores, logp, ids = best(log_probs, want.top_k, draws, level - 1)
+        scores, logp, ids = best(log_probs, plan.top_k, draws, level - 1)
         for slot, i in enumerate(fed):
             nodes[i].row = rows + slot
         rows += len(fed)
         first = len(nodes)
-        born = _born(nodes, fed, scores.float().exp().tolist(), level, want)
+        born = _born(nodes, fed, scores.float().exp().tolist(), level, plan)
         if not born:
             break
         tokens.append(taken(ids.flatten(), born))
         logps.append(taken(logp.flatten(), born).float())
-        fed = [i for i in _most_probable(nodes, want.max_nodes - 1) if i >= first]
+        fed = [i for i in _most_probable(nodes, plan.max_nodes - 1) if i >= first]
         if not fed:
             break
         feed = taken(tokens[-1], [i - first for i in fed])
     return _selected(
-        nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), want
+        nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), plan
     )
 
 
@@ -141,17 +141,19 @@ def _born(
     fed: Sequence[int],
     probs: Sequence[Sequence[float]],
     level: int,
-    want: TreePlan,
+    plan: TreePlan,
 ) -> list[int]:
     """Add the children of the fed nodes; return the place of each in `probs`, read line by line."""
     born = []
     for slot, i in enumerate(fed):
-        for rank, own in enumerate(probs[slot][: want.children(level, nodes[i].own)]):
-            product = nodes[i].product * own
+        for rank, probability in enumerate(
+            probs[slot][: plan.children(level, nodes[i].probability)]
+        ):
+            product = nodes[i].product * probability
             # choice: the root's best child always stays, so that no round drafts nothing.
-            if want.keeps(level, product) or (level == 1 and rank == 0):
+            if plan.keeps(level, product) or (level == 1 and rank == 0):
                 born.append(slot * len(probs[slot]) + rank)
-                nodes.append(_Node(i, own, product))
+                nodes.append(_Node(i, probability, product))
     return born
 
 
@@ -160,9 +162,9 @@ def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
-def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: TreePlan) -> DraftTree:
+def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, plan: TreePlan) -> DraftTree:
     """Return the tree of the most probable candidates; tokens and logps are of all, in order."""
-    chosen = [0, *_most_probable(nodes, want.max_nodes - 1)]
+    chosen = [0, *_most_probable(nodes, plan.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
     index = sent(chosen, tokens.device)
     return DraftTree(

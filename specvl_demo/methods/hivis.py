@@ -29,7 +29,7 @@ class HiViSHead(FeatureHead):
         weight = head.tensors["fc.weight"][:, 2 * self.width :]
         self._bias = self._bias + head.tensors["residual"] @ weight.t()
         self.n_steps: int = self._bias.shape[0]
-        self._published = not head.own
+        self._published = not head.specvl
         self._chain = self._plain_chain()
 
     def open(self, start: Start) -> HeadPrompt:

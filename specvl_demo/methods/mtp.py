@@ -55,8 +55,8 @@ class MTPHead(FeatureHead):
         # Their norms differ by family: in Qwen3.5 weights count from 1.
         norm: Any = type(self._layer.input_layernorm)
         self._norms = {name: norm(head.geometry.width, eps=head.geometry.eps) for name in NORMS}
-        for name, one in self._norms.items():
-            one.weight = nn.Parameter(head.tensors[f"{name}.weight"], requires_grad=False)
+        for name, module in self._norms.items():
+            module.weight = nn.Parameter(head.tensors[f"{name}.weight"], requires_grad=False)
         super().__init__(head, decoder)
         self.fixed = False
 
@@ -82,10 +82,10 @@ def _geometry(
     tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str, width: int
 ) -> Geometry:
     """Return the dimensions that the target's config states."""
-    found = tuple(tensors["fc.weight"].shape)
-    if found != (width, 2 * width):
+    shape = tuple(tensors["fc.weight"].shape)
+    if shape != (width, 2 * width):
         raise ValueError(
-            f"the MTP layer of {source} projects {found[1]} numbers to {found[0]}; this target has"
+            f"the MTP layer of {source} projects {shape[1]} numbers to {shape[0]}; this target has"
             f" width {width}"
         )
     heads, rope = settings["num_attention_heads"], settings.get("rope_parameters") or {}

@@ -39,8 +39,10 @@ class Assistant:
                 f"{name} was made for a target {made_for.backbone_hidden_size} wide; this one is "
                 f"{config.hidden_size} wide."
             )
-        own = config.layer_types[: config.num_hidden_layers - (config.num_kv_shared_layers or 0)]
-        self.layers = {kind: len(own) - 1 - own[::-1].index(kind) for kind in dict.fromkeys(own)}
+        kinds = config.layer_types[: config.num_hidden_layers - (config.num_kv_shared_layers or 0)]
+        self.layers = {
+            kind: len(kinds) - 1 - kinds[::-1].index(kind) for kind in dict.fromkeys(kinds)
+        }
         missing = set(made_for.get_text_config().layer_types) - self.layers.keys()
         if missing:
             raise ValueError(
@@ -63,7 +65,7 @@ class Assistant:
                 inputs_embeds=rows[:, None],
                 position_ids=torch.full((k, 1), position, device=rows.device),
                 shared_kv_states={
-                    kind: tuple(one.expand(k, -1, -1, -1) for one in pair)
+                    kind: tuple(rows.expand(k, -1, -1, -1) for rows in pair)
                     for kind, pair in shared.items()
                 },
                 use_cache=False,
@@ -75,9 +77,9 @@ class Assistant:
 def _open(opening: Opening) -> Assistant:
     from specvl_demo.vlm import loading  # noqa: PLC0415 - the page's process loads no model
 
-    one, folder = opening.checkpoint, opening.fetch(opening.plan.pickles)
-    model = loading.model(folder, opening.plan, one.id, sees=False)
-    return Assistant(model, opening.target.vlm.model, one.title)
+    checkpoint, folder = opening.checkpoint, opening.fetch(opening.plan.pickles)
+    model = loading.model(folder, opening.plan, checkpoint.id, sees=False)
+    return Assistant(model, opening.target.vlm.model, checkpoint.title)
 
 
 class AssistantDrafter(NoDrafter):
@@ -95,29 +97,29 @@ class AssistantDrafter(NoDrafter):
         self._session, self._decoder = start.session, start.target_decoder
         self._size = start.vocabulary.size
         self._banned = [i for i in start.vocabulary.banned if i < self._size]
-        self._known = start.prefill.hidden[-1:]
-        self._own: list[Tensor] = []
+        self._root_state = start.prefill.hidden[-1:]
+        self._draft_states: list[Tensor] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            states, self._own = self._known, []
+            states, self._draft_states = self._root_state, []
             read = {
                 kind: self._session.rows(layer) for kind, layer in self._assistant.layers.items()
             }
             self._shared = {kind: (rows[0], rows[1]) for kind, rows in read.items()}
         else:
-            made = torch.cat(self._own)
+            made = torch.cat(self._draft_states)
             states = made[torch.as_tensor(parents, device=made.device)]
         rows = torch.cat((self._decoder.embed(tokens.to(states.device)), states), -1)
         logits, state = self._assistant.step(rows, self._shared, self._session.length)
-        self._own.append(state)
+        self._draft_states.append(state)
         log_probs = logits[:, : self._size].float()
         log_probs[:, self._banned] = -torch.inf
         return log_probs.log_softmax(-1)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's state that predicted the next root."""
-        self._known = scores.hidden[verdict.path[-1]][None]
+        self._root_state = scores.hidden[verdict.path[-1]][None]
 
 
 ASSISTANT = Part(

@@ -187,21 +187,21 @@ class EntropyTree(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft the tree for the current confidence, no deeper than `room`."""
-        self._asked = asked = RootRecorder(drafter)
+        self._recorder = recorder = RootRecorder(drafter)
         if room == 0:
             return DraftTree(root, chain(0))
-        want = plan(self._alpha, self.settings, self.feedback.cap)
+        tree_plan = plan(self._alpha, self.settings, self.feedback.cap)
         static = self._top is None and self.settings.first == "static"
         if static or self.settings.growth == "template":
             fixed = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
-            ranks = fixed if self._top is None else template(self._top, want)
-            tree = RankedTree(ranks).propose(asked, root, room, draws)
+            ranks = fixed if self._top is None else template(self._top, tree_plan)
+            tree = RankedTree(ranks).propose(recorder, root, room, draws)
         else:
-            tree = grown(asked, root, room, want, draws)
+            tree = grown(recorder, root, room, tree_plan, draws)
         notes = {
-            "alpha": round(want.alpha, 4),
-            "depth": want.depth,
-            "width": round(want.width, 3),
+            "alpha": round(tree_plan.alpha, 4),
+            "depth": tree_plan.depth,
+            "width": round(tree_plan.width, 3),
             **drafted(tree.shape.parent),
             "n_nodes": len(tree),
             "cap": self.feedback.cap,
@@ -214,12 +214,12 @@ class EntropyTree(Policy):
 
         # choice: confidence is measured at the round's root; the paper names no position.
         """
-        said = self._asked.root
-        if said is None or tree.rows is None:
+        root = self._recorder.root
+        if root is None or tree.rows is None:
             return
         self.feedback.update(verdict.n_accepted)
-        k = min(TOP_K, said.shape[-1])
-        self._top = highest.topk(said.float()[None], k)[0][0].exp().tolist()
+        k = min(TOP_K, root.shape[-1])
+        self._top = highest.topk(root.float()[None], k)[0][0].exp().tolist()
         self._alpha = confidence(self._top)
 
 

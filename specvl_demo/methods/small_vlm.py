@@ -125,11 +125,11 @@ class SmallVLM(NoDrafter):
         mixed = log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
         return self._logp.widened(mixed)
 
-    def draft_chain(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+    def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
         if self._chain_drafter is None:
             return None
-        fed = self._known(self._unfed(root))
-        made = self._stream.draft_chain(self._chain_drafter, fed, most, floor)
+        fed = self._in_vocabulary(self._unfed(root))
+        made = self._stream.draft_chain(self._chain_drafter, fed, limit, floor)
         self._pending, self._log_probs = [], [made.log_probs[None]]
         return made.tokens, made.logp
 
@@ -166,9 +166,9 @@ class SmallVLM(NoDrafter):
 
     def _embed(self, tokens: Tensor) -> Tensor:
         """Embed [k] -> [m, k, D]."""
-        return self.vlm.decoder.embed(self._known(tokens)).expand(len(self._views), -1, -1)
+        return self.vlm.decoder.embed(self._in_vocabulary(tokens)).expand(len(self._views), -1, -1)
 
-    def _known(self, tokens: Tensor) -> Tensor:
+    def _in_vocabulary(self, tokens: Tensor) -> Tensor:
         """Replace ids that the target may emit but this smaller vocabulary lacks; any row will do,
         since the draft after it is lost.
         """
@@ -211,17 +211,17 @@ def _open(opening: Opening) -> VLM:
     from specvl_demo.vlm import hub, loading, shared_drafter  # noqa: PLC0415
     from specvl_demo.vlm.prompts import PromptBuilder  # noqa: PLC0415
 
-    one, target, special = opening.checkpoint, opening.target, opening.prompter.special_ids
+    checkpoint, target, special = opening.checkpoint, opening.target, opening.prompter.special_ids
     folder = opening.fetch(opening.plan.pickles)
     if shared_drafter.is_shared(folder):
         model = shared_drafter.load(folder, target.vlm.model)
-        return VLM(model, one.title, special, shares=target.vlm, drafts=True)
+        return VLM(model, checkpoint.title, special, shares=target.vlm, drafts=True)
     sees = hub.is_vlm(folder)
-    model = loading.model(folder, opening.plan, one.id, sees)
+    model = loading.model(folder, opening.plan, checkpoint.id, sees)
     if not sees:
-        hub.check_words(opening.weights, opening.pair.target.id, folder, one.id)
-        return LanguageModel(model, one.title, special, drafts=True)
+        hub.check_words(opening.weights, opening.pair.target.id, folder, checkpoint.id)
+        return LanguageModel(model, checkpoint.title, special, drafts=True)
     again = None
     if not hub.cut_alike(target.vlm.model.config, model.config):
-        again = PromptBuilder(loading.processor(folder, one.id), model).again
-    return VLM(model, one.title, special, again=again, drafts=True)
+        again = PromptBuilder(loading.processor(folder, checkpoint.id), model).again
+    return VLM(model, checkpoint.title, special, again=again, drafts=True)

@@ -133,9 +133,9 @@ class Mixture:
             "counted": self._counted,
         }
         if self._sums is not None:
-            own = self._sums[-len(self.views) :].tolist()
+            matches = self._sums[-len(self.views) :].tolist()
             notes["matches"] = {
-                view: int(count) for view, count in zip(self.views, own, strict=True)
+                view: int(count) for view, count in zip(self.views, matches, strict=True)
             }
         return notes
 
@@ -150,10 +150,10 @@ class Mixture:
         if self.settings.weights == "w-grid":
             return self._on_grid(logp, target)
         drafted = logp.exp().transpose(0, 1)
-        own = _says(drafted, target.argmax(-1))
+        matches = _says(drafted, target.argmax(-1))
         if self.settings.weights == "kld":
-            return torch.cat([divergence(target[:, None], drafted), own], dim=1)
-        return own
+            return torch.cat([divergence(target[:, None], drafted), matches], dim=1)
+        return matches
 
     def _on_grid(self, logp: Tensor, target: Tensor) -> Tensor:
         """Return [p, 2G + m]: by weight vector, whether the mixture predicts the target's token,

@@ -59,7 +59,7 @@ def test_the_table_is_the_codes() -> None:
         assert name in METHODS
         assert ("no" in cells[6]) == (not METHODS[name].lossless)
         if METHODS[name].views:
-            assert cells[3].strip().replace(" ", "") == METHODS[name].own("views")
+            assert cells[3].strip().replace(" ", "") == METHODS[name].default_part("views")
     assert {
         "tabed",
         "sage",

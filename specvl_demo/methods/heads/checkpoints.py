@@ -91,7 +91,7 @@ class Head:
 
     Attributes:
         settings: config.json, with the layer's nested section lifted to the top.
-        own: This project's section of it.
+        specvl: This project's section of it.
         remarks: What a user should know before relying on it, in sentences.
     """
 
@@ -100,20 +100,20 @@ class Head:
     geometry: Geometry
     settings: Mapping[str, Any]
     source: str
-    own: Mapping[str, Any] = field(default_factory=dict)
+    specvl: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
 
 def load(
     folder: Path,
     decoder: LanguageBackend,
-    wanted: str | None = None,
+    kind: str | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> Head:
     """Read the head in `folder` for this target, on its device and in its type.
 
     Args:
-        wanted: The kind it must have; None for any.
+        kind: What it must have; None for any.
         target: The text config of the target, to compare with.
 
     Raises:
@@ -121,7 +121,7 @@ def load(
     """
     tensors, settings = read(folder)
     source = folder.name
-    form = recognise(tensors, source, wanted)
+    form = recognise(tensors, source, kind)
     remarks = [] if form.of_target else compare(settings, target or {}, source, form.windows)
     remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
     geometry = fit(form, tensors, settings, source, decoder.width, decoder.vocab)
@@ -164,10 +164,11 @@ def fit(
     if form.of_target is not None:
         return form.of_target(tensors, settings, source, width)
     shapes = _every_key(form, tensors, source)
-    found = _width(tensors)
-    if found != width:
+    trained_width = _width(tensors)
+    if trained_width != width:
         raise ValueError(
-            f"{source} is {form.title} for a target of width {found}; this target has width {width}"
+            f"{source} is {form.title} for a target of width {trained_width}; this target has"
+            f" width {width}"
         )
     geometry = _geometry(tensors, settings, source)
     _every_shape(shapes, tensors, geometry, vocab, source)
@@ -177,11 +178,11 @@ def fit(
 def open_head(
     folder: Path,
     decoder: LanguageBackend,
-    wanted: str | None = None,
+    kind: str | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return what drafts with the head in `folder`, shared by lanes; otherwise as `load`."""
-    head = load(folder, decoder, wanted, target)
+    head = load(folder, decoder, kind, target)
     return FORMATS[head.kind].build(head, decoder)
 
 
@@ -197,27 +198,27 @@ def role_in(folder: Path) -> str | None:
 # ---------------------------------------------------------------- what it is
 
 
-def recognise(tensors: Mapping[str, Tensor], source: str, wanted: str | None = None) -> Format:
+def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = None) -> Format:
     """Return the format of these tensors; ValueError with a sentence if it is an unsupported one,
     or not the wanted one.
     """
-    found = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
-    if found is not None and wanted is not None and found.kind != wanted:
+    form = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
+    if form is not None and kind is not None and form.kind != kind:
         raise ValueError(
-            f"{source}: {FORMATS[wanted].title} was needed, the tensors are those of {found.title}"
+            f"{source}: {FORMATS[kind].title} was needed, the tensors are those of {form.title}"
         )
-    if found is not None:
-        return found
+    if form is not None:
+        return form
     if columns(tensors) == 3:
         raise ValueError(
             f"{source} projects three rows to one, but its step embeddings are missing"
         )
     held = ", ".join(sorted(tensors)[:4])
-    known = ", ".join(
+    titles = ", ".join(
         form.title.partition(" ")[2].removesuffix(" head") for form in FORMATS.values()
     )
     raise ValueError(
-        f"{source} is not a head in a known format ({known}); it has {len(tensors)} tensors:"
+        f"{source} is not a head in a known format ({titles}); it has {len(tensors)} tensors:"
         f" {held}{', ...' if len(tensors) > 4 else ''}"
     )
 
@@ -240,15 +241,15 @@ def _every_key(form: Format, tensors: Mapping[str, Tensor], source: str) -> Shap
     missing = sorted(needed - tensors.keys())
     if missing:
         raise ValueError(f"{source} is {form.title} but lacks {', '.join(missing)}")
-    known = {**needed, **form.optional, **form.unused, DRAFT_IDS: "*"}
+    shapes = {**needed, **form.optional, **form.unused, DRAFT_IDS: "*"}
     strange = sorted(
-        name for name in tensors if name not in known and not name.endswith("rotary_emb.inv_freq")
+        name for name in tensors if name not in shapes and not name.endswith("rotary_emb.inv_freq")
     )
     if strange:
         raise ValueError(
             f"{source} is {form.title} but also holds {', '.join(strange)}, whose use is unknown"
         )
-    return known
+    return shapes
 
 
 # ---------------------------------------------------------------- shapes

@@ -54,7 +54,7 @@ class HeadPrompt(NamedTuple):
     Attributes:
         x: [r, width of the block's input] rows before the root.
         positions: [r] or [3, r].
-        known: [1, D] the feature that the root is fed with.
+        root_feature: [1, D] the feature that the root is fed with.
         position: [1] of the root.
         seen: Prompt positions that the head was given.
         holes: Rows of the cache before these, for a head that stores more rows than it queries.
@@ -62,7 +62,7 @@ class HeadPrompt(NamedTuple):
 
     x: Tensor
     positions: Tensor
-    known: Tensor
+    root_feature: Tensor
     position: Tensor
     seen: Tensor
     holes: int = 0
@@ -156,7 +156,7 @@ class FeatureHead(TrainedHead, Backend):
         Backend.__init__(self)
         self.input_width = self.width
         self.fixed = decoder.fixed  # until its own steps are calibrated
-        self._visual_scale: float = head.own.get("visual_scale", 1.0)
+        self._visual_scale: float = head.specvl.get("visual_scale", 1.0)
         self._chain: ChainParts | None = None
         """What drafts a chain by one call."""
         self._build(head.tensors, head.geometry)
@@ -236,9 +236,9 @@ class FeatureHead(TrainedHead, Backend):
         """Return the target's embeddings [k, D] of ids [k]."""
         return self.decoder.embed(ids)
 
-    def features(self, known: Prefill | Scores) -> Tensor:
+    def features(self, scores: Prefill | Scores) -> Tensor:
         """Return the target's features of every prompt position or every node [r, D]."""
-        return known.hidden
+        return scores.hidden
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Return the block's input [k, D] for embeddings [k, D] and features [k, D].
@@ -302,12 +302,14 @@ class FeatureDrafter(NoDrafter):
         room = rows + 1 + ahead
         stream = head.prefill(start, opening, room)
         stream.cache.prepare(start.max_nodes)
-        self._stream, self._known, self._seen = stream, opening.known, opening.seen
+        self._stream, self._features, self._seen = stream, opening.root_feature, opening.seen
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         self._chain_drafter = head.chain_drafter(start.vocabulary.size, start.vocabulary.banned)
         # The head's output at every row of this round, and how far below the root the row is, up to
         # the last step embedding.
-        self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
+        self._outputs = torch.empty(
+            start.max_nodes, head.width, dtype=head.dtype, device=head.device
+        )
         self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
         self._fed = 0
         self._pending: list[int] = []
@@ -318,41 +320,41 @@ class FeatureDrafter(NoDrafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         head, first = self._head, self._fed
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            x = head.join(head.embed(self._unfed(tokens)), self._known, 0)
+            x = head.join(head.embed(self._unfed(tokens)), self._features, 0)
             hidden = self._stream.root(x[None])[0, -1:]
             first, self._fed = 0, 1
         else:
             self._fed = first + tokens.shape[0]
-            above = _rows(parents, self._own.device)
+            above = _rows(parents, self._outputs.device)
             step: Tensor | int = 0
             if head.n_steps > 1:
                 step = (self._step[above] + 1).clamp_max_(head.n_steps - 1)
                 self._step[first : self._fed] = step
-            x = head.join(head.embed(tokens), self._own[above], step)
+            x = head.join(head.embed(tokens), self._outputs[above], step)
             hidden = self._stream.extend(x[None], parents)[0]
-        self._own[first : self._fed] = hidden
+        self._outputs[first : self._fed] = hidden
         return self._logp(hidden)
 
-    def draft_chain(self, root: Tensor, most: int, floor: float) -> tuple[Tensor, Tensor] | None:
+    def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
         if self._chain_drafter is None:
             return None
         fed = self._unfed(root)
-        made = self._stream.draft_chain(self._chain_drafter, fed, most, floor, self._known)
+        made = self._stream.draft_chain(self._chain_drafter, fed, limit, floor, self._features)
         self._fed = n = len(made.tokens)
-        self._own[:n] = made.features
+        self._outputs[:n] = made.features
         torch.arange(n, out=self._step[:n]).clamp_max_(self._head.n_steps - 1)
         return made.tokens, made.logp
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Drop drafted rows; keep accepted tokens and their features for the next round."""
-        known = taken(self._head.features(scores), verdict.path)
+        features = taken(self._head.features(scores), verdict.path)
         if self._fed:
             self._stream.keep([0])
-            self._pending, self._known = verdict.tokens[:-1], known
+            self._pending, self._features = verdict.tokens[:-1], features
         else:
             # Nothing was drafted in this round, so not even its root was fed.
             self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
-            self._known = torch.cat((self._known, known))
+            self._features = torch.cat((self._features, features))
         self._fed = 0
 
     def _unfed(self, root: Tensor) -> Tensor:
