@@ -136,8 +136,7 @@ class SharedPrefill:
 class Lane:
     """One method answering one request. Call `begin` once, `step` until `done`, `end` once.
 
-    max_new_tokens: At most the request's; None for as many. Without `end`, nothing is kept for the
-    conversation's next question.
+    max_new_tokens: At most the request's; None for as many.
     """
 
     def __init__(

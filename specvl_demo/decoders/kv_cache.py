@@ -47,8 +47,7 @@ class KVCache:
 
     def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
         self.layouts, kinds = list(layers), list(dict.fromkeys(layers))
-        # Not cleared: a follow-up question copies rows twice, and clearing would take as long as
-        # that.
+        # Not cleared: that would take as long as a lane's copy of the prefill.
         self.blocks = [
             torch.empty(
                 *(self.layouts.count(kind), 2, batch, kind.heads, room, kind.width),

@@ -255,10 +255,7 @@ class BlockDrafter(NoDrafter):
         self.name, self.capture, self._head = head.name, head.capture, head
 
     def begin(self, start: Start) -> None:
-        """Read the prompt.
-
-        # choice: a conversation's next question reads all again: a row costs only keys and values.
-        """
+        """Read the prompt."""
         head, states = self._head, self._head.states(start.prefill)
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
         if room >= POSITIONS:
@@ -316,7 +313,7 @@ register(
         drafter=head_part("dflash", "DFlash head"),
         policy=CHAIN,
         reference="Chen et al., arXiv 2602.06036",
-        options=(STATIC_TREE, BEST_FIRST, "greedy-tree"),
+        options=(STATIC_TREE, BEST_FIRST),
         order=92,
         presets={
             # As many as a block of sixteen can draft.

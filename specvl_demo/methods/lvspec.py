@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores, Start
@@ -20,7 +21,6 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
 from specvl_demo.methods.declare import Learn, Settings, Value, setting
 from specvl_demo.methods.policies import CHAIN
-from specvl_demo.methods.relevance import relevance, visual_states
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series
@@ -60,9 +60,11 @@ class VisualVerifier(RelaxedVerifier):
         self.settings = settings
 
     def begin(self, start: Start) -> None:
-        """Keep the unit vectors of the last hidden states at visual positions (H_V, eq. 7)."""
+        """Keep the last hidden states at visual positions, normed [v, D] (H_V, eq. 7)."""
         super().begin(start)
-        self._visual = visual_states(start)
+        hidden = start.prefill.hidden
+        visual = start.encoded.visual[: len(hidden)]
+        self._visual = normalize(hidden[visual].float(), dim=-1)
 
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return the visual relevance A [T]: the mean of the N largest cosines with visual
@@ -72,7 +74,9 @@ class VisualVerifier(RelaxedVerifier):
         """
         if not len(self._visual):
             return scores.hidden.new_zeros(len(tree))
-        return relevance(scores.hidden, self._visual, self.settings.anchors)
+        cosine = normalize(scores.hidden.float(), dim=-1) @ self._visual.T
+        n = min(self.settings.anchors, len(self._visual))
+        return cosine.topk(n, dim=-1).values.mean(-1)
 
     def accepts(self, branch: Branch) -> list[bool]:
         """Accept exact tokens, the least relevant ones, and (shift) those whose target token occurs

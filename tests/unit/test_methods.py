@@ -27,6 +27,8 @@ def test_every_row_is_legal_with_every_preset(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_a_row_offers_instead_is_legal_too(name: str) -> None:
+    there = {part for parts in PARTS.values() for part in parts}
+    assert {option for option in METHODS[name].options or () if isinstance(option, str)} <= there
     for slot in SLOTS:
         for part in base.alternatives(name, slot):
             if METHODS[name].options is not None:
