@@ -79,7 +79,7 @@ def greedy_texts(loaded: Loaded, prompts: Iterable[Mapping[str, Any]], most: int
     while some := list(islice(source, TOGETHER)):
         for prompt, ids in zip(some, replies(loaded.models.target, some, most), strict=True):
             last = int(prompt["input_ids"][0, -1])
-            yield loaded.token_texts.after(last, tuple(ids)).strip()
+            yield loaded.token_texts.text_after(last, tuple(ids)).strip()
 
 
 def written(path: Path, weights: str | None) -> int:

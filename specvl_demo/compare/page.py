@@ -96,7 +96,7 @@ def _precision(machine: Mapping[str, Any]) -> str:
     return f"{machine['dtype']}, {packed} weights" if packed else str(machine["dtype"])
 
 
-def origin(machine: Mapping[str, Any]) -> str:
+def provenance_line(machine: Mapping[str, Any]) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
     threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
     parts = [
@@ -109,7 +109,9 @@ def origin(machine: Mapping[str, Any]) -> str:
         weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
         f"commit {machine['commit']}" if machine.get("commit") else None,
         machine.get("when"),
-        f"others used {100 * _others(machine):.0f} % of the machine" if "busy" in machine else None,
+        f"others used {100 * _others_share(machine):.0f} % of the machine"
+        if "busy" in machine
+        else None,
     ]
     return "; ".join(str(part) for part in parts if part) + "."
 
@@ -190,9 +192,9 @@ def _conditions(report: Report) -> list[str]:
     settled += SPREAD if settings["repeats"] > 1 else ""
     settled += QUALITY if any(row.get("quality") is not None for row in report["rows"]) else ""
     limited = any(row.get("limit") is not None for row in report["rows"])
-    sentences = [origin(machine), settled + LIMITS if limited else settled]
+    sentences = [provenance_line(machine), settled + LIMITS if limited else settled]
     if machine.get("busy"):
-        share, omitted = 100 * _others(machine), "" if limited else OMITTED
+        share, omitted = 100 * _others_share(machine), "" if limited else OMITTED
         sentences.append(BUSY.format(share=share, omitted=omitted))
     return sentences
 
@@ -202,7 +204,7 @@ def _named(rows: Rows, columns: Sequence[str]) -> tuple[Rows, Sequence[str]]:
     return named, [HEADS.get(key, key) for key in columns]
 
 
-def _others(machine: Mapping[str, Any]) -> float:
+def _others_share(machine: Mapping[str, Any]) -> float:
     """Return the largest share of the machine that other programs used."""
     return float(max(machine["others_share_before"], machine["others_share_meanwhile"]))
 

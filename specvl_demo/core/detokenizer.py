@@ -31,7 +31,7 @@ class TokenTexts:
         for token in range(vocabulary):
             self.word(token)
 
-    def after(self, before: int, ids: Sequence[int]) -> str:
+    def text_after(self, before: int, ids: Sequence[int]) -> str:
         """Return the text that `ids` add after the token `before`."""
         head, both = self._decode((before,)), self._decode((before, *ids))
         return both[len(head) :] if both.startswith(head) else self._decode(tuple(ids))
@@ -39,7 +39,7 @@ class TokenTexts:
     def piece(self, token: int) -> str:
         """Return the text a token adds after any other; special tokens add none."""
         # Decoders drop the leading space of the first token, so decode it as the second of two.
-        return self.after(token, (token,))
+        return self.text_after(token, (token,))
 
     def word(self, token: int) -> str:
         """Return a token's own text with its leading space; for special tokens, their name."""
@@ -62,7 +62,7 @@ class Detokenizer:
         piece = self._token_texts.piece(token)
         if self._open or _BROKEN in piece:
             self._open = (*self._open, token)
-            piece = self._token_texts.after(self._before, self._open)
+            piece = self._token_texts.text_after(self._before, self._open)
             if piece.endswith(_BROKEN) and not last and len(self._open) < 4:
                 return ""
         self._before, self._open = token, ()

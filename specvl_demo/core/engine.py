@@ -259,7 +259,7 @@ class Lane:
         if not ids:
             return Prefix()
         before = int(prompt.ids[-len(ids) - 1])
-        return Prefix(list(ids), self._request.token_texts.after(before, ids))
+        return Prefix(list(ids), self._request.token_texts.text_after(before, ids))
 
     def _exactness(self) -> str:
         if not self.parts.lossless:
@@ -270,7 +270,8 @@ class Lane:
         """Return what every view of the drafter saw."""
         drafter, token_texts = self.parts.drafter, self._request.token_texts
         words = {
-            view: token_texts.after(self._root, tuple(ids)) for view, ids in drafter.words().items()
+            view: token_texts.text_after(self._root, tuple(ids))
+            for view, ids in drafter.words().items()
         }
         return [
             Seen(view, len(index), index.tolist(), words.get(view, ""))

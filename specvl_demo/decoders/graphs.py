@@ -222,7 +222,7 @@ class GraphRunner:
         """Return hidden states [B, T, D], eagerly where the call fits no fixed shape; the cache
         grows by T rows.
         """
-        shape, cache, size = self.can_replay(call), call.cache, call.x.shape[1]
+        shape, cache, size = self.step_shape(call), call.cache, call.x.shape[1]
         if shape is None or not isinstance(cache, GraphCache):
             return backend.eager(call)
         if shape not in cache.steps:
@@ -244,7 +244,7 @@ class GraphRunner:
         return hidden
 
     @staticmethod
-    def can_replay(call: ForwardInput) -> StepShape | None:
+    def step_shape(call: ForwardInput) -> StepShape | None:
         """Return the shape that a call is padded to, or None if it is not."""
         size, capture = call.x.shape[1], call.captured.capture
         if call.deepstack is not None or size > BUCKETS[-1]:
@@ -270,7 +270,7 @@ class GraphRunner:
             for shape in shapes:
                 step = self._buffers(backend, cache, shape)
                 if has_graphs(backend.device) and self.refused is None:
-                    self._record_or_not(backend, step, cache)
+                    self._try_to_capture(backend, step, cache)
                 cache.steps[shape] = step
 
     @torch.inference_mode(False)
@@ -327,9 +327,9 @@ class GraphRunner:
             buffer = step.window_mask
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
 
-    def _record_or_not(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
+    def _try_to_capture(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         try:
-            self._record(backend, step, cache)
+            self._capture(backend, step, cache)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as fault:
@@ -340,7 +340,7 @@ class GraphRunner:
                 "Steps run without graphs, since one could not be captured: %s", self.refused
             )
 
-    def _record(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
+    def _capture(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         """Run the step once, so that kernels are chosen and workspaces allocated, then capture it.
 
         It writes rows that no cache reads: those of an empty one, or the first after its length.

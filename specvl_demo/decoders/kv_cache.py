@@ -89,7 +89,7 @@ class KVCache:
     def release(self) -> None:
         """Release the cache, which is no longer used."""
 
-    def settle(self) -> None:
+    def mark_committed(self) -> None:
         """All rows are decided: none of them will be forgotten."""
 
     def layer(self, layer: int) -> Tensor:

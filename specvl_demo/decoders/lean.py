@@ -239,12 +239,12 @@ class LeanDecoder(LanguageBackend):
     def _layers(self) -> Sequence[Layer]:
         layers = []
         for layer in self._decoder.layers:
-            layers.append(self._fold(layer))
+            layers.append(self._make_layer(layer))
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()  # of what was joined
         return layers
 
-    def _fold(self, layer: LlamaDecoderLayer) -> Layer:
+    def _make_layer(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp = layer.self_attn, layer.mlp
         parts = attn.q_proj, attn.k_proj, attn.v_proj
         biases = [projection.bias for projection in parts if projection.bias is not None]

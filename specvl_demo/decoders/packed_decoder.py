@@ -111,8 +111,8 @@ class PackedDecoder(LeanDecoder):
             self._norm = decoder.norm.weight.float() * self.width**0.5
             # The head first: it takes as long as several layers.
             packed_head, *self._layers = side_by_side(
-                partial(self._folded_head, head.weight.detach().float()),
-                *(partial(self._fold, layer) for layer in decoder.layers),
+                partial(self._packed_head, head.weight.detach().float()),
+                *(partial(self._make_layer, layer) for layer in decoder.layers),
             )
             self.output = self._output(packed_head, len(head.weight))
             self._stack = self._stacked()
@@ -239,7 +239,7 @@ class PackedDecoder(LeanDecoder):
     def _entered(self, x: Tensor) -> Tensor:
         return x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
 
-    def _fold(self, layer: LlamaDecoderLayer) -> Layer:
+    def _make_layer(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         qkv, bias = self._projection(attn)
         return Layer(
@@ -277,7 +277,7 @@ class PackedDecoder(LeanDecoder):
     def _output(self, packed: PackedLinear, vocab: int) -> OutputHead:
         return OutputHead(packed, vocab)
 
-    def _folded_head(self, weight: Tensor) -> PackedLinear:
+    def _packed_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(weight, self._bits)
 
     def _projection(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:

@@ -70,7 +70,7 @@ class RecurrentDecoder(HFDecoder):
             if decided > MOST_REPLAYED:
                 alone = replace(call, captured=Captured())
                 self._run(alone, old[:, :decided], at[..., :decided])
-                cache.settle()
+                cache.mark_committed()
                 old, at = old[:, decided:], at[..., decided:]
             n = old.shape[1]
             x, positions = torch.cat((old, x), 1), torch.cat((at, positions), -1)
@@ -121,7 +121,7 @@ class RecurrentCache(KVCache):
         self._positions: list[Tensor] = []
         self._restore()
 
-    def settle(self) -> None:
+    def mark_committed(self) -> None:
         """Move the snapshot up if the states have absorbed only committed rows."""
         self._decided = self.length
         if self.seen == self.length > self._snapshot_rows:
@@ -155,7 +155,7 @@ class RecurrentCache(KVCache):
     def copy(self, room: int) -> KVCache:
         twin = super().copy(room)
         assert isinstance(twin, RecurrentCache)  # as made by `another`
-        self.settle()
+        self.mark_committed()
         twin._snapshot, twin._snapshot_rows = self._snapshot, self._snapshot_rows
         twin._x, twin._positions = [*self._x], [*self._positions]
         twin.seen, twin._decided = -1, twin.length

@@ -102,10 +102,10 @@ class RotatedDecoder(PackedDecoder):
         leave = PackedLinear(rotation * self._norm[:, None], bits=16)
         return Ends(self._in.matrix, leave.matrix)
 
-    def _folded_head(self, weight: Tensor) -> PackedLinear:
+    def _packed_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(self._rotation(weight), bits=8, row_bits=8)
 
-    def _fold(self, layer: LlamaDecoderLayer) -> Layer:
+    def _make_layer(self, layer: LlamaDecoderLayer) -> Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         (qkv, bias), head_rotation = self._projection(attn), Rotation.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)

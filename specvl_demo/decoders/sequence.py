@@ -159,7 +159,7 @@ class CachedSequence:
                 but the last drafted token are nodes 1 .. m - 1 then.
         """
         self.cache.truncate(self.length)
-        self.cache.settle()
+        self.cache.mark_committed()
         self.cache.require(len(tokens) + limit - 1)
         keys, values = self.cache.blocks[0].unbind(1)
         drafted = drafter.run(
@@ -219,7 +219,7 @@ class CachedSequence:
         size = x.shape[1]
         self.cache.truncate(self.length + self._fed)
         if not self._fed:
-            self.cache.settle()
+            self.cache.mark_committed()
         mask, window_mask = self._masks(mask, depth, size)
         hidden = self._forward(x, depth[-size:], captured, mask=mask, window_mask=window_mask)
         self._fed += size

@@ -176,7 +176,7 @@ def probe(source: Readable, limits: Limits) -> Stream:
     n_frames = int(count) if math.isfinite(count) and count > 0 else 0
     check(*stretched(width, height, aspect), n_frames, n_frames / rate if rate else None, limits)
     codec = int(video.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little").decode("latin-1")
-    times = ordered(sorted(_times(video, limits)), n_frames / rate if rate else None)
+    times = ordered(sorted(_frame_times(video, limits)), n_frames / rate if rate else None)
     source.seek(0)
     head = source.read(HEAD)
     matroska = head if head.startswith(MATROSKA) else b""
@@ -191,7 +191,7 @@ def probe(source: Readable, limits: Limits) -> Stream:
     return Stream(codec, times, rate, aspect, curve)
 
 
-def _times(video: VideoCapture, limits: Limits) -> Iterator[float]:
+def _frame_times(video: VideoCapture, limits: Limits) -> Iterator[float]:
     """Yield the seconds of all that can be grabbed, frames or packets."""
     import cv2
 
@@ -253,7 +253,7 @@ def _read_through(
     """Return frames and times of the moments, and the times of all frames."""
     pictures: dict[int, ndarray | None] = dict.fromkeys(frame for frame, _ in moments)
     video, times = opened(source), []
-    for number, at in enumerate(_times(video, limits)):
+    for number, at in enumerate(_frame_times(video, limits)):
         times.append(at)
         if number in pictures:
             pictures[number] = _retrieved(video)

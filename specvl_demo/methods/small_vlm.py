@@ -143,13 +143,13 @@ class SmallVLM(NoDrafter):
         n = len(rows)
         if self._mixer is not None:
             logits = taken(scores.logits, verdict.path[:n])
-            self._mixer.update(self._at(rows), logits, verdict.tokens[:n])
+            self._mixer.update(self._log_probs_at(rows), logits, verdict.tokens[:n])
         self._stream.keep(rows)
         self._pending = verdict.tokens[n - 1 : -1]
         self._log_probs = []
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
-        return dict(zip(self._seen, self._at(rows), strict=True))
+        return dict(zip(self._seen, self._log_probs_at(rows), strict=True))
 
     def seen(self) -> Mapping[str, Tensor]:
         return self._seen
@@ -174,7 +174,7 @@ class SmallVLM(NoDrafter):
         """
         return tokens.clamp_max(self.vlm.decoder.vocab - 1) if self._foreign else tokens
 
-    def _at(self, rows: Sequence[int]) -> Tensor:
+    def _log_probs_at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""
         return self._logp.widened(taken(torch.cat(self._log_probs, dim=1), rows, dim=1))
 

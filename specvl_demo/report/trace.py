@@ -87,7 +87,7 @@ def summary(lanes: Iterable[LaneRecords]) -> str:
     ]
     for lane in lanes:
         text = remarks.remark(lane, lanes)
-        head += ["", f"{_one_line(lane.begin.title)}{_fate(lane)}", "  " + _marked(lane)]
+        head += ["", f"{_one_line(lane.begin.title)}{_fate(lane)}", "  " + _bracketed_text(lane)]
         head += [f"  {text}"] if text else []
     return "\n".join(head)
 
@@ -122,7 +122,7 @@ def _fate(lane: LaneRecords) -> str:
     return f" (stopped: {lane.end.stop}{message})"
 
 
-def _marked(lane: LaneRecords) -> str:
+def _bracketed_text(lane: LaneRecords) -> str:
     brackets = {"draft": "[{}]", "relaxed": "{{{}}}", "target": "{}"}
     marked = (brackets[origin].format(text) for origin, text in runs(lane.rounds))
     return _one_line("".join(marked), 4000)

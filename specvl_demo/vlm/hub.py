@@ -181,7 +181,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         params=float(facts.get("params") or 0),
         bytes=safe or pickled,
         licence=str(facts.get("licence") or "not stated"),
-        tokens=_tokens(configs["tokenizer.json"]),
+        tokens=_token_ids(configs["tokenizer.json"]),
         folder=facts.get("folder"),
         positions=int((config.get("text_config") or config).get("max_position_embeddings") or 0),
     )
@@ -289,7 +289,7 @@ def _cut(config: dict[str, Any]) -> dict[str, Any]:
     return settings | {f"vision.{name}": vision[name] for name in _CUT if name in vision}
 
 
-def _tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
+def _token_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
     model = tokenizer["model"]["vocab"]
     # Unigram models store a list of (token, score), the others a table.
     table = model if isinstance(model, dict) else {token: i for i, (token, _) in enumerate(model)}

@@ -134,7 +134,7 @@ class PromptBuilder:
         sizes = [self._shown(item) for item in media]
         where = spans(self._processor, inputs, visual, sizes, self._words)
         prefix = self._prefix(question.prefix)
-        inputs = continued(inputs, prefix)
+        inputs = with_prefix(inputs, prefix)
         ids, visual = inputs["input_ids"][0], F.pad(visual, (0, len(prefix)))
         if len(ids) + room > self.context:
             raise ValueError(
@@ -296,7 +296,7 @@ def _between(turn: Turn) -> bool:
     return turn.question.count(PLACE) == len(turn.shown) > 0 and bool(before.strip())
 
 
-def continued(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:
+def with_prefix(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:
     """Append text to a processor's output: its [1, n] tensors become [1, n + prefix]."""
     if not prefix:
         return inputs

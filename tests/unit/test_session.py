@@ -22,7 +22,7 @@ from specvl_demo.records import Begin, Confidence, End, Round
 from specvl_demo.serving import session
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
-from specvl_demo.vlm.prompts import PromptBuilder, continued
+from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
 from specvl_demo.vlm.shared_drafter import with_layers
 from tests import pocketlike
 from tests.conftest import ask, tiny_prompt
@@ -54,7 +54,7 @@ def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: Prompt
     said = prompter.ids(" a star above. In the top left is a circle top left")
     assert prompter.ids(" top left")[0] in said
     first = prompter.prompt(Question("what is it?", (PICTURE,)))
-    answer = prompter.token_texts().after(int(first.ids[-1]), tuple(said))
+    answer = prompter.token_texts().text_after(int(first.ids[-1]), tuple(said))
     second = prompter.prompt(
         Question("is it above?", earlier=(Turn("what is it?", (PICTURE,), answer),))
     )
@@ -87,7 +87,7 @@ def test_an_answer_goes_on_from_a_given_beginning_as_it_went_on_by_itself(
         prompt,
         ids=torch.cat((prompt.ids, torch.tensor(given))),
         visual=torch.cat((prompt.visual, torch.zeros(4, dtype=torch.bool))),
-        inputs=continued(prompt.inputs, given),
+        inputs=with_prefix(prompt.inputs, given),
         prefix=given,
     )
     rest, records = answers(method, begun, sampling=sampling, max_new_tokens=20)

@@ -114,7 +114,7 @@ def _lanes(
         _method(method, pair)
         for name, value in (params or {}).items():
             if not isinstance(value, bool | int | float | str):
-                setting = f"The setting {_brief(name)!r}"
+                setting = f"The setting {_shortened(name)!r}"
                 raise wrong_kind(setting, "a number, text, true or false", value)
     return tuple((name, dict((settings or {}).get(name) or {})) for name in names)
 
@@ -128,7 +128,7 @@ def _pair(name: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         here = ", ".join(pair["id"] for pair in pairs if pair["available"])
         others = ", ".join(pair["id"] for pair in pairs if not pair["available"])
         here = messages.PAIRS_ELSEWHERE.format(known=here, others=others) if others else here
-        raise ValueError(messages.NO_PAIR.format(name=_brief(name), known=here))
+        raise ValueError(messages.NO_PAIR.format(name=_shortened(name), known=here))
     if not pair["available"]:
         raise ValueError(messages.NOT_HERE.format(pair=pair["id"], reason=pair["reason"]))
     return pair
@@ -144,11 +144,11 @@ def _method(name: Any, pair: Mapping[str, Any]) -> str:
         names = ", ".join(served)
         if len(served) < len(methods):
             names = messages.METHODS_ELSEWHERE.format(known=names, pair=pair["id"])
-        raise ValueError(messages.NO_METHOD.format(name=_brief(name), known=names))
+        raise ValueError(messages.NO_METHOD.format(name=_shortened(name), known=names))
     return name
 
 
-def _brief(value: Any) -> Any:
+def _shortened(value: Any) -> Any:
     """Return a sent value for use in a sentence: text shortened, anything else by its kind."""
     if isinstance(value, str):
         return replace_surrogates(value)[:MOST_NAME]
@@ -163,6 +163,6 @@ def _one_of(data: Mapping[str, Any], key: str, choices: Sequence[str], what: str
     if value in (None, ""):
         return None
     if value not in choices:
-        told = {"what": what, "known": ", ".join(choices), "value": _brief(value)}
+        told = {"what": what, "known": ", ".join(choices), "value": _shortened(value)}
         raise ValueError(messages.NOT_ONE_OF.format(**told))
     return value

@@ -84,7 +84,7 @@ def sweep(folder: Path) -> list[File]:
     return sorted(left)
 
 
-def reason(fault: OSError) -> str:
+def disk_sentence(fault: OSError) -> str:
     return messages.DISK_FULL if fault.errno in (errno.ENOSPC, errno.EDQUOT) else messages.NOT_KEPT
 
 
@@ -147,7 +147,7 @@ class Uploads:
             part.rename(path)
         except OSError as fault:
             _remove([part, path])
-            raise ValueError(reason(fault)) from None
+            raise ValueError(disk_sentence(fault)) from None
         finally:
             self.release(client, len(content), [str(path)])
         self.keep(visit, [str(path)])

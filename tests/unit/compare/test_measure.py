@@ -130,4 +130,4 @@ def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
     for _, rows, columns in shown.tables:
         assert rows and not set(columns) & set(answers.COMPARED)
         assert all(any(row[key] is not None for row in rows) for key in columns)
-    assert "others used 60 % of the machine" in page.origin(told["machine"])
+    assert "others used 60 % of the machine" in page.provenance_line(told["machine"])
