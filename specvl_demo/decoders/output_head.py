@@ -52,7 +52,8 @@ class OutputHead:
         """Map hidden states [..., D] to logits of the R ids that have a row [..., R]."""
         if self.packed is None:
             return self._multiply(hidden)
-        return self.packed(hidden.flatten(0, -2)).unflatten(0, hidden.shape[:-1])
+        logits = self.packed(hidden.reshape(-1, hidden.shape[-1]))
+        return logits.view(*hidden.shape[:-1], -1)
 
     def widened(self, logits: Tensor) -> Tensor:
         """Return logits [..., R] at their ids among V."""
