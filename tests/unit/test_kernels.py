@@ -22,7 +22,7 @@ from specvl_demo.decoders.calibration import min_padded_rows, random_ids, starte
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.layer_stack import LayerParts, stacked
 from specvl_demo.decoders.packed_decoder import PackedDecoder
-from specvl_demo.decoders.packed_linear import PackedLinear
+from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax
 from specvl_demo.decoders.rotated import RotatedDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.native import build_kernels
@@ -268,7 +268,7 @@ def test_a_position_without_a_rotation_is_refused() -> None:
 def test_log_probabilities_are_those_of_torch(size: int, never: list[int]) -> None:
     logits, at = 9 * numbers(3, size), torch.tensor(never, dtype=torch.int64)
     told = logits.index_fill(-1, at, -torch.inf).log_softmax(-1)
-    own = kernels.log_softmax(logits.clone(), at)
+    own = log_softmax(logits.clone(), at)
     torch.testing.assert_close(own, told, atol=1e-5, rtol=1e-5)
 
 
