@@ -42,7 +42,7 @@ CONFIG = {
 }
 
 
-# Formats with files of their own; test_mtp.py has the one among a target's weights.
+# Formats with files of their own; a layer among a target's weights has test_vendor_drafters.py.
 IN_FILES = [kind for kind, form in checkpoints.FORMATS.items() if form.of_target is None]
 DFLASH = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [1, 3, 4]}}
 

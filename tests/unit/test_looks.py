@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 import specvl_demo
-from specvl_demo.decoders import kernels
+from specvl_demo.decoders import layer_stack
 from specvl_demo.methods.dream import DreamDrafter
 from specvl_demo.methods.heads.blocks import CrossBlock
 from specvl_demo.places import EXAMPLES
@@ -26,7 +26,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(
     """DREAM's cross-attention, worked out for the record, is that of the forwards that drafted, in
     chains and in trees; there is a byte for each patch. Other drafters record none.
     """
-    monkeypatch.setattr(kernels, "layers", lambda *_: None)  # forwards of torch, to listen to
+    monkeypatch.setattr(layer_stack, "stacked", lambda *_: None)  # forwards of torch, to listen to
     drafted: list[Tensor] = []
     apart: list[float] = []
     forward, looked = CrossBlock.__call__, DreamDrafter.attention
