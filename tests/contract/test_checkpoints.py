@@ -424,85 +424,36 @@ def test_the_rotary_base_of_a_head_can_be_set(deep: object, tmp_path: Path) -> N
     assert torch.equal(said[0], said[1]) and not torch.equal(said[1], said[2])
 
 
-Q = "layers.0.self_attn.o_proj.weight"
-REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = {
-    "missing tensor": ("hivis", {Q: None}, {}, f"lacks {Q}"),
-    "strange tensor": (
-        "eagle2",
-        {"mystery.weight": torch.ones(2)},
-        {},
-        "also holds mystery.weight",
-    ),
-    "no steps": ("hivis", {"residual": None}, {}, "step embeddings are missing"),
-    "wrong shape": (
+Q, FUSED = "layers.0.self_attn.o_proj.weight", "fc.weight"
+UNSCALED = torch.zeros(D, 2 * D, dtype=torch.float8_e4m3fn)
+STRANGE = {"mystery.weight": torch.ones(2)}
+BEYOND, MARKED = torch.full((40,), VOCAB), torch.arange(VOCAB) < 40
+REFUSALS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = [
+    ("hivis", {Q: None}, {}, f"lacks {Q}"),
+    ("eagle2", STRANGE, {}, "also holds mystery.weight"),
+    ("hivis", {"residual": None}, {}, "step embeddings are missing"),
+    (
         "dream",
         {"module.norm.weight": torch.ones(32)},
         {},
         "norm.weight should have shape [64], but",
     ),
-    "other target": (
-        "eagle2",
-        {"embed_tokens.weight": torch.ones(VOCAB, D)},
-        {},
-        "for another model",
-    ),
-    "heads": ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
-    "rotary": ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
-    "stretch": ("eagle2", {}, {"rope_scaling": {"type": "llama3"}}, "must have factor"),
-    "damaged": (
-        "eagle2",
-        {"fc.weight": torch.full((D, 2 * D), torch.nan)},
-        {},
-        "not finite in fc.weight",
-    ),
-    "ids beyond": (
-        "eagle3",
-        {"d2t": torch.full((40,), VOCAB)},
-        {},
-        f"vocabulary ends at {VOCAB - 1}",
-    ),
-    "other ids marked": (
-        "eagle3",
-        {"t2d": torch.arange(VOCAB) < 40},
-        {},
-        "contradicts itself: d2t and t2d name different tokens",
-    ),
-    "floats without scales": (
-        "eagle2",
-        {"fc.weight": torch.zeros(D, 2 * D, dtype=torch.float8_e4m3fn)},
-        {},
-        "fc.weight in 8-bit floats without fc.weight_scale",
-    ),
-    "a later kind": (
-        "dflash",
-        {},
-        DFLASH | {"projector_type": "dflash2"},
-        "of a later kind, which is not supported: its config has projector_type 'dflash2'",
-    ),
-    "windows of no size": (
-        "dflash",
-        {},
-        DFLASH | {"layer_types": ["sliding_attention"] * 2},
-        "a sliding_window if one of them has it",
-    ),
-    "ids twice": ("eagle3", {"d2t": -torch.arange(40), "t2d": None}, {}, "duplicate ids"),
-    "other layers": (
-        "eagle3",
-        {},
-        {LAYERS: [1, 8]},
-        "layers 1, 8 of its target, which has only 8 layers",
-    ),
-    "fewer layers": ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, but its config names 2"),
-    "no head at all": (
-        "nothing",
-        {"a.weight": torch.ones(2)},
-        {},
-        "is not a head in a known format",
-    ),
-}
-"""The published format, what is changed in it (None: left out), its config, and the error
-sentence.
-"""
+    ("eagle2", {"embed_tokens.weight": torch.ones(VOCAB, D)}, {}, "for another model"),
+    ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
+    ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
+    ("eagle2", {}, {"rope_scaling": {"type": "llama3"}}, "must have factor"),
+    ("eagle2", {FUSED: torch.full((D, 2 * D), torch.nan)}, {}, "not finite in fc.weight"),
+    ("eagle3", {"d2t": BEYOND}, {}, f"vocabulary ends at {VOCAB - 1}"),
+    ("eagle3", {"t2d": MARKED}, {}, "contradicts itself: d2t and t2d name different tokens"),
+    ("eagle2", {FUSED: UNSCALED}, {}, "fc.weight in 8-bit floats without fc.weight_scale"),
+    ("dflash", {}, DFLASH | {"projector_type": "dflash2"}, "has projector_type 'dflash2'"),
+    ("dflash", {}, DFLASH | {"layer_types": ["sliding_attention"] * 2}, "a sliding_window if one"),
+    ("eagle3", {"d2t": -torch.arange(40), "t2d": None}, {}, "duplicate ids"),
+    ("eagle3", {}, {LAYERS: [1, 8]}, "layers 1, 8 of its target, which has only 8 layers"),
+    ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, but its config names 2"),
+    ("nothing", STRANGE, {}, "is not a head in a known format"),
+]
+"""The published format, what is changed in it (None: left out), its config, and the error."""
 
 
 def test_llama3s_rotary_positions_are_the_librarys() -> None:
@@ -522,15 +473,16 @@ def test_llama3s_rotary_positions_are_the_librarys() -> None:
     torch.testing.assert_close(made(torch.tensor([1]))[0, 0].angle(), wanted)
 
 
-@pytest.mark.parametrize("case", REFUSALS)
+@pytest.mark.parametrize(
+    ("kind", "changes", "config", "sentence"), REFUSALS, ids=[case[-1] for case in REFUSALS]
+)
 def test_what_does_not_fit_is_refused_in_a_sentence(
-    case: str, deep: object, tmp_path: Path
+    kind: str, changes: dict, config: dict, sentence: str, deep: object, tmp_path: Path
 ) -> None:
-    kind, changes, config, sentence = REFUSALS[case]
     tensors = {} if kind == "nothing" else published(kind, deep)
-    kept = {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}
+    tensors = {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}
     with pytest.raises(ValueError) as refusal:
-        open_head(write(tmp_path / "some-head", kept, **config), deep.decoder)
+        open_head(write(tmp_path / "some-head", tensors, **config), deep.decoder)
     assert sentence in str(refusal.value) and "some-head" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -593,49 +545,33 @@ def in_two_shards(folder: Path) -> None:
     save_file({"fc.weight": torch.ones(2)}, folder / "model-00001-of-00002.safetensors")
 
 
-DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "a cut download": (
-        "safetensors",
-        cut_short,
-        "model.safetensors of head is damaged or cut short",
-    ),
-    "a shard is missing": (
-        "sharded",
-        one_shard_gone,
-        "lacks shards that its index names: model-00002-of-00002.safetensors",
-    ),
-    "a tensor in two shards": ("sharded", in_two_shards, "head holds fc.weight twice"),
-    "an index of nothing": (
-        "sharded",
-        lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
-        "index.json of head has no weight_map",
-    ),
-    "no weights": (
-        "safetensors",
-        lambda folder: (folder / "model.safetensors").unlink(),
-        "has no weights",
-    ),
-    "no config": (
-        "safetensors",
-        lambda folder: (folder / "config.json").unlink(),
-        "has no config.json",
-    ),
-    "a saved page": (
-        "safetensors",
-        lambda folder: (folder / "config.json").write_text("<html>"),
-        "config.json of head cannot be read",
-    ),
-    "a list": (
-        "safetensors",
-        lambda folder: (folder / "config.json").write_text("[]"),
-        "config.json of head is not a JSON object",
-    ),
-}
+def writes(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
 
 
-@pytest.mark.parametrize("case", DAMAGES)
-def test_missing_and_damaged_files_are_named(case: str, target: object, tmp_path: Path) -> None:
-    form, damage, sentence = DAMAGES[case]
+def removes(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+INDEX = "model.safetensors.index.json"
+DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
+    ("safetensors", cut_short, "model.safetensors of head is damaged or cut short"),
+    ("sharded", one_shard_gone, "lacks shards that its index names: model-00002-of-00002"),
+    ("sharded", in_two_shards, "head holds fc.weight twice"),
+    ("sharded", writes(INDEX, "{}"), "index.json of head has no weight_map"),
+    ("safetensors", removes("model.safetensors"), "has no weights"),
+    ("safetensors", removes("config.json"), "has no config.json"),
+    ("safetensors", writes("config.json", "<html>"), "config.json of head cannot be read"),
+    ("safetensors", writes("config.json", "[]"), "config.json of head is not a JSON object"),
+]
+
+
+@pytest.mark.parametrize(
+    ("form", "damage", "sentence"), DAMAGES, ids=[sentence for *_, sentence in DAMAGES]
+)
+def test_missing_and_damaged_files_are_named(
+    form: str, damage: Callable[[Path], object], sentence: str, target: object, tmp_path: Path
+) -> None:
     folder = write(tmp_path / "head", published("eagle2", target), form)
     damage(folder)
     with pytest.raises(ValueError) as refusal:
