@@ -251,19 +251,40 @@ def _noted(r: Round, name: str, at: int) -> float | None:
 
 
 def differing(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
-    """Return where two answers differ once their tokens are aligned, in order; empty if they are
-    equal as far as both go.
+    """Return where two answers differ once as many tokens as possible are aligned, in order; empty
+    if they are equal as far as both go.
+
+    The longest common subsequence by bits (Hyyrö 2004): zeros of a row's first j bits count what
+    its tokens have in common with the other's first j.
     """
     common = min(len(ids), len(others))
     at = next((i for i in range(common) if ids[i] != others[i]), None)
     if at is None:
         return []
-    matcher = SequenceMatcher(None, ids[at:], others[at:], autojunk=False)
-    return [
-        (at + a, at + b, at + c, at + d)
-        for tag, a, b, c, d in matcher.get_opcodes()
-        if tag != "equal"
-    ]
+    a, b = ids[at:], others[at:]
+    places: dict[int, int] = {}
+    for j, token in enumerate(b):
+        places[token] = places.get(token, 0) | 1 << j
+    rows = [(1 << len(b)) - 1]
+    for token in a:
+        same = rows[-1] & places.get(token, 0)
+        rows.append(((rows[-1] + same) | (rows[-1] - same)) & rows[0])
+
+    def shared(i: int, j: int) -> int:
+        return j - (rows[i] & ((1 << j) - 1)).bit_count()
+
+    changes: list[Change] = []
+    i, j = stop_i, stop_j = len(a), len(b)
+    while i or j:
+        if i and j and a[i - 1] == b[j - 1]:
+            changes.append((at + i, at + stop_i, at + j, at + stop_j))
+            i, j = stop_i, stop_j = i - 1, j - 1
+        elif i and (not j or shared(i - 1, j) >= shared(i, j - 1)):
+            i -= 1
+        else:
+            j -= 1
+    changes.append((at, at + stop_i, at, at + stop_j))
+    return [(a, b, c, d) for a, b, c, d in reversed(changes) if a < b or c < d]
 
 
 def words_agreeing(text: str, other: str) -> float:
