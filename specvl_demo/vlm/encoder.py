@@ -109,7 +109,7 @@ class VLM:
 
         steps: As for `calibration.pick_faster`.
         """
-        return calibration.calibrate(self.decoder, steps)
+        return calibration.calibrate(self.decoder, steps) if self.decoder.fixed else None
 
     def release(self) -> None:
         """Give up caches and graphs that are kept for the next question."""
