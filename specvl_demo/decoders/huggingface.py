@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -63,7 +64,10 @@ class HFDecoder(LanguageBackend):
         self.width: int = config.hidden_size
         self.input_width = self.width
         self.n_layers: int = config.num_hidden_layers
-        self.output = OutputHead(self._all_logits, len(self._head.weight))
+        # Without a reference back: graphs go with their decoder, not with the garbage collector.
+        self.output = OutputHead(
+            partial(_logits, self._head, self._embeddings, self._softcap), len(self._head.weight)
+        )
         rope = getattr(config, "rope_parameters", None) or {}
         self.axes = 3 if "mrope_section" in rope else 1
         read = [*self._decoder.layers.parameters(), self._head.weight]
@@ -124,22 +128,14 @@ class HFDecoder(LanguageBackend):
         """
         return self._embeddings(ids)
 
-    def _whole_output(self, hidden: Tensor) -> Tensor:
-        return self._capped(self._head(hidden))
-
-    def _all_logits(self, hidden: Tensor) -> Tensor:
-        return self._capped(self._head(hidden))
-
     def output_rows(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         weight = self._head.weight
         part = weight[rows.to(weight.device)]
-        return lambda hidden: self._capped(nn.functional.linear(hidden.to(part.device), part))
 
-    def _capped(self, logits: Tensor) -> Tensor:
-        logits = logits.to(self.device)
-        if self._softcap is not None:
-            logits = torch.tanh(logits / self._softcap) * self._softcap
-        return logits
+        def multiply(hidden: Tensor) -> Tensor:
+            return nn.functional.linear(hidden.to(part.device), part)
+
+        return partial(_logits, multiply, self._embeddings, self._softcap)
 
     def eager(self, call: ForwardInput) -> Tensor:
         with ExitStack() as stack:
@@ -195,6 +191,17 @@ class HFDecoder(LanguageBackend):
         for i in captured.capture.layers:
             if i < self.n_layers:
                 watch(i)
+
+
+def _logits(
+    head: Callable[[Tensor], Tensor],
+    embeddings: nn.Module,
+    softcap: float | None,
+    hidden: Tensor,
+) -> Tensor:
+    """Return the head's logits where ids are, capped as some families do."""
+    logits = head(hidden).to(cast("Tensor", embeddings.weight).device)
+    return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
 
 def adapter(cache: KVCache) -> Cache:

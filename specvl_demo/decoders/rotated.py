@@ -84,9 +84,10 @@ class RotatedDecoder(PackedDecoder):
 
     def _output(self, packed: PackedLinear, vocab: int) -> OutputHead:
         """The head multiplies rotated rows."""
+        rotate, width = self._in, self.width
 
         def multiply(hidden: Tensor) -> Tensor:
-            rows = self._in(hidden.reshape(-1, self.width).float())
+            rows = rotate(hidden.reshape(-1, width).float())
             return packed(rows).view(*hidden.shape[:-1], vocab)
 
         return OutputHead(multiply, vocab)
