@@ -89,7 +89,7 @@ def test_differences_are_counted_and_placed(
     monkeypatch.setattr(session, "answers", spoilt)
     (row,) = lossless.lossless(loaded, cases, options)["rows"]
     assert row["differences"] == 2 and row["first_token"] == 2 and row["logit_gap"] > 0
-    assert row["first_case"] == cases[0].name
+    assert row["first_case"] == cases[0].id
 
 
 def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_path: Path) -> None:
