@@ -467,6 +467,7 @@ def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
         expect(page.locator(".vl-lane")).to_have_count(2)
         expect(page.locator("#vl-run")).to_be_enabled()
         page.locator("[data-example=scene]").click()
+    page.wait_for_function("specvl.race.meta.example === 'scene'")  # which opens its own view
     page.get_by_role("tab", name="Compare").click()
     page.locator("#vl-c-run").click()
     expect(page.locator(".vl-compare [role=status]")).to_contain_text("The server does not answer")
