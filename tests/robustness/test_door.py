@@ -363,7 +363,7 @@ async def uploading(
     declared = (
         {"content": chunks(0, 0)} if size is None else {"headers": {"content-length": str(size)}}
     )
-    return (await through(door(folder, captured=kept), "POST", path, **declared)).status_code
+    return (await through(door(folder, kept=kept), "POST", path, **declared)).status_code
 
 
 def lies(folder: Path, name: str, size: int, age_s: float = 0) -> Path:
@@ -426,7 +426,7 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any) -> No
 
     part = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\nAAAA'
     kept, sent = Uploads(tmp_path), []
-    filter_ = door(tmp_path, gradio, captured=kept)
+    filter_ = door(tmp_path, gradio, kept=kept)
     headers = {"content-type": "multipart/form-data; boundary=b"}
     cut = [{"type": "http.request", "body": part, "more_body": True}, {"type": "http.disconnect"}]
     scope = {"type": "http", "method": "POST", "path": UPLOAD, "client": ("10.0.0.1", 1)}
@@ -523,8 +523,9 @@ def test_other_requests_are_answered_while_uploads_are_counted(
 
     async def story() -> None:
         upload = asyncio.create_task(uploading(tmp_path, 3000))
-        while not counting.is_set():
+        while not counting.is_set() and not upload.done():
             await asyncio.sleep(0.01)
+        assert not upload.done()
         other = await through(door(tmp_path), "GET", "/config")
         assert other.status_code == 200 and not upload.done()
         go_on.set()
