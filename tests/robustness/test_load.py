@@ -65,7 +65,8 @@ async def persistent(url: str, who: str) -> tuple[list[dict[str, Any]], int]:
     refused = 0
     async with Visitor(url) as visitor:
         while True:
-            async with aclosing(visitor.ask(asked(who))) as running:
+            # Long enough for others to come meanwhile, so that some wait.
+            async with aclosing(visitor.ask(asked(who, each=0.02))) as running:
                 events = [event async for event in running]
             said = sentence(events)
             if said is None:
