@@ -12,8 +12,8 @@ from recipes.__main__ import main
     [
         ("", "recipe"),
         ("nope", "unknown recipe 'nope'"),
-        ("photo --steps x", "--steps: must be a whole number, not 'x'"),
-        ("eagle2 --steps -5", "--steps: must be between 0 and"),
+        ("photo --steps x", "--steps: must be a whole number between 0 and 1e+12, not x"),
+        ("eagle2 --steps -5", "--steps: must be a whole number between 0 and 1e+12, not -5"),
         ("eagle2 --pair pocket --out /proc/x", "--out /proc/x cannot be written"),
         ("photo --data d --see 7", "Unrecognized arguments: --see 7"),
     ],
