@@ -1,8 +1,6 @@
-"""`python -m recipes RECIPE …`: what can be trained, its options, and where the results are
-written.
-
-A recipe's fields are options too, converted by the type of their defaults. Its module is imported
-only when it runs.
+"""`python -m recipes RECIPE …`: what can be trained, its options, and where the results go. A
+recipe's fields are options too, by the types of their defaults; its module is imported when it
+runs.
 """
 
 from __future__ import annotations
@@ -18,16 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.__main__ import guarded
-from specvl_demo.cli.parse import (
-    DTYPES,
-    InputError,
-    Parser,
-    Row,
-    add,
-    flag,
-    in_range,
-    option,
-)
+from specvl_demo.cli.parse import DTYPES, InputError, Parser, Row, add, flag, in_range, option
 from specvl_demo.pairs import ROLES, Role
 from specvl_demo.pairs.machine import cores
 

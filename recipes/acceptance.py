@@ -1,8 +1,7 @@
 """How many tokens of a chain the target would accept, by depth, measured on held-out conversations.
 
-Given a head and the target's features of its own greedy answers, simulates decoding exactly: a
-drafted token is accepted if it is the one the target emitted, and as long as all are, the head was
-fed the same tokens as in real drafting. Knows neither trees nor clocks.
+Simulates decoding exactly: a drafted token is accepted if it is the one the target emitted, and as
+long as all are, the head was fed the same tokens as in real drafting.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ def measure(
     right: Callable[[Any, int], tuple[list[Tensor], Tensor]],
     length: int = 5,
 ) -> dict[str, Any]:
-    """Return tau, the tokens per target forward including the target's own, and by depth, the share
-    of rounds that accept so many.
+    """Return tau, the tokens per target forward, and the share of rounds that accept each depth.
 
     right(batch, length): For every step [B, N] whether row i's next token is predicted, and [B, N]
     which rows have a next token that is part of an answer.

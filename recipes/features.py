@@ -3,7 +3,6 @@
 Shards have tokens, which of them are answers, and last hidden states; for heads that read pictures
 the projected visual tokens; on request the intermediate layer of lowest attention entropy and how
 much the target attends to every visual token, or the inputs of a low, a middle and a high layer.
-Text-only stores drop visual rows before they are written.
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ SHARD = 64
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation as a model's input: inputs for a batch of one, and for its n tokens whether
-    they belong to an answer and whether they are visual. It begins with a prompt of at least two
-    tokens.
+    """A conversation as a model's input: a batch of one, and for each of its n tokens whether it
+    belongs to an answer and whether it is visual. Its prompt has at least two tokens.
     """
 
     inputs: Mapping[str, Any]
@@ -44,28 +42,18 @@ class Example:
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """What a recipe needs stored.
-
-    Attributes:
-        visual: Rows of visual tokens.
-        middle: An intermediate layer and importance.
-        levels: The inputs of three layers.
-        select: The intermediate layer is the calmest of a token, or of a sample on average, or the
-            one at so many percent of the depth.
-        state: Its input or its output.
+    """What a recipe needs stored: visual rows, a middle layer and importance, the inputs of three
+    layers.
     """
 
     visual: bool
     middle: bool = False
     levels: bool = False
-    select: str = "token"
-    state: str = "input"
 
     def covers(self, other: FeatureSpec) -> bool:
         """Whether a store with this has what the other one needs."""
-        same = (self.select, self.state) == (other.select, other.state)
         enough = self.visual >= other.visual and self.levels >= other.levels
-        return enough and self.middle >= other.middle and (same or not other.middle)
+        return enough and self.middle >= other.middle
 
 
 @dataclass
@@ -103,17 +91,14 @@ def extended(inputs: Mapping[str, Any], answer: Sequence[int]) -> dict[str, Any]
     return more
 
 
-def chosen_layers(n_layers: int, select: str = "token") -> range:
+def chosen_layers(n_layers: int) -> range:
     """Return the layers whose attention is compared for the intermediate one.
 
     # choice: arXiv 2505.19201 eq. 2 takes the minimum over all layers, averaged over a sample's
     tokens; its code takes it for every token among the layers 1 .. int(0.4 L) - 2, here at least
     layer 1.
     """
-    if select.isdecimal():
-        layer = n_layers * int(select) // 100
-        return range(layer, layer + 1)
-    return range(n_layers) if select == "sample" else range(1, max(2, int(0.4 * n_layers) - 1))
+    return range(1, max(2, int(0.4 * n_layers) - 1))
 
 
 @torch.inference_mode()
@@ -124,15 +109,13 @@ def build(
     needs: FeatureSpec,
     about: Mapping[str, Any],
 ) -> Store:
-    """Write a store, continuing where an earlier call stopped.
+    """Write a store of examples, always in one order, continuing where an earlier call stopped.
 
-    examples: Always the same ones in the same order. about: What the store depends on, kept in its
-    manifest; a folder with another manifest is refused.
+    about: What it depends on, kept in its manifest; a folder with another manifest is refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    usual = {"select": "token", "state": "input"}.items()
-    unusual = dict(asdict(needs).items() - usual)
-    manifest = {"needs": unusual, "width": model.get_input_embeddings().weight.shape[1], **about}
+    width = model.get_input_embeddings().weight.shape[1]
+    manifest = {"needs": asdict(needs), "width": width, **about}
     path = folder / "manifest.json"
     if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(manifest)):
         raise ValueError(
@@ -211,41 +194,30 @@ def text_only(rows: Rows) -> Rows:
 
 @dataclass
 class Seen:
-    """What a forward captures: the decoder's input embeddings and last hidden states [1, n, D]; of
-    the requested layers their inputs, outputs and attention weights.
-    """
+    """What a forward captures: input embeddings and last hidden states [1, n, D], and layers."""
 
     embeds: Tensor | None = None
     features: Tensor | None = None
     inputs: dict[int, Tensor] = field(default_factory=dict)
-    outputs: dict[int, Tensor] = field(default_factory=dict)
     weights: dict[int, Tensor] = field(default_factory=dict)
 
-    def calmest(self, layers: Sequence[int], needs: FeatureSpec) -> Tensor:
-        """Return, for every token, the state of the layer whose attention there has the least
-        entropy.
-
-        The entropy is averaged over heads, the result is [n, D] (arXiv 2505.19201 eq. 2); or that
-        of the one layer that has the least entropy on average over the sample.
+    def calmest(self, layers: Sequence[int]) -> Tensor:
+        """Return [n, D], each token's input of the layer with the least entropy of attention,
+        averaged over heads (arXiv 2505.19201 eq. 2).
         """
         spread = torch.stack(
             [torch.special.entr(self.weights[i][0].float()).sum(-1).mean(0) for i in layers]
         )
-        found = self.inputs if needs.state == "input" else self.outputs
-        if needs.select == "sample":
-            return found[layers[int(spread.mean(1).argmin())]][0]
-        states = torch.stack([found[i][0] for i in layers])
+        states = torch.stack([self.inputs[i][0] for i in layers])
         return states[spread.argmin(0), torch.arange(states.shape[1], device=states.device)]
 
 
 @contextmanager
 def _watched(model: PreTrainedModel, needs: FeatureSpec) -> Iterator[Seen]:
-    """Install hooks on the decoder; for a middle layer it attends eagerly, so that attention
-    weights exist.
-    """
+    """Install hooks on the decoder, which for a middle layer attends eagerly."""
     decoder, seen = model.get_decoder(), Seen()
     n = len(decoder.layers)
-    chosen = set(chosen_layers(n, needs.select)) if needs.middle else set()
+    chosen = set(chosen_layers(n)) if needs.middle else set()
 
     def into(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         seen.embeds = kwargs["inputs_embeds"]
@@ -256,9 +228,6 @@ def _watched(model: PreTrainedModel, needs: FeatureSpec) -> Iterator[Seen]:
     def into_layer(i: int, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         seen.inputs[i] = args[0] if args else kwargs["hidden_states"]
 
-    def out_of_layer(i: int, _: nn.Module, args: Any, out: Any) -> None:
-        seen.outputs[i] = out[0] if isinstance(out, tuple) else out
-
     def out_of_attention(i: int, _: nn.Module, args: Any, out: Any) -> None:
         seen.weights[i] = out[1]
 
@@ -268,8 +237,6 @@ def _watched(model: PreTrainedModel, needs: FeatureSpec) -> Iterator[Seen]:
         for i in chosen | set(levels_of(n) if needs.levels else ()):
             before = partial(into_layer, i)
             handles.append(decoder.layers[i].register_forward_pre_hook(before, with_kwargs=True))
-        for i in chosen if needs.state == "output" else ():
-            handles.append(decoder.layers[i].register_forward_hook(partial(out_of_layer, i)))
         if needs.middle:
             stack.callback(decoder.set_attn_implementation, decoder.config._attn_implementation)
             decoder.set_attn_implementation("eager")
@@ -302,8 +269,8 @@ def _rows(
         levels = levels_of(len(model.get_decoder().layers))
         rows["levels"] = _half(torch.cat([seen.inputs[i][0] for i in levels], -1))[keep]
     if needs.middle:
-        layers = chosen_layers(len(model.get_decoder().layers), needs.select)
-        rows["middle"] = _half(seen.calmest(layers, needs))[keep]
+        layers = chosen_layers(len(model.get_decoder().layers))
+        rows["middle"] = _half(seen.calmest(layers))[keep]
         begun = int(example.answer.int().argmax()) - 1
         last = seen.weights[max(seen.weights)][0].float().mean(0)
         last = last[max(0, begun - IMPORTANCE_ROWS) : begun]

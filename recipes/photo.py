@@ -35,15 +35,10 @@ from specvl_demo.vlm.photo_assembly import IMAGE
 class Recipe:
     """What a run depends on; numbers of steps may be changed when resuming, the rest may not.
 
-    Attributes:
-        batch: Rows of a step, over all processes.
-        lr: Of projector and low-rank updates.
-        hold, distil: Weights of the two distillations.
-        imitate_steps: Of a tower that learns another's cells.
-        common: The fewest photographs with a word that the warm phase learns.
-        stories: Long answers that the base writes first.
-        reward: Share of the visits to photographs whose captions are sampled and rewarded
-            (`photo_reward`).
+    batch: Rows of a step, over all processes. lr: Of projector and low-rank updates. hold, distil:
+    Weights of the two distillations. imitate_steps: Of a tower that learns another's cells. common:
+    The fewest photographs with a word that the warm phase learns. stories: Long answers that the
+    base writes first. reward: Share of the visits whose captions are sampled and rewarded.
     """
 
     seed: int = 1
@@ -70,10 +65,7 @@ SAID = 0.25
 
 
 class Learner:
-    """Tower and decoder with their trained parts, and the losses of both phases.
-
-    paths: The pictures of each set.
-    """
+    """Tower and decoder with their trained parts, and the losses of both phases."""
 
     def __init__(
         self,
@@ -117,18 +109,14 @@ class Learner:
     def halfway(
         self, tower: EfficientNetLiteModel, places: Iterable[Place]
     ) -> tuple[Tensor, Tensor]:
-        """Return the output of a tower's frozen lower half for pictures: finer maps, and
-        colours.
-        """
+        """Return the output of a tower's frozen lower half for pictures: maps, and colours."""
         pixels = pixels_of(self.paths, places, tower.config.image_size)
         pixels = pixels.to(self.device, memory_format=torch.channels_last)
         with torch.no_grad(), self.precision:
             return tower.lower(pixels), tower.colours(pixels)
 
     def look(self, places: Iterable[Place]) -> tuple[Tensor, Tensor]:
-        """Return visual rows [P, rows, D] of pictures, and how far the classes moved from the
-        published ones.
-        """
+        """Return visual rows [P, rows, D] of pictures, and how far the classes have moved."""
         fine, colours = self.halfway(self.tower, places)
         with self.precision:
             top = self.tower.upper(fine)
@@ -194,10 +182,7 @@ class Learner:
 
     def plain_loss(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:
         """Return the KL divergence [M] of the trained model from the base on the taught tokens of
-        plain rows.
-
-        A share `SAID` of their next-token loss is added: they are the base's own words, and
-        likelier than its others.
+        plain rows, with a share `SAID` of their next-token loss.
         """
         packed = pack([r for r in rows if not r.pictures], self.dtype, self.device)
         self.decoder.adapted = False
@@ -212,10 +197,7 @@ class Learner:
 
 class Words(nn.Module):
     """The warm phase's task: predict which of the common caption words a photograph has, from its
-    cells.
-
-    A photograph has a word if its best cells point at the word's embedding. Scale and biases are
-    trained.
+    cells: its best cells must point at the word's embedding. Scale and biases are trained.
     """
 
     def __init__(
@@ -264,10 +246,8 @@ class Words(nn.Module):
 
 
 class Cells:
-    """The task of a tower that replaces another: to output the cells that the language model knows.
-
-    Its grid is finer or coarser, so the old cells are interpolated to it. old: the tower that the
-    run began with.
+    """The task of a tower that replaces another, `old`: to output the cells that the language model
+    knows, interpolated to its finer or coarser grid.
     """
 
     def __init__(self, learner: Learner, old: EfficientNetLiteModel) -> None:
@@ -283,9 +263,7 @@ class Cells:
         return [(name, rng.randrange(counts[name]), rng.choice(VIEWS[name])) for name in chosen]
 
     def loss(self, places: list[Place]) -> tuple[Tensor, dict[str, float]]:
-        """Return the squared distance in units of the old cells' variance, and one minus the
-        cosine.
-        """
+        """Return the squared distance in the old cells' variance, and one minus the cosine."""
         visual, moved = self.learner.look(places)
         cells = visual[:, : self.learner.tower.config.grid**2].float()
         with torch.no_grad():

@@ -27,9 +27,7 @@ VIEWS = {"train": (0, 1, 3, 4), "things": (0, 1, 3)}
 """Views of the pictures of each set that are trained on (see `view`)."""
 HELD_OUT_SHARE = 8
 LOOKED_AT = Path(__file__).with_name("looked_at.jsonl")
-"""Sentences about the pictures of 800 classes, a JSON line each: written by a model that looked at
-the pictures, and free for any use (CC0).
-"""
+"""Sentences about pictures of 800 classes, by a model that looked at them, free to use (CC0)."""
 
 
 Place = tuple[str, int, int]
@@ -55,13 +53,10 @@ class Thing:
 
 @dataclass(frozen=True)
 class LookedAt:
-    """What was written while looking at the picture of a class.
+    """What was written while looking at the picture of a class, a `thing`.
 
-    Attributes:
-        thing: Whose picture it is.
-        captions: Two sentences about a scene; none about a lone thing, which keeps its close-up.
-        description: Several true sentences about a scene, one about a lone thing.
-        questions: (question, short answer) pairs.
+    captions: Two sentences about a scene; none about a lone thing, which keeps its close-up.
+    description: Several sentences about a scene, one about a lone thing. questions: With answers.
     """
 
     thing: Thing
@@ -71,9 +66,7 @@ class LookedAt:
 
 
 def clean(caption: str) -> str:
-    """Return a caption as a sentence: no spaces before punctuation, a capital letter, one full
-    stop.
-    """
+    """Return a caption as a sentence: a capital letter, one full stop, no spaces before them."""
     text = caption.strip().rstrip(" .").replace('"', "").replace(" 's", "'s")
     text = re.sub(r"\s+([,;:!?'])", r"\1", re.sub(r"\s+", " ", text)).strip()
     return text[:1].upper() + text[1:] + "." if text else ""
@@ -131,18 +124,13 @@ def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
 
 
 def read_things(folder: Path) -> list[Thing]:
-    """Return the classes of `folder/things` in the classifier's order; an empty list if there are
-    none.
-    """
+    """Return the classes of `folder/things` in the classifier's order, which may be none."""
     paths = sorted(p for p in (folder / "things").glob("*") if p.suffix.lower() in SUFFIXES)
     return [Thing(p, p.stem.split("_", 1)[1].replace("_", " "), i) for i, p in enumerate(paths)]
 
 
 def read_looked_at(things: Sequence[Thing], path: Path = LOOKED_AT) -> list[LookedAt]:
-    """Return what was written about these pictures, in the order of the classes.
-
-    Raises ValueError for a line about a scene without its two captions.
-    """
+    """Return what was written about these pictures, in the order of the classes."""
     lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     written = {line["file"]: line for line in lines}
     texts = []

@@ -21,11 +21,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from tqdm import tqdm
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from recipes import photo_questions, photo_scores, photo_writer
 from recipes.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
@@ -45,10 +41,8 @@ LONG = ("Describe the picture in detail.", "Write a short story about this pictu
 
 
 def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
-    """Return greedy answers to questions about pictures, each seen in a view: (path, view,
-    question).
-
-    The target answers as it runs in the app: in its own precision, with AR's steps.
+    """Return greedy answers to (path, view, question), by the target as it runs in the app: in its
+    own precision, with AR's steps.
     """
     model: Any = loaded.models.target.vlm.model
     size, ar = model.config.vision_config.image_size, choosing.choose(loaded.pair, "ar")
@@ -67,9 +61,7 @@ def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -
 
 @torch.inference_mode()
 def chat_loss(
-    language: LanguageBackend,
-    tokenizer: PreTrainedTokenizerBase,
-    chats: Sequence[tuple[str, str]],
+    language: LanguageBackend, tokenizer: PreTrainedTokenizerBase, chats: Sequence[tuple[str, str]]
 ) -> float:
     """Return the mean loss per token of given answers to plain prompts, in nats."""
     total = n = 0.0
@@ -109,9 +101,7 @@ def captions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
 
 
 def questions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
-    """Return exact answers by kind: one question per photograph, of the kinds its captions
-    support.
-    """
+    """Return exact answers by kind: one question per photograph, of kinds its captions support."""
     index, rng = photo_questions.WordIndex([p.captions for p in photos]), random.Random(9)
     asked = [(p.path, q) for p in photos for q in photo_questions.ask(p.captions, rng, 1, index)]
     texts = ask(loaded, [(path, 0, q.question) for path, q in asked], 8)
@@ -168,8 +158,7 @@ def long_answers(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
 def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """Return how much training raised the loss on the base's own answers to held-out plain prompts.
 
-    base: The untrained language model, a folder of transformers. folder: Where its answers are
-    kept.
+    base: A folder of transformers. folder: Where its answers are kept.
     """
     model: Any = loaded.models.target.vlm.model
     tokenizer = AutoTokenizer.from_pretrained(base)
@@ -182,9 +171,7 @@ def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
 
 
 def evaluate(loaded: Loaded, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
-    """Return all of the above for a loaded target: `n` held-out photographs, a fifth as many of
-    the rest.
-    """
+    """Return all of the above for a target: `n` held-out photographs, a fifth of the rest."""
     photos = read(data)[1][:n]
     report = {"captions": captions(loaded, photos), "questions": questions(loaded, photos)}
     classes = read_things(data)

@@ -27,9 +27,7 @@ FULL = frozenset({"story", "plain", "own", "repeat"})
 
 @dataclass
 class Node:
-    """Tokens of one branch. taught: counted by the loss, `weight` times. kinds: of each token, if
-    they differ.
-    """
+    """Tokens of a branch. taught: counted by the loss, `weight` times. kinds: if they differ."""
 
     ids: list[int]
     taught: bool = False
@@ -43,8 +41,7 @@ class Node:
 class Row:
     """One training row: pictures, and a tree whose root has their image tokens.
 
-    sampled: the answers to the first question are to be sampled from the model. reward: their mean
-    score.
+    sampled: Whether answers to the first question are sampled. reward: their mean score.
     """
 
     pictures: list[Place]
@@ -119,10 +116,7 @@ def pack(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | None = 
 
 
 class Decoder(nn.Module):
-    """A Llama whose weights are frozen, with a low-rank update on every matrix.
-
-    Computes what `LlamaForCausalLM` computes with the update merged (the tests compare them).
-    """
+    """A Llama whose weights are frozen, with a low-rank update on every matrix."""
 
     def __init__(self, base: LlamaForCausalLM, rank: int, dtype: torch.dtype) -> None:
         super().__init__()

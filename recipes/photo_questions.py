@@ -2,8 +2,7 @@
 
 Four kinds after COCO-QA (Ren, Kiros and Zemel 2015): what, what colour, how many, where; and yes or
 no. A question is asked only if the captions support one answer: stated at least twice, or once and
-nowhere contradicted. For `no`, no caption may contain the thing, a synonym, or a kind that includes
-it.
+nowhere contradicted. For `no`, no caption may contain the thing, a synonym, or its kind.
 """
 
 from __future__ import annotations
@@ -93,9 +92,7 @@ def _mentions(captions: Sequence[str]) -> Counter[str]:
 
 
 class WordIndex:
-    """How often each noun occurs: `no` is asked about things that are frequent in other
-    photographs.
-    """
+    """How often each noun occurs: `no` is asked about things that are frequent elsewhere."""
 
     def __init__(self, photos: Sequence[Sequence[str]]) -> None:
         counts = Counter(n for captions in photos for n, k in _mentions(captions).items() if k >= 2)
@@ -178,9 +175,7 @@ def where(captions: Sequence[str]) -> Iterator[Question]:
 
 
 def _subject(captions: Sequence[str]) -> str | None:
-    """Return the subject of the photograph: an animal or a person named in at least three
-    captions.
-    """
+    """Return the photograph's subject: an animal or a person named in at least three captions."""
     for noun, k in _mentions(captions).most_common():
         if k >= 3 and noun in NOUNS and NOUNS[noun].group in ("animal", "person"):
             return noun

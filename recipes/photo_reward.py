@@ -31,9 +31,7 @@ END = " eos"
 
 
 class Rewarder:
-    """The rows of `Tasks`, with sampled captions below those that request them. language:
-    the base.
-    """
+    """The rows of `Tasks`, with captions sampled by `language` where requested."""
 
     def __init__(
         self, learner: Learner, language: LlamaForCausalLM, tasks: Tasks, short: Tensor
@@ -41,8 +39,13 @@ class Rewarder:
         self.learner, self.tasks = learner, tasks
         self.tokenizer = tasks.tokenizer
         self.short = short[short != learner.image]
-        self.references = [[caption + END for caption in p.captions] for p in tasks.photos]
-        self.cider = Cider(self.references)
+        photos = {("train", i): p.captions for i, p in enumerate(tasks.photos)}
+        scenes = {("things", seen.thing.index): seen.captions for seen in tasks.looked_at}
+        self.references = {
+            picture: [caption + END for caption in captions]
+            for picture, captions in (photos | scenes).items()
+        }
+        self.cider = Cider([self.references[picture] for picture in photos])
         self.language = language
         model = copy.deepcopy(language).to(learner.device, learner.dtype)
         self.model = model.eval().requires_grad_(False)
@@ -56,11 +59,7 @@ class Rewarder:
 
     @torch.no_grad()
     def sample(self, rows: Sequence[Row], seed: str) -> list[list[list[int]]]:
-        """Return `SAMPLES` answers to the first question of each row, consisting of short answers'
-        tokens.
-
-        All rows must have the same question.
-        """
+        """Return `SAMPLES` answers of short answers' tokens to the rows' one first question."""
         if not rows:
             return []
         # The base, with this step's updates.
@@ -89,7 +88,7 @@ class Rewarder:
 
     def _weigh(self, row: Row, captions: Sequence[list[int]]) -> None:
         """Add captions below a row's first question, each with its weight."""
-        references, eos = self.references[row.pictures[0][1]], self.tokenizer.eos_token_id
+        references, eos = self.references[row.pictures[0][:2]], self.tokenizer.eos_token_id
         ends = (END if tokens[-1] == eos else "" for tokens in captions)
         texts = self.tokenizer.batch_decode(captions, skip_special_tokens=True)
         whole = [text + end for text, end in zip(texts, ends, strict=True)]

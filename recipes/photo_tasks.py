@@ -1,7 +1,5 @@
 """What the photo target is taught: captions, questions, long answers, things, clips, plain chat.
-
-Every step's rows are drawn only from (seed, step), so a resumed run gets the same rows as an
-uninterrupted one.
+Every step's rows are drawn only from (seed, step), so a resumed run gets the same ones.
 """
 
 from __future__ import annotations
@@ -33,9 +31,12 @@ ORDERED = ("First: {}", " Then: {}")
 # pictures, from a clip, from no picture, and of the target's own answers, if there are any; the
 # rest are photographs, with their own mixture below: probabilities that a visit asks for each kind
 # of answer.
-SHARES = {"thing": 0.1, "scene": 0.2, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
+SHARES = {"thing": 0.08, "scene": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
 VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
 QUESTIONS, DESCRIBED = 2, 0.4
+# Of the rewarded share, how much applies to scenes: with few references a good caption is rarely
+# sampled, so that the others of them are taught.
+REWARDED = 0.6
 # A word that ends a sequence of REPEATED tokens for the second time counts as repeated; after
 # MOST_REPEATED of them the rest is cut.
 REPEATED, MOST_REPEATED = 4, 40
@@ -48,9 +49,7 @@ def held_out(n: int, seed: int = 11) -> set[int]:
 
 
 def repeats(ids: Sequence[int]) -> list[str]:
-    """Return, for each token of an answer, "repeat" if it ends a sequence that occurred before,
-    else "own"; cut after `MOST_REPEATED` of them.
-    """
+    """Return "repeat" for each token that ends a repeated sequence, else "own", cut after a few."""
     seen: set[tuple[int, ...]] = set()
     kinds: list[str] = []
     for end in range(1, len(ids) + 1):
@@ -64,10 +63,7 @@ def repeats(ids: Sequence[int]) -> list[str]:
 
 def agreed(captions: Sequence[str], cider: Cider) -> list[float]:
     """Return the weight of each caption of a photograph: in proportion to its CIDEr against the
-    others, mean 1.
-
-    A greedy answer can follow only one of five people, preferably the one that the others agree
-    with (arXiv 1712.09532, weighted cross-entropy).
+    others, mean 1, since an answer can follow only one of five people (arXiv 1712.09532).
     """
     if len(captions) == 1:
         return [1.0]
@@ -115,14 +111,12 @@ class Tasks:
         self.short = self._short_tokens()
         self.makers = {"pair": self.pair, "clip": self.clip}
         self.makers |= {"thing": self.thing} if self.things else {}
-        self.makers |= {"scene": self.scene} if self.looked_at else {}
         self.makers |= {"plain": self.chat} if self.plain else {}
         self.makers |= {"own": self.said} if self.own else {}
 
     def _read(self, written: Path) -> None:
         """Read what was written so far: by the base, stories by photograph and answers to plain
-        prompts; by the target, answers that repeat themselves (`own.jsonl`, in the format of
-        `drafter`'s answers).
+        prompts; by the target, answers that repeat themselves (`own.jsonl`, in `drafter`'s format).
         """
         test = set(photo_writer.plain_prompts()[:TEST_PROMPTS])
         plain: dict[str, str] = {}
@@ -149,9 +143,7 @@ class Tasks:
         return list(self._ids[text])
 
     def _short_tokens(self) -> torch.Tensor:
-        """Return every token that short answers consist of, and a fixed thousand others as
-        negatives.
-        """
+        """Return every token that short answers consist of, and a thousand others as negatives."""
         others = random.Random(0).sample(range(len(self.tokenizer)), min(1000, len(self.tokenizer)))
         used = {*others, self.tokenizer.eos_token_id}
         for photo in self.photos:
@@ -193,8 +185,8 @@ class Tasks:
         return name, index, rng.choice(VIEWS[name])
 
     def photo(self, index: int, rng: random.Random, sampled: str | None = None) -> Row:
-        """Return one visit to a photograph: all captions, sometimes questions, a long answer, a
-        second turn.
+        """Return one visit to a photograph: captions, sometimes questions, a long answer, a second
+        turn.
 
         sampled: A question whose answers are sampled from the model, in place of people's captions.
         """
@@ -237,20 +229,25 @@ class Tasks:
             nodes.append(self._ask(rng.choice(SHORT), told))
         return self._row([self._view("things", thing.index, rng)], nodes)
 
-    def scene(self, rng: random.Random) -> Row:
-        """Return a picture that was looked at: its captions or its close-up, a longer description,
-        its questions.
+    def scene(self, rng: random.Random, sampled: str | None = None) -> Row:
+        """Return a picture that was looked at, never of a held-out class: captions or close-up, a
+        longer description, questions.
 
-        Names of classes that are held out are never among the pictures.
+        sampled: A question whose answers are sampled in place of a scene's captions.
         """
         seen: LookedAt = rng.choice(self.looked_at)
         captions = seen.captions or (self._thing(CLOSE, seen.thing.name),)
-        nodes = [self._ask(rng.choice(SHORT), *(self._answer(c, "caption") for c in captions))]
+        asks = sampled is not None and bool(seen.captions)
+        taught = () if asks else captions
+        short = sampled if sampled and asks else rng.choice(SHORT)
+        nodes = [self._ask(short, *(self._answer(c, "caption") for c in taught))]
         if rng.random() < DESCRIBED:
             told = self._answer(seen.description, "long")
             nodes.append(self._ask(rng.choice(photo_writer.DESCRIBE), told))
         nodes += [self._ask(q, self._answer(a, "question")) for q, a in seen.questions]
-        return self._row([self._view("things", seen.thing.index, rng)], nodes)
+        row = self._row([self._view("things", seen.thing.index, rng)], nodes)
+        row.sampled = asks
+        return row
 
     def pair(self, rng: random.Random) -> Row:
         """Return two photographs: both described, and which of them shows what."""
@@ -300,9 +297,7 @@ class Tasks:
         return self._row([self._view("train", index, rng)], [self._ask(question, node)])
 
     def rows(self, step: int, n: int) -> list[Row]:
-        """Return this process's rows of a step that has `n` of them: at least one photograph, the
-        rest at random.
-        """
+        """Return this process's rows of a step of `n`: a photograph, the rest at random."""
         rng = random.Random(f"{self.seed}/{step}")
         # Sampled captions answer the same question, so that they can be sampled together.
         question = random.Random(f"{self.seed}/{step}/sampled").choice(SHORT)
@@ -310,7 +305,10 @@ class Tasks:
         made = []
         for i in range(n):
             kind = rng.choices((*SHARES, "photo"), (*SHARES.values(), 1 - sum(SHARES.values())))[0]
-            if kind in self.makers and i >= self.processes:
+            if kind == "scene" and self.looked_at and i >= self.processes:
+                sampled = question if rng.random() < self.reward * REWARDED else None
+                made.append(self.scene(rng, sampled))
+            elif kind in self.makers and i >= self.processes:
                 made.append(self.makers[kind](rng))
             else:
                 epoch, at = divmod(place + i, len(self.photos))

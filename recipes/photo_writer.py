@@ -3,8 +3,7 @@
 LLaVA made its instruction data this way: a language model without pictures reads the captions and
 writes the answer. A small model soon repeats itself, so the opening sentences are people's own (the
 least alike of a photograph's five), the model continues from there, and no word triple may occur
-twice. Answers to plain prompts, without a photograph, come from the same loop; they keep plain chat
-in the training.
+twice. Answers to plain prompts come from the same loop; they keep plain chat in the training.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ OPENINGS, GO_ON, ORDERS = PHRASES["openings"], PHRASES["go on"], PHRASES["orders
 
 @dataclass(frozen=True)
 class Job:
-    """One answer to be written: `prompt` is what the writer reads, `opening` how its answer
-    begins.
-    """
+    """An answer to be written: the writer reads `prompt`, `opening` is how it begins."""
 
     key: str
     kind: str
@@ -73,9 +70,7 @@ class Job:
 
 
 def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]:
-    """Return at most `n` captions: the longest, then the one that shares the smallest part of its
-    words with those before, as long as that is at most `most`.
-    """
+    """Return at most `n` captions, the longest first, each as unlike those before as can be."""
     left = sorted(captions, key=lambda c: -len(c))
     chosen = [left.pop(0)]
     while left and len(chosen) < n:
@@ -93,9 +88,7 @@ def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]
 
 
 def description(captions: Sequence[str], rng: random.Random) -> str:
-    """Return up to four sentences about a photograph, all of them people's own, the least
-    alike first.
-    """
+    """Return up to four sentences about a photograph, people's own, the least alike first."""
     first, *others = least_alike(captions, 4, most=0.5)
     return " ".join([_opening("describe", first, rng), *others])
 
@@ -133,10 +126,8 @@ def plain_prompts() -> list[str]:
 
 
 def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> list[dict[str, Any]]:
-    """Return n prompts from whose answers drafters learn, with their pictures: {"prompt", "images":
-    [path below `folder`]}.
-
-    Drawn only from (seed, number), so that a stopped run continues with the same questions.
+    """Return n prompts for drafters, {"prompt", "images": [path below `folder`]}, each drawn only
+    from (seed, number).
     """
     index = photo_questions.WordIndex([photo.captions for photo in photos])
     plain = plain_prompts()
@@ -169,17 +160,13 @@ def finished(text: str) -> str:
 
 
 def keep(text: str, tokens: int, least: int, most: int) -> bool:
-    """Whether an answer is fit to be taught: long enough, with few repetitions, not about
-    captions.
-    """
+    """Whether an answer is fit to be taught: long enough, few repetitions, not about captions."""
     fit = least <= tokens <= most and photo_scores.distinct(text) >= 0.9
     return fit and not UNWANTED.search(text)
 
 
 class NoTripleTwice(LogitsProcessor):
-    """Bans tokens that would repeat a token triple of an answer. begins: where each row's answer
-    begins.
-    """
+    """Bans tokens that would repeat a token triple of an answer, after `begins` of each row."""
 
     def __init__(self, begins: Sequence[int]) -> None:
         self.begins = begins
@@ -200,10 +187,8 @@ def write(
     most: int,
     distinct: bool,
 ) -> Iterator[tuple[Job, str]]:
-    """Sample all jobs in one left-padded batch, at most `most` new tokens each.
-
-    If `distinct`, no token triple occurs twice in an answer. Yields each job with opening and
-    continuation as one text.
+    """Sample all jobs in one left-padded batch, at most `most` new tokens each; yield each with its
+    whole text. distinct: No token triple occurs twice in an answer.
     """
     prompts, rows = (
         [torch.tensor(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
@@ -230,10 +215,8 @@ def write(
 def write_answers(
     base: Path, path: Path, jobs: Sequence[Job], tokenizer: PreTrainedTokenizerBase, seed: int = 1
 ) -> None:
-    """Let the base write the answers of these jobs, all plain or none, that are not yet in the
-    file.
-
-    Answers that are not fit to be taught are recorded as `rejected`, without text.
+    """Let the base write the answers of these jobs that are not yet in the file; those that are not
+    fit to be taught are recorded as `rejected`.
     """
     done = {json.loads(line)["key"] for line in path.open()} if path.exists() else set()
     left = [job for job in jobs if job.key not in done]

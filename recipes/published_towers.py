@@ -22,9 +22,7 @@ BLOCK_PARTS = {
 @dataclass(frozen=True)
 class Variant:
     """A published EfficientNet-Lite: its width and depth relative to Lite0, and its picture side in
-    pixels.
-
-    Lite2 is published for 260 pixels; 256 are a whole number of cells.
+    pixels, a whole number of cells.
     """
 
     name: str
@@ -41,10 +39,7 @@ VARIANTS = (
 
 def published_weights(state: dict[str, Tensor]) -> tuple[Variant, dict[str, Tensor]]:
     """Return which EfficientNet-Lite these published PyTorch weights are, and the same weights
-    under the names of this project's tower.
-
-    Raises:
-        ValueError: If a name is unknown or the weights are of a variant not in `VARIANTS`.
+    under this project's names; ValueError if it is none of `VARIANTS`.
     """
     blocks = len({name.split(".")[1] for name in state if name.startswith("_blocks.")})
     counts = {sum(s[0] for s in scaled_stages(v.width, v.depth)): v for v in VARIANTS}

@@ -1,6 +1,5 @@
-"""From a pair's target to a drafter with its card: answers, features, training, export.
-
-Every stage continues where an earlier call stopped.
+"""From a pair's target to a drafter with its card: answers, features, training, export. Every stage
+continues where an earlier call stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from accelerate import Accelerator
 from recipes import answers, features, photo_data, photo_writer
 from recipes.drafters import KINDS, run
 from recipes.drafters.base import Learner, Recipe
-from recipes.features import Example, FeatureSpec, Store
+from recipes.features import Example, Store
 from recipes.trainer import checkpoint, processes
 from specvl_demo.pairs import fingerprints
 from specvl_demo.serving.loader import Loaded
@@ -32,16 +31,11 @@ SHORTEST, LONGEST = 8, 160
 
 @dataclass(frozen=True)
 class Places:
-    """Where files are.
+    """Where files are: checkpoints and log of this run; `out`, the finished head; `work`, answers
+    and features, shared by runs on the same target; its answers to the training conversations.
 
-    Attributes:
-        folder: Checkpoints and log of this run.
-        out: The finished head.
-        work: Answers and features, shared by runs on the same target.
-        answers: The target's answers to the training conversations, generated if missing.
-        prompts: Questions as JSON lines {"prompt", "images", "temperature"} (see
-            `answers.ask_all`).
-        data: A folder of captioned photographs to ask about instead.
+    prompts: Questions as JSON lines (see `answers.ask_all`). data: A folder of captioned
+    photographs to ask about instead.
     """
 
     folder: Path
@@ -53,9 +47,7 @@ class Places:
 
     @property
     def pictures(self) -> Path:
-        """The folder below which the questions' pictures are; ValueError if there are no
-        questions.
-        """
+        """The folder of the questions' pictures; ValueError if there are no questions."""
         folder = self.prompts.parent if self.prompts is not None else self.data
         if folder is None:
             raise ValueError(
@@ -79,9 +71,7 @@ def main(
 ) -> dict[str, Any]:
     """Train, or continue training, a drafter for the pair's target; return its card.
 
-    Args:
-        small: Store its weights in eight bits, and measure it so.
-        start: A finished drafter's folder of this kind to start from.
+    small: In eight bits. start: A finished drafter's folder of this kind to start from.
     """
     data = (places.prompts or places.pictures).name
     weights = fingerprints.of(loaded.pair.target)
@@ -91,8 +81,7 @@ def main(
         checkpoint(places.folder, kind.name, run.identity_of(kind.name, recipe, origin))
     # One process answers and computes features; the others read them.
     with processes().main_process_first():
-        needs = recipe.wanted(kind.needs)
-        store, held_out = stores(loaded, kind.name, needs, places, n, n_held_out, weights)
+        store, held_out = stores(loaded, kind, places, n, n_held_out, weights)
     cuda, model = torch.cuda.is_available(), loaded.models.target.vlm.model
     # A target in bfloat16 means that the processor multiplies it fast.
     half = cuda or model.get_input_embeddings().weight.dtype == torch.bfloat16
@@ -120,24 +109,20 @@ def main(
 
 def stores(
     loaded: Loaded,
-    kind: str,
-    needs: FeatureSpec,
+    kind: type[Learner],
     places: Places,
     n: int,
     n_held_out: int,
     weights: str | None,
 ) -> tuple[Store, Store]:
-    """Return features to train on and held-out ones; a store that has more than is needed is also
-    used.
-
-    Raises:
-        ValueError: If the existing ones, or the answers, are of other weights than the target's.
+    """Return features to train on and held-out ones, maybe more than are needed; ValueError if
+    they, or the answers, are of other weights than the target's.
     """
-    folders = []
+    folders, needs = [], kind.needs
     for name in ("train", "held-out"):
         complete = (places.work / f"{name}-{other}" for other in KINDS)
         ready = (f for f in complete if (f / "complete").exists() and Store(f).needs.covers(needs))
-        folder = next(ready, places.work / f"{name}-{kind}")
+        folder = next(ready, places.work / f"{name}-{kind.name}")
         features.of_weights(folder, weights)
         folders.append(folder)
     files = answered(loaded, places, n, n_held_out, weights)

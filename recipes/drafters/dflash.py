@@ -25,15 +25,11 @@ CHUNK = 32
 
 @dataclass(frozen=True)
 class DflashRecipe(Recipe):
-    """The settings of DFlash.
+    """The settings of DFlash: rows of a block, including the known token; layers of the head;
+    anchors, blocks trained on, per conversation and step.
 
-    Attributes:
-        block: Rows of a block, including the known token.
-        layers: Of the head.
-        anchors: Blocks trained on, per conversation and step.
-        fade: The loss of the k-th drafted token is weighted exp(-(k - 1) / fade), since it helps
-            only if all before it are right.
-        mask: The target's id whose embedding represents an unknown token, by default its padding.
+    fade: The loss of the k-th drafted token is weighted exp(-(k - 1) / fade), since it helps only
+    if all before it are right. mask: The target's id of an unknown token, by default its padding.
     """
 
     block: int = 10
@@ -59,9 +55,7 @@ class DflashHead(Drafter):
     def __init__(
         self, g: Geometry, ffn: int, n_read: int, layers: int, block: int, mask: Tensor
     ) -> None:
-        """Make a head. n_read: layers of the target that are read. mask [D]: the embedding of a
-        mask.
-        """
+        """Make a head. n_read: layers of the target. mask [D]: the embedding of a mask."""
         super().__init__()
         self.geometry, self.block = g, block
         self.fc = nn.Linear(n_read * g.width, g.width, bias=False)

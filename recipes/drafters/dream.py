@@ -1,11 +1,9 @@
-"""DREAM's head (arXiv 2505.19201 §3.2.1): distillation from output features, a middle layer, and
-the KL.
-"""
+"""DREAM's head (arXiv 2505.19201 §3.2.1): features, a middle layer and the KL are distilled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -13,15 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recipes.drafters.base import Batch, Learner, Recipe, padded
-from recipes.drafters.modules import (
-    MLP,
-    Attention,
-    Block,
-    Drafter,
-    Steps,
-    start_small,
-    turns_of,
-)
+from recipes.drafters.modules import MLP, Attention, Block, Drafter, Steps, start_small, turns_of
 from recipes.features import FeatureSpec, Rows
 from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
@@ -31,34 +21,14 @@ from specvl_demo.methods.heads.blocks import Geometry
 class DreamRecipe(Recipe):
     """The settings of DREAM.
 
-    Attributes:
-        middle: Weight of the loss on the intermediate layer.
-        keep: Share of visual tokens among the queries.
-        gate: Initial value of the gates.
-        cross: False trains without the cross-attention.
-        select: The intermediate layer is chosen for every `token` (as in the published code) or for
-            a `sample` (as in the paper), or is always the one at so many percent of the depth.
-        state: Its `input` or `output`.
+    middle: Weight of the loss on the intermediate layer. keep: Share of visual tokens among the
+    queries. gate: Initial value of the gates. cross: False trains without the cross-attention.
     """
 
     middle: float = 0.2
     keep: float = 0.75
     gate: float = 0.5
     cross: bool = True
-    select: str = "token"
-    state: str = "input"
-
-    def __post_init__(self) -> None:
-        fixed = self.select.isdecimal() and int(self.select) < 100
-        if self.select not in ("token", "sample") and not fixed:
-            raise ValueError(
-                f"--select must be token, sample, or percent of the depth, not {self.select!r}."
-            )
-        if self.state not in ("input", "output"):
-            raise ValueError(f"--state must be input or output, not {self.state!r}.")
-
-    def wanted(self, needs: FeatureSpec) -> FeatureSpec:
-        return replace(needs, select=self.select, state=self.state)
 
 
 class CrossBlock(nn.Module):
@@ -94,9 +64,7 @@ class DreamHead(Drafter):
             cross.cross_attn_mlp_gate.fill_(gate)
 
     def factors(self) -> dict[str, Tensor]:
-        """The first block has no norm and embeddings are small, so its attention reads them times
-        `scale`.
-        """
+        """Embeddings are small and the first block has no norm: its attention scales them."""
         scale = torch.tensor(self.scale, device=self.norm.weight.device)
         return {f"layers.0.self_attn.{name}_proj.weight": scale for name in "qkv"}
 
@@ -140,9 +108,8 @@ class DreamHead(Drafter):
 
 
 def drafted_mask(n: int, step: int, device: torch.device) -> Tensor:
-    """Return an additive mask [n, (step - 1) n] of the predictions of earlier steps.
-
-    A row attends to those of its predecessors, one of each step, the latest at the row before it.
+    """Return an additive mask [n, (step - 1) n]: a row attends to those of its predecessors'
+    earlier predictions, one of each step, the latest at the row before it.
     """
     row = torch.arange(n, device=device)[:, None]
     seen = torch.cat([row.t() == row - (step - u) for u in range(1, step)], 1)

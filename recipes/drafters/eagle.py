@@ -1,8 +1,6 @@
-"""EAGLE's heads.
-
-Version 2 (arXiv 2406.16858, 2401.15077) learns features and tokens, with noise in place of
-self-feeding; version 3 (arXiv 2503.01840) only tokens, with training-time test, over a draft
-vocabulary.
+"""EAGLE's heads. Version 2 (arXiv 2406.16858, 2401.15077) learns features and tokens, with noise in
+place of self-feeding; version 3 (arXiv 2503.01840) only tokens, with training-time test, over a
+draft vocabulary.
 """
 
 from __future__ import annotations
@@ -34,9 +32,7 @@ class FeatureHead(Drafter):
         start_small(self)
 
     def step_inputs(self, step: int, like: Tensor) -> list[Tensor]:
-        """Return what the projection reads at a step in addition to embedding and feature, [B, N,
-        D] each.
-        """
+        """Return what the projection reads at a step besides embedding and feature, [B, N, D]."""
         return []
 
     def factors(self) -> dict[str, Tensor]:
@@ -84,9 +80,7 @@ class FeatureLearner(Learner):
 
 
 class WideBlock(Block):
-    """EAGLE-3's block: attention reads an embedding and a feature, both normed; the feature is the
-    residual.
-    """
+    """EAGLE-3's block: attention reads embedding and feature, both normed; residual: the latter."""
 
     def __init__(self, g: Geometry, ffn: int) -> None:
         super().__init__(g, ffn, input_norm=True, inputs=2)
@@ -98,17 +92,13 @@ class WideBlock(Block):
 
 
 class Eagle3Head(Drafter):
-    """EAGLE-3 in the layout of the authors' files: three layers fused, one block, a draft
-    vocabulary.
-
-    ids [R]: the target's id of every draft id, ascending.
-    """
+    """EAGLE-3 as in the authors' files. ids [R]: the target's id of every draft id, ascending."""
 
     def __init__(
         self, g: Geometry, ffn: int, ids: Tensor, vocab: int, output: Tensor | None = None
     ) -> None:
         """Make a head. vocab: the target's. output [R, D]: initial output head, None for small
-        random numbers.
+        noise.
         """
         super().__init__()
         self.geometry = g
@@ -149,9 +139,7 @@ class Eagle3Head(Drafter):
 
 
 class Eagle3Learner(Learner):
-    """EAGLE-3. Row r is token r + 1 with the three layers' states of token r; only the draft
-    vocabulary's share of the target's distribution is learned.
-    """
+    """EAGLE-3. Row r is token r + 1 with three layers' states of token r; it learns draft ids."""
 
     name, title = "eagle3", "EAGLE-3"
     # As deep as it will draft: nothing else keeps what it feeds itself close to its training
@@ -162,9 +150,7 @@ class Eagle3Learner(Learner):
     scaled = False
 
     def make(self) -> nn.Module:
-        """Return a fresh head whose output head starts as the target's rows of the draft
-        vocabulary.
-        """
+        """Return a fresh head whose output head is the target's rows of the draft vocabulary."""
         output = self.shared.head.weight.detach()
         every = torch.arange(len(output), device=output.device)
         if "d2t" in self.start:

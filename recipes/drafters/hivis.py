@@ -1,6 +1,4 @@
-"""HiViS's head (arXiv 2509.23928 §3.2): no visual rows, step embeddings, two stages, N = 4, K =
-5.
-"""
+"""HiViS's head (arXiv 2509.23928 §3.2): no visual rows, step embeddings, two stages; N 4, K 5."""
 
 from __future__ import annotations
 

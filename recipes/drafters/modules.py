@@ -146,9 +146,7 @@ class Steps:
         self._values: list[Tensor] = []
 
     def attend(self, x: Tensor) -> Tensor:
-        """Map the next step's attention input [B, N or N - first, D] -> its output, of the same
-        shape.
-        """
+        """Map the next step's attention input [B, N or N - first, D] to its output."""
         cos, sin = (t[self._first if self._keys else 0 :] for t in self._turns)
         queries = self._attention.queries(x, (cos, sin))
         keys, values = self._attention.keys_values(x, (cos, sin))
@@ -163,9 +161,7 @@ class Steps:
 
 
 def step_mask(n: int, first: int, step: int, device: torch.device) -> Tensor:
-    """Return [n - first, n + (step - 1)(n - first)] bool: what rows from `first` on attend to at a
-    step (see `Steps`).
-    """
+    """Return [n - first, n + (step - 1)(n - first)] bool: what rows from `first` on attend to."""
     row = torch.arange(first, n, device=device)[:, None]
     seen = [torch.arange(n, device=device) <= row - (step - 1)]
     seen += [row.t() == row - (step - u) for u in range(2, step + 1)]

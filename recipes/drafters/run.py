@@ -1,6 +1,4 @@
-"""Trains a drafter of a pair on stored features: batches, export, and the card with its
-provenance.
-"""
+"""Trains a drafter of a pair on stored features: batches, export, the card with its provenance."""
 
 from __future__ import annotations
 
@@ -39,10 +37,7 @@ def learner_for(
     device: torch.device,
     start: Path | None = None,
 ) -> Learner:
-    """Return a drafter for this target: fresh, or from a finished one's folder.
-
-    Sizes of embeddings and features are measured on the store's first shard.
-    """
+    """Return a drafter for this target: fresh, scaled by the first shard, or from a folder."""
     shared = Shared.of(model, device)
     some = [store[i] for i in range(min(64, len(store)))]
     ids = torch.cat([r.ids[~r.visual] for r in some]).long()
@@ -54,9 +49,7 @@ def learner_for(
 
 
 class Picker:
-    """Chooses the conversations of each step: a shuffle per epoch, conversations of similar length
-    together.
-    """
+    """Chooses each step's conversations: a shuffle per epoch, similar lengths together."""
 
     def __init__(self, store: Store, batch: int, seed: int) -> None:
         self._lengths = [store.length(i) for i in range(len(store))]
@@ -82,9 +75,7 @@ class Picker:
 
 
 class Run(Trainer):
-    """A learner in training. origin: fingerprints of the weights it depends on (see
-    `identity_of`).
-    """
+    """A learner in training. origin: fingerprints of the weights it depends on."""
 
     def __init__(
         self,
@@ -122,10 +113,7 @@ class Run(Trainer):
 
 
 def identity_of(name: str, recipe: Recipe, origin: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return what a run of this kind and recipe depends on.
-
-    origin: Fingerprints of the target's `weights` and of the drafter to `start` with.
-    """
+    """Return what a run of this kind and recipe depends on: also the weights it begins with."""
     return {"method": name, **asdict(recipe), **origin}
 
 
@@ -138,10 +126,9 @@ def accepted(learner: Learner, held_out: Store, length: int = 5) -> dict[str, An
 
 
 def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> None:
-    """Write weights under the published names, config.json, and the card as JSON and as text.
+    """Write weights in half precision under the published names, config.json, and the card.
 
-    In half precision; small: in eight bits (`vlm.eight_bits`). card: Facts in addition to the
-    run's.
+    small: In eight bits (`vlm.eight_bits`). card: Facts in addition to the run's.
     """
     learner = run.learner
     out.mkdir(parents=True, exist_ok=True)

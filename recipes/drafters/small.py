@@ -1,6 +1,4 @@
-"""Small drafters: a few of the target's own decoder layers, distilled, sharing everything else with
-it.
-"""
+"""Small drafters: a few of the target's own decoder layers, distilled, sharing everything else."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ class SmallRecipe(Recipe):
 
 
 class SmallDecoder(Drafter):
-    """A few layers of a decoder and its final norm, with their own weights; positions count
-    from 0.
-    """
+    """A few layers of a decoder and its final norm, with their own weights; positions from 0."""
 
     def __init__(self, decoder: PreTrainedModel, n_layers: int) -> None:
         super().__init__()
@@ -72,9 +68,7 @@ class SmallLearner(Learner):
 
     @torch.no_grad()
     def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
-        """Return the same for every step: as long as its predictions are right, it reads the
-        target's tokens.
-        """
+        """Return the same for every step: if its predictions are right, it reads the target's."""
         hit = (
             self.token_of(self.guess(self.module(*batch.inputs, 1)[0][0]).argmax(-1)) == batch.token
         )
