@@ -21,7 +21,7 @@ from torch import Tensor
 import specvl_demo
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Drafter, NoDrafter, Policy, Scores, Start, Verdict, Vocabulary
+from specvl_demo.core.types import Drafter, Policy, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods.base import TREE, Method, Part
 from specvl_demo.methods.declare import Learn, PolicySettings, Settings, setting
 from specvl_demo.methods.policies import CHAIN
@@ -129,7 +129,7 @@ class SuffixSettings(Settings):
     trust: float = setting(1.0, "tokens drafted in a row per token of the match (alpha)", 0.1, 64.0)
 
 
-class Suffix(NoDrafter):
+class Suffix(Drafter):
     """Proposes tokens by how often each followed the longest ending of the text that occurred
     before.
 

@@ -62,7 +62,7 @@ class TypicalVerifier(RelaxedVerifier):
         """
         return [
             exact or (free and margin > 0)
-            for exact, free, margin in zip(branch.exact, branch.free, branch.signal, strict=True)
+            for exact, free, margin in zip(branch.matches, branch.free, branch.signal, strict=True)
         ]
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
