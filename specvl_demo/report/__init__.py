@@ -1,3 +1,1 @@
-"""Folds over records: every number, colour, chart and table that is shown. Needs neither torch nor
-gradio.
-"""
+"""Folds over records: all that is shown. Needs neither torch nor gradio."""

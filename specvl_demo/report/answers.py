@@ -1,26 +1,22 @@
 """A bench's rows, folded from the answers of its methods: medians over repeats, intervals over
-questions, figures by kind of question.
-
-A rate is Σ tokens / Σ seconds of a repeat, ratios are taken within a repeat, figures are medians
-over repeats. Knows neither models nor how answers were measured: the command line and the page both
-use it.
+questions, figures by kind of question. A rate is Σ tokens / Σ seconds of a repeat, ratios are
+taken within a repeat.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median, quantiles
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report.metrics import Comparison, acceptance, accepted_by_depth, compare
+from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare
 
-HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
+HF_GENERATE, HF_ASSISTED = "hf-generate", "hf-assisted"
 """Hugging Face's own ways of decoding, as rows are named."""
 T = TypeVar("T")
 DRAWS = 1000
@@ -29,13 +25,11 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, from this engine or the library, in seconds.
+    """One answer, in seconds: from the pixels to the start of decoding, to the first emitted
+    tokens, and of decoding, in which `n_decoded` tokens were emitted.
 
-    Attributes:
-        before_s: From the pixels to the start of decoding.
-        first_s: To the first emitted tokens.
-        decode_s: Of decoding, in which `n_decoded` tokens were emitted. The library's first
-            emission includes the prefill, so its rate is computed from the tokens after it.
+    The library's first emission includes the prefill, so its rate is that of the tokens after it.
+    lane: Its records, whose rounds note the seconds of the forwards; None of the library's.
     """
 
     token_ids: list[int]
@@ -43,6 +37,12 @@ class Answer:
     first_s: float
     decode_s: float
     n_decoded: int
+    lane: LaneRecords | None = None
+
+    @classmethod
+    def of(cls, lane: LaneRecords) -> Answer:
+        before, seconds, ids = lane.begin.before_s, [r.seconds for r in lane.rounds], lane.token_ids
+        return cls(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids), lane)
 
     @property
     def total_s(self) -> float:
@@ -72,35 +72,23 @@ AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
 
 @dataclass
 class Repeat:
-    """What one repeat measured, by method; the library's ways have only answers."""
+    """What one repeat measured, by method and question; that of a stopped bench is incomplete."""
 
     answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
-    lanes: dict[str, list[LaneRecords]] = field(default_factory=lambda: defaultdict(list))
-    forward_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Seconds of each lane's rounds that were spent in the models' forwards."""
 
-    def add(self, name: str, lane: LaneRecords, forward_s: float) -> None:
-        before, seconds = lane.begin.before_s, [round_.seconds for round_ in lane.rounds]
-        ids = lane.token_ids
-        self.answers[name].append(
-            Answer(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids))
-        )
-        self.lanes[name].append(lane)
-        self.forward_s[name].append(forward_s)
+    def lanes(self, name: str) -> list[LaneRecords]:
+        return [answer.lane for answer in self.answers[name] if answer.lane is not None]
 
-    def only(self, at: Sequence[int], names: Iterable[str]) -> Repeat:
-        """Return the part of these cases and methods."""
-        some = Repeat()
-        for name in names:
-            for case in at:
-                if case < len(self.lanes[name]):  # the last repeat of a stopped bench is incomplete
-                    some.add(name, self.lanes[name][case], self.forward_s[name][case])
-        return some
+    def only(self, kind: str, kinds: Sequence[str]) -> Repeat:
+        """Return the part of the questions of a kind. kinds: of all, in their order."""
+        some = {
+            name: [answer for answer, its in zip(answers, kinds) if its == kind]
+            for name, answers in self.answers.items()
+        }
+        return Repeat(defaultdict(list, some))
 
     def rate(self, name: str, total: bool = False) -> float | None:
-        """Return tokens per second, of decoding or from pictures to answer; None if nothing was
-        measured.
-        """
+        """Return tokens per second, of decoding or of everything; None if nothing was measured."""
         some = self.answers.get(name, ())
         tokens = sum(len(answer.token_ids) if total else answer.n_decoded for answer in some)
         seconds = sum(answer.total_s if total else answer.decode_s for answer in some)
@@ -110,11 +98,6 @@ class Repeat:
         """Return how many times as fast one way is as another."""
         mine, theirs = self.rate(name, total), self.rate(other, total)
         return mine / theirs if mine is not None and theirs else None
-
-
-def steps(repeats: int, cases: int) -> Iterator[tuple[int, int]]:
-    """Yield (repeat, case) of a bench in order: all cases, then all of them again."""
-    return itertools.product(range(repeats), range(cases))
 
 
 def round_robin(ways: Sequence[T], repeat: int) -> list[T]:
@@ -150,21 +133,23 @@ def rows(
     references: Sequence[str | None] = (),
 ) -> list[dict[str, Any]]:
     """Return a row per method. kinds, references: of the questions, in their order."""
-    return [
-        _row(repeats, name)
-        | {
-            "by_kind": _by_kind(repeats, name, kinds),
-            "interval": interval(repeats, name),
-            "quality": _quality(repeats, name, references),
+    parts = {kind: [repeat.only(kind, kinds) for repeat in repeats] for kind in kinds}
+    table = []
+    for name in names:
+        row = _row(repeats, name) | {"interval": interval(repeats, name)}
+        row["quality"] = _quality(repeats, name, references)
+        of_kinds = {kind: _row(part, name) for kind, part in parts.items()}
+        row["by_kind"] = {
+            kind: {"cases": kinds.count(kind), **{column: figures[column] for column in BY_KIND}}
+            for kind, figures in of_kinds.items()
         }
-        for name in names
-    ]
+        table.append(row)
+    return table
 
 
 def interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
-    """Return the 95 % interval of the speedup over AR with respect to the choice of questions.
-
-    Each question has all its repeats. None for fewer than two.
+    """Return the 95 % interval of the speedup over AR with respect to the choice of questions, each
+    with all its repeats.
     """
     times: dict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
     for repeat in repeats:
@@ -211,38 +196,24 @@ def _quality(
     scores = [
         f1(lane.text, reference)
         for repeat in repeats
-        for lane, reference in zip(repeat.lanes[name], references)
+        for lane, reference in zip(repeat.lanes(name), references)
         if reference
     ]
     return mean(scores) if scores else None
 
 
-def _by_kind(
-    repeats: Sequence[Repeat], name: str, kinds: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """Return the figures of a method for each kind of question. kinds: of the cases, in their
-    order.
-    """
-    rows_by_kind = {}
-    for kind in dict.fromkeys(kinds):
-        at = [number for number, name in enumerate(kinds) if name == kind]
-        row = _row([repeat.only(at, {name, "ar"}) for repeat in repeats], name)
-        rows_by_kind[kind] = {"cases": len(at), **{column: row[column] for column in BY_KIND}}
-    return rows_by_kind
-
-
 def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
-    lanes = [lane for repeat in repeats for lane in repeat.lanes[name]]
-    beside = compare(lanes, [lane for repeat in repeats for lane in repeat.lanes["ar"]])
+    lanes = [lane for repeat in repeats for lane in repeat.lanes(name)]
+    beside = compare(lanes, [lane for repeat in repeats for lane in repeat.lanes("ar")])
     row = shared(repeats, name)
     spent = beside.metrics.totals.decode_s
-    forward_s = sum(sum(repeat.forward_s[name]) for repeat in repeats)
+    forwards = (round_.notes["forward_s"] for lane in lanes for round_ in lane.rounds)
+    forward_s = sum(cast("Iterable[float]", forwards))
     efficiency = forward_s / spent if spent else None
     speedup, doubt = row["speedup_vs_ar"], beside.doubt()
     return row | {
         "tau": beside.metrics.totals.tau,
         "accepted_by_depth": accepted_by_depth(round_ for lane in lanes for round_ in lane.rounds),
-        "acceptance": acceptance(round_ for lane in lanes for round_ in lane.rounds),
         "limit": speedup / efficiency if speedup and efficiency else None,
         "efficiency": efficiency,
         **{f"share_{phase}": share for phase, share in beside.metrics.shares.items()},

@@ -17,9 +17,9 @@ PAIRS = frozenset({"photo"})
 MOST_TOKENS = 8
 """The longest answer in the calibration."""
 WORDS = (
-    Confidence("sure", 0.7, 0.967),
-    Confidence("unsure", 0.55, 0.409),
-    Confidence("guessing", 0.0, 0.292),
+    Confidence("sure", 0.55, 0.833),
+    Confidence("unsure", 0.5, 0.462),
+    Confidence("guessing", 0.0, 0.3),
 )
 """The likeliest word first: `prob` is the least that earns it, `right` the share of held-out
 answers that earned it and were right."""
@@ -70,9 +70,7 @@ def confidence(lane: LaneRecords) -> Confidence | None:
 
 
 def sentence(lanes: Iterable[LaneRecords]) -> str | None:
-    """Return how sure the target is of its answer in a race, by the first lane whose end tells;
-    None if none does.
-    """
+    """Return how sure the target is in a race, by the first lane whose end tells."""
     opinions = (lane.end.confidence for lane in lanes if lane.end is not None)
     opinion = next(filter(None, opinions), None)
     if opinion is None:

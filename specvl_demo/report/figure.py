@@ -1,6 +1,5 @@
 """One race as a figure for web pages and papers: every lane's answer in the colours of its tokens,
-its rounds on its own clock, and its figures. Plain SVG: no script, no embedded font, a few tens of
-kB.
+its rounds on its own clock, and its figures. Plain SVG, without scripts and fonts.
 
 Texts of a trace may come from anyone: they are escaped, and cut if they are long.
 """
@@ -48,25 +47,24 @@ class Letter(NamedTuple):
         return 2 if east_asian_width(self.text) in "WF" else 1
 
 
-def svg(lanes: Sequence[LaneRecords], answers: bool = True) -> str:
-    """Return the figure as text. answers: Include the text of the lanes."""
+def svg(lanes: Sequence[LaneRecords]) -> str:
+    """Return the figure as text."""
     first = lanes[0].begin
     title = first.notes.question or "A race"
     longest = max((lane.rounds[-1].clock_s for lane in lanes if lane.rounds), default=0.0) or 1.0
-    parts, y = [], MARGIN + 8.0
-    if answers:
-        parts += [_text(MARGIN, y, _cut(title, COLUMNS), 'font-weight="700" font-size="15"')]
-        parts += [_text(MARGIN, y + 20, _cut(tables.facts(first), COLUMNS + 20), _SMALL)]
-        y += 48
+    y = MARGIN + 8.0
+    parts = [_text(MARGIN, y, _cut(title, COLUMNS), 'font-weight="700" font-size="15"')]
+    parts += [_text(MARGIN, y + 20, _cut(tables.facts(first), COLUMNS + 20), _SMALL)]
+    y += 48
     for lane in lanes:
-        drawn, y = _lane(lane, lanes, longest, y, answers)
+        drawn, y = _lane(lane, lanes, longest, y)
         parts += drawn
-    parts += _key(y, answers)
+    parts += _key(y)
     height = round(y + 40)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
         f' font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13" fill="#1b1f24">'
-        f"<title>{_plain(title)}</title>"
+        f"<title>{_xml_text(title)}</title>"
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>{"".join(parts)}</svg>\n'
     )
 
@@ -75,22 +73,20 @@ _SMALL = 'font-size="11" fill="#57606a"'
 
 
 def _lane(
-    lane: LaneRecords, lanes: Sequence[LaneRecords], longest: float, y: float, answers: bool
+    lane: LaneRecords, lanes: Sequence[LaneRecords], longest: float, y: float
 ) -> tuple[list[str], float]:
     """Return a lane's name, figures, clock and answer from y on, and where the next one begins."""
     parts = [_text(MARGIN, y, _cut(lane.begin.title, 60), 'font-weight="700"')]
     numbers = _text(WIDTH - MARGIN, y, _numbers(lane, lanes), 'text-anchor="end"')
     parts += [numbers, *_clock(lane.rounds, longest, y + 8)]
     y += 42
-    if answers:
-        given = [Letter(char, None) for char in lane.begin.prefix.text]
-        letters = [Letter(char, kind) for kind, text in runs(lane.rounds) for char in text]
-        plain = lane.begin.method == "ar"
-        # Every letter takes at least one cell: more letters than cells are cut anyway.
-        for line in _lines([*given, *letters][: COLUMNS * (MOST_LINES + 1)]):
-            parts += _line(line, y, plain)
-            y += LINE
-        y += 4
+    given = [Letter(char, None) for char in lane.begin.prefix.text]
+    letters = [Letter(char, kind) for kind, text in runs(lane.rounds) for char in text]
+    # Every letter takes at least one cell: more letters than cells are cut anyway.
+    for line in _lines([*given, *letters][: COLUMNS * (MOST_LINES + 1)]):
+        parts += _line(line, y, lane.begin.method == "ar")
+        y += LINE
+    y += 4
     remark = remarks.remark(lane, lanes)
     if remark:
         parts.append(_text(MARGIN, y, _cut(remark, COLUMNS + 20), _SMALL))
@@ -102,7 +98,7 @@ def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     """Return what the lane did, with its speedup only if the times are meaningful."""
     totals = measure(lane).totals
     facts = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} rounds"]
-    ar = next((lane for lane in lanes if lane.begin.method == "ar"), None)
+    ar = remarks.ar_lane(lanes)
     if ar is not None and lane is not ar and totals.tau is not None:
         facts.append(f"τ {totals.tau:.2f}")
         speedup = compare(lane, ar).speedup_decode
@@ -132,30 +128,19 @@ def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
 
 
 def _lines(letters: Sequence[Letter]) -> list[list[Letter]]:
-    """Return an answer in lines that fit, broken between words; the last one marks where more was
-    cut.
-    """
+    """Return an answer in lines that fit, broken between words; "…" marks where it was cut."""
     lines: list[list[Letter]] = [[]]
-    used = 0
-    for gap, group in groupby(letters, lambda letter: letter.text.isspace()):
-        word = list(group)
-        for letter in word if gap else ():
-            if letter.text == "\n":
-                lines.append([])
-                used = 0
-            elif used < COLUMNS:
-                lines[-1].append(Letter(" ", letter.origin))
-                used += 1
-        for at, letter in enumerate(() if gap else word):
-            whole = sum(letter.cells for letter in word) if at == 0 else letter.cells
-            if used and used + min(whole, COLUMNS) > COLUMNS:
-                lines.append([])
-                used = 0
-            lines[-1].append(letter)
-            used += letter.cells
-        if len(lines) > MOST_LINES:
-            return [*lines[:MOST_LINES], [Letter("…", None)]]
-    return lines
+    for letter in letters:
+        if letter.text == "\n":
+            lines.append([])
+            continue
+        line = lines[-1]
+        line.append(Letter(" ", letter.origin) if letter.text.isspace() else letter)
+        if sum(letter.cells for letter in line) > COLUMNS:
+            spaces = (at + 1 for at, letter in enumerate(line) if letter.text == " ")
+            start = max(spaces, default=len(line) - 1)
+            lines[-1:] = [line[:start], line[start:]]
+    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], [Letter("…", None)]]
 
 
 def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
@@ -175,10 +160,10 @@ def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
         x += width
 
 
-def _key(y: float, answers: bool) -> Iterator[str]:
+def _key(y: float) -> Iterator[str]:
     """Draw the meaning of the colours."""
     x = float(MARGIN)
-    marks = [(under, name) for _, under, name in PAINT.values()] if answers else []
+    marks = [(under, name) for _, under, name in PAINT.values()]
     names = ("drafting", "verifying", "rest")
     for colour, name in [*marks, *((c, n) for (_, c), n in zip(PHASES, names, strict=True))]:
         yield f'<rect x="{x:.0f}" y="{y + 2:.0f}" width="10" height="10" fill="{colour}"/>'
@@ -188,10 +173,10 @@ def _key(y: float, answers: bool) -> Iterator[str]:
 
 
 def _text(x: float, y: float, words: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.0f}" {more}>{_plain(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.0f}" {more}>{_xml_text(words)}</text>'
 
 
-def _plain(words: str) -> str:
+def _xml_text(words: str) -> str:
     """Return text that is valid in XML."""
     return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", words))
 

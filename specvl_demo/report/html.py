@@ -1,8 +1,7 @@
-"""A race as one HTML file that opens in any browser: the question, what was shown, the answers, a
-table, charts.
+"""A race as one HTML file that opens in any browser, with charts. Its template is `race.html`.
 
 Texts, names and pictures of a trace may come from anyone: all text is escaped, and only inline PNG,
-JPEG and WebP pictures are used. Its template is `race.html`.
+JPEG and WebP pictures are used.
 """
 
 from __future__ import annotations
@@ -16,12 +15,10 @@ from pathlib import Path
 from string import Template
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report import confidence, figure, remarks, tables
+from specvl_demo.report import confidence, plots, remarks, tables
 from specvl_demo.report.metrics import runs
 
 PICTURE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+")
-MOST_COMPACT = 400_000
-"""Bytes of a compact page."""
 COLUMNS = {
     "method": "method",
     "lossless": "lossless",
@@ -37,30 +34,14 @@ COLUMNS = {
 }
 
 
-def page(
-    lanes: Sequence[LaneRecords],
-    compact: bool = False,
-    earlier: Sequence[tuple[str, str]] = (),
-) -> str:
-    """Return the file as text, about 5 MB including plotly's script.
-
-    compact: Without plotly, below `MOST_COMPACT` bytes: the lanes' clocks replace the charts, and
-    the pictures are left out if they are too large.
-    earlier: The questions and answers before this one, in their order.
-    """
-    turns = "".join(_turn(*turn) for turn in earlier)
-    if not compact:
-        from specvl_demo.report import plots  # noqa: PLC0415 - plotly, only for charts
-
-        charts = "".join(plots.fragments(plots.figures(lanes)))
-        return _page(lanes, charts, turns + _pictures(lanes))
-    clocks = figure.svg(lanes, answers=False)
-    whole = _page(lanes, clocks, turns + _pictures(lanes))
-    return whole if len(whole.encode()) <= MOST_COMPACT else _page(lanes, clocks, turns)
-
-
-def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
-    first = lanes[0].begin
+def page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the file as text, about 5 MB, after the `earlier` questions and answers."""
+    first, charts = lanes[0].begin, "".join(plots.fragments(plots.figures(lanes)))
+    turns = (
+        f'<section><p class="facts">{escape(question)}</p><p class="text">{escape(answer)}</p>'
+        "</section>"
+        for question, answer in earlier
+    )
     rows = tables.lane_rows(lanes)
     for row, lane in zip(rows, lanes, strict=True):
         row["method"] = lane.begin.title
@@ -74,7 +55,7 @@ def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
     return template.substitute(
         title=escape(first.notes.question or "A race"),
         facts=escape(tables.facts(first)),
-        pictures=pictures,
+        pictures="".join(turns) + _pictures(lanes),
         lanes="".join(_lane(lane, lanes) for lane in lanes)
         + (f"<p>{escape(sure)}</p>" if sure else ""),
         head="".join(f'<th scope="col">{escape(title)}</th>' for title in COLUMNS.values()),
@@ -85,10 +66,8 @@ def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
 
 
 def _policy(charts: str) -> str:
-    """Return what a browser may do with the file.
-
-    It may run the scripts of the charts, given by their hashes, and show inline pictures; it may
-    fetch nothing.
+    """Return what a browser may do with the file: run the charts' scripts, given by their hashes,
+    show inline pictures, and fetch nothing.
     """
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", charts, re.DOTALL)
     hashes = {b64encode(sha256(script.encode()).digest()).decode() for script in scripts}
@@ -109,13 +88,6 @@ def _pictures(lanes: Sequence[LaneRecords]) -> str:
         if frame is not None and PICTURE.fullmatch(frame)
     )
     return f'<div class="pictures">{"".join(pictures)}</div>'
-
-
-def _turn(question: str, answer: str) -> str:
-    return (
-        f'<section><p class="facts">{escape(question)}</p><p class="text">{escape(answer)}</p>'
-        "</section>"
-    )
 
 
 def _lane(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:

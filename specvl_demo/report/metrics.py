@@ -1,7 +1,5 @@
-"""Figures of a lane, and of a lane compared with the AR lane, as folds over its rounds.
-
-τ is always the acceptance length including the target's own token. Speeds are Σ tokens / Σ seconds,
-never a mean of ratios; what was not measured is None.
+"""Figures of a lane, and of a lane compared with the AR lane, as folds over its rounds: Σ tokens /
+Σ seconds, never a mean of ratios; what was not measured is None.
 """
 
 from __future__ import annotations
@@ -74,9 +72,7 @@ class Metrics:
 
     @property
     def relaxed_share(self) -> float | None:
-        """Share of emitted tokens that the target without a relaxed verifier would not have
-        chosen.
-        """
+        """Share of emitted tokens that a strict verifier would have rejected."""
         return _ratio(self.totals.n_relaxed, self.totals.n_tokens)
 
     @property
@@ -88,9 +84,7 @@ class Metrics:
 
 
 def measure(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
-    """Return metrics of one lane, or of several runs of one method pooled: all tokens over all
-    seconds.
-    """
+    """Return metrics of one lane, or of several pooled: all tokens over all seconds."""
     lanes = [lanes] if isinstance(lanes, LaneRecords) else list(lanes)
     rounds = [round_ for lane in lanes for round_ in lane.rounds]
     loads = [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
@@ -125,7 +119,7 @@ class Comparison:
         return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in _phases(t)}
 
     def doubt(self) -> str | None:
-        """Return one sentence if the measurement contradicts itself, else None.
+        """Return why the measurement contradicts itself, else None.
 
         S ≤ τ must hold, since a verify pass cannot be cheaper than the AR step it contains.
         """
@@ -191,27 +185,6 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
     A position without a draft below the accepted path was not drafted; one after the end of the
     answer was not judged. Neither counts.
     """
-    drafted, accepted = _judged(rounds)
-    return [accepted[depth] / drafted[depth] for depth in sorted(drafted)]
-
-
-def acceptance(rounds: Iterable[Round]) -> float | None:
-    """Return the same for all depths together."""
-    drafted, accepted = _judged(rounds)
-    return _ratio(accepted.total(), drafted.total())
-
-
-def _depth(round_: Round) -> int:
-    depths = [0]
-    for parent in round_.tree.parent[1:]:
-        depths.append(depths[parent] + 1)
-    return max(depths)
-
-
-def _judged(rounds: Iterable[Round]) -> tuple[Counter[int], Counter[int]]:
-    """Return positions that were drafted and judged, and those of them that were accepted, by
-    depth.
-    """
     drafted: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     for round_ in rounds:
@@ -219,7 +192,14 @@ def _judged(rounds: Iterable[Round]) -> tuple[Counter[int], Counter[int]]:
         accepted.update(range(1, depth + 1))
         refused = round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
         drafted.update(range(1, depth + 1 + refused))
-    return drafted, accepted
+    return [accepted[depth] / drafted[depth] for depth in sorted(drafted)]
+
+
+def _depth(round_: Round) -> int:
+    depths = [0]
+    for parent in round_.tree.parent[1:]:
+        depths.append(depths[parent] + 1)
+    return max(depths)
 
 
 def compare(

@@ -1,6 +1,4 @@
-"""Charts of a race, made with plotly: progress, tokens per round, phases, and what the methods
-declare.
-"""
+"""Charts of a race, made with plotly: those of every race, and those that methods declare."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from specvl_demo.report.metrics import measure
 PHASE_COLOURS = ("#56b4e9", "#0072b2", "#cc79a7", "#a8b0b8")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
 """Distinguishable for colour-blind readers; dashes and symbols are the second cue."""
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+DASHES = ("solid", "dash", "longdash", "dot", "dashdot", "longdashdot")
 MOST_TICKS = 12
 SYMBOLS = ("circle", "diamond-open", "square", "x")
 
@@ -83,6 +81,8 @@ def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
                 "tickmode": "auto",  # not at the heights of the left axis's
             }
         )
+    names = [name for (name, _, _), _ in lines]
+    beside = {series.name: series.beside for series in chart.series}
     for i, ((name, axis, points), (x, y)) in enumerate(lines):
         more: dict[str, Any] = {"yaxis": "y2"} if axis == "right" else {}
         if points:
@@ -90,7 +90,10 @@ def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
             figure.add_scatter(name=_text(name), x=x, y=y, mode="markers", marker=marker, **more)
             continue
         more |= {"stackgroup": "one"} if chart.kind == "stack" else {}
-        _line(figure, name, x, y, i, "hv" if chart.kind == "steps" else "linear", **more)
+        place = names.index(beside[name]) if beside.get(name) in names else i
+        _line(figure, name, x, y, place, "hv" if chart.kind == "steps" else "linear", **more)
+        if place != i:
+            figure.data[-1].update(line={"dash": "dot", "width": 1})
     return _over_rounds(figure, [lane])
 
 
@@ -132,9 +135,7 @@ def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Poi
 
 
 def dig(value: Any, path: str) -> Any:
-    """Return the value at a dotted path of a round, such as `notes.weights.text`; None if there is
-    none.
-    """
+    """Return the value at a dotted path of a round, such as `notes.weights.text`, if any."""
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
     return value
@@ -170,9 +171,7 @@ def _text(text: str) -> str:
 
 
 def fragments(charts: Iterable[go.Figure]) -> list[str]:
-    """Return each chart as HTML; the first includes plotly's script, so that the file needs no
-    network.
-    """
+    """Return the charts as HTML; the first has plotly's script, so that no network is needed."""
     config = {"responsive": True, "displaylogo": False}
     return [
         figure.to_html(full_html=False, include_plotlyjs=i == 0, config=config)

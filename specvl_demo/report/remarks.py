@@ -1,17 +1,13 @@
 """Remarks on a lane compared with the AR lane: whether the answers agree, whether the times are
 valid, why it is slower.
-
-`comparison` has them as the last record of a race for the page, which decides none of them by
-itself.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -22,15 +18,11 @@ from specvl_demo.report.metrics import compare
 MIN_TOKENS = 20
 """Number of tokens below which times are not reported: no speedup, no place."""
 MOST_WORDS = 4096
-"""Words of an answer that are compared: the time grows with their square, and a trace may have any
-number.
-"""
+"""Words of an answer that are compared: a trace may have any number."""
 MAX_LOAD = 0.25
 """Share of the machine that other programs may use before times count as disturbed."""
 MAX_JITTER = 0.3
-"""The same for the spread of AR steps, which should all cost the same: the interquartile range over
-the median.
-"""
+"""The same for the spread of AR steps: the interquartile range over the median."""
 CUT = "this race was not run to its end"
 """Why a race of which a lane was stopped has no speedups."""
 
@@ -72,12 +64,10 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why the times of a lane are not reported.
+    """Why the times of a lane are not reported: a `sentence` without capital letter and full stop.
 
-    Attributes:
-        sentence: The reason, without capital letter and full stop.
-        tokens: How many tokens both lanes have, if these are too few.
-        load: What other programs, or the browser that showed the race, used, if that is too much.
+    tokens: How many both lanes have, if these are too few. load: What other programs, or the
+    browser that showed the race, used, if that is too much.
     """
 
     kind: Literal["short", "disturbed"]
@@ -93,11 +83,8 @@ Change = tuple[int, int, int, int]
 class LaneRemarks(Struct, frozen=True):
     """How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
 
-    Attributes:
-        doubt: Why its times are not reported.
-        slow: Why it is slower than AR.
-        speedup_total: The speedup including vision and prefill.
-        changes: See `differing`.
+    doubt: Why its times are not reported. slow: Why it is slower. speedup_total: With vision and
+    prefill. changes: See `differing`.
     """
 
     agreement: Agreement | None = None
@@ -110,9 +97,7 @@ class LaneRemarks(Struct, frozen=True):
 class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
     """The last record of a race, which a trace need not store: it follows from the others.
 
-    Attributes:
-        cut: Why there are no speedups, None if every lane was run to its end.
-        lanes: By name.
+    cut: Why there are no speedups, None if every lane was run to its end. lanes: By name.
     """
 
     cut: str | None
@@ -164,21 +149,19 @@ def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     why, load = disturbance(lane, ar), max(_load(lane, ar), _load(lane, ar, "watching"))
     if why is None:
         return None
-    sentence = f"timing disturbed, not meaningful ({why})"
+    sentence = f"timing disturbed ({why})"
     return Doubt("disturbed", sentence, load=load if load > MAX_LOAD else None)
 
 
 def untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     """Return why no speedup of a lane of a race with AR is reported; None if one is."""
-    doubt = timing(lane, _ar(lanes) or lane)
+    doubt = timing(lane, ar_lane(lanes) or lane)
     return _cut(lanes) or (doubt.sentence if doubt else None)
 
 
 def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
-    """Return the remark on a lane of a race: its answer, then its time. None for AR, or
-    without AR.
-    """
-    ar = _ar(lanes)
+    """Return the remark on a lane: its answer, then its time. None for AR, or without it."""
+    ar = ar_lane(lanes)
     if ar is None or lane is ar or not lane.rounds:
         return None
     text = agreement(lane, ar).sentence()
@@ -188,7 +171,7 @@ def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
 
 def comparison(lanes: Sequence[LaneRecords]) -> Remarks:
     """Return how the lanes of a race compare with its AR lane."""
-    ar = _ar(lanes)
+    ar = ar_lane(lanes)
     return Remarks(_cut(lanes), {lane.begin.lane: _compared(lane, ar) for lane in lanes})
 
 
@@ -202,7 +185,7 @@ def _compared(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
     return LaneRemarks(agreement(lane, ar), doubt, times.why_slow(), times.speedup_total, changes)
 
 
-def _ar(lanes: Sequence[LaneRecords]) -> LaneRecords | None:
+def ar_lane(lanes: Sequence[LaneRecords]) -> LaneRecords | None:
     return next((lane for lane in lanes if lane.begin.method == "ar"), None)
 
 
@@ -222,9 +205,7 @@ def _load(lane: LaneRecords, ar: LaneRecords, whose: str = "load") -> float:
 
 def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
     """Return by how many nats AR's token was ahead of another at a token of its answer, if
-    recorded.
-
-    When sampling, only the runner-up is recorded.
+    recorded: when sampling, only the runner-up is.
     """
     sampled = bool(ar.begin.sampling.get("temperature"))
     for r in ar.rounds:
@@ -241,16 +222,14 @@ def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
 
 
 def _noted(r: Round, name: str, at: int) -> float | None:
-    """Return a number that the round notes of a sampled token; None if it does not, as in old
-    traces.
-    """
+    """Return a number that the round notes of a sampled token; old traces have none."""
     draws: Any = r.notes.get("draws")
     listed = draws.get(name) if isinstance(draws, dict) else None
     note = listed[at] if isinstance(listed, list) and at < len(listed) else None
     return note if isinstance(note, int | float) else None
 
 
-def differing(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
+def differing(ids: Sequence[Hashable], others: Sequence[Hashable]) -> list[Change]:
     """Return where two answers differ once as many tokens as possible are aligned, in order; empty
     if they are equal as far as both go.
 
@@ -262,7 +241,7 @@ def differing(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
     if at is None:
         return []
     a, b = ids[at:], others[at:]
-    places: dict[int, int] = {}
+    places: dict[Hashable, int] = {}
     for j, token in enumerate(b):
         places[token] = places.get(token, 0) | 1 << j
     rows = [(1 << len(b)) - 1]
@@ -288,11 +267,10 @@ def differing(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
 
 
 def words_agreeing(text: str, other: str) -> float:
-    """Return the share of words, 0 to 1, that two texts have in common and in order, of the longer
-    one.
-    """
+    """Return the share of words, 0 to 1, that two texts have in common, of the longer one."""
     a, b = (re.findall(r"\w+", words.lower())[:MOST_WORDS] for words in (text, other))
     if a == b:
         return 1.0
-    blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks) / max(len(a), len(b))
+    changes = differing(a, b)
+    common = len(a) - sum(stop - start for start, stop, *_ in changes)
+    return (common if changes else min(len(a), len(b))) / max(len(a), len(b))

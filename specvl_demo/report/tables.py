@@ -1,6 +1,4 @@
-"""Lanes and bench rows as Markdown tables. What was not measured is blank, never 0; text is
-escaped.
-"""
+"""Lanes and bench rows as Markdown tables. What was not measured is blank; text is escaped."""
 
 from __future__ import annotations
 
@@ -12,25 +10,14 @@ from typing import Any
 
 from specvl_demo.records import Begin, LaneRecords
 from specvl_demo.report.metrics import compare, measure
-from specvl_demo.report.remarks import agreement
+from specvl_demo.report.remarks import agreement, ar_lane
 
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
 
 LANE_COLUMNS = (
-    "method",
-    "lossless",
-    "n_tokens",
-    "n_rounds",
-    "tau",
-    "accepted_per_round",
-    "relaxed_tokens",
-    "prefill_s",
-    "decode_s",
-    "tokens_per_s",
-    "speedup_decode",
-    "speedup_total",
-    "identical_to_ar",
-    "stop",
+    *("method", "lossless", "n_tokens", "n_rounds", "tau", "accepted_per_round", "relaxed_tokens"),
+    *("prefill_s", "decode_s", "tokens_per_s"),
+    *("speedup_decode", "speedup_total", "identical_to_ar", "stop"),
 )
 
 
@@ -58,11 +45,9 @@ def lane_row(lane: LaneRecords) -> dict[str, Any]:
 
 
 def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
-    """Return `lane_row` of every lane of a race, with the comparison to its AR lane if it
-    has one.
-    """
+    """Return `lane_row` of every lane, compared with the race's AR lane if it has one."""
     lanes = list(lanes)
-    ar = next((lane for lane in lanes if lane.begin.method == "ar"), None)
+    ar = ar_lane(lanes)
     rows = []
     for lane in lanes:
         row = lane_row(lane) | dict.fromkeys(RACE_FIELDS)

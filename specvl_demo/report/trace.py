@@ -70,11 +70,8 @@ def inspect_text(text: str) -> tuple[list[LaneRecords], list[Problem]]:
 
 
 def summary(lanes: Iterable[LaneRecords]) -> str:
-    """Return a trace as plain text: the question, a table of its lanes, each lane's answer with
-    origins marked.
-
-    In the answer, text of the target is plain, accepted drafts are [drafted], relaxed ones
-    {relaxed}.
+    """Return a trace as plain text: the question, a table of its lanes, each lane's answer, in
+    which accepted drafts are [drafted] and relaxed ones {relaxed}.
     """
     lanes = list(lanes)
     first = lanes[0].begin
@@ -96,7 +93,9 @@ def read(path: Path) -> str:
     """Read a file from any source, within limits; RecordError if it cannot be read."""
     try:
         if not path.is_file():
-            raise RecordError(f"there is no file {path}")
+            raise RecordError(
+                f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+            )
         if path.stat().st_size > MAX_BYTES:
             raise RecordError(f"larger than {MAX_BYTES >> 20} MB, the limit for a trace")
         return path.read_bytes().decode("utf-8")

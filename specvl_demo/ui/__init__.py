@@ -1,5 +1,3 @@
-"""The page: composition (page), handlers (behaviour), queue and engines (serve), sentences
-(messages).
-
-Only this package uses Gradio. The scripts and styles of the page are plain files in assets/.
+"""The page: composition (page), queue and engines (serve), sentences (messages). Only this package
+uses Gradio. The page's scripts and styles are plain files in assets/.
 """

@@ -1,6 +1,4 @@
-"""`serve`: checks versions, logins and the pair, then starts the page.
-
-Given parsed flags. Imports Gradio only to serve, so that errors are reported at once and the
+"""`serve`: checks logins and the pair, then starts the page. Imports Gradio only then, so that the
 decoding process, which imports the command line again, stays light.
 """
 
@@ -12,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from specvl_demo import pairs, places
@@ -21,25 +20,11 @@ from specvl_demo.ui.serve import zerogpu
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Build the page and serve it until it is stopped; return the exit code.
-
-    Raises:
-        ValueError: With a sentence if it cannot be served.
-    """
-    try:
-        _serve(options)
-    except OSError as reason:
-        raise ValueError(str(reason)) from None
-    return 0
-
-
-def _serve(options: argparse.Namespace) -> None:
+    """Serve the page until it is stopped; ValueError if it cannot be served."""
     # The first process of a container would ignore SIGTERM until the page is up.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, startup.leave)
     zerogpu.prepare()
-    for sentence in startup.check_versions():
-        sys.stderr.write(f"{sentence}\n")
     logins = startup.logins(options.login_file)
     if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
         # `make demo` did not run there. Run in a separate process, since this one needs no torch.
@@ -50,16 +35,13 @@ def _serve(options: argparse.Namespace) -> None:
     name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"
     os.environ.setdefault("GRADIO_TEMP_DIR", str(Path(tempfile.gettempdir(), name)))
     from specvl_demo.ui import launch  # noqa: PLC0415 - see above
-    from specvl_demo.ui.serve.workers import Cluster  # noqa: PLC0415
+    from specvl_demo.ui.serve import workers  # noqa: PLC0415
 
-    launch.serve(
-        options.host,
-        options.port,
-        pair.id,
-        options.share,
-        Cluster(options.workers, options.cluster, options.gpus_each),
-        logins,
-        options.waiting,
-        options.limit,
-        [name.strip().lower() for name in options.hosts.split(",") if name.strip()],
-    )
+    make = partial(workers.make, pair.id, options.workers, options.cluster, options.gpus_each)
+    hosts = [name.strip().lower() for name in options.hosts.split(",") if name.strip()]
+    where = options.host, options.port, pair.id, options.share
+    try:
+        launch.serve(*where, make, logins, options.waiting, options.limit, hosts)
+    except OSError as reason:
+        raise ValueError(str(reason)) from None
+    return 0

@@ -1,7 +1,4 @@
-"""Starts the page: catalog, worker, queue, behaviour, Blocks, launch.
-
-Given an address, the pair to start with and the accounts; returns when the server is stopped.
-"""
+"""Starts the page: catalog, worker, queue, behaviour, Blocks, launch."""
 
 from __future__ import annotations
 
@@ -25,10 +22,9 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog, startup
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
-from specvl_demo.ui.serve import uploads, workers
-from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.request_check import LOCAL
-from specvl_demo.ui.serve.workers import Cluster
+from specvl_demo.ui.serve import uploads
+from specvl_demo.ui.serve.queue import Queue, Worker
+from specvl_demo.ui.serve.route_filter import LOCAL
 
 STOP_S = 2.5
 """Containers are killed ten seconds after they are asked to stop."""
@@ -39,22 +35,20 @@ def serve(
     port: int,
     pair: str,
     share: bool,
-    cluster: Cluster | None = None,
+    make: Callable[[], Worker],
     logins: Sequence[tuple[str, str]] = (),
     max_waiting: int = 16,
     limit_s: float = 300.0,
     hosts: Sequence[str] = (),
 ) -> None:
-    """Serve the page on an address of this machine; `share` also opens a public tunnel.
+    """Serve the page on an address of this machine until it is stopped; ValueError if it cannot be.
 
     Args:
+        share: Also open a public tunnel.
+        make: Makes what computes.
         logins: (user, password) of the accounts; empty for no login.
-        max_waiting, limit_s: See Queue.
         hosts: Host names that the page answers to; empty for this machine's own if `host` is local,
             else any.
-
-    Raises:
-        ValueError, OSError: If it cannot be served.
     """
     startup.few_arenas()
     folder = Path(get_upload_folder())
@@ -66,13 +60,13 @@ def serve(
         startup.leave()
 
     stopping: SimpleQueue[int] = SimpleQueue()
-    with closing(workers.make(pair, cluster or Cluster())) as worker:
+    with closing(make()) as worker:
         if threading.current_thread() is threading.main_thread():
             # Here, not above, since Ray handles them too.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, partial(stop, leave, stopping))
         behaviour = Behaviour(
-            catalog.describe(pair),
+            catalog.build(pair),
             Queue(worker, max_waiting, limit_s),
             stored,
             [folder, EXAMPLES],
@@ -118,9 +112,8 @@ def stop(leave: Callable[[], None], stopping: SimpleQueue[int], number: int, _: 
 
 
 def own_names(host: str, share: bool = False) -> list[str]:
-    """Return the host names of a page that listens at this address.
-
-    A foreign name that resolves to this machine must not open a page that is only for this machine.
+    """Return the host names of a page at this address. A foreign name that resolves to this machine
+    must not open a page that is only for this machine.
     """
     if host not in LOCAL:
         return ["*"]

@@ -68,11 +68,6 @@ NOT_JSON = "The body of this request must be a JSON object."
 BODY_TOO_LARGE = "A request of this kind may have at most {most} bytes."
 TOO_MANY_PARTS = "The request has too many parts: at most {most} lists and objects are allowed."
 TOO_DEEP = "The request is nested too deeply: at most {most} levels are allowed."
-NO_ARGUMENT = "There is no argument {name!r}. Known: {known}."
-ALL_ARGUMENTS = (
-    "`data` must list all {n} arguments in this order: {known}. At /call/v2/ they may be given by"
-    " name."
-)
 NOT_UPLOADED = (
     "A file in this request was not uploaded here, or no longer exists. Upload it first, then ask."
 )
@@ -96,6 +91,7 @@ NO_PART = "A message's content must be text, or a list of text, image_url and vi
 NO_DATA_URL = (
     "Send pictures and clips as data URLs (data:image/png;base64,…); addresses are not fetched."
 )
+NO_BASE64 = "The data after `base64,` in a data URL are not base64."
 BY_STATUS = {
     400: "The request is not valid for this page.",
     403: "There is no such file here, or it no longer exists.",
@@ -106,11 +102,6 @@ BY_STATUS = {
     503: "The page is busy or stopping. Try again in a minute.",
 }
 """Used when the web server's libraries refuse a request or fail."""
-NO_PAIR = "There is no pair {name!r}. Known: {known}."
-PAIRS_ELSEWHERE = "{known}; not on this machine: {others}"
-NOT_HERE = "{pair} does not run on this machine: {reason}"
-NO_METHOD = "There is no method {name!r}. Known: {known}."
-METHODS_ELSEWHERE = "{known}; others do not run with {pair} here: request one to see the reason"
 TOO_MANY_LANES = "At most {most} methods can race against the autoregressive lane, got {n}."
 TOO_MANY_FILES = "A question can have at most {most} pictures and clips, got {n}."
 NOT_ONE_OF = "{what} must be one of {known}, got {value!r}."
@@ -125,10 +116,10 @@ ONLY_THESE_DRAFTERS = (
     "This Space loads its drafters before a GPU is lent, and this one is not among them: {roles}."
 )
 ONLY_SO_MANY = (
-    "Without an account, this Space lends its GPU for {seconds} s, enough for {n} of the {asked}"
-    " tokens. Sign in to Hugging Face for more, or race fewer methods."
+    "This Space lends its GPU for {seconds} s, enough for {n} of the {asked} tokens. Race fewer"
+    " methods for more."
 )
-SHARING = "Another race is being written to a file. Try again in a moment."
+SHARING = "Other races are being read. Try again in a moment."
 NOT_SHARED = "This race has more than 8 MB: download its trace instead."
 
 

@@ -1,5 +1,5 @@
 /* What the tests of the page's scripts share: the scripts, small lanes made by hand, and what the program says of the
-   same records, where it started these tests (tests/contract/test_scripts.py). */
+   same records, where it started these tests (tests/unit/test_report.py). */
 
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';

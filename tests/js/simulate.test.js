@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { learn, payOff, simulate } from '../../specvl_demo/ui/assets/js/simulate.js';
+import { breakEven, learn, payOff, simulate } from '../../specvl_demo/ui/assets/js/simulate.js';
 import { lane, shipped } from './page.js';
 
 const NAMES = ['scene', 'chart', 'clip', 'crowd'];
@@ -37,7 +37,7 @@ test('a better drafter gains, a dearer one and a crowd lose, and a round writes 
   }
 });
 
-test('costs and the share at which a lane breaks even follow from its rounds', () => {
+test('costs follow from the rounds of a lane', () => {
   const rounds = Array.from({ length: 6 }, () => ({ kept: 'ab', drafted: 'abc', own: 'x' }));
   const plain = Array.from({ length: 18 }, () => ({ own: 'x' }));
   const [chain, ar] = [lane(rounds, 'length'), lane(plain, 'length', 'ar').at(Infinity)];
@@ -45,14 +45,16 @@ test('costs and the share at which a lane breaks even follow from its rounds', (
   assert.equal(found.tau, 3);
   assert.ok(Math.abs(found.rho - 1) < 1e-9 && Math.abs(found.speedup - 3) < 1e-9);
   assert.ok(Math.abs(found.fixed + found.perToken * found.drafted - found.rho) < 1e-9);
-  const { acceptance: a, even, most } = found;
-  assert.ok(Math.abs(1 + a + a ** 2 + a ** 3 - 3) < 1e-6 && even < a);
-  assert.ok(Math.abs(most - 4) < 1e-9);
-  const dear = lane(
-    rounds.map((parts) => ({ ...parts, draft_s: 0.6 })),
-    'length',
-  );
-  assert.equal(payOff(dear, ar).even, null);
+});
+
+test('it breaks even where its slider says so, or nowhere', () => {
+  for (const name of NAMES) {
+    const { known } = learnt(name);
+    const even = breakEven(known);
+    const speedup = (quality) => simulate(known, { ...known, quality }).speedup;
+    assert.ok(even <= known.quality && speedup(even) >= 1 && speedup(even - 0.01) < 1, name);
+    assert.equal(breakEven({ ...known, draft: 10 }), null);
+  }
 });
 
 test('a lane that drafted nothing, or stands alone, teaches nothing', () => {

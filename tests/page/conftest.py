@@ -5,7 +5,6 @@ error, any script fault, and any request that leaves this machine.
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -13,12 +12,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Error, Playwright, expect
 
-from tests import browser
+from tools import browser
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_PAGE = ROOT / "tests" / "page" / "fake_page.py"
@@ -26,10 +26,11 @@ PATIENCE_S = 400
 """So long a server may take to start on a machine that is busy."""
 PATIENCE_MS = 60_000  # a machine that is busy takes its time
 expect.set_options(timeout=PATIENCE_MS)
-CUT = re.compile("AbortError|Connection errored out")
-"""What Gradio prints on the console where a reload cuts a stream that is about to end."""
-FAULTS: list[str] = []
-"""What the page under test printed as an error."""
+SHOWN = (
+    "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum +"
+    " Number(n.dataset.n), 0)"
+)
+"""The tokens that the lanes show, summed in the page."""
 CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 
@@ -68,9 +69,11 @@ def browser_context_args() -> dict:
     }
 
 
-def serve(script: Path, folder: Path, *arguments: str, threads: int | None = 1) -> Iterator[str]:
-    """Run a script that serves the page on a port of this machine; yield its address once it
-    answers.
+@contextmanager
+def launched(
+    script: Path, folder: Path, *arguments: str, threads: int | None = 1
+) -> Iterator[tuple[subprocess.Popen, int]]:
+    """Run a script that serves the page on a port of this machine: its process, and the port.
 
     threads: Those that torch may use; None for its own choice.
     """
@@ -78,12 +81,7 @@ def serve(script: Path, folder: Path, *arguments: str, threads: int | None = 1) 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_SSR_MODE": "True"}
-    env = {
-        **os.environ,
-        **quiet,
-        "PYTHONPATH": str(ROOT),
-        "NO_PROXY": "127.0.0.1",
-    }
+    env = {**os.environ, **quiet, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1"}
     env.pop("OMP_NUM_THREADS", None)
     if threads is not None:
         env["OMP_NUM_THREADS"] = str(threads)
@@ -91,13 +89,19 @@ def serve(script: Path, folder: Path, *arguments: str, threads: int | None = 1) 
     with (folder / "log.txt").open("w+") as log:
         command = [sys.executable, str(script), "--port", str(port), *arguments]
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, cwd=ROOT)
-        url = f"http://127.0.0.1:{port}"
         try:
-            _wait(url, process, folder / "log.txt")
-            yield url
+            yield process, port
         finally:
             process.terminate()
             process.wait(60)  # a machine that is busy takes its time
+
+
+def serve(script: Path, folder: Path, *arguments: str, threads: int | None = 1) -> Iterator[str]:
+    """Launch the page; yield its address once it answers."""
+    with launched(script, folder, *arguments, threads=threads) as (process, port):
+        url = f"http://127.0.0.1:{port}"
+        _wait(url, process, folder / "log.txt")
+        yield url
 
 
 def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
@@ -164,15 +168,15 @@ def opened(page, url: str) -> Iterator:
 
 def watch(page, url: str) -> Iterator:
     """Open the page and hold it to what is always true."""
-    FAULTS.clear()
+    faults: list[str] = []
     elsewhere: list[str] = []
 
     def said(message) -> None:
         if message.type == "error":
-            FAULTS.append(message.text)
+            faults.append(message.text)
 
     def failed(fault) -> None:
-        FAULTS.append(str(fault))
+        faults.append(str(fault))
 
     def asked(request) -> None:
         if not request.url.startswith((url, "data:", "blob:")):
@@ -186,7 +190,7 @@ def watch(page, url: str) -> Iterator:
     yield page
     for event, listener in listeners.items():
         page.remove_listener(event, listener)
-    assert not FAULTS, FAULTS
+    assert not faults, faults
     assert not elsewhere, elsewhere
 
 
@@ -196,11 +200,9 @@ def ready(page) -> None:
 
 
 def reload(page) -> None:
-    """Load the page anew, as a visitor does. What it prints on its way out is no fault."""
-    before = len(FAULTS)
+    """Load the page anew, as a visitor does."""
     page.reload()
     ready(page)
-    FAULTS[before:] = [fault for fault in FAULTS[before:] if not CUT.search(fault)]
 
 
 def note_sent(page) -> None:

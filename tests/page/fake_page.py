@@ -86,8 +86,6 @@ def compute(job: Job, ended: Callable[[], bool], tell: Tell | None = None) -> It
     """One lane: begin, rounds whose tokens spell who asked, end."""
     words = dict(word.split("=", 1) for word in job.question.words.split() if "=" in word)
     who, at, fault = words.get("who", "nobody"), int(words.get("at", 2)), words.get("fail")
-    if at < 0:
-        _fail(fault)
     yield {"k": "begin", "record": replace(begin(), notes=QuestionNotes(job.question.words))}
     totals = Totals()
     for index in range(int(words.get("rounds", 3))):
@@ -233,11 +231,10 @@ def main() -> None:
     from specvl_demo.ui import launch
     from specvl_demo.ui.serve import workers
 
-    def make(*_: object) -> workers.Worker:
+    def make() -> workers.Worker:
         return started(2) if options.cluster else workers.ProcessWorker(None, engine)
 
-    workers.make = make
-    launch.serve("127.0.0.1", options.port, "pocket", False, max_waiting=options.waiting)
+    launch.serve("127.0.0.1", options.port, "pocket", False, make, max_waiting=options.waiting)
 
 
 if __name__ == "__main__":

@@ -68,9 +68,7 @@ def vocabulary(word: str) -> int:
 def race_records(
     methods: Sequence[str] = ("ar", "tabed"), n_tokens: int = 90, seed: int = 0, pictures: int = 1
 ) -> Iterator[Record]:
-    """Return records of a race in fair turns: always the lane whose clock is furthest behind
-    continues.
-    """
+    """Return a race's records in fair turns: the lane whose clock is furthest behind goes on."""
     rng = random.Random(seed)
     lanes = [_Lane(name, rng, n_tokens, pictures) for name in methods]
     for lane in lanes:
@@ -236,9 +234,7 @@ class _Lane:
 
 
 BUSY = 77
-"""The seed of a run, and the tokens of a bench, during which other programs keep the machine
-busy.
-"""
+"""The seed of a run, and tokens of a bench, while other programs keep the machine busy."""
 DOUBTFUL = 78
 """The seed of a run of whose answer the target is not sure."""
 LONG = 600
@@ -266,9 +262,7 @@ def altered(record: Record, job: Job) -> Record:
 
 
 def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
-    """An engine of made-up races on their own clocks, `rate` times as fast, or of so many rounds a
-    second.
-    """
+    """An engine of made-up races on their clocks, `rate` times as fast, or by rounds a second."""
 
     def compute(job: Job, ended: Callable[[], bool], tell: Any) -> Iterator[Event]:
         yield {"k": "status", "stage": "prefill"}
@@ -317,9 +311,7 @@ def apart(methods: list[str], job: Job, ended: Callable[[], bool]) -> Iterator[E
 
 
 def described(folder: Path) -> dict:
-    """The real catalog with its first pair declared served, and two examples with made-up recorded
-    races.
-    """
+    """The real catalog, its first pair declared served, and two examples with made-up races."""
     picture = folder / "scene.png"
     image = Image.new("RGB", (384, 384), "white")
     draw = ImageDraw.Draw(image)
@@ -327,7 +319,7 @@ def described(folder: Path) -> dict:
     draw.rectangle((250, 60, 310, 120), fill=(45, 90, 220))
     draw.polygon([(190, 330), (140, 240), (240, 240)], fill=(40, 160, 60))
     image.save(picture)
-    offers = catalog.describe("pocket")
+    offers = catalog.build("pocket")
     pair = offers["pairs"][0]
     pair |= {"available": True, "methods": dict.fromkeys(pair["methods"], True)}
     for pair in offers["pairs"]:

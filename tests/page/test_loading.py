@@ -1,15 +1,21 @@
-"""While a pair is loaded visitors hear how far it is, may leave, and are not timed."""
+"""While a pair is loaded visitors hear how far it is, may leave, and are not timed; of a question
+that was computed nothing stays."""
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from specvl_demo import pairs
+from specvl_demo.core.types import Prompt
+from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import Choice, Models
+from specvl_demo.pairs import Checkpoint, PairSpec
 from specvl_demo.question import Question
 from specvl_demo.serving import availability, loader
 from specvl_demo.ui.serve import decoding
@@ -17,6 +23,7 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from tests.page.fake_page import Slow
+from tests.pocketlike import save_pair
 from tests.robustness.support import Guest, until
 
 LIMIT_S = 1.5
@@ -24,9 +31,7 @@ JOB = Job(pair="slow", lanes=(("ar", {}),), question=Question("?"))
 
 
 def test_a_visitor_sees_the_first_load_may_stop_and_is_not_timed(tmp_path: Path) -> None:
-    """The limit is far shorter than the load; the one who stops is done at once, the other is
-    served.
-    """
+    """The limit is shorter than the load; who stops is done at once, the other one is served."""
     worker = ProcessWorker(str(tmp_path / "go"), Slow)
     try:
         until((tmp_path / "began").exists, "the load to begin")
@@ -49,16 +54,6 @@ def test_a_visitor_sees_the_first_load_may_stop_and_is_not_timed(tmp_path: Path)
         assert worker.pid == pid, "the process that loads was not killed"
     finally:
         worker.close()
-
-
-def test_a_silent_load_is_told_again() -> None:
-    said: list[str] = []
-    with decoding.repeated(said.append, every_s=0.01) as tell:
-        tell("Reading the weights")
-        until(lambda: len(said) > 3, "the text to be told again")
-    n = len(said)
-    time.sleep(0.05)
-    assert said == n * ["Reading the weights"]
 
 
 def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
@@ -96,9 +91,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
 def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By describing a picture as large as a photograph; drafters come with those who ask for
-    them.
-    """
+    """By describing a picture of a photograph's size; drafters come with those who ask for them."""
     there = availability.Availability(True, "", "cuda:0", "bfloat16")
     loaded = SimpleNamespace(availability=there)
     told, warmed = [], []
@@ -111,3 +104,28 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
     monkeypatch.setattr(decoding.session, "request", lambda *asked: asked)
     decoding.Engine("qwen2.5-vl-7b").prepare(told.append)
     assert told == [decoding.RECORDING] and warmed == [(decoding.PHOTOGRAPH, ["ar"])]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_no_prompt_is_left_when_a_run_is_over(
+    left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of one that ended nor of one whose visitor left in the middle."""
+    Image.new("RGB", (64, 64), "red").save(tmp_path / "a.png")
+    target = Checkpoint(str(save_pair(tmp_path) / "target"), 1e6, "", True)
+    made = loader.load(PairSpec("light", "light", "llava", target, {}), [])
+    monkeypatch.setattr(pairs, "find", lambda _: made.pair)
+    monkeypatch.setattr(loader, "load", lambda *_, **__: made)
+    lanes = (("ar", {}), ("ngram", {}))
+    shown = (MediaFile(str(tmp_path / "a.png")),)
+    job = Job("light", lanes, Question("what is this", shown, max_new_tokens=6))
+    running = decoding.Engine()(job, bool)
+    kinds = []
+    for event in running:
+        kinds.append(event["k"])
+        if left and event["k"] == "round":
+            break
+    running.close()
+    assert "round" in kinds and "error" not in kinds
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) is Prompt]

@@ -1,6 +1,4 @@
-"""The main road on the shipped models: the page as `python app.py` serves it, a real race, real
-answers.
-"""
+"""The main road on the shipped models: the page as `python app.py` serves it, real answers."""
 
 from __future__ import annotations
 
@@ -36,6 +34,7 @@ TOLD = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_an_example_is_what_run_gives(real):
     """Settings and τ of every recorded race of a paper on drawings are those of the same race run
     here and now, with the form as the example fills it.
@@ -85,8 +84,10 @@ def test_an_example_is_described_twice_and_equally_then_drawn(real):
         )
         expect(card.locator(".vl-draw b")).to_have_count(2)
         expect(card.locator(".vl-draws")).to_contain_text("nats behind")
+        expect(card.locator(".vl-draws")).to_contain_text("These two are after temperature")
 
 
+@pytest.mark.slow
 def test_four_methods_and_a_follow_up(real):
     """Four lanes beside the plain one, then a question that needs the picture again."""
     real.locator("[data-example=scene]").click()
@@ -109,13 +110,30 @@ def test_four_methods_and_a_follow_up(real):
     assert "yellow" in real.evaluate("specvl.race.baseline.text")
 
 
+CONTROLS = """() => [...document.querySelectorAll('button, a, input, select, textarea, summary')]
+  .filter((n) => n.checkVisibility() && !n.matches('.vl-hidden'))
+  .filter((n) => n.getBoundingClientRect().top < innerHeight).length"""
+
+OFFERED = """() => [...document.querySelectorAll('.vl-trays > .vl-examples > *')].map((tile) => {
+  const { methods, fails } = specvl.catalog.examples.find((e) => e.id === tile.dataset.example);
+  return [methods[0], fails];
+})"""
+
+
 def test_what_fails_is_marked_and_told_with_its_reason(real):
-    """The page begins with a race that was answered rightly; a failure is told above its race, and
-    a recorded method's settings come into the form with its tile."""
+    """The page begins with a race that was answered rightly, among 45 controls at most; an example
+    for every paper and a failure are offered, which is told above its race; a recorded method's
+    settings come into the form with its tile."""
+    assert real.evaluate(CONTROLS) <= 45
     known = real.evaluate("specvl.catalog.examples.filter((e) => !e.fails)[0]")
     assert real.evaluate("specvl.race.meta.example") == known["id"]
     chosen = real.evaluate("specvl.ask.request.settings")
     assert chosen.get(known["methods"][0], {}) == known.get("settings", {})
+    offered = real.evaluate(OFFERED)
+    assert [method for method, _ in offered[:5]] == real.evaluate("specvl.catalog.papers")
+    assert [bool(fails) for _, fails in offered] == [False] * 5 + [True]
+    changed = real.locator(".vl-parameters > summary .vl-changed")
+    expect(changed).to_have_text(f"{len(known['settings'])} changed")
     tile = real.locator("[data-example=count]")
     expect(tile).to_have_attribute("title", re.compile("LVSpec relaxed too far"))
     tile.click()
@@ -123,9 +141,7 @@ def test_what_fails_is_marked_and_told_with_its_reason(real):
 
 
 def test_a_program_has_an_answer_begun_with_its_own_words(served: tuple[str, int]) -> None:
-    """Begun as the model itself begins, the answer goes on as it does; begun otherwise, it goes on
-    from there.
-    """
+    """Begun as the model begins, the answer goes on as it does; begun otherwise, from there."""
     client = Client(served[0], verbose=False)
     picture = handle_file(str(EXAMPLES / "scene.png"))
     asked = {"prompt": "Describe the picture.", "image": [picture], "max_new_tokens": 24}

@@ -1,6 +1,4 @@
-"""The other views: compare and learn; rounds, branches, conversation, links, custom methods,
-settings.
-"""
+"""The other views, compare and learn; rounds, branches, conversation, links, settings."""
 
 from __future__ import annotations
 
@@ -14,7 +12,8 @@ from playwright.sync_api import expect
 
 from specvl_demo.report import trace
 from tests.page.conftest import note_sent, reload
-from tests.page.test_race import BUSY, FINISHED, finish_replay, unfold
+from tests.page.test_files import PNG
+from tests.page.test_race import FINISHED, finish_replay
 
 
 def open_tab(page, name: str) -> None:
@@ -66,19 +65,6 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     assert opened.evaluate("specvl.race.lanes.get('tabed').text") == text
 
 
-def test_a_note_has_the_name_that_its_methods_chart_gives_it(opened):
-    """A method declares a chart, and nothing else must be written for its numbers to be named."""
-    finish_replay(opened)
-    opened.evaluate("""() => {
-      const lane = specvl.race.focused;
-      const series = [{ path: 'notes.length', name: 'length of the draft', axis: 'left' }];
-      lane.begin.charts = [{ ...lane.begin.charts[0], series }];
-      lane.rounds[1].notes.length = 3;
-      specvl.race.select({ lane: lane.name, round: 1, picked: true });
-    }""")
-    expect(opened.locator(".vl-race .vl-notes")).to_contain_text("length of the draft3")
-
-
 def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reload(opened):
     """The form then asks for the lane that the branch was taken from, as the stage shows it."""
     opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage']")
@@ -109,6 +95,9 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened):
     open_tab(opened, "Compare")
     view = opened.locator(".vl-compare")
     expect(view).to_contain_text("Asked of Pocket")
+    expect(view).to_contain_text(re.compile(r"60 answers: about \d+ \w+ at most, at the speed"))
+    opened.evaluate("specvl.compare.learn(specvl.race); specvl.compare.open()")
+    expect(view).to_contain_text("at the speed of your last race")
     view.get_by_label("LVSpec").check()
     for name, value in (("questions", "4"), ("repeats", "2"), ("temperature", "0.5")):
         view.locator(f"#vl-c-{name}").fill(value)
@@ -148,25 +137,6 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened):
     assert len(table) == 2 and all(float(row["tokens/s"]) > 0 for row in table)
 
 
-def test_a_bench_on_a_busy_machine_compares_no_times(opened):
-    """Neither a figure nor a sentence nor a chart; what would be empty is left out."""
-    open_tab(opened, "Compare")
-    view = opened.locator(".vl-compare")
-    for name, value in (("questions", "2"), ("repeats", "1"), ("tokens", str(BUSY))):
-        view.locator(f"#vl-c-{name}").fill(value)
-    opened.locator("#vl-c-run").click()
-    expect(view.locator("[role=status]")).to_contain_text("Done: 2 questions.")
-    expect(view).to_contain_text("90 % of it, so everything that compares times")
-    heads = view.locator("thead th").all_inner_texts()
-    assert "tokens/s" in heads and not [head for head in heads if "×" in head or head == "limit"]
-    expect(view).not_to_contain_text(re.compile(r"[\d.]+ AR steps|Speed by kind"))
-    empty = """(table) => [...table.querySelectorAll('thead th')].filter((_, i) =>
-      [...table.querySelectorAll('tbody tr')].every((row) => !row.cells[i].textContent)).length"""
-    for table in view.locator("table").all():
-        assert table.evaluate(empty) == 0
-    expect(view.locator("[data-chart=bench-speed]")).to_be_hidden()
-
-
 def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path):
     """Folders within it too; what is no picture is left out and told; all can be taken away."""
     (tmp_path / "more").mkdir()
@@ -188,18 +158,27 @@ def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path
 
 
 def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tmp_path):
-    """Lines and the pictures that they name; a picture that is missing is named."""
-    picture = tmp_path / "one.png"
-    Image.new("RGB", (64, 64), "red").save(picture)
-    lines = tmp_path / "mine.jsonl"
-    lines.write_text(
+    """Lines and pictures, dropped wherever they fall on the view; a missing picture is named."""
+    lines = (
         '{"question": "Which colour?", "image": "one.png", "answer": "red", "kind": "colour"}\n'
         '{"question": "Where?", "image": "two.png"}\n'
     )
     open_tab(opened, "Compare")
     view = opened.locator(".vl-compare")
-    view.locator("#vl-c-source").select_option("files")
-    view.locator("#vl-c-files").set_input_files([lines, picture])
+    opened.evaluate(
+        """([lines, hex]) => {
+          const dataTransfer = new DataTransfer();
+          const picture = Uint8Array.from(hex.match(/../g), (b) => parseInt(b, 16));
+          dataTransfer.items.add(new File([lines], 'mine.jsonl'));
+          dataTransfer.items.add(new File([picture], 'one.png', { type: 'image/png' }));
+          const dropped = new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true });
+          document.querySelector('.vl-compare .vl-methods').dispatchEvent(dropped);
+        }""",
+        [lines, PNG],
+    )
+    expect(view.locator("#vl-c-source")).to_have_value("files")
+    expect(view.locator(".vl-c-drop")).to_contain_text("2 files: mine.jsonl, one.png")
+    expect(view.get_by_text("A line of a .jsonl file is")).to_be_visible()
     opened.locator("#vl-c-run").click()
     status = view.locator("[role=status]")
     expect(status).to_contain_text("A question names two.png, which was not added")
@@ -214,43 +193,6 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     expect(view.get_by_label("τ by kind of question")).to_contain_text("colour")
 
 
-def test_questions_dropped_on_compare_are_compared_on(opened):
-    """Wherever they fall on the view, and whatever was to be asked before; they open no replay."""
-    open_tab(opened, "Compare")
-    opened.evaluate("""() => {
-      const dataTransfer = new DataTransfer();
-      for (const name of ['mine.jsonl', 'one.png'])
-        dataTransfer.items.add(new File(['{"question": "Why?"}'], name));
-      const dropped = new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true });
-      document.querySelector('.vl-compare .vl-methods').dispatchEvent(dropped);
-    }""")
-    view = opened.locator(".vl-compare")
-    expect(view.locator("#vl-c-source")).to_have_value("files")
-    expect(view.locator(".vl-c-drop")).to_contain_text("2 files: mine.jsonl, one.png")
-    expect(view).to_be_visible()
-
-
-def test_settings_stand_out_and_can_be_put_back(opened):
-    """A changed value is marked and counted; one press puts it back. Bounds hold."""
-    unfold(opened)
-    panel = opened.locator(".vl-settings details").first
-    panel.locator("summary").first.click()
-    gamma = panel.get_by_label("draft length γ", exact=True)
-    preset = gamma.input_value()
-    gamma.fill(str(int(preset) + 1))
-    gamma.blur()
-    expect(panel.locator(".vl-param.changed")).to_have_count(1)
-    expect(panel.locator(".vl-changed")).to_have_text("1 changed")
-    gamma.fill("100000")
-    gamma.blur()
-    most = gamma.get_attribute("max")
-    assert most != preset
-    expect(gamma).to_have_value(most)
-    panel.get_by_role("button", name="Reset draft length γ").click()
-    expect(gamma).to_have_value(preset)
-    expect(panel.locator(".vl-param.changed")).to_have_count(0)
-
-
 def test_learn_has_a_lesson_for_every_method(opened):
     """Idea, formula, what to look for and a link to the paper for each of the five, with its
     recorded race where one is here; a line for every other method.
@@ -261,22 +203,10 @@ def test_learn_has_a_lesson_for_every_method(opened):
         expect(lesson.get_by_role("heading", level=2).first).to_have_count(1)
         expect(lesson.locator("math")).to_have_count(1)
         expect(lesson).to_contain_text("What to look for")
+        expect(lesson).to_contain_text("On drawn scenes (the pocket pair) this ")
     opened.locator("#lesson-tabed").scroll_into_view_if_needed()
     expect(opened.locator("#lesson-tabed .vl-tree .node").first).to_be_visible()
     others = opened.evaluate("specvl.catalog.methods.filter((m) => m.learn).length - 5")
     expect(opened.locator("#lesson-others dt")).to_have_count(others)
     opened.get_by_role("button", name="Watch “scene”").click()
     expect(opened.get_by_role("tabpanel", name="Race")).to_be_visible()
-
-
-def test_tabs_take_arrow_keys_and_dark_or_light_is_remembered(opened):
-    """Arrow keys walk through the tabs; the button turns the page dark, and a reload keeps it."""
-    opened.get_by_role("tab", name="Race").focus()
-    opened.keyboard.press("ArrowRight")
-    expect(opened.get_by_role("tab", name="Compare")).to_be_focused()
-    expect(opened.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
-    before = opened.evaluate("document.body.classList.contains('dark')")
-    opened.get_by_role("button", name="Light or dark").click()
-    assert opened.evaluate("document.body.classList.contains('dark')") is not before
-    reload(opened)
-    assert opened.evaluate("document.body.classList.contains('dark')") is not before

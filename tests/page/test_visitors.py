@@ -11,31 +11,13 @@ from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
 
 from tests.contract.test_cli import FIELDS, RACE_FIELDS
-from tests.page.conftest import ready
-
-# Gradio's name for this visit, as the browser sends it with a question.
-NOTE_VISIT = """
-const send = window.fetch;
-window.fetch = (where, how) => {
-  if (String(where).includes('/queue/join')) window.visit = JSON.parse(how.body).session_hash;
-  return send(where, how);
-};
-"""
-
-
-@pytest.fixture(scope="module")
-def elsewhere(browser) -> Iterator:
-    """A browser session of somebody else."""
-    context = browser.new_context()
-    context.add_init_script(NOTE_VISIT)
-    yield context
-    context.close()
+from tests.page.conftest import ready, reload
 
 
 @pytest.fixture
-def second(opened, url: str, elsewhere):
-    """Another visitor."""
-    page = elsewhere.new_page()
+def second(opened, visit, url: str) -> Iterator:
+    """Another visitor: a page of its own."""
+    page = visit.new_page()
     page.goto(url)
     ready(page)
     yield page
@@ -52,9 +34,10 @@ def begin_long_run(page) -> None:
 
 def test_the_second_visitor_sees_the_place_in_line_may_leave_it_and_is_served(opened, second):
     """While one computes the other is told to wait, and when; Stop while waiting ends the waiting
-    alone; Stop of the first lets the second in."""
+    alone; Stop of the first lets the second in. Each keeps its form."""
     begin_long_run(opened)
     second.locator("#vl-run").click()
+    second.locator("#vl-question").fill("In the second tab?")
     waiting = re.compile(r"Waiting: you are next, about \d+ s\.")
     expect(second.locator("#vl-status")).to_have_text(waiting)
     second.locator("#vl-stop").click()
@@ -66,6 +49,10 @@ def test_the_second_visitor_sees_the_place_in_line_may_leave_it_and_is_served(op
     second.wait_for_function(
         "!specvl.ask.running && specvl.race.meta.source === 'live' && specvl.race.finished"
     )
+    reload(second)
+    reload(opened)
+    for page, question in ((second, "In the second tab?"), (opened, "What is in the picture?")):
+        expect(page.locator("#vl-question")).to_have_value(question)
 
 
 @pytest.fixture(scope="module")

@@ -1,25 +1,37 @@
 """Composition of the page: one board, its event, the functions its scripts may call, the named
 endpoints.
-
-Given what can be chosen (a catalog) and what computes (a queue), returns Blocks that are ready to
-launch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import msgspec
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 
+from specvl_demo import places
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import chat
-from specvl_demo.ui.page.assets import FILES, PLACES, SCRIPTS, STYLES, board
-from specvl_demo.ui.page.endpoints import ARGUMENTS, publish
+from specvl_demo.ui.page.endpoints import publish
 from specvl_demo.ui.page.handlers import Behaviour, Caller
-from specvl_demo.ui.serve.route_filter import RouteFilter, Scope, Site
+from specvl_demo.ui.serve.route_filter import RouteFilter, Scope
+
+OWN = places.PACKAGE / "ui" / "assets"
+SCRIPTS = sorted((OWN / "js").glob("*.js"))
+SHEETS = ("theme", "frame", "ask", "race", "views", "play")
+STYLES = [OWN / "css" / f"{name}.css" for name in SHEETS]
+FILES = {
+    "main": OWN / "js" / "main.js",
+    "plotly": places.ASSETS / "ui" / "plotly-basic.min.js",
+    "logo": places.ASSETS / "ui" / "logo.svg",
+    "favicon": places.ASSETS / "ui" / "favicon.svg",
+}
+PLACES = {"page": OWN, "ui": places.ASSETS / "ui", "examples": places.EXAMPLES}
+"""The folders of the page's own files, by the names under which they are fetched."""
 
 QUIET = """
 body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }
@@ -29,29 +41,58 @@ MOST_AT_ONCE = 64
 SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page stores nothing there."""
 SERVED = (
-    "known",
-    "panel",
-    "stop",
-    "batches",
-    "drawn",
-    "share",
-    "bench",
-    "benched",
-    "packed",
-    "compared",
+    *("known", "panel", "stop", "batches", "drawn", "share", "compared"),
+    *("bench", "benched", "packed"),
 )
 """The methods of the behaviour that the page's scripts may call."""
 
 
 def _served(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
-    """Wrap a bound method in a function: Gradio sets attributes on what it serves."""
+    """Wrap a bound method in a function, since Gradio sets attributes on what it serves; it returns
+    {'problem': sentence} where the method raises a ValueError.
+    """
 
     def call(payload: Any, request: gr.Request) -> Any:
         host, port = request.client or (None, None)
-        return method(payload, Caller(request.state.visit, host, port=port))
+        try:
+            return method(payload, Caller(request.state.visit, host, port=port))
+        except ValueError as fault:
+            return {"problem": str(fault)}
 
     call.__name__ = method.__name__
     return call
+
+
+def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
+    """Return the page's one component; its scripts may call `server_functions`.
+
+    The template is static, so that no model text ever passes through a template engine. Nothing
+    nested is ever sent, since Gradio's streaming difference corrupts nested lists that shrink.
+    """
+    named = {
+        "files": {name: _name(path) for name, path in FILES.items()},
+        "scripts": list(map(_name, SCRIPTS)),
+        "styles": list(map(_name, STYLES)),
+    }
+    on_load = (OWN / "on_load.js").read_text(encoding="utf-8")
+    return gr.HTML(
+        value="",
+        # The page's styles are loaded later.
+        html_template=(
+            "<div class='vl-boot' aria-busy='true' style='padding: 20vh 0; text-align: center'>"
+            "SpecVL is loading…</div>"
+        ),
+        js_on_load=on_load.replace("NAMED", msgspec.json.encode(named).decode()),
+        apply_default_css=False,
+        server_functions=list(server_functions),
+        elem_id="specvl",
+    )
+
+
+def _name(path: Path) -> str:
+    """Return the name of a file for a visitor's browser: by its place."""
+    place, folder = next(entry for entry in PLACES.items() if path.is_relative_to(entry[1]))
+    return f"{place}/{path.relative_to(folder).as_posix()}"
 
 
 def build(behaviour: Behaviour) -> gr.Blocks:
@@ -90,15 +131,13 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 def launch_settings(
     page: gr.Blocks, behaviour: Behaviour, hosts: Sequence[str] = ("*",)
 ) -> dict[str, Any]:
-    """Return the settings for launching a page that strangers can reach: nothing unneeded is open
-    or kept.
-    """
-    site = Site(
-        behaviour.uploads,
-        behaviour.folders,
-        MOST_BYTES,
-        hosts,
-        ARGUMENTS,
+    """Return the launch settings: nothing that strangers do not need is open or kept."""
+    door = Middleware(
+        RouteFilter,
+        uploads=behaviour.uploads,
+        folders=behaviour.folders,
+        most_bytes=MOST_BYTES,
+        hosts=hosts,
         events=frozenset(page.fns),
         components=frozenset(page.blocks),
         places=PLACES,
@@ -122,10 +161,7 @@ def launch_settings(
         "enable_monitoring": False,  # it would show all visitors who asked what, and how often
         "mcp_server": False,
         "state_session_capacity": SESSIONS,
-        "app_kwargs": {
-            "middleware": [Middleware(RouteFilter, site)],
-            "routes": chat.routes(behaviour),
-        },
+        "app_kwargs": {"middleware": [door], "routes": chat.routes(behaviour)},
     }
 
 

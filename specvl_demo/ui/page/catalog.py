@@ -1,7 +1,5 @@
 """What can be chosen here, as plain data for the page: pairs, methods, their parameters, examples,
-limits.
-
-Read from the tables of pairs and methods and from examples/; loads no model and fetches nothing.
+limits. Loads no model and fetches nothing.
 """
 
 from __future__ import annotations
@@ -50,14 +48,13 @@ PRESET_TITLES = {
 """What presets are called that several methods have."""
 
 
-def describe(first_pair: str) -> dict[str, Any]:
-    """Return the whole catalog. First comes first_pair, which a visitor starts with, then the pairs
-    that run on this machine.
+def build(first_pair: str) -> dict[str, Any]:
+    """Return the whole catalog: first_pair first, then the pairs that run on this machine, those on
+    a GPU before those on its processor.
     """
     machine = detect()
     pairs = [_pair(pair, machine) for pair in PAIRS]
-    pairs.sort(key=lambda pair: (pair["id"] != first_pair, not pair["available"]))
-    shown = examples()
+    pairs.sort(key=lambda p: (p["id"] != first_pair, not p["available"], p["device"] == "cpu"))
     return {
         "version": __version__,
         "machine": machine.title,
@@ -67,7 +64,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "sure": confidence.SENTENCES,
         "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": question.DESCRIBE,
-        "examples": shown["examples"],
+        "examples": examples(),
         "sampling": [_number(option) for option in OF_ANSWERS],
         "limits": {
             "files": question.MAX_FILES,
@@ -98,8 +95,7 @@ def _number(option: Option) -> dict[str, Any]:
 
 
 def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can be set on a method with these parts: presets, parts and parameters, with
-    defaults.
+    """Return what can be set on a method with these parts: presets, parts, parameters, defaults.
 
     problem: A sentence if the chosen parts do not fit together.
     """
@@ -126,31 +122,24 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def examples() -> dict[str, Any]:
+def examples() -> list[dict[str, Any]]:
     """Return the shipped examples whose files exist."""
-    index = _index()
     machine = detect()
     here = {pair.id for pair in PAIRS if availability.available(pair, machine).ok}
 
     def whole(one: Mapping[str, Any]) -> bool:
         return all((EXAMPLES / name).is_file() for name in (*one["media"], one["trace"]))
 
-    there = [_example(one) for one in index["examples"] if one["pair"] in here and whole(one)]
-    return {**index, "examples": there}
+    return [_example(one) for one in _index() if one["pair"] in here and whole(one)]
 
 
-def _index() -> dict[str, Any]:
-    index = EXAMPLES / "examples.json"
-    if not index.is_file():
-        return {"machine": "", "examples": []}
-    return json.loads(index.read_text(encoding="utf-8"))
+def _index() -> list[dict[str, Any]]:
+    return json.loads((EXAMPLES / "examples.json").read_text(encoding="utf-8"))["examples"]
 
 
 def _pace(pair: str) -> dict[str, float] | None:
-    """Return the median seconds of the pair's recorded lanes, `before` the first token and for each
-    `token`; None without a record.
-    """
-    recorded = [example for example in _index()["examples"] if example["pair"] == pair]
+    """Return the medians of the pair's recorded seconds, `before` the first token and a `token`."""
+    recorded = [example for example in _index() if example["pair"] == pair]
     paths = [EXAMPLES / example["trace"] for example in recorded]
     lanes = [lane for path in paths if path.is_file() for lane in _recorded(path)[1]]
     if not lanes:
@@ -182,10 +171,8 @@ def _recorded(path: Path) -> tuple[dict[str, Any], list[Metrics]]:
 
 
 def file(path: Path) -> dict[str, Any]:
-    """Return a file of the server as the page names it in a question, and its address relative to
-    the page.
-
-    A shipped one is named by its place, `examples/`, so that no path is shown to visitors.
+    """Return a file of the server as the page names it in a question, and its relative address. A
+    shipped one is named by its place, `examples/`, so that no path is shown to visitors.
     """
     shipped = path.is_relative_to(EXAMPLES)
     name = path.relative_to(EXAMPLES.parent) if shipped else path
@@ -194,17 +181,19 @@ def file(path: Path) -> dict[str, Any]:
 
 def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     verdict = availability.available(pair, machine, roles=())
-    served = choosing.served(pair)
+    served = [base.find(name) for name in choosing.served(pair)]
+    offered = [method for method in served if method.offered is not None]
     notes = [pair.note, *choosing.remarks(pair)]
-    if verdict.must_fetch or not pair.note:
+    if verdict.must_fetch or verdict.device != "cpu" or not pair.note:
         notes.insert(1, verdict.reason)
     return {
         "id": pair.id,
         "title": pair.title,
         "available": verdict.ok,
+        "device": verdict.device,
         "help": " ".join(filter(None, notes)),
         "reason": verdict.reason,
-        "first": [method.name for method in _offered() if method.name in served][:1],
+        "first": [m.name for m in sorted(offered, key=lambda m: m.offered or 0)][:1],
         "loading": _loading(pair, machine),
         "pace": _pace(pair.id),
         "knows": pair.knows,
@@ -213,16 +202,8 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _offered() -> list[Method]:
-    """Return the methods that a first visitor may be offered, in this order."""
-    offered = [method for method in base.METHODS.values() if method.offered is not None]
-    return sorted(offered, key=lambda method: method.offered or 0)
-
-
 def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
-    """Return how the weights can be loaded: the default, and for every other way True or the
-    sentence why it is not possible here.
-    """
+    """Return the default ways to load weights, and of every other way True or why it cannot be."""
     options = availability.Options.of_environment()
     ways = {"dtype": get_args(Dtype)}
     if machine.gpus:
@@ -230,8 +211,8 @@ def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
 
     def runs(key: str, value: str) -> bool | str:
         change: dict[str, Any] = {key: value}
-        one = availability.available(pair, machine, replace(options, **change), roles=())
-        return one.ok or one.reason
+        verdict = availability.available(pair, machine, replace(options, **change), roles=())
+        return verdict.ok or verdict.reason
 
     fits = availability.available(pair, machine, options, roles=())
     return {
@@ -241,9 +222,7 @@ def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
 
 
 def _words(pair: PairSpec) -> list[str]:
-    """Return the words that a drawn-scene model was taught: those of its vocabulary,
-    letters only.
-    """
+    """Return the words that a drawn-scene model was taught, by its vocabulary."""
     vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_text(encoding="utf-8"))
     word = re.compile("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)")
     starts = map(word.fullmatch, vocabulary["model"]["vocab"])
@@ -295,13 +274,10 @@ def _drafts(method: Method) -> str | None:
 @cache
 def _verdicts() -> dict[str, str]:
     """Return what was found here of each method's paper, from the shipped record."""
-    record = EXAMPLES / "papers.json"
-    if not record.is_file():
-        return {}
-    found = json.loads(record.read_text(encoding="utf-8"))
+    found = json.loads((EXAMPLES / "papers.json").read_text(encoding="utf-8"))
     return {
-        claim["method"]: f"{claim['says']} On the {found['pair']} pair: {claim['verdict']}"
-        f" {claim['lacking']}".strip()
+        claim["method"]: f"{claim['says']} On drawn scenes (the {found['pair']} pair)"
+        f" this {claim['verdict']} {claim['lacking']}".strip()
         for claim in found["claims"]
     }
 

@@ -1,8 +1,7 @@
 """The page for programs that use OpenAI's API: `/v1/chat/completions` and `/v1/models`.
 
-Given the page's behaviour, returns its routes; requests have passed the route filter, and wait in
-the page's line. A model is a pair, or `pair/method`; pictures and clips are sent as data URLs. What
-would change an answer and is not supported is refused in OpenAI's form, never ignored.
+A model is a pair, or `pair/method`; pictures and clips are sent as data URLs. What would change an
+answer and is not supported is refused in OpenAI's form, never ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from specvl_demo.media.files import HEAD_BYTES, PLACE, sniff
-from specvl_demo.options import MAX_NEW_TOKENS_SERVED
+from specvl_demo.methods import base
+from specvl_demo.options import MAX_NEW_TOKENS_SERVED, NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Option
+from specvl_demo.question import wrong_kind
 from specvl_demo.records import Begin, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
@@ -34,26 +35,28 @@ from specvl_demo.ui.page.handlers import Behaviour, Caller
 from specvl_demo.ui.serve.response import openai_error
 
 OWN = {"model", "messages", "stream", "stream_options"}
-SAMPLING = {
-    "max_completion_tokens": "max_new_tokens",
-    "max_tokens": "max_new_tokens",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "seed": "seed",
+SAMPLING: dict[str, Option] = {
+    "max_completion_tokens": NEW_TOKENS,
+    "max_tokens": NEW_TOKENS,
+    "temperature": TEMPERATURE,
+    "top_p": TOP_P,
+    "seed": SEED,
 }
-"""Fields that are options of the page, by their names there; the first one given counts."""
+"""Fields that are options of the page; the first one given counts."""
 IDLE = {
     *{"user", "metadata", "safety_identifier", "prompt_cache_key", "store", "service_tier"},
     *{"cache_prompt", "keep_alive", "parallel_tool_calls", "reasoning_effort", "verbosity"},
 }
 """Fields that change nothing in an answer of models without tools and without hidden reasoning."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **{"n": (1,), "best_of": (1,), "top_k": (-1,), "modalities": (["text"],)},
+    **{"n": (1,), "best_of": (1,), "top_k": (-1, 0), "modalities": (["text"],)},
     **{"response_format": ({"type": "text"},), "tool_choice": ("none", "auto")},
     **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p"), (1,)),
     "skip_special_tokens": (True,),
 }
-"""Values, besides null, 0, false and empty ones, that request nothing unsupported."""
+"""Values, besides null, that request nothing unsupported."""
+NOTHING: tuple[Any, ...] = (0, "", [], {})
+"""Such values, and false, of all other fields."""
 
 
 class Refusal(Exception):
@@ -61,7 +64,6 @@ class Refusal(Exception):
 
 
 def routes(behaviour: Behaviour) -> list[Route]:
-    """Return the routes."""
     chat = Chat(behaviour)
     return [
         Route("/v1/models", chat.models, methods=["GET"]),
@@ -120,7 +122,11 @@ class Chat:
         except Refusal as refusal:
             return _refused(refusal)
         (lane,) = validate_trace(heard)
-        return JSONResponse(_completion(model, lane))
+        row = tables.lane_row(lane)
+        message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(lane)}
+        answer = {**_head(model, "chat.completion"), "choices": [choice], "usage": _usage(lane)}
+        return JSONResponse({**answer, "specvl": row})  # the other fields of `generate --json`
 
     def _payload(self, body: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Return a request as the page would send it, its files written, which are removed with
@@ -128,22 +134,24 @@ class Chat:
         """
         used = {*OWN, *SAMPLING, *IDLE}
         for name, value in body.items():
-            if name not in used and value and value not in NEUTRAL.get(name, ()):
+            if not (name in used or value is None or value in NEUTRAL.get(name, NOTHING)):
                 raise Refusal(400, messages.NOT_SERVED.format(name=name[:100]), name)
+        kinds = (("stream", bool, "true or false"), ("stream_options", dict, "an object"))
+        for name, kind, expected in kinds:
+            if not isinstance(body.get(name), kind | None):
+                raise Refusal(400, str(wrong_kind(f"`{name}`", expected, body[name])), name)
         model = body.get("model")
         if not isinstance(model, str):
             raise Refusal(400, messages.NO_MODEL, "model")
-        pair, _, method = model.partition("/")
-        methods = [method or TAKEN["method"][1]]
-        payload: dict[str, Any] = {"pair": pair, "methods": methods, "up_to": True}
-        for name, parameter in SAMPLING.items():
-            if body.get(name) is not None:
-                payload.setdefault(parameter, body[name])
-        # Clients send the limit of the largest models, or -1 for none: the answer then ends with
-        # "length" at the limit here.
-        limit = payload.get("max_new_tokens")
-        if isinstance(limit, int) and (limit == -1 or limit > MAX_NEW_TOKENS_SERVED):
-            payload["max_new_tokens"] = MAX_NEW_TOKENS_SERVED
+        pair, _, name = model.partition("/")
+        method = name or TAKEN["method"][1]
+        listed = any(entry["id"] == pair for entry in self._behaviour.catalog["pairs"])
+        if not listed or method not in base.METHODS:
+            raise Refusal(404, messages.NO_SUCH_MODEL.format(name=model[:100]), "model")
+        payload: dict[str, Any] = {"pair": pair, "methods": [method], "up_to": True}
+        for name, option in SAMPLING.items():
+            if body.get(name) is not None and option.name not in payload:
+                payload[option.name] = _sampling(name, option, body[name])
         return payload | self._conversation(body.get("messages"), caller)
 
     def _conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
@@ -191,7 +199,7 @@ class Chat:
                 if role != "user":
                     raise Refusal(400, messages.NO_MESSAGES, "messages")
                 url = held if isinstance(held, str) else held.get("url")
-                parts.append(catalog.file(self._written(url, caller)))
+                parts.append(catalog.file(self._written(url, caller)) | {"name": "The file"})
             else:
                 raise Refusal(400, messages.NO_PART, "messages")
         files = [part for part in parts if not isinstance(part, str)]
@@ -209,7 +217,7 @@ class Chat:
         try:
             content = base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
         except (binascii.Error, ValueError):
-            raise Refusal(400, messages.NO_DATA_URL, "messages") from None
+            raise Refusal(400, messages.NO_BASE64, "messages") from None
         suffix = (sniff(content[:HEAD_BYTES]) or "bin?").lower()
         name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
@@ -239,6 +247,19 @@ class Chat:
         finally:
             del listeners[key]
             self._behaviour.uploads.leave(key)
+
+
+def _sampling(name: str, option: Option, value: Any) -> Any:
+    """Return the value of a field of sampling, checked; raises Refusal if it is none."""
+    highest = MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else None
+    # Clients send the limit of the largest models, or -1 for none: the answer then ends with
+    # "length" at the limit here.
+    if highest and isinstance(value, int) and (value == -1 or value > highest):
+        return highest
+    try:
+        return option.check(value, highest)
+    except ValueError as fault:
+        raise Refusal(400, str(fault), name) from None
 
 
 async def _chunks(
@@ -273,15 +294,6 @@ async def _chunks(
     if with_usage:
         yield _event({**base, "choices": [], "usage": _usage(lane)})
     yield b"data: [DONE]\n\n"
-
-
-def _completion(model: str, lane: LaneRecords) -> dict[str, Any]:
-    """Return a whole answer; `specvl` has the other fields of `generate --json`."""
-    row = tables.lane_row(lane)
-    message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(lane)}
-    head = _head(model, "chat.completion")
-    return {**head, "choices": [choice], "usage": _usage(lane), "specvl": row}
 
 
 def _head(model: str, kind: str) -> dict[str, Any]:

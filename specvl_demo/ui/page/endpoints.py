@@ -1,8 +1,7 @@
 """The page as an API: `generate` and `race`, with the fields of the command line.
 
-Given the page's behaviour, makes the functions that Gradio publishes. Files are sent as uploaded
-file data. All yield null while they wait and compute, so that a program that disconnects frees the
-machine, and finally the answer.
+Files are sent as uploaded file data. All yield null while they wait and compute, so that a program
+that disconnects frees the machine, and finally the answer.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import gradio as gr
 from gradio.context import LocalContext
 
 from specvl_demo.options import DETAIL, MAX_NEW_TOKENS_SERVED, OF_ANSWERS
+from specvl_demo.records import Record, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import Behaviour, Caller
@@ -67,34 +67,10 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "generate": tuple(name for name in TAKEN if name != "methods"),
     "race": tuple(name for name in TAKEN if name != "method"),
 }
-GIVEN = {
-    "text": ("string", "the answer"),
-    "token_ids": ("array", "its tokens"),
-    "method": ("string", "the method's name"),
-    "pair": ("string", "the pair's id"),
-    "lossless": ("boolean", "whether its answer is guaranteed to be the target's own"),
-    "n_tokens": ("integer", "tokens of the answer"),
-    "n_rounds": ("integer", "target forwards"),
-    "tau": ("number", "tokens per target forward, including the target's own"),
-    "accepted_per_round": ("number", "the same without the target's own"),
-    "relaxed_tokens": ("integer", "tokens that the target itself would not have chosen"),
-    "prefill_s": ("number", "seconds before the first round"),
-    "decode_s": ("number", "seconds of all rounds"),
-    "tokens_per_s": ("number", "tokens per second of decoding"),
-    "stop": ("string", "eos, length, cancelled or error"),
-    "seed": ("integer", "of the draws"),
-    "speedup_decode": ("number", "tokens_per_s over that of ar"),
-    "speedup_total": ("number", "the same including prefill"),
-    "identical_to_ar": ("boolean", "whether the answer equals ar's, token for token"),
-    "first_difference": ("integer", "the first token that differs; null: none"),
-}
-"""The fields of an answer: type and description."""
 
 
 def publish(behaviour: Behaviour) -> None:
-    """Publish the endpoints in the Blocks that are being built, with descriptions of arguments and
-    fields.
-    """
+    """Publish the endpoints in the Blocks that are being built, with descriptions of arguments."""
     blocks = gr.context.Context.root_block
     for name, about in messages.ENDPOINTS.items():
         function = _endpoint(behaviour, name)
@@ -102,29 +78,11 @@ def publish(behaviour: Behaviour) -> None:
         event = blocks.fns[made["id"]]
         for argument, part in zip(ARGUMENTS[name], event.inputs, strict=True):
             part.label, part._api_info["additional_description"] = argument, TAKEN[argument][2]
-        (answer,) = event.outputs
-        answer.label, answer._api_info = "answer", _described(name)
-
-
-def _described(name: str) -> dict[str, Any]:
-    """Return the result of an endpoint as a JSON schema."""
-    fields = [field for field in GIVEN if name == "race" or field not in tables.RACE_FIELDS]
-    given: dict[str, dict[str, Any]] = {
-        field: {"type": GIVEN[field][0], "description": GIVEN[field][1]} for field in fields
-    }
-    given["token_ids"]["items"] = {"type": "integer"}
-    lane = {"type": "object", "properties": given}
-    listed = "; ".join(f"{field}: {GIVEN[field][1]}" for field in fields)
-    if name == "generate":
-        return lane | {"description": listed}
-    lanes = {"lanes": {"type": "array", "items": lane}}
-    return {"type": "object", "properties": lanes, "description": f"lanes, each with {listed}"}
+        event.outputs[0].label = "answer"
 
 
 def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
-    """Return the function that is published. Requests of one client take turns with other
-    clients'.
-    """
+    """Return the function that is published."""
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
     async def endpoint(*given: Any) -> AsyncIterator[Answer | None]:
@@ -132,18 +90,20 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
         listens = (request.session_hash, LocalContext.event_id.get(None))
         caller = Caller(client=request.client.host, listens=listens)
         payload = _payload(name, dict(zip(taken, values, strict=True)))
-        running = behaviour.answer(payload, name == "race", caller)
+        records: list[Record] = []
         last = 0.0
         try:
-            async with aclosing(running):
-                async for lanes in running:
-                    if lanes is not None:
-                        yield _answer(name, lanes)
-                    elif time.monotonic() - last > BEAT_S:
+            async with aclosing(behaviour.records(payload, name == "race", caller)) as running:
+                async for some in running:
+                    records += some
+                    if time.monotonic() - last > BEAT_S:
                         last = time.monotonic()
                         yield None
         except ValueError as fault:
             raise gr.Error(str(fault), print_exception=False) from None
+        lanes = validate_trace(records)
+        whole = {"lanes": tables.lane_rows(lanes)}
+        yield whole if name == "race" else tables.lane_row(lanes[0])
 
     arguments = {**taken, "request": (gr.Request, None)}
     parameters = [
@@ -171,7 +131,3 @@ def _payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
         if isinstance(methods, str):
             methods = [method.strip() for method in methods.split(",") if method.strip()]
     return {**given, "methods": methods, "settings": settings}
-
-
-def _answer(name: str, lanes: Any) -> Answer:
-    return tables.lane_row(lanes[0]) if name == "generate" else {"lanes": tables.lane_rows(lanes)}

@@ -1,8 +1,4 @@
-"""The page's handlers: runs, Stop, parameters of a method, answers for programs.
-
-Given what can be chosen, a queue that computes, and the folders in which visitors' files may be.
-Knows nothing of layout, nothing of models.
-"""
+"""The page's handlers: runs, Stop, parameters of a method, answers for programs."""
 
 from __future__ import annotations
 
@@ -10,20 +6,20 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import msgspec
 
-from specvl_demo import question
+from specvl_demo import pairs, question
 from specvl_demo.pairs.machine import computed_s, cores
-from specvl_demo.records import End, LaneRecords, Record, Round, validate_trace
+from specvl_demo.records import End, LaneRecords, Record, Round
 from specvl_demo.report import figure, remarks, trace
+from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Benches
@@ -33,21 +29,17 @@ from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.watching import watchers
 
 MOST_SHARED_BYTES = 8 * 2**20
-COMPARING_S = 5.0
-"""How long a comparison waits for others: one of long answers may take seconds."""
+READING_S = 5.0
+"""How long a trace waits for others: one of long answers may take seconds."""
 UNHEARD_S = 10.0
 """How long a run continues after its page or program has disconnected."""
 
 
 @dataclass
 class Caller:
-    """Where a request comes from.
+    """Where a request comes from: a visit, an address, its port there.
 
-    Attributes:
-        visit: The visit whose conversation it belongs to.
-        client: An address.
-        listens: The session or event that receives the answer; one of them is enough.
-        port: That of its end of the connection.
+    listens: The sessions or events that receive the answer; one of them is enough.
     """
 
     visit: str | None = None
@@ -58,37 +50,11 @@ class Caller:
     """When the page or program was last seen connected (monotonic seconds)."""
 
 
-def told(method: Callable[[Behaviour, Any, Caller], dict[str, Any]]) -> Callable[..., Any]:
-    """Make a method return {'problem': sentence} where it raises a ValueError."""
-
-    @wraps(method)
-    def call(self: Behaviour, payload: Any, caller: Caller) -> dict[str, Any]:
-        try:
-            return method(self, payload, caller)
-        except ValueError as fault:
-            return {"problem": str(fault)}
-
-    return call
-
-
-@contextmanager
-def one_at_a_time(lock: threading.Lock, busy: str) -> Iterator[None]:
-    """Hold a lock; ValueError with this sentence if it is held already."""
-    if not lock.acquire(blocking=False):
-        raise ValueError(busy)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 @dataclass
 class Behaviour:
-    """The page's handlers.
+    """The page's handlers; a ValueError is a sentence for the visitor.
 
-    Attributes:
-        catalog: What can be chosen.
-        uploads: The files of visitors.
+    Args:
         folders: Where the files of a question may be.
         files: What else a page may fetch.
         listeners: The number of connected listeners, by event or session.
@@ -101,16 +67,14 @@ class Behaviour:
     files: Sequence[Path] = ()
     listeners: Counter[str | None] = field(default_factory=Counter)
     benches: Benches = field(init=False)
-    _sharing: threading.Lock = field(default_factory=threading.Lock)
-    _comparing: threading.Lock = field(default_factory=threading.Lock)
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a trace is read: one takes seconds and tens of MB at most."""
 
     def __post_init__(self) -> None:
         self.benches = Benches(self.uploads.leave)
 
     async def run(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
-        """Run the race, or the question of a bench, that a page requests; a refused request ends in
-        one sentence.
-        """
+        """Run the race, or the question of a bench, that a page requests, or refuse it."""
         host, port = request.client or (None, None)
         caller = Caller(request.session_hash, host, (request.session_hash,), port)
         payload, step = event._data, None
@@ -119,7 +83,7 @@ class Behaviour:
                 step = self.benches.find(payload["bench"]).step()
                 job = step.job if step else None
             else:
-                job = read_job(payload, self.catalog["pairs"], self.folders)
+                job = read_job(payload, self.folders)
         except ValueError as fault:
             yield Run().pack(refusal(str(fault)))
             return
@@ -127,7 +91,7 @@ class Behaviour:
             yield Run().pack([{"k": "done"}])
             return
         try:
-            self.uploads.keep(caller.visit, job.question.files)
+            self.uploads.keep(caller.visit, job.question.paths)
             async with aclosing(self.queue.events(self._of(caller, job))) as running:
                 async for run, events in running:
                     if self._unheard(caller):
@@ -137,31 +101,18 @@ class Behaviour:
             yield Run().pack(refusal(messages.PAGE_FAILED.format(reason=type(fault).__name__)))
             raise  # a bug in this program: the log needs the traceback
 
-    async def answer(
-        self, payload: Any, baseline: bool, caller: Caller
-    ) -> AsyncGenerator[list[LaneRecords] | None, None]:
-        """Yield None at least every BEAT_S, finally the lanes of a whole race, for a program; see
-        `records`.
-        """
-        records: list[Record] = []
-        async with aclosing(self.records(payload, baseline, caller)) as running:
-            async for some in running:
-                records += some
-                yield None
-        yield validate_trace(records)
-
     async def records(
         self, payload: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[Record], None]:
         """Yield the records of a race as they are made, for a program: at least an empty list every
         BEAT_S.
 
-        Raises:
-            ValueError: With the sentence that a page would show, if it cannot continue. What was
-                computed until the limit of time, and whole answers after which something else
-                failed, are no errors.
+        Raises ValueError if it cannot continue. What was computed until the limit of time, and
+        whole answers after which something else failed, are no errors.
         """
-        job = read_job(payload, self.catalog["pairs"], self.folders, baseline)
+        job = read_job(payload, self.folders, baseline)
+        for lane in job.lanes:  # what can be refused is refused before a stream has begun
+            choosing.choose(pairs.find(job.pair), *lane, job.question.temperature)
         fault, begun, over = None, False, 0
         late = messages.TOO_LONG.format(seconds=self.queue.limit_s)
         async with aclosing(self.queue.events(self._of(caller, job))) as running:
@@ -181,26 +132,19 @@ class Behaviour:
         if fault and over < len(job.lanes) and not (begun and fault == late):
             raise ValueError(fault)
 
-    @told
     def bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
-        """Start a bench of many questions, whose steps `run` computes; return {bench} and its
-        size.
-        """
-        bench = self.benches.start(payload, self.catalog["pairs"], self.folders, caller.client)
+        """Start a bench, whose steps `run` computes; return {bench} and its size."""
+        bench = self.benches.start(payload, self.folders, caller.client)
         for job in bench.jobs:  # its files stay as long as the bench, also after the visit
-            self.uploads.keep(bench.id, job.question.files)
+            self.uploads.keep(bench.id, job.question.paths)
         return {"bench": bench.id, **bench.size()}
 
-    @told
     def benched(self, name: Any, _: Caller) -> dict[str, Any]:
         """Return the progress of a bench, and its report."""
         return self.benches.find(name).state()
 
-    @told
     def packed(self, name: Any, caller: Caller) -> dict[str, Any]:
-        """Return the tables and traces of a bench as one archive, which is removed with the
-        visit.
-        """
+        """Return a bench's tables and traces as one archive, removed with the visit."""
         return self._made(caller, "bench.zip", self.benches.find(name).files())
 
     def known(self, _: Any, __: Caller) -> dict[str, Any]:
@@ -217,14 +161,11 @@ class Behaviour:
         return self.queue.batches(run, caller.visit) if isinstance(run, str) else []
 
     def drawn(self, _: Any, caller: Caller) -> dict[str, Any]:
-        """Return the seconds that this server, and the visitor's browser if it is on this machine,
-        have computed so far, and the number of cores.
-
-        A page that asks twice knows what its drawing costs.
+        """Return the cores, and the seconds that this server, and the visitor's browser if it is on
+        this machine, have computed so far: a page that asks twice knows what its drawing costs.
         """
         return {"seconds": computed_s(watchers(caller.client, caller.port)), "cores": cores()}
 
-    @told
     def panel(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Return what can be set on a method with the requested parts."""
         payload = payload if isinstance(payload, Mapping) else {}
@@ -235,22 +176,14 @@ class Behaviour:
             settings if isinstance(settings, Mapping) else {},
         )
 
-    @told
     def compared(self, path: Any, caller: Caller) -> dict[str, Any]:
-        """Return how the lanes of an uploaded trace compare; its file is then removed.
-
-        Raises:
-            ValueError: If it is not a trace, or if too many are being compared.
-        """
-        if not self._comparing.acquire(timeout=COMPARING_S):
-            raise ValueError(messages.SHARING)
-        key = secrets.token_urlsafe(12)
+        """Return how the lanes of an uploaded trace compare; its file is then removed."""
+        file, key = self._own(path, caller), secrets.token_urlsafe(12)
+        self.uploads.keep(key, [file])
         try:
-            file = self._own(path, caller)
-            self.uploads.keep(key, [path])
-            return msgspec.to_builtins(remarks.comparison(_lanes(file)))
+            with self._lanes_of(file) as lanes:
+                return msgspec.to_builtins(remarks.comparison(lanes))
         finally:
-            self._comparing.release()
             self.uploads.leave(key)
 
     def _unheard(self, caller: Caller) -> bool:
@@ -260,18 +193,12 @@ class Behaviour:
             caller.heard = now
         return now - caller.heard > UNHEARD_S
 
-    @told
     def share(self, payload: Any, caller: Caller) -> dict[str, Any]:
-        """Return an uploaded trace as one file that opens in any browser and is removed with the
-        visit.
+        """Return an uploaded trace as one file that is removed with the visit.
 
-        asked: Its path, for an HTML file with charts; or {path, as: 'compact' | 'figure', earlier},
-        for one without, or for an SVG figure; earlier: the conversation's [{question, answer}].
+        payload: Its path, for an HTML file with charts; or {path, as: 'page' | 'figure', earlier},
+        the latter for an SVG figure; earlier: the conversation's [{question, answer}].
         """
-        with one_at_a_time(self._sharing, messages.SHARING):  # one takes about 30 MB of memory
-            return self._shared(payload, caller)
-
-    def _shared(self, payload: Any, caller: Caller) -> dict[str, Any]:
         form, earlier = "page", []
         if isinstance(payload, Mapping):
             asked = question.read(
@@ -280,36 +207,43 @@ class Behaviour:
             earlier = [(turn.question, turn.answer or "") for turn in asked.earlier]
             payload, form = payload.get("path"), payload.get("as")
         file = self._own(payload, caller)
-        if file.stat().st_size > MOST_SHARED_BYTES:
+        if Path(file).stat().st_size > MOST_SHARED_BYTES:
             raise ValueError(messages.NOT_SHARED)
-        lanes = _lanes(file)
-        if form == "figure":
-            return self._made(caller, "race.svg", figure.svg(lanes).encode())
-        from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
+        with self._lanes_of(file) as lanes:
+            if form == "figure":
+                return self._made(caller, "race.svg", figure.svg(lanes).encode())
+            from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
 
-        content = html.page(lanes, form == "compact", earlier)
-        return self._made(caller, "race.html", content.encode())
+            content = html.page(lanes, earlier)
+            return self._made(caller, "race.html", content.encode())
 
     def _made(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
         """Write a file for a visitor, and return its address."""
         made = self.uploads.put(caller.client or "", caller.visit, name, content)
         return {"url": catalog.file(made)["url"]}
 
-    def _own(self, path: Any, caller: Caller) -> Path:
+    def _own(self, path: Any, caller: Caller) -> str:
         """Return a trace that the caller has uploaded; ValueError if it is not there."""
         if not isinstance(path, str) or not self.uploads.of_client(path, caller.client or ""):
             raise ValueError(messages.NO_FILE.format(name="The race"))
-        return Path(uploaded({"path": path, "name": "The race"}, self.folders).path)
+        return uploaded({"path": path, "name": "The race"}, self.folders).path
+
+    @contextmanager
+    def _lanes_of(self, file: str) -> Iterator[list[LaneRecords]]:
+        """Open a trace while no other is open; ValueError with a sentence if it is none, or if
+        others take too long.
+        """
+        if not self._reading.acquire(timeout=READING_S):
+            raise ValueError(messages.SHARING)
+        try:
+            lanes, problems = trace.inspect(file)
+            if problems:
+                raise ValueError(str(problems[0]))
+            yield lanes
+        finally:
+            self._reading.release()
 
     def _of(self, caller: Caller, job: Job) -> Job:
         """Return the job as a caller's."""
         shown_by = watchers(caller.client, caller.port)
         return replace(job, visit=caller.visit, client=caller.client, watchers=shown_by)
-
-
-def _lanes(file: Path) -> list[LaneRecords]:
-    """Return the lanes of a trace; ValueError with a sentence if it is none."""
-    lanes, problems = trace.inspect(file)
-    if problems:
-        raise ValueError(str(problems[0]))
-    return lanes

@@ -1,75 +1,22 @@
-"""Checks before anything heavy is imported: the installed versions, and the accounts; how the
-page's process takes memory, and how it ends.
-
-Given the package's own requirements and the environment; reports errors in one sentence. Reads only
-metadata.
-"""
+"""The accounts, and how the page's process takes memory and files, and how it ends."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import re
 import sys
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-from specvl_demo import places
-
-CHECKED = ("gradio", "torch", "transformers")
-"""Packages whose next major version may be incompatible."""
 MALLOPT = {"M_MMAP_THRESHOLD": (-3, 2**20), "M_ARENA_MAX": (-8, 2)}
 """Parameters of glibc's allocator (malloc.h) and their values."""
 LOGIN = "SPECVL_LOGIN"
 
 
-def check_versions() -> list[str]:
-    """Return a sentence for each of CHECKED that is outside the package's range.
-
-    It is only a warning: a range that was right months ago must not disable the page.
-
-    Raises:
-        ValueError: With a sentence if one is missing.
-    """
-    from packaging.requirements import Requirement  # noqa: PLC0415 - installed with the packages checked here
-
-    outside = []
-    for requirement in map(Requirement, _ranges()):
-        if requirement.name not in CHECKED:
-            continue
-        try:
-            version = metadata.version(requirement.name)
-        except metadata.PackageNotFoundError:
-            raise ValueError(
-                f"{requirement.name} is not installed; {_needed(requirement)}"
-            ) from None
-        if not requirement.specifier.contains(version, prereleases=True):
-            outside.append(
-                f"{requirement.name} {version} is outside the tested range; {_needed(requirement)}"
-            )
-    return outside
-
-
-def _ranges() -> list[str]:
-    """Return what the package requires: from the checkout it runs from, else as installed."""
-    project = places.ROOT / "pyproject.toml"
-    if not project.is_file():
-        return metadata.requires("specvl-demo") or []
-    # Not tomllib, which Python 3.10 lacks.
-    names = "|".join(CHECKED)
-    return re.findall(rf'^ +"((?:{names})[<>=][^"]*)"', project.read_text(encoding="utf-8"), re.M)
-
-
-def _needed(requirement: object) -> str:
-    return f"this version needs {requirement}: pip install '{requirement}', or use `make demo`."
-
-
 def logins(file: str | None = None) -> list[tuple[str, str]]:
-    """Return the accounts that may see the page: (user, password), from a file or the environment.
-
-    Empty means no login. Each line is user:password; errors repeat no part of it.
+    """Return the accounts that may see the page, (user, password), from a file or the environment;
+    empty for no login. Errors repeat no part of a line.
     """
     try:
         text = Path(file).read_text(encoding="utf-8") if file else os.environ.get(LOGIN, "")
@@ -102,10 +49,8 @@ def open_files() -> int:
 
 
 def few_arenas() -> None:
-    """Let the C library allocate from two arenas, and large blocks outside them.
-
-    By default each of the web server's forty threads gets an arena. What uploads and answers leave
-    free in one is of no use to the others, so that memory grows with every visitor for hours.
+    """Let the C library allocate from two arenas, and large blocks outside them: what uploads and
+    answers leave free in a thread's own arena is of no use to others, and memory grows for hours.
     """
     if sys.platform == "linux":
         # Other C libraries do not have it, and do not need it.

@@ -1,8 +1,5 @@
-"""Benches that visitors request: many questions, each a run in the queue like any other.
-
-Given a request, checked by the same rules as a race, yields one Job after the other and folds the
-results into the report of `bench`. A bench has a name that cannot be guessed. Knows no engine, no
-Gradio.
+"""Benches that visitors request: many questions, each a run in the queue like any other, folded
+into the report of `bench`. A bench has a name that cannot be guessed.
 """
 
 from __future__ import annotations
@@ -13,11 +10,10 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import mean
-from typing import Any, cast
+from typing import Any
 
 from specvl_demo import question, records
 from specvl_demo.compare import questions as reader
@@ -31,7 +27,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.question import NOTHING, Question, listed, text_of
 from specvl_demo.records import LaneRecords, Record, gather
 from specvl_demo.report import answers, tables
-from specvl_demo.report.answers import Repeat
+from specvl_demo.report.answers import Answer, Repeat
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
@@ -49,11 +45,8 @@ MOST_KEPT = 8
 class Bench:
     """One bench.
 
-    Attributes:
-        jobs: One for each question.
-        methods: AR first.
-        left_out: The chosen methods that are not defined for sampling, if a temperature was chosen.
-        measured: One for each repeat that was begun.
+    methods: AR first; left_out: those that are not defined for sampling, if it was chosen. jobs:
+    One for each question. measured: One for each repeat that was begun.
     """
 
     id: str
@@ -87,13 +80,14 @@ class Bench:
         if step.repeat == len(self.measured):
             self.measured.append(Repeat())
         for name, lane in zip(answers.round_robin(self.methods, step.repeat), lanes, strict=True):
-            seconds = sum(cast("float", round_.notes["forward_s"]) for round_ in lane.rounds)
-            self.measured[step.repeat].add(name, lane, seconds)
+            self.measured[step.repeat].answers[name].append(Answer.of(lane))
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
         self.done += 1
 
     def report(self) -> dict[str, Any]:
-        """Return the report as `bench --json` prints it."""
+        """Return the report as `bench --json` prints it, with the titles of methods beside their
+        names.
+        """
         rows = answers.rows(
             self.measured,
             self.methods if self.measured else (),
@@ -104,7 +98,7 @@ class Bench:
         busy = {"busy": others > BUSY_SHARE, "others_share_before": 0.0}
         machine: dict[str, Any] = {**busy, "others_share_meanwhile": others}
         if self.measured:
-            begin = self.measured[0].lanes["ar"][0].begin
+            begin = self.measured[0].lanes("ar")[0].begin
             machine |= {"device": begin.device, "dtype": begin.dtype, "versions": begin.versions}
         first = self.jobs[0]
         temperature = first.question.temperature
@@ -120,26 +114,18 @@ class Bench:
             },
             "peers": [],
         }
-        return answers.held_back({"machine": machine, "settings": settings, "rows": rows})
-
-    def _titled(self) -> dict[str, Any]:
-        """Return the report with the titles of the methods in place of their names."""
-        report = self.report()
-        rows = [
-            row | {"method": base.find(row["method"]).title, "name": row["method"]}
-            for row in report["rows"]
+        titled = [
+            row | {"method": base.find(row["method"]).title, "name": row["method"]} for row in rows
         ]
-        return report | {"rows": rows}
+        return answers.held_back({"machine": machine, "settings": settings, "rows": titled})
 
     def state(self) -> dict[str, Any]:
-        """Return the progress, the report, and the tables of the report with their cells as
-        text.
-        """
-        report = self._titled()
+        """Return the progress, the report, and its tables with their cells as text."""
+        report = self.report()
         page = self._page(report)
         shown = [
             {"heading": heading, "columns": columns, "rows": tables.grid(rows, columns)}
-            for heading, rows, columns in page.named()
+            for heading, rows, columns in page.tables
             if rows
         ]
         sentences = {"before": page.before, "after": page.after}
@@ -148,16 +134,15 @@ class Bench:
 
     def _answers(self) -> list[dict[str, Any]]:
         """Return each answered question with every method's answer in the first repeat."""
-        lanes = self.measured[0].lanes if self.measured else {}
+        texts = {
+            base.find(name).title: [lane.text for lane in self.measured[0].lanes(name)]
+            for name in (self.methods if self.measured else ())
+        }
         return [
             {
                 "question": question.words,
                 "reference": question.reference,
-                "answers": {
-                    base.find(name).title: lanes[name][at].text
-                    for name in self.methods
-                    if at < len(lanes.get(name, ()))
-                },
+                "answers": {title: of_all[at] for title, of_all in texts.items()},
             }
             for at, question in enumerate(self.questions[: self.done])
         ]
@@ -182,15 +167,15 @@ class Bench:
 
     def files(self) -> bytes:
         """Return tables as CSV and Markdown, and a trace of every answer, in one archive."""
-        page, packed = self._page(self._titled()), io.BytesIO()
+        page, packed = self._page(self.report()), io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("bench.md", page.markdown())
-            for number, (heading, rows, columns) in enumerate(page.named(), 1):
+            for number, (heading, rows, columns) in enumerate(page.tables, 1):
                 name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-")
                 archive.writestr(f"{name}.csv", tables.csv(rows, columns))
             for repeat, measured in enumerate(self.measured, 1):
-                for name, lanes in measured.lanes.items():
-                    for question, lane in zip(self.questions, lanes):
+                for name in self.methods:
+                    for question, lane in zip(self.questions, measured.lanes(name)):
                         where = f"traces/{question.id}/{name} {repeat}"
                         lines: list[Record | None] = [lane.begin, *lane.rounds, lane.end]
                         text = "".join(f"{records.dumps(line)}\n" for line in lines if line)
@@ -216,10 +201,7 @@ class Step:
         return replace(job, lanes=tuple(answers.round_robin(job.lanes, self.repeat)))
 
     def hear(self, events: Sequence[Event]) -> list[Event]:
-        """Store the records of these events; return the other events, for the page.
-
-        With the last event, the bench takes the results if they are complete.
-        """
+        """Store the records of these events, of the last one in the bench; return the others."""
         self.records += [event["record"] for event in events if "record" in event]
         if events and events[-1]["k"] == "done":
             lanes = gather(self.records)
@@ -229,23 +211,15 @@ class Step:
 
 
 class Benches:
-    """The benches of all visitors. forget: called with the name of one whose files may be
-    removed.
-    """
+    """All visitors' benches. forget: called with the name of one whose files may be removed."""
 
     def __init__(self, forget: Callable[[str], None] = lambda _: None) -> None:
         self._forget = forget
         self._all: OrderedDict[str, Bench] = OrderedDict()
 
-    def start(
-        self,
-        payload: Any,
-        pairs: Sequence[Mapping[str, Any]],
-        folders: Sequence[Path],
-        client: str | None,
-    ) -> Bench:
+    def start(self, payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
         """Start a bench; see `read`. A client's last one is dropped."""
-        bench = read(payload, pairs, folders, client)
+        bench = read(payload, folders, client)
         for earlier in list(self._all.values()):
             if client is not None and earlier.client == client:
                 self.drop(earlier.id)
@@ -264,17 +238,12 @@ class Benches:
         self._forget(name)
 
 
-def read(
-    payload: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], client: str | None
-) -> Bench:
+def read(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
     """Return the bench in plain data from outside.
 
     It has the fields of a race except question, media and history, and in addition `lines`
     (questions, one line of JSON each as in `bench --data`, with pictures named in `files`; empty
     for the pair's own held-out ones), `questions` (their maximum number) and `repeats`.
-
-    Raises:
-        ValueError: With a sentence if it is not valid.
     """
     if not isinstance(payload, Mapping):
         raise ValueError(NOTHING)
@@ -284,7 +253,7 @@ def read(
     temperature = TEMPERATURE.check(payload.get("temperature", 0.0))
     folders = [*folders, EXAMPLES]
     greedy = {"question": "?", "media": None, "history": None, "baseline": True, "temperature": 0.0}
-    first = read_job({**payload, **greedy}, pairs, folders)
+    first = read_job({**payload, **greedy}, folders)
     lanes, left_out = first.lanes, list[str]()
     if temperature:
         left_out = [name for name, params in lanes if not _samples(first.pair, name, params)]
@@ -309,9 +278,7 @@ def read(
 def _questions(
     payload: Mapping[str, Any], pair: str, folders: Sequence[Path], shared: Mapping[str, Any]
 ) -> Iterator[Question]:
-    """Yield the questions of the sent lines, about the sent files; without lines the pair's own
-    held-out ones, one of each kind in turn.
-    """
+    """Yield the sent lines' questions; without lines the pair's held-out ones, by kind in turn."""
     lines, sent = payload.get("lines"), listed(payload.get("files"), Mapping, "Files", "a list")
     if lines not in (None, ""):
         files = {str(file.get("name")): file for file in sent}
@@ -329,17 +296,14 @@ def _questions(
             lambda line: question.read({**line, **shared}, sent_file, visitor=True),
         )
         return
-    path = EXAMPLES / find(pair).questions
-    of_pair = partial(question.named, folders=(EXAMPLES,))
-    with path.open(encoding="utf-8") as file:
-        yield from reader.in_turn(
-            reader.each(
-                file,
-                path.name,
-                lambda line: question.read({**line, **shared}, of_pair),
-                lambda line: line["split"] == "evaluate",
-            )
+    shipped = find(pair)
+    yield from reader.in_turn(
+        reader.each(
+            reader.shipped(shipped, "evaluate"),
+            shipped.questions,
+            lambda line: question.read({**line, **shared}, reader.beside),
         )
+    )
 
 
 def _broken(lane: LaneRecords) -> bool:

@@ -1,17 +1,13 @@
-"""What a worker computes: the events of a job, from loaded models, whatever happens.
-
-Given jobs, one at a time, yields events: the current stage, the records of the race, and a sentence
-with the reason if a run cannot continue. Keeps the models between jobs. Knows nothing of pipes, of
-clusters, of Gradio.
+"""What a worker computes: the events of a job, from models that are kept between jobs: the current
+stage, the records of the race, and a sentence with the reason if a run cannot continue.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import torch
 from msgspec.structs import replace
@@ -20,7 +16,7 @@ from PIL import Image
 from specvl_demo import pairs
 from specvl_demo.compare import forwards
 from specvl_demo.core.engine import Request
-from specvl_demo.core.faults import cause, loses_device
+from specvl_demo.core.faults import loses_device
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.machine import Load, detect
@@ -31,38 +27,31 @@ from specvl_demo.serving import availability, choosing, loader, session
 from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.queue import Event
-from specvl_demo.ui.serve.workers import SAID, Tell
+from specvl_demo.ui.serve.queue import Event, failed
+from specvl_demo.ui.serve.workers import Tell
 from specvl_demo.vlm import loading
 
-REPEAT_S = 5.0
 RECORDING = "Recording steps as graphs"
 PHOTOGRAPH = (1280, 960)
 """About as large as photographs are shown to models: graphs serve questions of similar length."""
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 224, 82
 # torch has an exception class only for a full GPU; on a CPU its allocator raises one of these
 # messages.
-SHORT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")
+NO_MEMORY_SAID = ("not enough memory", "can't allocate memory", "out of memory")
 
 
 class Ended(Exception):
     """The run was stopped, or its visitor has left, while something was being loaded."""
 
 
-def _short_of_memory(fault: Exception) -> bool:
-    text = str(fault).lower()
-    return isinstance(fault, RuntimeError) and (
-        isinstance(fault, torch.OutOfMemoryError) or any(part in text for part in SHORT_OF_MEMORY)
-    )
-
-
 def _sentence(fault: Exception) -> str:
     """Return what a visitor is told of a fault that the process survives."""
     if isinstance(fault, ValueError):
         return str(fault)
-    if isinstance(fault, MemoryError) or _short_of_memory(fault):
-        return messages.NO_MEMORY
-    return messages.RUN_FAILED.format(reason=cause(fault)[:SAID])
+    words = str(fault).lower() if isinstance(fault, RuntimeError) else ""
+    full = isinstance(fault, torch.OutOfMemoryError | MemoryError)
+    full = full or any(part in words for part in NO_MEMORY_SAID)
+    return messages.NO_MEMORY if full else failed(fault)
 
 
 def _small(shown: Sequence[Medium], files: Sequence[Medium]) -> list[Thumbnail]:
@@ -87,39 +76,9 @@ def _address(image: Image.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
 
 
-@contextmanager
-def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
-    """Yield a `tell` whose last text is repeated while there is no new one.
-
-    Reading a large file takes minutes, and a worker that is silent for long counts as dead.
-    """
-    last, over = "", threading.Event()
-
-    def repeat_stage(text: str) -> None:
-        nonlocal last
-        last = text
-        tell(text)
-
-    def repeat() -> None:
-        while not over.wait(every_s):
-            with suppress(Ended):  # the loading thread notices that itself
-                if last:
-                    tell(last)
-
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield repeat_stage
-    finally:
-        over.set()
-        thread.join()
-
-
 class Engine:
-    """Computes jobs one after the other.
-
-    Keeps one pair at a time, with the drafters requested so far, and nothing of a job.
-    first_pair: what `prepare` loads.
+    """Computes jobs one after the other. Keeps one pair, `first_pair` if it is prepared, with the
+    drafters requested so far, and nothing of a job.
     """
 
     def __init__(self, first_pair: str | None = None) -> None:
@@ -155,8 +114,7 @@ class Engine:
     ) -> Iterator[Event]:
         """Yield everything that happens in a job; `tell` is called while something is loaded.
 
-        What a visitor can fix, and what a run can survive, ends in a sentence. Everything else is
-        raised: the caller reports it and starts afresh, since the state is then unknown.
+        Raises what a run cannot survive: the caller starts afresh, since the state is then unknown.
         """
 
         def stage(text: str) -> None:
@@ -215,9 +173,7 @@ class Engine:
     def _alone(
         self, loaded: loader.Loaded, job: Job, request: Request, choices: Sequence[Choice]
     ) -> Iterator[Record]:
-        """Yield the records of one question of a bench: lane after lane, each as `bench` runs it,
-        with the seconds of a round's forwards in its notes.
-        """
+        """Yield the records of one question, lane after lane, each as `bench` runs it."""
         # The first lane of a job would pay for memory that was given back after the last one.
         lanes = sorted(map(repr, job.lanes))
         session.warm(loaded, request, choices[:1] if self._warmed == lanes else choices)
@@ -225,14 +181,11 @@ class Engine:
         for number, choice in enumerate(choices):
             load = Load()
             name = f"{choice.method.name}#{number}"
-            records, timed = forwards.run(loaded, choice, request, name)
+            *records, end = forwards.run(loaded, choice, request, name)
             if request.cancelled():
                 return
-            yield records[0]
-            for measured in timed:
-                notes = measured.round.notes | {"forward_s": measured.forward_s}
-                yield replace(measured.round, notes=notes)
-            yield replace(records[-1], load=load.others())
+            yield from records
+            yield replace(end, load=load.others())
 
     def drop(self) -> None:
         """Give up the loaded pair, its graphs too."""
@@ -252,11 +205,7 @@ class Engine:
     ) -> loader.Loaded:
         """Return the pair with these drafters (None: all available); a new pair replaces the last.
 
-        options: None for those of the environment.
-
-        Raises:
-            ValueError: With a sentence if it does not run here with them; the loaded pair is then
-                kept.
+        Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
         options = Options.of_environment() if options is None else options
         roles = list(choosing.roles_here(pair)) if roles is None else roles
@@ -271,8 +220,7 @@ class Engine:
             self.drop()  # its memory is needed
             self._warmed = []
             self._roles, self._options = roles, options
-            with repeated(tell) as tell_stage:
-                self._loaded = loader.load(pair, roles, tell_stage, options, place)
+            self._loaded = loader.load(pair, roles, tell, options, place)
         return self._loaded
 
     def _is(self, pair: pairs.PairSpec, options: Options) -> bool:

@@ -1,7 +1,5 @@
-"""Reads a job, which is a question and who answers it, from what a page or a program sent.
-
-Given plain data, which may be anything at all, returns a Job, or raises a ValueError whose sentence
-can be shown. The question itself is read by `question.read`. Knows no engine, no Gradio.
+"""Reads a job, which is a question and who answers it, from what a page or a program sent: plain
+data, which may be anything at all. The question itself is read by `question.read`.
 """
 
 from __future__ import annotations
@@ -13,10 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+from specvl_demo import pairs
 from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.media import MediaFile
+from specvl_demo.methods import base
 from specvl_demo.options import Dtype, Quantised
-from specvl_demo.question import NOTHING, Question, kind_of, listed, read, wrong_kind
+from specvl_demo.question import (
+    NOTHING,
+    SETTINGS_FORM,
+    Question,
+    kind_of,
+    listed,
+    read,
+    wrong_kind,
+)
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
 
@@ -28,11 +36,7 @@ HZ = 30.0
 
 @dataclass(frozen=True)
 class Job:
-    """One race: a question, and the lanes that answer it.
-
-    Attributes:
-        dtype, quantised: Of the pair's weights; None for this machine's default.
-    """
+    """One race: a question, and the lanes that answer it; dtype, quantised: None by default."""
 
     pair: str
     lanes: tuple[tuple[str, Mapping[str, Any]], ...]
@@ -51,23 +55,18 @@ class Job:
     """The address it came from: clients take turns in the line."""
 
 
-def read_job(
-    data: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], baseline: bool = True
-) -> Job:
-    """Return the job in plain data from outside.
+def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
+    """Return the job in plain data from outside, about files in these folders; ValueError if none.
 
-    Args:
-        pairs: As the catalog describes them.
-        folders: Where files may be.
-        baseline: Whether the plain model runs first, unless the data decline it.
+    baseline: Whether the plain model runs first, unless the data decline it.
     """
     if not isinstance(data, Mapping):
         raise ValueError(NOTHING)
-    pair = _pair(data.get("pair"), pairs)
+    pair = pairs.find(_shortened(data.get("pair")))
     question = read(data, partial(uploaded, folders=folders), visitor=True)
     return Job(
-        pair["id"],
-        _lanes(data, pair, baseline and data.get("baseline", True) is not False),
+        pair.id,
+        _lanes(data, baseline and data.get("baseline", True) is not False),
         question,
         dtype=_one_of(data, "dtype", get_args(Dtype), "The dtype"),
         quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
@@ -92,60 +91,28 @@ def _hz(value: Any) -> float:
     return min(HZ, max(1.0, float(value))) if number else HZ
 
 
-def _lanes(
-    data: Mapping[str, Any], pair: Mapping[str, Any], baseline: bool
-) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+def _lanes(data: Mapping[str, Any], baseline: bool) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """Return the methods, each with its parameters, whose bounds the method table has."""
     names = listed(data.get("methods"), str, "The methods", "a list of names")
-    names = list(dict.fromkeys(_method(name, pair) for name in names))
+    names = list(dict.fromkeys(base.find(_shortened(name)).name for name in names))
     if baseline:
         names = ["ar", *(name for name in names if name != "ar")]
     if len(names) - ("ar" in names) > MOST_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=len(names) - 1))
-    settings, what = (
-        data.get("settings"),
-        "an object with the parameters of each method by name",
-    )
+    settings = data.get("settings")
+    what = f"an object with the parameters of each method by name, such as {SETTINGS_FORM}"
     if not isinstance(settings, Mapping | None):
         raise wrong_kind("Settings", what, settings)
     for method, params in (settings or {}).items():
         if not isinstance(params, Mapping | None):
-            raise wrong_kind("Settings", what, settings)
-        _method(method, pair)
+            under = f"{_shortened(method)!r} is {kind_of(params)}"
+            raise ValueError(f"Settings must be {what}; under {under}.")
+        base.find(_shortened(method))
         for name, value in (params or {}).items():
             if not isinstance(value, bool | int | float | str):
                 setting = f"The setting {_shortened(name)!r}"
                 raise wrong_kind(setting, "a number, text, true or false", value)
     return tuple((name, dict((settings or {}).get(name) or {})) for name in names)
-
-
-def _pair(name: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the pair of this id; the error lists the known ones in the menu's order, those that do
-    not run here last.
-    """
-    pair = next((pair for pair in pairs if pair["id"] == name), None)
-    if pair is None:
-        here = ", ".join(pair["id"] for pair in pairs if pair["available"])
-        others = ", ".join(pair["id"] for pair in pairs if not pair["available"])
-        here = messages.PAIRS_ELSEWHERE.format(known=here, others=others) if others else here
-        raise ValueError(messages.NO_PAIR.format(name=_shortened(name), known=here))
-    if not pair["available"]:
-        raise ValueError(messages.NOT_HERE.format(pair=pair["id"], reason=pair["reason"]))
-    return pair
-
-
-def _method(name: Any, pair: Mapping[str, Any]) -> str:
-    """Return the name of a method. The engine reports why one does not run, since its settings may
-    name another drafter.
-    """
-    methods = pair["methods"]
-    if not isinstance(name, str) or name not in methods:
-        served = [name for name, verdict in methods.items() if verdict is True]
-        names = ", ".join(served)
-        if len(served) < len(methods):
-            names = messages.METHODS_ELSEWHERE.format(known=names, pair=pair["id"])
-        raise ValueError(messages.NO_METHOD.format(name=_shortened(name), known=names))
-    return name
 
 
 def _shortened(value: Any) -> Any:

@@ -1,41 +1,40 @@
 """The waiting line and the running jobs: as many at once as the worker takes, places, Stop, a
 stream per run.
 
-Clients take turns in the line, so that none has to wait for all runs of another. Given a worker
-that computes in the background, yields its events at a bounded rate, as numbered JSON strings, so
-that a page can detect that one is missing and fetch it again; every lane that has begun gets its
-end. Knows nothing of the computation, nothing of Gradio.
+Clients take turns in the line, so that none has to wait for all runs of another. Events are sent at
+a bounded rate, as numbered JSON strings, so that a page can detect that one is missing and fetch it
+again; every lane that has begun gets its end. Knows nothing of the computation.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
+import contextvars
 import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.records import Begin, End, Round, Stop, Totals
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import HZ, Job
 
 Event = dict[str, Any]
-"""{'k': kind, ...}: run · queue · status · begin · round · end · remarks · error · done; a record
-is its 'record'.
-"""
+"""{'k': run, queue, status, begin, round, end, remarks, error or done, ...}, some a 'record'."""
 Put = Callable[[Event], None]
 
+SAID = 300
+"""Characters of an error that are shown to a visitor."""
 WAIT_S = 0.1
 BEAT_S = 1.0
-"""How often a silent run sends an empty event: only sending reveals that a listener has
-disconnected.
-"""
+"""How often a silent run sends an empty event, which reveals whether a listener is there."""
 GRACE_S = 60.0
 """How long a run may take to end after a stop request, before its worker is replaced."""
 MOST_RUNS_KEPT = 32
@@ -50,41 +49,50 @@ estimate, because it loads or for another reason, is not about to end.
 """
 
 
-class Worker(Protocol):
-    """Computes jobs away from the page."""
+class Worker(ABC):
+    """Computes jobs away from the page; a thread of each run passes its events on."""
 
-    @property
-    def capacity(self) -> int:
-        """How many jobs it computes at once."""
-        ...
+    capacity = 1
+    """How many jobs it computes at once."""
 
-    def start(self, run: str, job: Job, put: Put) -> None:
-        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
+    @abstractmethod
+    def events(self, run: str, job: Job) -> Iterator[Event]:
+        """Compute a job: yield its events until it is over, without done."""
 
-        An exception, if it cannot begin, is reported to the visitor.
-        """
-        ...
-
+    @abstractmethod
     def stop(self, run: str) -> None:
         """End this job within a round. Does nothing if it is already over."""
-        ...
 
+    @abstractmethod
     def kill(self, run: str) -> None:
         """End this job although it does not react: its process is replaced."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Release everything."""
-        ...
+
+    def start(self, run: str, job: Job, put: Put) -> None:
+        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}."""
+        put({"k": "status", "stage": "starting"})
+        # A Space charges a lent call to the visitor of this request, which the thread must know.
+        context = contextvars.copy_context()
+        arguments = (self._follow, run, job, put)
+        threading.Thread(target=context.run, args=arguments, daemon=True).start()
+
+    def _follow(self, run: str, job: Job, put: Put) -> None:
+        try:
+            for event in self.events(run, job):
+                put(event)
+        except Exception as fault:  # noqa: BLE001 - Spaces and clusters have exceptions of their own
+            put({"k": "error", "text": failed(fault)})
+        finally:
+            put({"k": "done"})
 
 
 class Queue:
-    """The line before the worker.
+    """The line before the worker, of at most `max_waiting` visitors.
 
-    Args:
-        max_waiting: Visitors beyond it are refused.
-        limit_s: Seconds a run may compute; reported loading does not count, silence does.
-        grace_s: See GRACE_S.
+    limit_s: Seconds a run may compute, and each reported stage before it may take.
     """
 
     def __init__(
@@ -101,25 +109,35 @@ class Queue:
         self._line: list[Run] = []
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._left: deque[str] = deque(maxlen=MOST_VISITS_LEFT)
-        self._durations = Durations()
+        self._lane_s: deque[float] = deque(maxlen=8)
+        """Seconds per lane of the last runs that were not stopped, including loading."""
         self._lock = threading.RLock()
 
     async def events(self, job: Job) -> AsyncGenerator[tuple[Run, list[Event]], None]:
-        """Wait for the turn, compute, and yield the events as they happen; the last one is done.
-
-        At least every BEAT_S something is yielded, if only an empty list.
+        """Wait for the turn, compute, and yield the events as they happen; the last one is done. At
+        least every BEAT_S something is yielded, if only an empty list.
         """
-        run = self._enter(job)
+        run, ahead, at = self._enter(job), 0, 0.0
         try:
-            async for place in self._wait(run):
-                yield run, [place]
-            if run.stopped:
-                self._take(run, {"k": "done"})
-            # A run that is done had no room, or gave its place to a client with fewer.
-            elif not run.done:
-                self._start(run, job)
-            async for events in self._follow(run):
-                yield run, events
+            while True:
+                self._hurry()
+                with self._lock:
+                    before, ahead = ahead, self._ahead(run)
+                    if run.began is None and not run.done:
+                        if run.stopped:
+                            self._take(run, {"k": "done"})
+                        elif not ahead:
+                            self._start(run, job)
+                        elif ahead != before or time.monotonic() - at > BEAT_S:
+                            wait_s = self._wait_s(self._line[: self._line.index(run)])
+                            run.add({"k": "queue", "place": ahead, "eta_s": wait_s})
+                    over, events, run.events = run.done, run.events, []
+                if events or time.monotonic() - at > BEAT_S:
+                    at = time.monotonic()
+                    yield run, events
+                elif over:
+                    return
+                await asyncio.sleep(WAIT_S if ahead else 1 / run.hz)
         finally:  # also when the visitor has left
             if run.began is None:
                 self._leave(run)
@@ -129,10 +147,7 @@ class Queue:
                 self._runs.pop(run.id, None)
 
     def stop(self, run_id: str, visit: str | None = None) -> None:
-        """Stop a run: a waiting one leaves the line, a running one ends within a round.
-
-        A visit can stop only its own runs.
-        """
+        """Stop a visit's own run: it leaves the line, or ends within a round."""
         run = self._runs.get(run_id)
         if run and run.visit == visit and not run.done:
             self._end(run)
@@ -146,9 +161,7 @@ class Queue:
             self._runs.pop(run.id, None)
 
     def batches(self, run_id: str, visit: str | None = None) -> list[str]:
-        """Return all batches of a run of this visit so far, for a page that missed one; empty if
-        there is no such run.
-        """
+        """Return all batches of a run of this visit so far, for a page that missed one."""
         run = self._runs.get(run_id)
         return list(run.batches) if run and run.visit == visit else []
 
@@ -169,9 +182,7 @@ class Queue:
         return run
 
     def _take_turns(self) -> None:
-        """Order the line: the first run of every client, then the second of each; otherwise by
-        arrival.
-        """
+        """Order the line: the first run of every client, then the second of each; by arrival."""
         seated, waiting = self._line[: self.worker.capacity], self._line[self.worker.capacity :]
         held = Counter(run.client for run in seated)
         turns = []
@@ -216,9 +227,8 @@ class Queue:
             self.worker.stop(run.id)
 
     def _hurry(self) -> None:
-        """Apply the time limit to every running run, also one whose visitor has left.
-
-        Called by every run that waits or is followed; without any, nothing has to be hurried.
+        """Apply the time limit to every running run, also one whose visitor has left; called by
+        every run that waits or is followed.
         """
         with self._lock:
             running = [run for run in self._line if run.began is not None and not run.done]
@@ -239,47 +249,29 @@ class Queue:
             if run.done:
                 return
             now = time.monotonic()
-            if event.get("stage") == "loading" and not run.told_to_end:
+            if not run.told_to_end and event["k"] == "status":
                 run.until = now + self.limit_s
             run.add(event)
             if run.done:
-                self._durations.see(run, now)
+                if run.began is not None and not run.stopped and run.fault is None:
+                    self._lane_s.append((now - run.began) / run.lanes)
                 self._leave(run)
 
-    async def _wait(self, run: Run) -> AsyncGenerator[Event, None]:
-        """Yield the run's place in the line, when it changes and every BEAT_S, until its turn has
-        come.
-        """
-        last_ahead, at = 0, 0.0
-        while not run.stopped:
-            with self._lock:
-                if run.done:
-                    return
-                place = self._line.index(run)
-                now = time.monotonic()
-                wait_s = self._durations.wait_s(self._line[:place], self.worker.capacity, now)
-            ahead = place - self.worker.capacity + 1
-            if ahead <= 0:
-                return
-            if ahead != last_ahead or now - at > BEAT_S:
-                last_ahead, at = ahead, now
-                yield {"k": "queue", "place": ahead, "eta_s": wait_s}
-            self._hurry()
-            await asyncio.sleep(WAIT_S)
+    def _ahead(self, run: Run) -> int:
+        """Return how many runs must end before this one begins; 0 if it has, or will not."""
+        place = self._line.index(run) if run in self._line and run.began is None else 0
+        return max(0, place - self.worker.capacity + 1)
 
-    async def _follow(self, run: Run) -> AsyncGenerator[list[Event], None]:
-        """Yield the worker's events, at a bounded rate, until it is done."""
-        at = time.monotonic()
-        while True:
-            with self._lock:
-                over, events, run.events = run.done, run.events, []
-            if events or time.monotonic() - at > BEAT_S:
-                at = time.monotonic()
-                yield events
-            elif over:
-                return
-            self._hurry()
-            await asyncio.sleep(1 / run.hz)
+    def _wait_s(self, ahead: Sequence[Run]) -> float:
+        """Return the estimated seconds until these runs are over, on all seats together."""
+        # The median, since a run that had to load its pair does not predict the next one.
+        lane_s = median(self._lane_s) if self._lane_s else FIRST_LANE_S
+        now, left_s = time.monotonic(), 0.0
+        for run in ahead:
+            if not run.told_to_end:
+                so_far = 0.0 if run.began is None else now - run.began
+                left_s += max(run.lanes * lane_s - so_far, OVERDUE * so_far)
+        return left_s / self.worker.capacity
 
 
 class Run:
@@ -313,8 +305,8 @@ class Run:
     def add(self, event: Event) -> None:
         """Add an event.
 
-        With done, whatever happened, also if a worker was killed or a model has raised, every lane
-        that began gets its end, so that everything shown until then is a valid trace.
+        With done, whatever happened, every lane that began gets its end, so that everything shown
+        until then is a valid trace.
         """
         record = event.get("record")
         if isinstance(record, Begin):
@@ -334,9 +326,7 @@ class Run:
         self.events.append(event)
 
     def pack(self, events: list[Event]) -> str:
-        """Return events as one JSON string with the run, its number in the stream and the time; it
-        is kept.
-        """
+        """Return and keep events as one JSON string with the run, its number and the time."""
         head = {"run": self.id, "seq": len(self.batches), "ts": round(time.time() * 1000)}
         batch = msgspec.json.encode({**head, "events": events}).decode()
         self.batches.append(batch)
@@ -344,43 +334,12 @@ class Run:
         return batch
 
 
+def failed(fault: BaseException) -> str:
+    """Return what a visitor is told of a run that raised."""
+    sentence = messages.DEVICE_LOST if loses_device(fault) else messages.RUN_FAILED
+    return sentence.format(reason=cause(fault)[:SAID])
+
+
 def refusal(sentence: str) -> list[Event]:
     """Return the events for a refused request."""
     return [{"k": "error", "text": sentence}, {"k": "done"}]
-
-
-class Durations:
-    """How long runs have lasted: seconds per lane of those that were not stopped, including
-    loading.
-
-    Times are monotonic seconds.
-    """
-
-    def __init__(self) -> None:
-        self._lane_s: deque[float] = deque(maxlen=8)
-
-    def see(self, run: Run, now: float) -> None:
-        """Record a run that is over."""
-        if run.began is not None and not run.stopped and run.fault is None:
-            self._lane_s.append((now - run.began) / run.lanes)
-
-    def wait_s(self, line: Sequence[Run], seats: int, now: float) -> float:
-        """Return the seconds until a seat is free after this line, whose first `seats` runs are
-        computing.
-        """
-        free = [0.0] * (seats - len(line)) + [self._rest_s(run, now) for run in line[:seats]]
-        heapq.heapify(free)
-        for run in line[seats:]:
-            heapq.heapreplace(free, free[0] + self._whole_s(run))
-        return free[0]
-
-    def _rest_s(self, run: Run, now: float) -> float:
-        """Return the estimated seconds that a running run still needs."""
-        if run.told_to_end:
-            return 0.0
-        so_far = 0.0 if run.began is None else now - run.began
-        return max(self._whole_s(run) - so_far, OVERDUE * so_far)
-
-    def _whole_s(self, run: Run) -> float:
-        # The median, since a run that had to load its pair does not predict the next one.
-        return run.lanes * (median(self._lane_s) if self._lane_s else FIRST_LANE_S)

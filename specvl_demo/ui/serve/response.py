@@ -1,5 +1,5 @@
-"""The response to one request: adds security headers, and replaces the messages of the web server's
-libraries with this page's sentences. Knows nothing of the request.
+"""The response to one request: security headers, and this page's sentences in place of the messages
+of the web server's libraries.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ HEADERS = [
 
 
 class Response:
-    """The response to one request: with this page's headers, and its sentences if the app refuses
-    or fails.
-    """
+    """One response, with this page's headers, and its sentences if the app refuses or fails."""
 
     def __init__(
         self, send: Send, sentences: Mapping[int, str], keep: bool = False, openai: bool = False
@@ -109,10 +107,8 @@ class Response:
             await self._replace(500, messages.BY_STATUS[500])
 
     def limited(self, receive: Receive, max_bytes: int, sentence: str) -> Receive:
-        """Receive the body of a form, cut off as soon as it exceeds the limit, or when the client
-        has gone.
-
-        Its reader then removes the files that it has begun.
+        """Receive a form's body until it exceeds the limit or the client has gone: its reader then
+        removes the files that it has begun.
         """
         come = 0
 
@@ -136,4 +132,5 @@ class Response:
 def openai_error(status: int, sentence: str, name: str | None = None) -> dict[str, Any]:
     """Return an error in OpenAI's form; `name` is the field that it is about."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": sentence, "type": kind, "param": name, "code": None}}
+    code = "model_not_found" if (status, name) == (404, "model") else None
+    return {"error": {"message": sentence, "type": kind, "param": name, "code": code}}

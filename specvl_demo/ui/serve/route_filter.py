@@ -3,8 +3,7 @@ middleware.
 
 Only the routes that the page and its endpoints need exist (Gradio brings a proxy, a fetcher of
 addresses, an editor and more). Host, origin and login are checked before anything is read, bodies
-are counted as they arrive, and JSON is checked before the app sees it. Knows nothing of Gradio's
-own code.
+are counted as they arrive, and JSON is checked before the app sees it.
 """
 
 from __future__ import annotations
@@ -17,21 +16,15 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.request_check import (
-    RefusedRequest,
-    host_refusal,
-    origin_refusal,
-    read_body,
-)
 from specvl_demo.ui.serve.response import Receive, Response, Send
-from specvl_demo.ui.serve.uploads import MOST_PATH, Uploads
+from specvl_demo.ui.serve.uploads import MOST_PATH, Uploads, located
 
 Scope = MutableMapping[str, Any]
 
@@ -45,6 +38,14 @@ BODY_S = 20.0
 """Seconds for which the next bytes of a body may be missing."""
 MOST_NAME = 255
 """Bytes of a name in a path: no file has a longer one."""
+MOST_CONTAINERS = 2000
+"""Lists and objects of one body; a page with a full conversation sends about two hundred."""
+MOST_DEPTH = 32
+MOST_PATHS = 32
+"""Files of one body: a conversation has half as many."""
+MOST_MARKS = 200_000
+"""Brackets and commas of one body, counted before it is parsed."""
+LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 FORM = r"""/ | /(static|svelte|assets)/.* | /theme\.css | /favicon\.ico | /robots\.txt
     | /manifest\.json | /pwa_icon | /gradio_api/(startup-events | theme\.css)"""
@@ -65,52 +66,47 @@ WRITE_JSON = re.compile(
 )
 LOGIN = re.compile(r"/login/?")
 UPLOAD = re.compile(r"/gradio_api/upload/?")
-CALL = re.compile(r"/gradio_api/call/(v2/)?(\w+)/?")
 LISTENING = re.compile(r"/gradio_api/call/(?:v2/)?\w+/(\w+)")
 FILE = re.compile(r"/gradio_api/file=(\w+)/(.*)")
 FORWARDED = (b"x-forwarded-host", b"x-gradio-server")
 """Headers in which a proxy names the requested host."""
 
 
-@dataclass(frozen=True)
-class Site:
-    """What is behind the filter.
+class RefusedRequest(Exception):
+    """(status, sentence): the request is refused."""
 
-    Attributes:
+
+@dataclass
+class RouteFilter:
+    """The middleware in front of the app.
+
+    Args:
         folders: Where files of visitors may be, the first that of uploads.
         most_bytes: The largest upload.
         hosts: Host names that the page answers to, `*` for any.
-        arguments: Of every named endpoint, in order.
         events, components: Numbers that a request may name.
         places: Folders whose files are fetched by the name of the place.
         listeners: Counts the connected listeners, by event or session.
-        admitted: Whether a request comes from a logged-in visitor.
     """
 
+    app: Any
     uploads: Uploads
     folders: Sequence[Path]
     most_bytes: int
     hosts: Sequence[str] = ("*",)
-    arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     events: frozenset[int] = frozenset()
     components: frozenset[int] = frozenset()
     places: Mapping[str, Path] = field(default_factory=dict)
     listeners: Counter[str | None] = field(default_factory=Counter)
     admitted: Callable[[Scope], bool] = lambda _: True
 
-
-class RouteFilter:
-    """The middleware in front of the app."""
-
-    def __init__(self, app: Any, site: Site) -> None:
-        self._app = app
-        self._site = site
-        self._max_bytes = site.most_bytes + FORM_BYTES
+    def __post_init__(self) -> None:
+        self._max_bytes = self.most_bytes + FORM_BYTES
         self._too_large = messages.UPLOAD_TOO_LARGE.format(most=self._max_bytes >> 20)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         client = str((scope.get("client") or ("",))[0])
@@ -128,36 +124,33 @@ class RouteFilter:
             await answer.say(*refused.args)
             return
         listened = _listened(scope, path)
-        _add(self._site.listeners, listened, 1)
+        self.listeners[listened] += 1
         try:
-            await self._app(scope, receive, answer.send)
+            await self.app(scope, receive, answer.send)
         except Exception as fault:  # noqa: BLE001 - a bug of this program, or of a library
             await answer.fail()
             if not isinstance(fault.__cause__ or fault, HTTPException | MultiPartException):
                 logging.getLogger(__name__).exception("A request to %r failed", path[:100])
         finally:
-            _add(self._site.listeners, listened, -1)
-            if uploading:
-                self._site.uploads.release(client, size, _paths(answer))
+            self.listeners -= Counter((listened,))
+            if uploading:  # the body lists the files that it has become
+                paths = orjson.loads(answer.body) if answer.status == 200 else []
+                self.uploads.release(client, size, paths if isinstance(paths, list) else ())
 
     def _without_strangers(self, scope: Scope, path: str) -> Scope:
-        """Return the request as the app may see it.
-
-        Raises:
-            RefusedRequest: If its host is foreign, or it comes from another site, or without a
-                login.
+        """Return the request as the app may see it; RefusedRequest if its host is foreign, or it
+        comes from another site, or without a login.
         """
-        site = self._site
         texts = {key: value.decode("latin-1") for key, value in scope["headers"]}
-        if sentence := host_refusal(texts.get(b"host", ""), site.hosts):
+        if sentence := host_refusal(texts.get(b"host", ""), self.hosts):
             raise RefusedRequest(421, sentence)
         # Any client can send such a header: it counts only if it names one of the page's own hosts.
-        named = [host for host in site.hosts if host != "*"]
+        named = [host for host in self.hosts if host != "*"]
         forged = {key for key in FORWARDED if host_refusal(texts.get(key, ""), named)}
         hosts = [texts.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
-        if sentence := origin_refusal(texts.get(b"origin", ""), hosts, site.hosts):
+        if sentence := origin_refusal(texts.get(b"origin", ""), hosts, self.hosts):
             raise RefusedRequest(403, sentence)
-        if not (PUBLIC.fullmatch(path) or site.admitted(scope)):
+        if not (PUBLIC.fullmatch(path) or self.admitted(scope)):
             raise RefusedRequest(401, messages.NOT_LOGGED_IN)
         headers = [(key, value) for key, value in scope["headers"] if key not in forged]
         return {**scope, "headers": headers}
@@ -173,7 +166,7 @@ class RouteFilter:
             raise RefusedRequest(404, messages.NOT_FOUND)
         if method in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
             if file := FILE.fullmatch(path):
-                self._place(scope, *file.groups())
+                self._serve_place(scope, *file.groups())
             return receive
         if method != "POST":
             raise RefusedRequest(404, messages.NOT_FOUND)
@@ -188,15 +181,12 @@ class RouteFilter:
             raise RefusedRequest(415, messages.NOT_JSON)
         max_bytes = CHAT_BYTES if CHAT.fullmatch(path) else JSON_BYTES
         body = await _read(in_time(receive), _declared(scope) or 0, max_bytes)
-        called = CALL.fullmatch(path)
-        names = self._site.arguments.get(called[2]) if called else None
-        by_name = bool(called and called[1])
         # In a thread, so that other requests do not wait for a large one.
-        data = await asyncio.to_thread(read_body, body, self._site.folders, names, by_name)
+        data = await asyncio.to_thread(read_body, body, self.folders)
         if path.endswith("queue/join"):
-            _one_of(data.get("fn_index"), self._site.events)
+            _one_of(data.get("fn_index"), self.events)
         elif "component_server" in path:
-            _one_of(data.get("component_id"), self._site.components)
+            _one_of(data.get("component_id"), self.components)
             scope.setdefault("state", {})["visit"] = str(data.get("session_hash"))
         return _replay(body, receive)
 
@@ -208,21 +198,15 @@ class RouteFilter:
         if size > self._max_bytes:
             raise RefusedRequest(413, self._too_large)
         # In a thread, since examining every file takes a while.
-        if sentence := await asyncio.to_thread(self._site.uploads.expect, size):
+        if sentence := await asyncio.to_thread(self.uploads.expect, size):
             raise RefusedRequest(507, sentence)
         return size
 
-    def _place(self, scope: Scope, place: str, rest: str) -> None:
+    def _serve_place(self, scope: Scope, place: str, rest: str) -> None:
         """Make the app serve a file of one of the places."""
-        if (folder := self._site.places.get(place)) is not None:
+        if (folder := self.places.get(place)) is not None:
             root = scope.get("root_path", "")
             scope["path"] = f"{root}/gradio_api/file={folder / rest.lstrip('/')}"
-
-
-def _add(counter: Counter[Any], key: Any, step: int) -> None:
-    counter[key] += step
-    if not counter[key]:
-        del counter[key]
 
 
 def _one_of(number: Any, numbers: frozenset[int]) -> None:
@@ -234,12 +218,6 @@ def _declared(scope: Scope) -> int | None:
     """Return the size of the body, if the request declares it."""
     length = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
     return int(length) if length.isdecimal() and len(length) < 20 else None
-
-
-def _paths(answer: Response) -> list[str]:
-    """Return the files that an upload has become."""
-    paths = orjson.loads(answer.body) if answer.status == 200 else []
-    return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
 
 
 def in_time(receive: Receive) -> Receive:
@@ -255,9 +233,7 @@ def in_time(receive: Receive) -> Receive:
 
 
 async def _read(receive: Receive, declared: int, max_bytes: int) -> bytes:
-    """Return the whole body; RefusedRequest as soon as it is, or is declared to be, more than
-    `most` bytes.
-    """
+    """Return the whole body; RefusedRequest as soon as it exceeds, or declares more, bytes."""
     body, more = bytearray(), True
     while max(declared, len(body)) <= max_bytes:
         if not more:
@@ -288,3 +264,76 @@ def _listened(scope: Scope, path: str) -> str | None:
         query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         return query.get("session_hash", [None])[0]
     return None
+
+
+def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
+    """Return the refusal of a Host header that does not name this server, else None.
+
+    allowed: Host names without ports; `.name` for all below it, `*` for any.
+    """
+    name, _ = _host(host)
+    below = tuple(pattern for pattern in allowed if pattern.startswith("."))
+    good = "*" in allowed or name in allowed or name.endswith(below)
+    return None if good else messages.WRONG_HOST
+
+
+def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) -> str | None:
+    """Return the refusal of an Origin header that does not name the page itself, else None.
+
+    It must name one of the request's hosts, or a host allowed by name. Another port of the same
+    machine is another site. A request without an origin does not come from a browser's page.
+    """
+    given = urlsplit(origin).netloc
+    if not origin or (given and given in hosts):
+        return None
+    name, port = _host(given)
+    named_hosts = [_host(host) for host in hosts]
+    if name in (*LOCAL, *(host_name for host_name, _ in named_hosts)):
+        good = name in LOCAL and any(
+            host_name in LOCAL and port == its for host_name, its in named_hosts
+        )
+    else:
+        good = bool(given)
+    named = host_refusal(given, [host_name for host_name in allowed if host_name != "*"]) is None
+    return None if good and named else messages.WRONG_ORIGIN
+
+
+def _host(host: str) -> tuple[str, str]:
+    """Return the name, lower case, and the port of a Host header; [::1] keeps its brackets."""
+    name, colon, port = host.rpartition(":")
+    return (name.lower(), port) if colon and port.isdigit() else (host.lower(), "")
+
+
+def read_body(body: bytes, folders: Sequence[Path]) -> dict[str, Any]:
+    """Return a JSON body if it is an object of limited size whose files are in these folders; else
+    raise RefusedRequest. It may take some tens of milliseconds.
+    """
+    if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MOST_MARKS:
+        raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise RefusedRequest(400, messages.NOT_JSON) from None
+    if not isinstance(data, dict):
+        raise RefusedRequest(400, messages.NOT_JSON)
+    level: list[dict | list] = [data]
+    containers, paths = 0, []
+    for _ in range(MOST_DEPTH):
+        containers += len(level)
+        if containers > MOST_CONTAINERS:
+            raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
+        paths += [
+            item["path"]
+            for item in level
+            if isinstance(item, dict) and isinstance(item.get("path"), str)
+        ]
+        if len(paths) > MOST_PATHS:
+            n = f"more than {MOST_PATHS}"
+            raise RefusedRequest(400, messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=n))
+        values = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [value for some in values for value in some if isinstance(value, dict | list)]
+    if level:
+        raise RefusedRequest(400, messages.TOO_DEEP.format(most=MOST_DEPTH))
+    if any(located(path, folders) is None for path in paths):
+        raise RefusedRequest(400, messages.NOT_UPLOADED)
+    return data

@@ -1,7 +1,4 @@
-"""The folder of uploads: how much is kept, who sent the files, what is removed and when.
-
-Given the folder and the files of pages' questions; knows nothing of the questions' meaning.
-"""
+"""The folder of uploads: how much is kept, who sent the files, what is removed and when."""
 
 from __future__ import annotations
 
@@ -25,13 +22,9 @@ SPARE_BYTES = 32 * 2**20
 MOST_AGE_S = 2 * 3600.0
 """Older files are removed, whether a visitor or an earlier server left them."""
 WRITTEN_S = 120.0
-"""Files directly in the folder are still being written; one that has not changed for this long is a
-leftover.
-"""
+"""Files directly in the folder are still being written, unless unchanged for this long."""
 MOST_VISITS = 4096
-"""Beyond this number the oldest visit is forgotten; its files are then removed by the timed
-cleaning.
-"""
+"""Beyond it the oldest visit is forgotten; its files are removed by their age."""
 MOST_PATH, MOST_LEVELS = 1024, 64
 """Characters and folders of a file's path, each of which the system looks up."""
 
@@ -43,9 +36,8 @@ class File(NamedTuple):
 
 
 def located(raw: str, folders: Sequence[Path]) -> Path | None:
-    """Return the path, with links followed, if it is in one of the folders; it need not exist.
-
-    A path that begins with the name of a folder is below that folder.
+    """Return the path, with links followed, if it is in one of the folders; it need not exist. It
+    may begin with the name of a folder.
     """
     if len(raw) > MOST_PATH or raw.count("/") > MOST_LEVELS:
         return None
@@ -59,40 +51,29 @@ def located(raw: str, folders: Sequence[Path]) -> Path | None:
 
 
 def sweep(folder: Path) -> list[File]:
-    """Remove old files, and folders that are empty then.
-
-    Returns the remaining files, without those still being written, oldest first.
-    """
-    left = []
+    """Remove old files and emptied folders; return the others that are complete, oldest first."""
+    left: list[File] = []
     now = time.time()
     for parent, _, names in os.walk(folder, topdown=False):
-        emptied, most_age = False, WRITTEN_S if parent == str(folder) else MOST_AGE_S
+        top = parent == str(folder)
         for name in names:
             with suppress(OSError):  # its visitor has just left
                 path = Path(parent, name)
                 info = path.lstat()
-                if info.st_mtime < now - most_age:
+                if info.st_mtime < now - (WRITTEN_S if top else MOST_AGE_S):
                     path.unlink()
-                    emptied = True
-                elif parent != str(folder):
+                elif not top:
                     left.append(File(info.st_mtime, path, info.st_size))
         with suppress(OSError):  # not empty
-            if parent != str(folder) and (
-                emptied or Path(parent).lstat().st_mtime < now - MOST_AGE_S
-            ):
+            if not top and (names or Path(parent).lstat().st_mtime < now - MOST_AGE_S):
                 Path(parent).rmdir()
     return sorted(left)
 
 
-def disk_sentence(fault: OSError) -> str:
-    return messages.DISK_FULL if fault.errno in (errno.ENOSPC, errno.EDQUOT) else messages.NOT_KEPT
-
-
 class Uploads:
-    """Files by visit and by client. Gradio names an upload after its content, so two visitors may
-    share one file: it is removed when the last visit that used it has ended.
-
-    folder: Only files below it are ever removed. room: bytes of all files.
+    """Files by visit and by client, of at most `room` bytes. Gradio names an upload after its
+    content, so two visitors may share a file: it is removed when the last visit that used it has
+    ended.
     """
 
     def __init__(self, folder: Path, room: int = UPLOADS_BYTES) -> None:
@@ -104,9 +85,8 @@ class Uploads:
         self._lock = threading.Lock()
 
     def expect(self, size: int) -> str | None:
-        """Reserve room for so many bytes until `release`; return the reason if there is none.
-
-        The oldest files that no visit has used make room.
+        """Reserve room for so many bytes until `release`, which the oldest files that no visit has
+        used make; return the reason if there is none.
         """
         place = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
         if not os.access(place, os.W_OK | os.X_OK):
@@ -132,11 +112,7 @@ class Uploads:
                     self._clients.setdefault(file, set()).add(client)
 
     def put(self, client: str, visit: str | None, name: str, content: bytes) -> Path:
-        """Write a file that the page itself makes; it is removed with the visit.
-
-        Raises:
-            ValueError: With a sentence if there is no room.
-        """
+        """Write a file that the page makes, removed with the visit; ValueError without room."""
         if sentence := self.expect(len(content)):
             raise ValueError(sentence)
         path = self.folder / os.urandom(16).hex() / name
@@ -147,7 +123,8 @@ class Uploads:
             part.rename(path)
         except OSError as fault:
             _remove([part, path])
-            raise ValueError(disk_sentence(fault)) from None
+            full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise ValueError(messages.DISK_FULL if full else messages.NOT_KEPT) from None
         finally:
             self.release(client, len(content), [str(path)])
         self.keep(visit, [str(path)])
@@ -170,11 +147,10 @@ class Uploads:
                 self._visits.popitem(last=False)
 
     def leave(self, visit: str | None) -> None:
-        """End a visit: remove its files that no other visit has used and no other client has sent,
-        and folders they leave empty.
+        """End a visit: remove its files that no other visit has used, and folders they leave empty.
 
-        Another client may be about to ask about its upload of the same bytes: a program, or a page
-        before its first question.
+        A file that another client has sent stays: a program, or a page before its first question,
+        may be about to ask about its upload of the same bytes.
         """
         with self._lock:
             gone = self._visits.pop(visit or "", set())
@@ -188,9 +164,8 @@ class Uploads:
             _remove({*self._clients, *coming}.union(*self._visits.values()))
 
     def _make_room(self, lacking: int, files: Sequence[File]) -> bool:
-        """Remove the oldest of these files that no visit holds until so many bytes are free.
-
-        Removes none if all of them are not enough.
+        """Remove the oldest of these files that no visit holds until so many bytes are free, or
+        none.
         """
         held = set().union(*self._visits.values())
         unused = [file for file in files if file.path not in held]

@@ -1,8 +1,5 @@
 """What shows a race on the machine that computes it: the page's server, and the browser of a
 visitor who sits at this machine.
-
-Given the address and the port that a request comes from, returns processes. Knows nothing of what
-is shown.
 """
 
 from __future__ import annotations
@@ -12,14 +9,12 @@ from contextlib import suppress
 
 import psutil
 
-from specvl_demo.ui.serve.request_check import LOCAL
+from specvl_demo.ui.serve.route_filter import LOCAL
 
 
 def watchers(host: str | None, port: int | None) -> tuple[int, ...]:
-    """Return this process, and all of the browser that holds this end of a connection.
-
-    The browser is missing if it runs on another machine, or if the system does not tell whose a
-    connection is.
+    """Return this process, and all of the browser that holds this end of a connection, unless it
+    runs on another machine or the system does not tell.
     """
     browser: list[psutil.Process] = []
     if host in LOCAL and port is not None:

@@ -1,10 +1,8 @@
 """What computes behind the queue: a process next to the page, actors of a cluster, or a GPU that a
 Space lends.
 
-Given the options and the environment, makes the one worker. Decoding shares neither interpreter nor
-memory with the serving of the page, so that watching visitors cost the engine nothing, and a crash
-of one does not end the other. Its process starts with the page, and again if it dies. Knows nothing
-of the computation.
+Decoding shares neither interpreter nor memory with the serving of the page, so that watching
+visitors cost the engine nothing, and a crash of one does not end the other.
 """
 
 from __future__ import annotations
@@ -16,61 +14,46 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 
-from specvl_demo.core.faults import cause, loses_device
+from specvl_demo.core.faults import loses_device
 from specvl_demo.media import sandbox
-from specvl_demo.pairs.machine import detect
+from specvl_demo.pairs.machine import detect, on_zerogpu
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.queue import Event, Put, Worker, refusal
+from specvl_demo.ui.serve.queue import SAID, Event, Worker, failed
 
 CLOSE_S = 5.0
 END_S = 1.0
 """How long the current round may take to end on shutdown."""
-SAID = 300
-"""Characters of an error that are shown to a visitor."""
-NO_START = (OSError, RuntimeError)
-"""What is raised if the system cannot create a process, or Python a thread."""
 Tell = Callable[[str], None]
 Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[Event]]
-"""(job, whether it is to end, callback for the progress of loading) -> the job's events.
-
-May have `prepare(tell)`, called before the first job, whose progress waiting visitors see.
+"""(job, whether it is to end, callback for the progress of loading) -> the job's events. May have
+`prepare(tell)`, called before the first job.
 """
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """How many runs are computed at once and where. A count above 1, or an address, uses Ray.
+def make(
+    pair: str, count: int = 1, address: str | None = None, gpus_each: float | None = None
+) -> Worker:
+    """Return the worker of this machine; a count above 1, or the address of a cluster, uses Ray.
 
-    gpus_each: What each worker takes; None for one if this machine has any.
+    gpus_each: What each of Ray's workers takes; None for one if this machine has any.
     """
-
-    count: int = 1
-    address: str | None = None
-    gpus_each: float | None = None
-
-
-def make(pair: str, cluster: Cluster) -> Worker:
     # Both use this module.
     from specvl_demo.ui.serve import zerogpu  # noqa: PLC0415
 
-    if zerogpu.wanted():
+    if on_zerogpu():
         import spaces  # noqa: PLC0415 - only there; it must come before anything that touches CUDA
 
         return zerogpu.worker(pair, spaces.GPU)
-    if cluster.count > 1 or cluster.address is not None:
+    if count > 1 or address is not None:
         from specvl_demo.ui.serve.cluster import RayWorkers  # noqa: PLC0415
 
-        gpus = cluster.gpus_each
-        if gpus is None:
-            gpus = 1.0 if detect().gpus else 0.0
-        return RayWorkers(cluster.count, pair, cluster.address, gpus)
+        gpus = float(bool(detect().gpus)) if gpus_each is None else gpus_each
+        return RayWorkers(count, pair, address, gpus)
     return ProcessWorker(pair)
 
 
@@ -88,135 +71,83 @@ def loading(text: str) -> Event:
     return {"k": "status", "stage": "loading", "detail": text}
 
 
-@dataclass
-class PendingJob:
-    """A job that was handed over. heard: its process has sent an event of it. tries: how often it
-    was sent.
+class ProcessWorker(Worker):
+    """Computes jobs in a child process, one at a time, so that every clock is accurate. It loads
+    `first_pair` at once. open_engine: makes what computes, in the process.
     """
-
-    job: Job
-    put: Put
-    heard: bool = False
-    tries: int = 0
-
-
-class ProcessWorker:
-    """Computes jobs in a child process, one at a time, so that every clock is accurate.
-
-    first_pair is loaded at once, so that the first visitor does not wait. open_engine: makes what
-    computes, in the process.
-    """
-
-    capacity = 1
 
     def __init__(
         self, first_pair: str | None = None, open_engine: Callable[[str | None], Compute] = decoding
     ) -> None:
         self._open = partial(open_engine, first_pair)
-        self._pending: dict[str, PendingJob] = {}
-        self._lock = threading.Lock()
+        self._saying = threading.Lock()
+        self._running: str | None = None
         self._closed = False
-        self._process: BaseProcess
-        self._pipe: Connection
-        with self._lock:
-            self._begin()
+        self._begin()
 
     @property
     def pid(self) -> int | None:
         return self._process.pid
 
-    def start(self, run: str, job: Job, put: Put) -> None:
-        put({"k": "status", "stage": "starting"})
-        with self._lock:
-            self._pending[run] = PendingJob(job, put)
-            try:
-                if not self._process.is_alive():
-                    self._begin()
-            except NO_START:
-                del self._pending[run]
-                raise
-            self._send(run)
-
     def stop(self, run: str) -> None:
-        with self._lock:
-            if run in self._pending:
-                self._say("stop", run, None)
+        self._say("stop", run)
 
     def kill(self, run: str) -> None:
-        """End the process; its clients get an error event."""
-        with self._lock:
-            if run in self._pending:
-                self._pending[run].heard = True  # it is not to be tried again
-                self._process.kill()
+        """End the process; its visitor gets an error event."""
+        if run == self._running:
+            self._process.kill()
 
     def close(self) -> None:
         """End the process, after its current round if that takes no longer than END_S."""
-        with self._lock:
-            self._closed = True
-            self._say("end", "", None)
-        self._process.join(END_S)
+        self._closed = True
+        self._say("end")
         if self._process.is_alive():
+            self._process.join(END_S)
             self._process.kill()  # a long forward
+
+    def events(self, run: str, job: Job) -> Iterator[Event]:
+        """Yield the events of the process; if it ends, the last one says so."""
+        if not self._process.is_alive():
+            try:
+                self._begin()
+            except OSError as fault:
+                yield {"k": "error", "text": messages.ENGINE_NO_START.format(reason=fault)}
+                return
+        self._running, told = run, False
+        self._say("job", run, job)
+        try:
+            while True:
+                whose, event = self._pipe.recv()
+                if whose != run:  # said while another run was on its way out
+                    continue
+                if event["k"] == "done":
+                    return
+                told = told or event["k"] == "error"
+                yield event
+        except (EOFError, OSError):
+            self._process.join(CLOSE_S)
+            self._process.kill()
+            self._process.join()
+            if not (told or self._closed):
+                died = messages.ENGINE_DIED.format(reason=reason(self._process.exitcode))
+                yield {"k": "error", "text": died}
+        finally:
+            self._running = None
 
     def _begin(self) -> None:
         # Spawned, not forked: the page's process has threads, half of which torch would inherit.
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=compute, args=(theirs, self._open), daemon=True)
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=compute, args=(theirs, self._open), daemon=True)
         try:
-            process.start()
-            threading.Thread(target=self._read, args=(ours, process), daemon=True).start()
-        except NO_START:
-            ours.close()  # a process without a listener ends with it
-            raise
+            self._process.start()
         finally:
             theirs.close()
-        self._pipe, self._process = ours, process
 
-    def _send(self, run: str) -> None:
-        self._pending[run].tries += 1
-        self._say("job", run, self._pending[run].job)
-
-    def _say(self, what: str, whose: str, job: Job | None) -> None:
-        # A process that is dying is seen and reported by the thread that reads the pipe.
-        with suppress(OSError):
+    def _say(self, what: str, whose: str = "", job: Job | None = None) -> None:
+        # A process that is dying is seen and reported where its events are read.
+        with suppress(OSError), self._saying:
             self._pipe.send((what, whose, job))
-
-    def _read(self, pipe: Connection, process: BaseProcess) -> None:
-        """Pass on the events of a process until it ends; then report that, or start it again."""
-        with suppress(EOFError, OSError):
-            while True:
-                run, event = pipe.recv()
-                if pending := self._pending.get(run):
-                    pending.heard = True
-                    if event["k"] == "done":
-                        self._pending.pop(run, None)
-                    pending.put(event)
-        process.join(CLOSE_S)
-        with self._lock:
-            pipe.close()
-            if self._closed or process is not self._process:
-                return
-            for run, pending in list(self._pending.items()):
-                if pending.heard or pending.tries > 1:
-                    self._lost(run, messages.ENGINE_DIED.format(reason=reason(process.exitcode)))
-            if self._pending:  # they were handed to a process that was already ending
-                self._again()
-
-    def _again(self) -> None:
-        """Hand everything over again, to a fresh process."""
-        try:
-            self._begin()
-        except NO_START as fault:
-            for run in list(self._pending):
-                self._lost(run, messages.ENGINE_NO_START.format(reason=fault))
-        for run in self._pending:
-            self._send(run)
-
-    def _lost(self, run: str, sentence: str) -> None:
-        pending = self._pending.pop(run)
-        for event in refusal(sentence):
-            pending.put(event)
 
 
 def reason(exitcode: int | None) -> str:
@@ -240,10 +171,8 @@ def compute(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
 
 
 class _Process:
-    """The process's end of the pipe. Jobs run in the main thread; a second one hears Stop.
-
-    Events are sent between rounds, on no lane's clock. Whoever takes a job out of `_waiting`
-    reports its end: the main thread, or Stop for a job that has not begun.
+    """The process's end of the pipe. Jobs run in the main thread; a second one hears Stop. Whoever
+    takes a job out of `_waiting` reports its end.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -273,13 +202,11 @@ class _Process:
             for event in engine(job, lambda: self._stopped == run, tell):
                 self._send(run, event)
         except BaseException as fault:
-            if loses_device(fault):
-                problem = messages.DEVICE_LOST.format(reason=cause(fault)[:SAID])
-            else:
+            problem = failed(fault)
+            if not loses_device(fault):
                 name = f"{type(fault).__name__}: {fault}"[:SAID]
                 problem = messages.RUN_FAILED.format(reason=name)
-            for event in refusal(problem):
-                self._send(run, event)
+            self._send(run, {"k": "error", "text": problem})
             raise  # the state of this process is unknown: the page starts a fresh one
         self._send(run, {"k": "done"})
 
@@ -293,15 +220,16 @@ class _Process:
                 what, whose, job = self._pipe.recv()
             except (EOFError, OSError):  # the page is gone
                 what = "end"
-            if what == "job":
+            if what == "job" and whose != self._stopped:
                 self._waiting[whose] = job
                 self._line.put(whose)
+            elif what == "job":  # its Stop came first
+                self._send(whose, {"k": "done"})
             elif what == "stop":
                 # A job that has not begun ends at once, also while something is being loaded.
+                self._stopped = whose
                 if self._waiting.pop(whose, None) is not None:
                     self._send(whose, {"k": "done"})
-                elif whose == self._running:
-                    self._stopped = whose
             else:
                 self._waiting.clear()
                 self._stopped = self._running

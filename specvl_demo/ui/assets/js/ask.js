@@ -259,14 +259,15 @@ export class Ask extends EventTarget {
     if (next === 'same') return;
     const sent = new Set(last.asked.media.map((m) => m.path));
     if (next === 'on') request.media = request.media.filter((m) => !sent.has(m.path));
+    this.last = null; // it is in the conversation now, or in none
     this.dispatchEvent(new CustomEvent('turn', { detail: earlier }));
     this.keepOn.checked = false;
     this.well.show(request.media);
   }
 
-  /** Make room for the next question of the conversation. */
-  nextQuestion() {
-    Object.assign(this.request, { question: '', media: [] });
+  /** Make room for the next question of the conversation, or for one about these pictures. */
+  nextQuestion({ question = '', media = [] } = {}) {
+    Object.assign(this.request, { question, media });
     this.update();
     this.question.focus();
   }
@@ -350,17 +351,23 @@ export class Ask extends EventTarget {
     ]);
   }
 
-  /** Take over a whole request, for example from a link; unknown names are dropped. */
+  /** Take over a whole request, for example from a link. Names of a pair and of methods that are not known here are
+   *  dropped, and returned. */
   restore(request) {
     const known = blank(this.catalog);
     for (const key of Object.keys(known))
       if (typeof request[key] === typeof known[key]) this.request[key] = request[key];
     const names = new Set(this.catalog.methods.map((m) => m.name));
+    const unknown = [...this.request.methods].filter((m) => !names.has(m));
     this.request.methods = [...this.request.methods]
       .filter((m) => names.has(m) && m !== 'ar')
       .slice(0, this.catalog.limits.lanes);
-    if (!this.catalog.pairs.some((p) => p.id === this.request.pair)) this.request.pair = known.pair;
+    if (!this.catalog.pairs.some((p) => p.id === this.request.pair)) {
+      unknown.unshift(this.request.pair);
+      this.request.pair = known.pair;
+    }
     this.update();
+    return unknown;
   }
 
   /** Bring every control in line with the request, and tell that it has changed. */

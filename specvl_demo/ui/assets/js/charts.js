@@ -7,7 +7,7 @@ import { fmt } from './dom.js';
 import { doubts } from './verdict.js';
 import { W } from './words.js';
 
-const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash', 'longdashdot'];
+const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashdot'];
 const MOST_POINTS = 1500;
 const SETTLED = 3;
 
@@ -58,7 +58,7 @@ export const speedup = {
     const base = race.baseline;
     if (!base || !base.rounds.length) return null;
     const lines = [];
-    const reasons = doubts(race).map(([why, lanes]) => [why.sentence, lanes]);
+    const reasons = doubts(race);
     const without = reasons.flatMap(([, lanes]) => lanes);
     for (const lane of race.list.filter((l) => l !== base && !without.includes(l))) {
       // A ratio of two or three steps says nothing yet and would stretch the axis.
@@ -87,7 +87,10 @@ export const speedup = {
       legend: [
         ...lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
         ...reasons.flatMap(([why, lanes]) =>
-          lanes.map((l) => ({ name: W.charts.without(l.title), help: W.track.unknown(why) })),
+          lanes.map((l) => ({
+            name: W.charts.without(l.title),
+            help: W.charts.noSpeedup(why, []),
+          })),
         ),
       ],
       xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])),

@@ -21,6 +21,7 @@ export class CompareView {
     this.running = false;
     this.files = [];
     this.report = null;
+    this.raced = {}; // by pair, the pace of the last race on this page
     this.build();
     this.draw();
   }
@@ -169,14 +170,24 @@ export class CompareView {
     this.estimate();
   }
 
+  /** A race on this page is over: it tells how fast this machine is today. */
+  learn({ list, meta }) {
+    const lanes = list.filter((lane) => lane.tokens.length);
+    const before = lanes.map(({ begin: b }) => b.vision_s + b.prefill_s + b.draft_prefill_s);
+    const token = lanes.map((lane) => lane.at(Infinity).clock / lane.tokens.length);
+    this.raced[meta.asked.pair] = { before: middle(before), token: middle(token) };
+  }
+
   /** How many answers are asked for, and the time that they take if all are as long as they may be. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
-    const { pace } = this.catalog.pairs.find((p) => p.id === this.current().pair);
+    const { pair } = this.current();
+    const raced = this.raced[pair];
+    const pace = raced ?? this.catalog.pairs.find((p) => p.id === pair).pace;
     const asked = this.source.value === 'form' ? 1 : Number(questions.value);
     const answers = asked * Number(repeats.value) * (1 + this.chosen.length);
     const seconds = pace && answers * (pace.before + Number(tokens.value) * pace.token);
-    put(this.cost, COMPARE.cost(answers, seconds));
+    put(this.cost, COMPARE.cost(answers, seconds, raced));
   }
 
   turned() {
@@ -381,6 +392,8 @@ export class CompareView {
   }
 }
 
+const middle = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1];
+
 /** The files of a dropped folder, those of its own folders too. */
 async function within(folder) {
   const reader = folder.createReader();
@@ -437,14 +450,23 @@ const answered = (all) =>
 const drafting = (rows) => rows.filter((row) => row.name !== 'ar');
 const look = (c, at) => ({ colour: c.series[at % c.series.length], dash: DASHES[at % 6] });
 
-/** Lines over a common axis, one a row: what most charts here are. */
-function lines(c, found, more) {
+/** Lines, or points of kinds that have no order, over a common axis, one a row. */
+function lines(c, found, { mode = 'lines+markers', ...more }) {
   const drawn = found.map((one, at) => ({ ...one, ...look(c, at) }));
   return {
     traces: drawn.map(({ name, x, y, colour, dash }) =>
-      flat(x, y, { name, mode: 'lines+markers', line: { color: colour, dash, width: 2 } }),
+      flat(x, y, {
+        name,
+        mode,
+        line: { color: colour, dash, width: 2 },
+        marker: { color: colour, size: 9 },
+      }),
     ),
-    legend: drawn.map(({ name, colour, dash }) => ({ name, colour, dash })),
+    legend: drawn.map(({ name, colour, dash }) => ({
+      name,
+      colour,
+      dash: mode === 'markers' ? 'point' : dash,
+    })),
     say: drawn
       .map(({ name, y }) => `${name}: ${y.map((v) => fmt.number(v)).join(', ')}`)
       .join('; '),
@@ -540,7 +562,8 @@ function kinds(view) {
       const top = Math.max(1.5, ...found.flatMap(({ y }) => y.map((v) => v ?? 0)));
       const ends = { xmin: -0.3, xmax: all.length, xend: all.length - 0.7 };
       const shapes = [line(1, c.muted)];
-      return lines(c, found, { ...ends, ymax: top * 1.1, xlabels: all, shapes });
+      const mode = 'markers';
+      return lines(c, found, { ...ends, mode, ymax: top * 1.1, xlabels: all, shapes });
     },
   };
 }

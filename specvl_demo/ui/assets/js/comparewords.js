@@ -38,8 +38,8 @@ export const COMPARE = {
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
   notSaved: 'The files could not be made. Try again.',
-  cost: (answers, seconds) =>
-    `${count(answers, 'answer')}${seconds ? `: ${about(seconds)} at the speed of the recorded races` : ''}.`,
+  cost: (answers, seconds, raced) =>
+    `${count(answers, 'answer')}${seconds ? `: ${about(seconds)} at most, at the speed of ${raced ? 'your last race' : 'the recorded races; longer where other programs compute'}` : ''}.`,
   more: 'More tables',
   step: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
@@ -50,7 +50,7 @@ export const COMPARE = {
   done: ({ questions, repeats }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty:
-    'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as the command bench --data does. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
+    'Every method answers every question by itself, one after the other, in an order that shifts with every repeat. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
   save: 'Tables (CSV, Markdown) and traces',
   about: (pair) => `Asked of ${pair}, the pair chosen in Race.`,
   form: 'A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right; its pictures are added beside it.',

@@ -24,8 +24,9 @@ export function declared(chart) {
       const shown = new Map(linesOf(chart, rounds).map((l) => [l.name, l]));
       const lines = whole.map((l) => ({ ...l, ...(shown.get(l.name) ?? { x: [], y: [] }) }));
       for (const l of lines) {
-        l.colour = l.marked ? c.relaxed : c.series[l.place % c.series.length];
-        l.dash = DASHES[l.place % DASHES.length];
+        const own = lines.find(({ name }) => name === l.beside) ?? l;
+        l.colour = l.marked ? c.relaxed : c.series[own.place % c.series.length];
+        l.dash = own === l ? DASHES[l.place % DASHES.length] : 'dot';
       }
       const most = Math.max(1, ...(lane?.rounds ?? []).map((r) => r.path.length - 1));
       const [low, high] = chart.y_range ?? bounds(whole.filter((l) => l.axis === 'left'));
@@ -72,7 +73,8 @@ function read(series, rounds) {
   const lines = new Map();
   const add = (name, x, y, more) => {
     if (y === null || y === undefined) return;
-    if (!lines.has(name)) lines.set(name, { name, x: [], y: [], axis: series.axis, ...more });
+    if (!lines.has(name))
+      lines.set(name, { name, x: [], y: [], axis: series.axis, beside: series.beside, ...more });
     lines.get(name).x.push(x);
     lines.get(name).y.push(Number(y));
   };
@@ -114,7 +116,12 @@ function draw(kind, l) {
     name: l.name,
     ...axis,
     ...(kind === 'stack' ? { stackgroup: 'one', fillcolor: l.colour } : {}),
-    line: { color: l.colour, width: kind === 'stack' ? 0.5 : 2, dash: l.dash, shape },
+    line: {
+      color: l.colour,
+      width: kind === 'stack' ? 0.5 : l.beside ? 1 : 2,
+      dash: l.dash,
+      shape,
+    },
   });
 }
 

@@ -24,10 +24,8 @@ function build(x) {
   return make('mrow', ...x.map(build));
 }
 
-/** A formula; `said` is its text for screen readers. */
-export function formula(expression, said) {
+export function formula(expression) {
   const math = make('math', build(expression));
   math.setAttribute('displaystyle', 'true');
-  math.setAttribute('aria-label', said);
   return math;
 }

@@ -7,7 +7,7 @@ import { h, fmt, icon, marked, shown, iconButton, headRow } from './dom.js';
 import { term } from './explain.js';
 import { children, reason } from './fold.js';
 import { tokenChip } from './lane.js';
-import { pictures, heatmap } from './patches.js';
+import { sight } from './patches.js';
 import { ENDS } from './text.js';
 import { W } from './words.js';
 
@@ -180,7 +180,7 @@ export class Inspector {
           this.times(round),
           this.notes(round.notes, round.path[token.at + 1]),
         ),
-        this.sight(lane, round, token),
+        sight(this.race, lane, round, token.at),
       ),
     ];
   }
@@ -311,7 +311,7 @@ export class Inspector {
   /** A candidate's text. If the question can be asked again, the candidate can replace the token that was written, once
    *  a visitor looks at it. */
   candidate(lane, { id, text }, token, index) {
-    const code = h('code', shown(text));
+    const code = h('code', { title: shown(text), text: shown(text) });
     const { selected, meta, list } = this.race;
     const open = selected?.picked && meta.asked && !meta.gone && list.every((one) => one.end);
     if (!open || id === token.id || marked(text) !== text) return code;
@@ -327,17 +327,10 @@ export class Inspector {
     );
   }
 
-  /** The picture, with where the drafter looked as it guessed this token, and what each of its views was shown. */
-  sight(lane, round, token) {
-    const shownPictures = pictures(this.race.meta.shown ?? [], lane.begin.spans);
-    if (!shownPictures.length) return null;
-    const looks = Array.isArray(round.notes.attention) ? round.notes.attention[token.at] : null;
-    return heatmap(lane, shownPictures, typeof looks === 'string' ? looks : null);
-  }
-
   times(round) {
     return h(
       'p.vl-times',
+      { title: W.track.whereHelp },
       ['draft_s', 'verify_s', 'commit_s', 'other_s'].map((phase) =>
         h(
           'span',

@@ -7,6 +7,7 @@ import { declared } from './declared.js';
 import { button, h, icon } from './dom.js';
 import { formula } from './formula.js';
 import { instructive } from './headline.js';
+import { sight } from './patches.js';
 import { Race } from './race.js';
 import * as trace from './trace.js';
 import { TreeView } from './tree.js';
@@ -58,7 +59,6 @@ export class LearnView {
             h('li', h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`),
           ),
         ),
-        h('p.vl-symbols', W.learn.symbols),
       ),
     );
   }
@@ -82,8 +82,9 @@ export class LearnView {
           h(
             'div.vl-formula',
             { tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) },
-            formula(...rule),
+            formula(rule[0]),
           ),
+        rule && h('p.vl-help', rule[1]),
         look && h('p', h('b', `${W.learn.look} `), look),
         method.verdict && h('p', h('b', `${W.learn.verdict} `), method.verdict),
         example && this.watching(example),
@@ -99,7 +100,8 @@ export class LearnView {
     return node;
   }
 
-  /** The example's recorded race comes when its lesson is in sight: the round that tells most, as its tree. */
+  /** The example's recorded race comes when its lesson is in sight: the round that tells most, as its tree, and the method's
+   *  own chart, or where there is none, what its drafter saw of the pictures. */
   async fetch(node) {
     this.near.unobserve(node);
     const race = new Race();
@@ -112,8 +114,14 @@ export class LearnView {
     const lane = race.focused;
     const [own] = lane.begin.charts;
     const chart = own && new Chart(declared(own), race, this.painter, this.plotlyUrl);
+    const looks = h('div');
+    node.append(tree.node, chart?.node ?? looks);
     if (chart) this.charts.push(chart);
-    node.append(...[tree.node, chart?.node].filter(Boolean));
+    else
+      race.on('select', () => {
+        const at = lane.tokens[race.selected.token]?.at ?? 0;
+        looks.replaceChildren(sight(race, lane, race.currentRound, at) ?? '');
+      });
     race.select({ lane: lane.name, token: instructive(lane) ?? 0 });
   }
 

@@ -24,15 +24,16 @@ export function write(request) {
   return url.href;
 }
 
-/** The request in this page's address, null if there is none or it cannot be read. */
+/** {asked, broken}: the request in this page's address, null if there is none or, broken, if it cannot be read. */
 export function read() {
   const text = new URLSearchParams(location.hash.slice(1)).get(KEY);
-  if (!text || text.length > LONGEST) return null;
+  if (!text) return { asked: null, broken: false };
   try {
-    const request = JSON.parse(decode(text));
-    return request && typeof request === 'object' ? request : null;
+    const request = text.length > LONGEST ? null : JSON.parse(decode(text));
+    const asked = request && typeof request === 'object' ? request : null;
+    return { asked, broken: asked === null };
   } catch {
-    return null;
+    return { asked: null, broken: true };
   }
 }
 

@@ -165,8 +165,9 @@ class Page {
     ask.addEventListener('turn', (e) => this.chat.set(e.detail));
     ask.addEventListener('fresh', () => this.anew());
     ask.addEventListener('stop', () => {
-      ask.say(W.run.stopping);
       this.runner.stop();
+      ask.say(W.run.stopping);
+      this.view.await(W.run.stopping);
     });
     ask.addEventListener('example', (e) => {
       this.chat.set([]);
@@ -216,8 +217,6 @@ class Page {
     this.open('race');
     this.view.toTop();
     this.ask.setRunning(true);
-    const pace = undrawn ? 'undrawn' : this.drawing.name;
-    this.compute(pace);
     const { methods, limits, machine } = this.catalog;
     const lanes = ['ar', ...request.methods].map((name) => methods.find((m) => m.name === name));
     const pictures = request.media
@@ -236,24 +235,27 @@ class Page {
       branch,
     });
     this.race.expect(lanes, request.max_new_tokens ?? limits.tokens);
+    const pace = undrawn ? 'undrawn' : this.drawing.name;
+    this.compute(pace);
     if (without.length) this.view.tell(W.ask.greedy(without), true);
     this.fit();
     let begun = false;
     let [stage, since] = ['', Date.now()];
+    const say = (text) => this.runner.stopping || this.ask.say(text); // that it stops stays said
     const waited = setInterval(() => {
       const seconds = Math.round((Date.now() - since) / 1000);
-      if (stage.endsWith('…') && seconds >= PATIENT_S) this.ask.say(W.run.waited(stage, seconds));
+      if (stage.endsWith('…') && seconds >= PATIENT_S) say(W.run.waited(stage, seconds));
     }, 1000);
     const failed = await this.runner.run(
       { ...request, hz: PACES[pace].hz },
       {
         status: (text) => {
           [stage, since] = [text, Date.now()];
-          this.ask.say(text);
+          say(text);
           this.view.await(pace === 'undrawn' && !text ? W.run.undrawn : text);
         },
         record: (record) => {
-          if (!begun) this.ask.say(pace === 'undrawn' ? W.run.undrawn : '');
+          if (!begun) say(pace === 'undrawn' ? W.run.undrawn : '');
           if (record.kind === 'begin') this.ask.loading.echo(record);
           begun = true;
           stage = '';
@@ -307,6 +309,7 @@ class Page {
   /** A race that was hardly drawn while it ran is played back from its record. */
   afterwards(pace) {
     const { race } = this;
+    this.compare.learn(race);
     this.drawing.learn(pace, Math.max(0, ...race.list.map((lane) => lane.end.watching ?? 0)));
     const unseen = pace === 'undrawn' || (pace !== 'full' && race.length < SHORT_S);
     if (unseen && !STILL.matches) this.view.player.replay();
@@ -387,14 +390,15 @@ class Page {
     else this.ask.say(W.branch.lost, true);
   }
 
-  /** The next question includes nothing of the conversation so far. One that is in the form already
-   *  stays. */
+  /** The next question includes nothing of the conversation so far but its last pictures. One that is in the form
+   *  already stays. */
   anew() {
-    const typed = this.ask.next === 'on';
-    this.ask.last = null;
-    this.chat.set([]);
-    if (typed) this.ask.question.focus();
-    else this.ask.nextQuestion();
+    const { ask, chat } = this;
+    const question = ask.next === 'on' ? ask.request.question : '';
+    const pictures = [...chat.turns, ask.request].map(({ media }) => media);
+    ask.last = null;
+    chat.set([]);
+    ask.nextQuestion({ question, media: pictures.findLast((media) => media.length) });
     this.view.offer();
   }
 
@@ -460,11 +464,15 @@ class Page {
     for (const record of records) this.race.take(record);
     this.offerFollow();
     this.open('race');
-    this.ask.say(meta.gone ? W.run.gone(meta.gone) : '', Boolean(meta.gone));
+    this.ask.say('');
     this.fit();
+    if (meta.gone) this.view.tell(W.run.gone(meta.gone), true);
     if (meta.file) this.view.tell(W.run.fromFile(meta.file));
-    if (play && !STILL.matches) this.view.player.replay();
-    else this.view.point();
+    if (play && !STILL.matches) {
+      const { drawing, view } = this;
+      view.player.replay();
+      if (drawing.share === undefined) drawing.measure(() => view.player.playing).catch(() => null);
+    } else this.view.point();
   }
 
   /** How the lanes of a trace compare, if the server finds it sound; else {problem}. */
@@ -492,7 +500,7 @@ class Page {
   }
 
   /** The race as something to keep: a 'link' to its settings, its 'trace', or one file that opens in any browser, made
-   *  by the server from the trace: a 'page' with its charts, a 'compact' one without, or a 'figure'. */
+   *  by the server from the trace: a 'page' with its charts, or a 'figure'. */
   async save(as) {
     if (as === 'link') {
       await this.link();
@@ -504,7 +512,7 @@ class Page {
       return;
     }
     const { api } = this;
-    this.ask.say(W.run.sharing);
+    this.view.tell(W.run.sharing);
     const sent = await api.upload(new File([written], 'race.trace.jsonl')).catch(() => null);
     const earlier = (this.race.meta.asked?.history ?? []).map(({ question, answer }) => ({
       question,
@@ -514,16 +522,15 @@ class Page {
     const made = sent ? await api.server.share(asked).catch(() => null) : null;
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (!file?.ok) {
-      this.ask.say(made?.problem ?? (await this.runner.reason(W.run.notShared)), true);
+      this.view.tell(made?.problem ?? (await this.runner.reason(W.run.notShared)), true);
       return;
     }
     const [name, type] = {
       page: ['race.html', 'text/html'],
-      compact: ['race-small.html', 'text/html'],
       figure: ['race.svg', 'image/svg+xml'],
     }[as];
     trace.download(name, await file.blob(), type);
-    this.ask.say(W.run.shared(name));
+    this.view.tell(W.run.shared(name));
   }
 
   async link() {
@@ -539,6 +546,6 @@ class Page {
       media.some((item) => !item.example) && W.run.linkWithout,
       turns.length > 0 && W.run.linkAlone,
     ];
-    this.ask.say(told.filter(Boolean).join(' '));
+    this.view.tell(told.filter(Boolean).join(' '));
   }
 }

@@ -89,13 +89,14 @@ export class MediaWell {
         .map((t) => t.slice(1).toUpperCase())
         .join(', ');
       if (!kind) this.refuse(file.name, W.media.unknown(file.name, types));
+      else if (!file.size) this.refuse(file.name, W.media.empty(file.name));
       else if (file.size > limits.bytes)
         this.refuse(
           file.name,
           W.media.large(file.name, fmt.bytes(file.size), fmt.bytes(limits.bytes)),
         );
       else if (this.own.length + this.busy >= limits.files)
-        this.refuse(file.name, W.media.many(limits.files));
+        this.refuse(file.name, W.media.many(file.name, limits.files));
       else await this.send(file, kind);
     }
   }
@@ -152,6 +153,7 @@ export class MediaWell {
     }
     keepFile(sent.path, file);
     this.join({ path: sent.path, url: sent.url, name: file.name, kind });
+    if (/\.gif$/i.test(file.name)) this.say(W.media.moving(file.name));
   }
 
   /** What the visitor added; an example's pictures are shown only until then. */

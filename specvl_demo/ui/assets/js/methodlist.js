@@ -45,8 +45,11 @@ export class MethodList {
       value: method.name,
       on: { change: () => this.on.toggle(method.name, box.checked) },
     });
-    const tell = () => put(this.note, this.on.refusal(method) ?? `${method.title}: ${method.help}`);
-    return h(
+    const tell = () => {
+      this.told = chip;
+      put(this.note, this.on.refusal(method) ?? `${method.title}: ${method.help}`);
+    };
+    const chip = h(
       'label.vl-method',
       {
         title: method.help,
@@ -59,6 +62,7 @@ export class MethodList {
       !method.lossless &&
         h('span.vl-mark', { title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' }),
     );
+    return chip;
   }
 
   say(text) {
@@ -68,6 +72,7 @@ export class MethodList {
   /** Every method's chip: chosen or not, possible or not, and the colour of its lane. papers: how many run here. */
   show(request, served, lanes, papers) {
     let others = 0;
+    if (!this.told?.matches(':hover, :focus-within')) put(this.note, ''); // it was of an earlier choice
     for (const method of this.methods) {
       const { name } = method;
       const chip = this.chips.get(name);

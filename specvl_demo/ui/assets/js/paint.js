@@ -53,11 +53,22 @@ export class Painter {
     this.wake();
   }
 
-  /** Lanes begin to compute, at this pace; null: they are done, and what waits is drawn. */
+  /** Lanes begin to compute, at this pace, once what waits is drawn: nothing of the race before stays; null: they are
+   *  done, and what waits is drawn. */
   computing(pace) {
+    if (pace) this.catchUp();
     this.pace = pace ?? FREE;
     for (const one of [this.texts, this.heavy, ...this.charts.values()]) one.due = 0;
     this.wake();
+  }
+
+  /** Draw all that waits, in view or not. */
+  catchUp() {
+    run(this.heavy.fns);
+    for (const chart of this.charts.values()) {
+      if (chart.dirty) chart.draw();
+      chart.dirty = false;
+    }
   }
 
   /** Run `fn` in the next frame whatever computes: the visitor asked for it. */

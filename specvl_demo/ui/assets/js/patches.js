@@ -6,7 +6,7 @@ import { W } from './words.js';
 
 /** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. Tokens
  *  beside a picture's grid, such as words for the whole of it, add no picture. */
-export function pictures(media, spans) {
+function pictures(media, spans) {
   const gridded = new Set(spans.filter((s) => s.rows).map((s) => `${s.media} ${s.frame}`));
   return spans
     .filter((s) => s.rows || !gridded.has(`${s.media} ${s.frame}`))
@@ -18,9 +18,17 @@ export function pictures(media, spans) {
     .filter(({ url }) => url);
 }
 
+/** The pictures of a race, with where the drafter looked as it guessed a token, and what each of its views was shown; null
+ *  without pictures. at: the token's place in its round. */
+export function sight(race, lane, round, at) {
+  const list = pictures(race.meta.shown ?? [], lane.begin.spans);
+  const looks = Array.isArray(round.notes.attention) ? round.notes.attention[at] : null;
+  return list.length ? heatmap(lane, list, typeof looks === 'string' ? looks : null) : null;
+}
+
 /** A figure: the pictures, dark where the drafter did not look, or what a view was not shown. looks: base64, a byte for
  *  every visual position; null if unknown. */
-export function heatmap(lane, list, looks) {
+function heatmap(lane, list, looks) {
   const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
   const modes = [
     ...(looks ? [['looks', W.patches.looks]] : []),

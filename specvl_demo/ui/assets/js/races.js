@@ -106,7 +106,8 @@ export class Races {
 
   wrong(name, sentence) {
     this.node.open = true;
-    put(this.said, `${name}: ${sentence}`);
+    put(this.said, W.trace.wrong(name, sentence));
     this.said.classList.add('wrong');
+    this.said.scrollIntoView({ block: 'nearest' });
   }
 }

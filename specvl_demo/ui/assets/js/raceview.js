@@ -401,7 +401,7 @@ export class RaceView {
     );
     // What concerns all lanes stands in the sentence above the race.
     for (const [why, lanes] of rivals.length ? doubts(race) : [])
-      if (lanes.length < rivals.length) lines.push(W.charts.noSpeedup(why.sentence, titles(lanes)));
+      if (lanes.length < rivals.length) lines.push(W.charts.noSpeedup(why, titles(lanes)));
     const slow = rivals
       .filter((lane) => doubt(race, lane) === null)
       .map((lane) => [lane.title, compared.lanes[lane.name].slow])

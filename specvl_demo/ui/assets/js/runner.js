@@ -19,10 +19,9 @@ export class Runner {
         run: () => {
           if (this.stopping) this.stop();
         },
-        queue: (e) => this.on?.status(W.run.queue(e.place, e.eta_s)),
+        queue: (e) => this.wait(e.place, e.eta_s),
         status: (e) =>
-          this.stopping ||
-          this.on?.status(
+          this.status(
             e.stage === 'loading'
               ? W.run.loading(e.detail?.replace(/^Loading /, '').replace(/.*\//, '')) // a folder means nothing here
               : (W.run.stage[e.stage] ?? e.stage),
@@ -47,6 +46,7 @@ export class Runner {
     this.busy = true;
     this.failed = null;
     this.stopping = false;
+    this.place = null;
     this.request = request;
     this.stream.reset();
     this.on = on;
@@ -58,6 +58,17 @@ export class Runner {
       this.resolve = resolve;
       this.api.trigger('run', request);
     });
+  }
+
+  status(text) {
+    if (!this.stopping) this.on?.status(text); // that it stops stays said
+  }
+
+  /** In line: an estimate that grows was wrong, and none is given. */
+  wait(place, seconds) {
+    const late = place === this.place && seconds > this.least;
+    Object.assign(this, { place, least: late ? this.least : seconds });
+    this.status(W.run.queue(place, late ? null : seconds));
   }
 
   /** Why a request failed: the sentence, unless the server does not answer at all. */

@@ -112,10 +112,8 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
   return { tau, cost, speedup: tau / cost, verify: cost - gamma * draft, rounds };
 }
 
-/** What a lane's recorded rounds cost in autoregressive steps, and when they pay off: {fixed, perToken, drafted, tau,
- *  rho, speedup, acceptance, even, most}. even: the share of drafted levels kept at which the speedup is 1;
- *  acceptance: the one at which a round yields what it did; null if no share is enough. most: the speedup if all are
- *  kept. null where nothing was drafted. */
+/** What a lane's recorded rounds cost in autoregressive steps: {fixed, perToken, drafted, tau, rho, speedup}. null where
+ *  nothing was drafted. */
 export function payOff(lane, base) {
   const { rounds } = lane;
   const n = rounds.length;
@@ -127,29 +125,15 @@ export function payOff(lane, base) {
   const tau = sum((r) => r.tokens.length) / n;
   // Drafted tokens cost all of drafting, and what verification takes beyond an autoregressive step.
   const perToken = sum((r) => r.draft_s + Math.max(0, r.verify_s - unit)) / drafted / unit;
-  const levels = rounds.map((r) => depth(r.tree));
-  // 1 + a + … + a^depth tokens a round (arXiv 2211.17192, equation 1).
-  const yields = (a) => mean(levels.map((d) => (a === 1 ? d + 1 : (1 - a ** (d + 1)) / (1 - a))));
-  const reaching = (wanted) => {
-    if (wanted > yields(1) + 1e-9) return null;
-    let [low, high] = [0, 1];
-    for (let i = 0; i < 50; i += 1) {
-      const middle = (low + high) / 2;
-      [low, high] = yields(middle) < wanted ? [middle, high] : [low, middle];
-    }
-    return high;
-  };
-  return {
-    fixed: rho - (perToken * drafted) / n,
-    perToken,
-    drafted: drafted / n,
-    tau,
-    rho,
-    speedup: tau / rho,
-    acceptance: reaching(tau),
-    even: reaching(rho),
-    most: yields(1) / rho,
-  };
+  const fixed = rho - (perToken * drafted) / n;
+  return { fixed, perToken, drafted: drafted / n, tau, rho, speedup: tau / rho };
+}
+
+/** The least share of right guesses, in percent steps, with which the race would be as fast as autoregressive decoding,
+ *  all else as it was; null if none is enough. */
+export function breakEven(known) {
+  const shares = Array.from({ length: 101 }, (_, i) => i / 100);
+  return shares.find((quality) => simulate(known, { ...known, quality }).speedup >= 1) ?? null;
 }
 
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;

@@ -12,6 +12,7 @@ import { W } from './words.js';
 const PREVIOUS = ['ArrowLeft', 'ArrowUp', 'PageUp', 'Backspace'];
 const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown: what a presenter's remote sends
 const STEP_MS = 3500; // between two steps where the story plays by itself
+const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
 const drafts = ({ tree }) => tree.tokens.length > 1;
 
 /** What a sentence about a round is made of; own: the text that the target added, null where it added none. */
@@ -83,7 +84,10 @@ export class Story {
     this.finish();
     const lanes = [race.focused, ...race.list];
     this.lane = lanes.find((lane) => lane.rounds.some(drafts)) ?? race.focused;
-    const of = (round) => [{ round }, ...(drafts(round) ? [{ round, checked: true }] : [])];
+    const of = (round, i) => {
+      if (!drafts(round)) return [{ round }];
+      return [...(i < SPELT_OUT ? [{ round }] : []), { round, checked: true }];
+    };
     this.steps = [{}, ...this.lane.rounds.flatMap(of), { over: true }];
     this.pictures.replaceChildren(...stills(race.meta.shown));
     put(this.question, race.meta.question ?? '');
@@ -156,6 +160,7 @@ export class Story {
     const by = guesser(this.lane);
     if (!round) return [plain ? W.story.plain : W.story.begin(this.lane.title, by)];
     if (!drafts(round)) return [plain ? W.story.step : W.story.nothing];
-    return [checked ? W.story.checked(told(round)) : W.story.drafted(told(round), by)];
+    const later = round.index >= SPELT_OUT;
+    return [checked ? W.story.checked(told(round), later) : W.story.drafted(told(round), by)];
   }
 }

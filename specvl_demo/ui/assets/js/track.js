@@ -104,7 +104,8 @@ export class Track {
       put(cells.speedup, hedged ? W.track.about(x.toFixed(1)) : fmt.times(why ? null : x));
       const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
       if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
-      cells.speedup.title = !why ? '' : hedged ? why.sentence : W.track.unknown(why.sentence);
+      const help = total ? W.track.totalHelp(fmt.seconds(lane.before)) : '';
+      cells.speedup.title = !why ? help : hedged ? why.sentence : W.track.unknown(why.sentence);
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.clock || null));

@@ -79,15 +79,15 @@ export class Visit {
   /** Show what a link asks for, what the last visit left, or else the first recorded race. */
   async start() {
     const { page } = this;
-    const { ask, catalog } = page;
+    const { ask } = page;
     await page.races.load();
     const view = link.view(Object.keys(W.tabs)) ?? 'race';
     // A visitor may choose a tab before the race is there, which opens its own.
     const settle = () => page.open(page.picked ?? view, Boolean(page.picked));
-    const asked = link.read();
+    const { asked, broken } = link.read();
     const left = kept.form();
     const { first } = this;
-    if (asked) await this.restore(asked);
+    const unknown = asked ? await this.restore(asked) : [];
     // The address of a race that was shared and is looked at again, or one that is to be run.
     const run =
       asked &&
@@ -102,6 +102,7 @@ export class Visit {
         false,
       );
     else if (asked && !page.race.list.length) page.view.tell(W.run.fromLink);
+    if (unknown.length) page.view.tell(W.run.unknownLink(unknown), true);
     if (asked) {
       settle();
       return;
@@ -110,9 +111,9 @@ export class Visit {
     else if (first) {
       if (!this.typed) ask.fill(first);
       await page.example(first);
-      page.drawing.measure(() => page.view.player.playing).catch(() => null);
     }
     settle();
+    if (broken) page.view.tell(W.run.brokenLink, true);
   }
 
   /** Continue where the last visit ended: its form, and its race. */
@@ -135,17 +136,19 @@ export class Visit {
       await page.example(shown);
     }
     const lost = [left && W.run.left, gone && W.run.gone(gone)].filter(Boolean).join(' ');
-    if (lost) ask.say(lost, true);
+    if (lost) page.view.tell(lost, true);
     page.fit();
   }
 
-  /** The settings of a link; its pictures are taken from the examples. */
+  /** The settings of a link; its pictures are taken from the examples. Returns the names that are not known here. */
   async restore(asked) {
     const { ask, catalog } = this.page;
     const example = catalog.examples.find((e) => e.id === asked.example);
     const media = example ? ask.of(example).media : [];
-    ask.restore({ ...asked, media });
+    const unknown = ask.restore({ ...asked, media });
+    if (asked.example && !example) unknown.push(asked.example);
     // The race of an example as it ships comes with its link.
     if (example?.trace && ask.key(ask.of(example)) === ask.key()) await this.page.example(example);
+    return unknown;
   }
 }

@@ -3,7 +3,7 @@
 
 import { term } from './explain.js';
 import { button, h, icon, put, svg, fmt } from './dom.js';
-import { learn, payOff, simulate } from './simulate.js';
+import { breakEven, learn, payOff, simulate } from './simulate.js';
 import { doubt } from './verdict.js';
 import { WHATIF } from './whatifwords.js';
 import { W } from './words.js';
@@ -15,7 +15,7 @@ const ticks = (most) => {
   const every = Math.ceil(most / 5);
   return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
 };
-const BOX = { left: 60, right: 626, top: 14, bottom: 150 }; // of a curve
+const BOX = { left: 60, top: 14, bottom: 150 }; // of a curve
 const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
 export class WhatIf {
@@ -30,7 +30,8 @@ export class WhatIf {
     this.says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
     this.formula = h('p.vl-whatif-formula');
     this.why = h('div.vl-help');
-    this.curve = svg('svg.vl-curve', { viewBox: '0 0 640 200', role: 'img' });
+    this.curve = svg('svg.vl-curve', { role: 'img' });
+    new ResizeObserver(() => painter.soon(this.draw)).observe(this.curve);
     this.rounds = h('div.vl-rounds-strip', { role: 'img' });
     this.body = h(
       'div.vl-whatif-body',
@@ -82,7 +83,9 @@ export class WhatIf {
     const { quality, gamma, draft, row, requests } = this.known;
     this.values = { quality, gamma, draft, row, requests };
     const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.at(Infinity));
-    const told = costs ? WHATIF.costs(costs, fmt.percent) : [];
+    const told = costs
+      ? WHATIF.costs({ ...costs, gamma, even: breakEven(this.known) }, fmt.percent)
+      : [];
     this.why.replaceChildren(...told.map((text) => h('p', { text })));
     this.sliders.replaceChildren(...this.slidersOf(), this.reset);
     this.shown = Infinity;
@@ -153,7 +156,7 @@ export class WhatIf {
 
   draw() {
     const { known, values, bars } = this;
-    if (!known) return;
+    if (!known || !values || !this.node.open) return; // the box is sized before it is loaded
     const made = simulate(known, values);
     const { recorded, n } = known;
     const doubted = doubt(this.race, this.race.focused);
@@ -215,14 +218,15 @@ export class WhatIf {
       (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup,
     );
     const { gamma } = this.values;
-    this.curve.replaceChildren(...plot(points, [gamma, made.speedup]));
+    this.curve.replaceChildren(...plot(points, [gamma, made.speedup], this.curve.clientWidth));
     this.curve.setAttribute('aria-label', WHATIF.curveSay(gamma, made.speedup.toFixed(2)));
   }
 }
 
-/** A curve of speedups, one for every draft length from 1, with one point marked. */
-function plot(points, [gamma, now]) {
-  const { left, right, top, bottom } = BOX;
+/** A curve of speedups, one for every draft length from 1, with one point marked; pixels wide. */
+function plot(points, [gamma, now], width) {
+  const { left, top, bottom } = BOX;
+  const right = width - 14;
   const most = Math.max(1.2, ...points) * 1.08;
   const x = (at) => left + ((at - 1) / (LONGEST - 1)) * (right - left);
   const y = (s) => bottom - (s / most) * (bottom - top);

@@ -12,10 +12,10 @@ export const WHATIF = {
   was: (x) => `recorded: ${x}`,
   same: (s) => `As recorded: ${s}×.`,
   costs: (c, percent) => [
-    `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} drafted tokens: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
+    `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
     c.even === null
-      ? `It could not be faster than autoregressive decoding: with all that is checked kept it would reach ${c.most.toFixed(2)}×.`
-      : `It breaks even where ${percent(c.even)} of what is checked is kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of it kept it would reach ${c.most.toFixed(2)}×.`,
+      ? 'With its draft length and its costs it could not be faster than autoregressive decoding, even if every guess were right.'
+      : `It breaks even at ${percent(c.even)} right guesses, of those checked.`,
   ],
   other: (s, r) =>
     `With these values the answer would come ${s}× as fast as autoregressive decoding; the race itself measured ${r}×.`,

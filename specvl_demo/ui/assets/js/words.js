@@ -38,7 +38,7 @@ export const W = {
     'text-only': 'text only',
     caption: 'caption',
     pooled: 'pooled',
-    pruned: 'pruned',
+    pruned: 'some patches',
     hidden: 'hidden',
     full: 'full',
   },
@@ -49,8 +49,8 @@ export const W = {
     n_nodes: 'nodes, the root included',
     drafted_depth: 'depth drafted',
     drafted_width: 'width drafted',
-    cap: 'deepest allowed',
-    static: 'fixed shape',
+    cap: 'levels at most',
+    static: 'the same tree every round',
     weights: 'weights',
     matches: 'right so far',
     counted: 'positions counted',
@@ -108,6 +108,7 @@ export const W = {
     about: (x) => `about ${x}×`,
     unknown: (why) => `No speedup: ${why}.`,
     total: (x) => `${x}× in all`,
+    totalHelp: (before) => `In all: with ${before} of reading the pictures and the question.`,
     tokensOf: (title) => `Tokens of ${title}`,
   },
   legend: {
@@ -132,8 +133,9 @@ export const W = {
     speedup: 'Running speedup',
     speedupHelp: 'Decode speed over the autoregressive lane’s so far.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
-    without: (title) => `${title}: no speedup`,
-    noSpeedup: (why, titles) => `No speedup${titles.length ? ` of ${list(titles)}` : ''}: ${why}.`,
+    without: (title) => `${title}: not timed`,
+    noSpeedup: ({ kind, sentence }, titles) =>
+      `No ${kind === 'disturbed' ? 'exact ' : ''}speedup${titles.length ? ` of ${list(titles)}` : ''}: ${sentence}.`,
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
@@ -249,7 +251,7 @@ export const W = {
     none: (by, of) =>
       `Nothing that ${by}${of && ` (${of.trim().replace(/^of /, '')})`} guessed was kept`,
     ended: (by, of) =>
-      `Of what ${by} guessed${of && `,${of},`} only the end of the answer was kept`,
+      `Of all that ${by}${of && ` (${of.trim().replace(/^of /, '')})`} guessed, only the end of the answer was right`,
     relaxed: (n, all) => `${n} of ${count(all, 'token')}`,
     through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
     answer: (same, begun) =>
@@ -258,9 +260,9 @@ export const W = {
     price: (who, [[base, lane], ...more]) =>
       `. But ${who} ${base && lane ? `says “${lane}” where the large model alone says “${base}”` : lane ? `adds “${lane}”` : `leaves out “${base}”`}${more.length ? `, and differs in ${count(more.length, 'more place')}` : ''}.`,
     sooner: (x, total) =>
-      `${x.toFixed(2)}× faster to write${total ? `, ${total.toFixed(2)}× in all` : ''}`,
+      `${x.toFixed(2)}× faster to write${total ? `, ${total.toFixed(2)}× with reading the question` : ''}`,
     later: (x) => `but decoding took ${x}× as long`,
-    short: (n) => `too short to time (${count(n, 'token')})`,
+    short: (n) => `too short to time (the shorter answer has ${count(n, 'token')})`,
     disturbed: (x) =>
       `about ${x >= 1 ? `${x.toFixed(1)}× faster` : `${(1 / x).toFixed(1)}× as long`} (other work disturbed the timing)`,
     unknown: 'no speedup given (the server has not compared the lanes)',
@@ -297,22 +299,27 @@ export const W = {
     nothing: 'Nothing is guessed here: the large model writes one token.',
     drafted: ({ drafted, branches, shown }, by) => {
       const all = `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'token' : 'tokens'}`;
-      if (branches > 1) return `${all} on ${spelt(branches)} branches. Only what decides is shown.`;
+      if (branches > 1)
+        return `${all} on ${spelt(branches)} branches. The one that the large model follows is shown.`;
       return shown < drafted
         ? `${all}; the last ${spelt(drafted - shown)}, not shown, would follow the end.`
         : `${all}.`;
     },
-    checked: ({ drafted, kept, struck, relaxed, own }) => {
+    checked: ({ drafted, kept, struck, relaxed, own }, later) => {
+      const number = String(spelt(drafted));
       const all = kept === drafted ? (kept === 1 ? 'it' : `all ${spelt(kept)}`) : spelt(kept);
       const added = struck
         ? `writes “${own?.trim()}” in place of the next`
         : `adds “${own?.trim()}”`;
-      return `The large model checks ${drafted === 1 ? 'it' : 'them all at once'} and keeps ${kept ? all : 'none'}${relaxed ? ` (${spelt(relaxed)} of which it would not have written)` : ''}${own === null ? '' : own === '' ? ', and ends the answer' : `, and ${added}`}.`;
+      const begin = later
+        ? `${number[0].toUpperCase()}${number.slice(1)} more guessed: the large model`
+        : `The large model checks ${drafted === 1 ? 'it' : 'them all at once'} and`;
+      return `${begin} keeps ${kept ? all : 'none'}${relaxed ? ` (${spelt(relaxed)} of which it would not have written)` : ''}${own === null ? '' : own === '' ? ', and ends the answer' : `, and ${added}`}.`;
     },
   },
   ask: {
     title: 'Your question',
-    more: 'Picture, question, methods',
+    more: 'Ask: picture, question, methods',
     moreShort: 'Ask',
     keys: 'Enter runs, Shift+Enter: new line',
     parameters: 'Parameters',
@@ -425,7 +432,9 @@ export const W = {
     refusedRun: (name) =>
       `${name} could not be used. Remove it to run without it, or add another file.`,
     large: (name, size, most) => `${name} was not added: it has ${size}, and the limit is ${most}.`,
-    many: (n) => `A question can have up to ${n} files; this one was not added.`,
+    empty: (name) => `${name} was not added: the file is empty.`,
+    many: (name, n) => `${name} was not added: a question can have up to ${n} files.`,
+    moving: (name) => `${name} counts as a clip if it moves.`,
     noCamera: 'No camera could be used. Allow it for this page, or upload a picture.',
     failed: (name) => `${name} could not be uploaded. Check the connection, then add it again.`,
     clip: 'clip',
@@ -460,6 +469,9 @@ export const W = {
     unbegun: 'Stopped before the first word: there is no answer.',
     rerun: 'Run again',
     busy: 'A race is running; stop it first.',
+    brokenLink: 'The link is damaged: what it asks for cannot be read. Ask for it once more.',
+    unknownLink: (names) =>
+      `The link asks for ${list(names.map((name) => `“${String(name).slice(0, 40)}”`))}, which ${names.length === 1 ? 'is' : 'are'} not known here. Everything else is in the form.`,
     fromLink: 'These settings came with a link. Run the race to see its answers.',
     refused:
       'The server did not accept this question: one of its files was not uploaded, or is no longer there. Remove it and add it again.',
@@ -476,7 +488,7 @@ export const W = {
     slow: (title, why) => `${title} is ${why}`,
     early: (tokens, needed) => `${count(tokens, 'token')} so far; ${needed} are needed`,
     loaded: (load) =>
-      `timing disturbed, not meaningful (other programs kept ${(100 * load).toFixed(0)} % of the machine busy)`,
+      `timing disturbed (other programs kept ${(100 * load).toFixed(0)} % of the machine busy)`,
     uncompared: 'the server has not compared the lanes of this race',
     agreement: {
       same: (titles, _, begun) =>
@@ -492,7 +504,6 @@ export const W = {
       link: 'A link to these settings',
       trace: 'A trace (JSON lines)',
       page: 'A page with all charts (5 MB)',
-      compact: 'A small page, without charts',
       figure: 'A figure (SVG)',
     },
     sharing: 'Making the file…',
@@ -507,8 +518,6 @@ export const W = {
     formula: (title) => `The rule of ${title}`,
     others: 'Other methods',
     lossyMark: ' (its answer may differ)',
-    symbols:
-      'In the formulas, S is the speedup over autoregressive decoding; τ the average number of tokens per pass of the target, including its own; ρ the cost of drafting or verifying per round, in autoregressive steps; p the target’s probabilities, q the drafter’s.',
     watch: (title) => `Watch “${title}”`,
     nav: 'Methods',
     look: 'What to look for.',
@@ -555,6 +564,8 @@ export const W = {
     untitled: 'A race',
     open: 'Open a trace',
     drop: 'Drop a trace file here, or choose one. The server checks it, compares its answers and times, and keeps nothing.',
+    wrong: (name, sentence) =>
+      `${name} could not be opened as a trace, a file that Save makes: ${sentence}`,
     notRead: 'The server could not check this trace. A trace has at most 64 MB.',
     unreachable: 'The recorded race could not be loaded. Check the connection, then try again.',
     yours: (n) => `Your races${n ? ` (${n})` : ''} and traces`,

@@ -1,0 +1,51 @@
+// The body of a function that Gradio calls once the board is there, with `element`, `server`, `upload`, `trigger`, `watch`
+// and `props`; `assets.py` fills in the names. Addresses are built from the root of the site, so that the page also works
+// below a path of a larger one. Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are preloaded all
+// at once.
+const root = (window.gradio_config?.root ?? '').replace(/\/?$/, '/');
+const { files, scripts, styles } = NAMED;
+const address = (path) => new URL(root + 'gradio_api/file=' + path, document.baseURI).href;
+// Gradio's loader goes on asking for sixty frames a second after it has left the page (6.31), which
+// takes a tenth of a core for nothing. Its next look at the clock fails and ends its loop, unheard.
+const unheard = (event) => event.preventDefault();
+const heed = () => {
+  delete performance.now;
+  removeEventListener('error', unheard);
+};
+const now = performance.now.bind(performance);
+addEventListener('error', unheard);
+performance.now = () => {
+  const [, , caller] = new Error().stack.split('\n');
+  if (!caller?.includes('statustracker')) return now();
+  setTimeout(heed);
+  throw new Error('the loader has left the page');
+};
+setTimeout(heed, 300);
+// It cuts its stream when the page is left, and prints that as errors, before a page can hear that it is left. Where a
+// server is gone the page says so itself.
+const cut = (part) => part?.name === 'AbortError' || part?.startsWith?.('Connection errored out');
+const { error } = console;
+console.error = (...said) => said.some(cut) || error.apply(console, said);
+const link = (rel, href) =>
+  new Promise((done) => {
+    const node = document.createElement('link');
+    Object.assign(node, { rel, href, onload: done, onerror: done });
+    document.head.append(node);
+  });
+scripts.forEach((path) => link('modulepreload', address(path)));
+Promise.all(styles.map((path) => link('stylesheet', address(path))))
+  .then(() => import(address(files.main)))
+  .then((page) =>
+    page.mount(element, {
+      server,
+      upload,
+      trigger,
+      url: (name) => address(files[name]),
+      watch: (fn) => watch('value', () => fn(props.value)),
+    }),
+  )
+  .catch((fault) => {
+    element.textContent = 'The page could not start: ' + fault.message;
+    throw fault;
+  });
+// The event that Python listens to: 'run'

@@ -1,0 +1,69 @@
+/* The live stream: batches in order, none of a run that is over, none lost. */
+
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { Lane } from '../../specvl_demo/ui/assets/js/fold.js';
+import { Stream } from '../../specvl_demo/ui/assets/js/stream.js';
+import { round } from './page.js';
+
+const batch = (run, seq) =>
+  JSON.stringify({ run, seq, ts: 0, events: [{ k: 'round', record: `${run}${seq}` }] });
+
+/** A stream, what it gave of every record, and the batches that a server would have of its run. */
+function listening(server = []) {
+  const heard = [];
+  return {
+    heard,
+    stream: new Stream({ record: (event) => heard.push(event.record) }, async () => server),
+  };
+}
+
+test('batches count once and in order', () => {
+  const { heard, stream } = listening();
+  for (const seq of [0, 1, 1, 0, 2]) stream.feed(batch('a', seq));
+  stream.feed('');
+  assert.deepEqual(heard, ['a0', 'a1', 'a2']);
+});
+
+test('nothing of a finished run that comes during the next counts there', () => {
+  const { heard, stream } = listening();
+  stream.feed(batch('a', 0));
+  stream.reset();
+  for (const [run, seq] of [['a', 1], ['b', 0], ['a', 2], ['b', 1]]) stream.feed(batch(run, seq));
+  assert.deepEqual(heard, ['a0', 'b0', 'b1']);
+});
+
+test('what never came is fetched, whichever batches are missing', async () => {
+  const server = [0, 1, 2, 3, 4, 5].map((seq) => batch('a', seq));
+  const { heard, stream } = listening(server);
+  for (const seq of [0, 3, 5]) {
+    stream.feed(server[seq]);
+    await new Promise((done) => setTimeout(done));
+  }
+  assert.deepEqual(heard, ['a0', 'a1', 'a2', 'a3', 'a4', 'a5']);
+});
+
+test('a hundred rounds a second with trees of 64 nodes, as from a GPU, keep up', () => {
+  const made = new Lane({ lane: 'dream', vision_s: 0, prefill_s: 0, draft_prefill_s: 0 });
+  const stream = new Stream({ record: ({ record }) => made.add(record) }, async () => []);
+  const nodes = Array.from({ length: 64 }, (_, i) => i);
+  const tree = {
+    tokens: nodes,
+    texts: nodes.map((i) => ` word${i}`),
+    parent: nodes.map((i) => (i ? (i - 1) >> 1 : -1)),
+    draft_logp: nodes.map((i) => (i ? -i / 64 : null)),
+  };
+  const batches = Array.from({ length: 500 }, (_, seq) => {
+    const record = round(seq, { kept: 'abcde', own: 'x', tree, lane: 'dream' });
+    return JSON.stringify({ run: 'a', seq, ts: 0, events: [{ k: 'round', record }] });
+  });
+  const before = process.cpuUsage();
+  for (const text of batches) {
+    stream.feed(text);
+    made.at(Infinity);
+  }
+  const { user, system } = process.cpuUsage(before); // in µs: what others compute does not count
+  const { rounds, tokens } = made.at(Infinity);
+  assert.deepEqual([rounds, tokens], [500, 3000]);
+  assert.ok((user + system) / 500 < 2500, `${(user + system) / 500} µs a round, of 10,000`);
+});
