@@ -99,7 +99,7 @@ weights: $(VENV)/.ready-dev
 
 # Installs a browser for the page's tests where it can; without one those tests skip and say so.
 browser: $(VENV)/.ready-dev
-	@$(PY) -m tests.browser
+	@$(PY) -m tools.browser
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -1,9 +1,8 @@
-"""The papers' claims as data: arms, controls, questions, and what a claim needs to hold.
+"""The papers' claims as data: arms, controls, questions, and what a claim needs to hold. To add
+one: a row of CLAIMS; `verdicts` decides its sentence.
 
 The shipped record (`notes/papers.json`) also has controls whose settings are no longer there:
 random relaxation, random weights, hidden pictures, shut gates, and heads that are not shipped.
-
-To add a claim: one row of CLAIMS. `verdicts` decides its sentence; it is never written here.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ Asks = Callable[[LabOptions], list[Question]]
 """The questions of a claim or an arm, from the bench's options."""
 
 LEAST_LIKE = 0.95
-"""# choice: the meaning of "hardly loses" where a paper gives no number: the share that must
-remain.
-"""
+"""# choice: the meaning of "hardly loses" without a number: the share that must remain."""
 LONG = 25
 """# choice: tokens above which an answer counts as long; the questions divide about equally."""
 SIDE = 256
@@ -36,11 +33,8 @@ SIDE = 256
 
 @dataclass(frozen=True)
 class Arm:
-    """A method with settings, under its name in the tables.
-
-    Attributes:
-        temperature: Of its answers.
-        asks: Its own questions, in place of its claim's.
+    """A method with settings, under its name in the tables. asks: In place of its claim's
+    questions.
     """
 
     name: str
@@ -56,10 +50,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Margin:
-    """The arm's figure must be more than `least` times the control's.
-
-    beside: It is reported but decides nothing.
-    """
+    """The arm's figure must be more than `least` times the control's. beside: decides nothing."""
 
     arm: str
     control: str
@@ -70,13 +61,10 @@ class Margin:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a paper.
+    """One claim of a paper, on its method.
 
-    Attributes:
-        says: What the paper claims, and where.
-        method: The paper's method.
-        lacking: A sentence on controls that are not shipped.
-        parts: The part that an answer of so many tokens belongs to; its τ is reported part by part.
+    lacking: A sentence on controls that are not shipped. parts: By which τ is reported: the part of
+    an answer of so many tokens.
     """
 
     name: str
@@ -96,9 +84,7 @@ def every_kind(options: LabOptions) -> list[Question]:
 
 
 def shifting(options: LabOptions) -> list[Question]:
-    """Return questions of shifting kinds, which drafters of single pictures never saw: five
-    pictures at once, two pictures, second turns, text only.
-    """
+    """Return questions that no drafter was trained on: several pictures, second turns, text."""
     every = options.cases("all")
     found = [one for one in every if len(one.media) > 1 or one.earlier or not one.media]
     pictures = [one.media[0] for one in every if len(one.media) == 1]
@@ -112,9 +98,7 @@ def shifting(options: LabOptions) -> list[Question]:
 
 
 def clips(options: LabOptions, frames: int = 16) -> list[Question]:
-    """Return clips of unrelated pictures: drawn scenes, of 36 visual tokens each, for the pair that
-    knows them, else the pair's own pictures.
-    """
+    """Return clips of unrelated pictures: drawn scenes for the pair that knows them, or its own."""
     asks = ("What happens in the clip?", "Describe the clip.")
     every = options.cases("all") if options.pair.questions != questions.POCKET else scenes()
     shown = (one for case in every for one in case.media)
@@ -162,9 +146,7 @@ FRAMES = (1, 4, 16, 64)
 
 
 def _trees(temperature: float) -> tuple[Arm, ...]:
-    """Return trees of at most 12 nodes, and fixed ones of 10: entropy trees of at most 12 nodes
-    verify about 10.
-    """
+    """Return trees of at most 12 nodes, and fixed ones of 10: of 12, about 10 are verified."""
     at = f", T = {temperature:g}"
     arms = [
         Arm(f"SAGE, template{at}", "sage", SAGE, temperature),
@@ -196,7 +178,7 @@ CLAIMS = (
         "sage",
         "sage",
         "SAGE (arXiv 2602.00523)",
-        "More tokens are accepted of a tree shaped by the drafter's entropy than of a static tree"
+        "A tree shaped by the drafter's entropy gets more of its tokens accepted than a static tree"
         " or EAGLE-2's (sections 4 and 6.3).",
         "the same drafter, the same half of the picture, fixed trees of as many nodes as SAGE"
         " verifies on average, and of its bound of 12",
@@ -261,8 +243,8 @@ CLAIMS = (
         "hivis",
         "hivis",
         "HiViS (arXiv 2509.23928)",
-        "More tokens are accepted of a head from which visual tokens are hidden than of EAGLE-2's,"
-        " which sees them (Table 1).",
+        "A head from which visual tokens are hidden gets more of its tokens accepted than"
+        " EAGLE-2's, which sees them (Table 1).",
         "an EAGLE-2 head and the same trees of 16, over clips of 1 to 64 frames",
         clips,
         tuple(arm for frames in FRAMES for arm in _seen(frames)),
@@ -278,9 +260,9 @@ CLAIMS = (
         "dream",
         "dream",
         "DREAM (arXiv 2505.19201)",
-        "More tokens are accepted with cross-attention to the target's features than of EAGLE-2,"
-        " also with a quarter of the visual tokens left out, and a layer chosen by entropy teaches"
-        " better than a fixed one (Table 1, section 3.3, Figure 4a).",
+        "A head with cross-attention to the target's features gets more of its tokens accepted than"
+        " EAGLE-2's, also with a quarter of the visual tokens left out, and a layer chosen by"
+        " entropy teaches better than a fixed one (Table 1, section 3.3, Figure 4a).",
         "an EAGLE-2 head and the same trees of 16; all visual tokens",
         every_kind,
         (

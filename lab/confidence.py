@@ -3,11 +3,9 @@
     python -m lab.confidence DIR [photographs] [FILE]
 
 Asks one question about each of the first held-out photographs of DIR (captions as read by
-`recipes.photo_data`, answers known by rule) and, for every third, for a description. FILE keeps the
-answers, and a later call continues it. The two cuts are chosen on even photographs: `sure` is the
-lowest probability from which `SURE` of the answers are right, `guessing` the highest below which at
-most `GUESSING` are. The table covers the odd ones. A description counts as right if people named
-everything that it names.
+`recipes.photo_data`, answers known by rule) and, for every third, for a description, which is right
+if people named all that it names. FILE keeps the answers. The two cuts are chosen on even
+photographs, by `SURE` and `GUESSING`; the table covers the odd ones.
 """
 
 from __future__ import annotations
@@ -35,9 +33,7 @@ BINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
 
 
 def asked(folder: Path, photographs: int) -> Iterator[tuple[int, Path, str, str, list[str]]]:
-    """Yield (number of the photograph, file, question, answer, captions); a description has no
-    answer.
-    """
+    """Yield (number, file, question, answer, captions); a description has no answer."""
     photos = read(folder)[1]
     index, rng = WordIndex([p.captions for p in photos]), random.Random(9)
     for number, photo in enumerate(photos[:photographs]):
@@ -88,9 +84,7 @@ def share(rows: Sequence[dict[str, Any]]) -> float | None:
 
 
 def cuts(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """Return (from where on an answer is sure, below which it is a guess) according to these
-    answers.
-    """
+    """Return (from where on an answer is sure, below which it is a guess) by these answers."""
 
     def above(cut: float) -> float:
         return share([row for row in rows if row["prob"] >= cut]) or 0.0
@@ -103,9 +97,7 @@ def cuts(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
 
 
 def ordered(rows: Sequence[dict[str, Any]]) -> float | None:
-    """Return how often, of a right and a wrong answer, the right one has the higher probability
-    (AUROC).
-    """
+    """Return how often a right answer has a higher probability than a wrong one (AUROC)."""
     good, bad = ([row["prob"] for row in rows if row["right"] is is_] for is_ in (True, False))
     pairs_ = [(a > b) + (a == b) / 2 for a in good for b in bad]
     return sum(pairs_) / len(pairs_) if pairs_ else None

@@ -1,11 +1,13 @@
-"""Measures what the page takes from the race that it shows, on one machine with its browser.
+"""Measures what the page takes from the race that it shows, on one idle machine with its browser.
 
     python -m lab.drawing [--pairs pocket,photo] [--races 10]
+    python -m lab.drawing --stream
 
-For an otherwise idle machine, with the browser of the tests. For each pair, one question is raced
-by the command line and by a page that a browser shows beside the server, in turns: AR's tokens per
-second by both, how many of the page's races give a speedup, and how far these are from the command
-line's. Also the share of a core that the browser takes while a page rests.
+For each pair, one question is raced by the command line and by a page that a browser shows, in
+turns: AR's tokens per second by both, how many of the page's races give a speedup, and how far
+these are from the command line's; also what the browser takes while a page rests. `--stream`: the
+time from an engine's event to the paint that shows it, of three made-up lanes at 100 rounds per
+second.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ from typing import Any
 import psutil
 from playwright.sync_api import Page, sync_playwright
 
-from tests import browser
-from tests.page.conftest import ROOT, serve
+from tests.page.conftest import FAKE_PAGE, ROOT, SHOWN, serve
+from tools import browser
 
 REST_S = 20.0
+ROUNDS_PER_S, TOKENS = 100, 400
 ASKED = {"pocket": ("scene.png", "sage"), "photo": ("cat.jpg", "chain")}
 """The picture and the method of each pair's race."""
 QUESTION = "Describe the picture in detail."
@@ -49,6 +52,26 @@ FIGURES = """() => {
   const [a, b] = [ar, lane].map((one) => one.at(Infinity).speed);
   return {ar: a, speedup: b / a, pace: specvl.drawing.name, load: lane.end.load,
     watching: lane.end.watching, doubt: specvl.race.meta.compared.lanes[lane.name].doubt?.sentence};
+}"""
+# Notes when each round came from the engine and when the frame that shows it was on screen.
+WATCH = """(tokens) => {
+  const late = [], waiting = [], tasks = [];
+  const record = specvl.runner.record.bind(specvl.runner);
+  specvl.runner.record = (e) => { record(e); if (e.at) waiting.push(e.at); };
+  new PerformanceObserver((list) => list.getEntries().forEach((e) => tasks.push(e.duration)))
+    .observe({type: 'longtask'});
+  const frame = () => {
+    const shown = waiting.splice(0);
+    setTimeout(() => { const now = Date.now(); shown.forEach((at) => late.push(now - at)); });
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+  window.measured = {late, tasks};
+  window.before = specvl.race.meta;
+  specvl.drawing.name = 'full';
+  specvl.ask.request.methods = ['tabed', 'dream'];
+  specvl.ask.request.sampling.max_new_tokens = tokens;
+  specvl.ask.show();
 }"""
 
 
@@ -72,13 +95,13 @@ def by_command(pair: str) -> Race:
 
 
 @contextmanager
-def shown(pair: str) -> Iterator[Page]:
-    """Serve a pair and open its page in a browser of this machine."""
+def opened(script: Path, *options: str, threads: int | None = None) -> Iterator[Page]:
+    """Serve a page and open it in a browser of this machine."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         path = browser.find(play)
         if path is None:
             sys.exit(browser.MISSING)
-        serving: Any = serve(ROOT / "app.py", Path(folder), "--pair", pair, threads=None)
+        serving: Any = serve(script, Path(folder), *options, threads=threads)
         chromium = play.chromium.launch(executable_path=path, args=browser.FLAGS)
         page = chromium.new_page(viewport={"width": 1440, "height": 900})
         page.goto(next(serving))
@@ -92,10 +115,15 @@ def by_page(page: Page, pair: str) -> Race:
     picture, method = ASKED[pair]
     rested(page)
     page.evaluate(TAKE, [picture, QUESTION, method])
-    page.locator("#vl-run").click()
-    page.wait_for_function(ENDED, polling=250, timeout=300_000)
+    run(page)
     told = page.evaluate(FIGURES)
     return Race(told["ar"], told["speedup"], told["doubt"] or "", told["pace"])
+
+
+def run(page: Page) -> None:
+    """Race what the page asks, to its end. Polled seldom: once a frame would keep it painting."""
+    page.locator("#vl-run").click()
+    page.wait_for_function(ENDED, polling=250, timeout=300_000)
 
 
 def rested(page: Page) -> None:
@@ -119,7 +147,7 @@ def _seconds(processes: Sequence[psutil.Process]) -> float:
 
 
 def measured(pair: str, races: int) -> dict[str, Any]:
-    with shown(pair) as page:
+    with opened(ROOT / "app.py", "--pair", pair) as page:
         rest = resting_share(page)
         by_page(page, pair)  # loads what the first race needs
         found = [(by_command(pair), by_page(page, pair)) for _ in range(races)]
@@ -144,15 +172,46 @@ def measured(pair: str, races: int) -> dict[str, Any]:
     }
 
 
+def stream() -> dict[str, Any]:
+    """Return ms from event to paint as for a GPU elsewhere, the longest task, and whether
+    the last state was shown.
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        opened(FAKE_PAGE, "--folder", folder, "--pace", str(ROUNDS_PER_S), threads=1) as page,
+    ):
+        page.emulate_media(reduced_motion="reduce")  # nothing is played back
+        page.evaluate(WATCH, TOKENS)
+        began = time.perf_counter()
+        run(page)
+        seconds = time.perf_counter() - began
+        measured = page.evaluate("window.measured")
+        tokens = page.evaluate("specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)")
+        whole = page.evaluate(SHOWN) == tokens
+    late = sorted(measured["late"])
+    return {
+        "rounds": len(late),
+        "rounds_per_s": len(late) / seconds,
+        "event_to_paint_ms": statistics.median(late),
+        "event_to_paint_ms_p95": late[int(0.95 * len(late))],
+        "longest_task_ms": max(measured["tasks"], default=0.0),
+        "last_state_shown": whole,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pairs", default="pocket,photo")
     parser.add_argument("--races", type=int, default=10)
+    parser.add_argument("--stream", action="store_true")
     options = parser.parse_args()
-    found = {pair: measured(pair, options.races) for pair in options.pairs.split(",")}
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    if options.stream:
+        report = stream()
+    else:
+        report = {pair: measured(pair, options.races) for pair in options.pairs.split(",")}
+    sys.stdout.write(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

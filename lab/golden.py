@@ -4,9 +4,8 @@
     python -m lab.golden compare FILE [--pairs …] [--methods …]
 
 Asks every method of a pair, greedily and sampled with a fixed seed, about a picture, two pictures,
-a clip, and the picture again as a follow-up. `record` writes the token ids and the accepted path of
-every round, and a hash of every file below assets/; `compare` does the same again, prints the
-differences and exits with 1 if there are any. For changes that must not change an answer.
+a clip, and the picture again. `record` writes the token ids and the accepted path of every round,
+and a hash of every file below assets/; `compare` prints the differences and exits with 1 if any.
 """
 
 from __future__ import annotations

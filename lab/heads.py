@@ -1,7 +1,5 @@
-"""Compares trained heads on one target, each drafting the same chain and the same tree.
-
-Given a folder of heads, one folder each with the card that `train` writes; reports what was not
-trained alike.
+"""Compares trained heads on one target, each drafting the same chain and the same tree, given a
+folder with one for each, with the card that `train` writes.
 """
 
 from __future__ import annotations
@@ -57,10 +55,7 @@ class Trained:
 
 
 def report(options: LabOptions) -> dict[str, Any]:
-    """Return `machine, settings, rows` like `measure.bench`: a row per head and shape.
-
-    heads: Name, parameters and steps of each. unlike: Sentences on what was not trained alike.
-    """
+    """Return `machine, settings, rows`: one per head and shape, with what was unlike."""
     if options.heads is None:
         raise ValueError(
             "Comparing heads needs --heads: a folder with a folder for each trained head."
@@ -85,9 +80,7 @@ def facts_of(one: Trained) -> dict[str, Any]:
 
 
 def opened(loaded: Loaded, folder: Path) -> list[Trained]:
-    """Return the heads in the folders of `folder`, by name; ValueError with a sentence if there are
-    none, or if one has no card or does not fit the target.
-    """
+    """Return the heads in the folders of `folder` by name; ValueError if none fits the target."""
     found, target = [], loaded.models.target
     config: Any = target.vlm.model.config
     text = config.get_text_config().to_dict()
@@ -108,9 +101,7 @@ def opened(loaded: Loaded, folder: Path) -> list[Trained]:
 
 
 def unlike(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return one sentence for everything in which the cards of several heads differ: data, steps,
-    and the recipe's settings.
-    """
+    """Return one sentence for everything in which the cards of several heads differ."""
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, card in cards.items():
         facts = {key: card.get(key) for key in ("weights", "data", "conversations", "steps")}

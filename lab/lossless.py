@@ -26,9 +26,8 @@ COLUMNS = (
 
 
 def report(options: LabOptions) -> dict[str, Any]:
-    """Return the result of `lossless` on the pair's questions of every kind, or on the user's file.
-
-    When sampling, fewer questions than `options.prompts` are repeated, each time with another seed.
+    """Return the result of `lossless` on the pair's questions or the user's file. When sampling,
+    few questions are repeated, each time with another seed.
     """
     cases = options.cases("all")
     if cases and not options.sampling.greedy:
@@ -37,10 +36,8 @@ def report(options: LabOptions) -> dict[str, Any]:
 
 
 def lossless(loaded: Loaded, cases: Sequence[Question], options: LabOptions) -> dict[str, Any]:
-    """Return `machine, settings, rows`: how often each lossless method differs from AR, and where
-    first.
-
-    Each row also has how many nats were between the target's two likeliest tokens there.
+    """Return `machine, settings, rows`: how often each lossless method differs from AR, where
+    first, and the nats between the target's two likeliest tokens there.
     """
     choices, sampling = options.choices, options.sampling
     # With Gumbel noise, another seed means another answer, in AR too.
@@ -76,14 +73,12 @@ def lossless(loaded: Loaded, cases: Sequence[Question], options: LabOptions) -> 
         "max_new_tokens": options.max_new_tokens,
         "sampling": "greedy" if sampling.greedy else vars(sampling),
     }
-    machine = provenance.describe(loaded)
+    machine = provenance.collect(loaded)
     return {"machine": machine, "settings": settings, "rows": list(rows.values())}
 
 
 def _gap(loaded: Loaded, request: Request, place: int) -> float | None:
-    """Return the nats between the target's likeliest token and its second where the answers
-    differ.
-    """
+    """Return the nats between the target's two likeliest tokens where the answers differ."""
     (lane,) = session.answers(loaded, replace(request, detail="full"), [base.choose("ar")])
     candidates = lane.rounds[place].candidates if place < len(lane.rounds) else None
     if not candidates:

@@ -11,12 +11,7 @@ from specvl_demo.core.sampling import Sampling
 
 @dataclass(frozen=True)
 class LabOptions(BenchOptions):
-    """Attributes:
-    prompts: Number of questions.
-    heads: Of `heads`: a folder with a folder for each trained head.
-    claim: Of `papers`; None for all.
-    sampling: Of `lossless` and `papers`.
-    """
+    """Options of a suite: heads, a folder with one for each trained head; claim, None for all."""
 
     heads: Path | None = None
     claim: str | None = None

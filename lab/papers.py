@@ -1,8 +1,4 @@
-"""The papers' claims with their controls, measured by acceptance and nodes, which do not depend on
-a clock.
-
-Given the claims of `claims`, runs their arms and sums up their answers.
-"""
+"""The papers' claims with their controls, measured by acceptance and nodes, without a clock."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from lab.options import LabOptions
 from specvl_demo.compare import provenance
 from specvl_demo.compare.measure import requests
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.methods.base import METHODS, shape
+from specvl_demo.methods.base import shape
 from specvl_demo.records import LaneRecords
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
@@ -26,10 +22,8 @@ Answered = Mapping[str, Sequence[verdicts.Sums]]
 
 
 def report(options: LabOptions) -> dict[str, Any]:
-    """Return `machine, settings, rows, claims`: a row per arm, and the claims with what they need.
-
-    Raises:
-        ValueError: If a claim is unknown or the pair lacks a drafter.
+    """Return `machine, settings, rows, claims`: a row per arm, and the claims with what they need;
+    ValueError if a claim is unknown or the pair lacks a drafter.
     """
     wanted = find(options.claim)
     choices = [arm.choice() for claim in wanted for arm in claim.arms]
@@ -47,7 +41,7 @@ def report(options: LabOptions) -> dict[str, Any]:
         "max_new_tokens": options.max_new_tokens,
         "seed": options.sampling.seed,
     }
-    machine = provenance.describe(loaded)
+    machine = provenance.collect(loaded)
     return {"machine": machine, "settings": settings, "rows": rows, "claims": claims}
 
 
@@ -56,7 +50,7 @@ def _answered(
 ) -> tuple[Answered, list[dict[str, Any]]]:
     """Return the sums of every arm's answers, and a row for each."""
     answered: dict[str, list[verdicts.Sums]] = {}
-    rows, cost = [], _cost(claim)
+    rows = []
     for arm in claim.arms:
         options.tell(f"{claim.name}: {arm.name}", done)
         sampling = Sampling(arm.temperature, seed=options.sampling.seed)
@@ -65,8 +59,7 @@ def _answered(
         for request in requests(loaded, found, options.max_new_tokens, sampling):
             lanes += session.answers(loaded, request, [choice])
         answered[arm.name] = [
-            verdicts.sums(lane, cost[0] if cost else None, case.reference)
-            for lane, case in zip(lanes, found, strict=True)
+            verdicts.sums(lane, case.reference) for lane, case in zip(lanes, found, strict=True)
         ]
         parts: dict[str, list[verdicts.Sums]] = defaultdict(list)
         if claim.parts is not None:
@@ -80,17 +73,10 @@ def _answered(
                 "questions": len(found),
                 "visual": sum(lane.begin.n_visual for lane in lanes) / len(lanes),
                 **verdicts.pooled(answered[arm.name]),
-                "alpha_lag_1": verdicts.lagged(lanes, "alpha"),
-                "alpha_and_kept": verdicts.foretold(lanes, "alpha"),
                 "parts": {name: verdicts.pooled(some)["tau"] for name, some in parts.items()},
             }
         )
     return answered, rows
-
-
-def _cost(claim: Claim) -> tuple[float, str] | None:
-    learn = METHODS[claim.method].learn
-    return learn.draft_cost if learn is not None else None
 
 
 def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
@@ -103,4 +89,4 @@ def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
     quoted = ("name", "method", "paper", "says", "control", "lacking")
     told: dict[str, Any] = {key: getattr(claim, key) for key in quoted}
     told["comparisons"] = compared
-    return told | {"draft_cost": _cost(claim), "verdict": verdicts.verdict(told)}
+    return told | {"verdict": verdicts.verdict(told)}

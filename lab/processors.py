@@ -3,8 +3,7 @@
     python -m lab.processors [--repeats 3] > docs/processors.json
 
 Each build runs in processes of its own: our kernels as this processor runs them, the same kernels
-built for AVX2 with torch kept to AVX2 too, and no kernels of ours (no C compiler) with torch as it
-is. A build that this processor runs by default is measured once.
+built for AVX2 with torch kept to AVX2 too, and no kernels of ours with torch as it is.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ BUILDS: dict[str, dict[str, str]] = {
 }
 METHODS = {"pocket": "ar,chain,eagle2,hivis", "photo": "ar,chain,hivis,dream"}
 KIND = {"photo": "describe"}
-"""The kind of questions whose speedup is also told."""
+"""The kind of questions that a slow pair is asked; others are asked all."""
 
 
 def answers(pair: str) -> dict[str, Any]:
@@ -45,7 +44,9 @@ def answers(pair: str) -> dict[str, Any]:
     options = measure.BenchOptions(
         spec, choices, 1, NEW_TOKENS.default, 1000, load=partial(loader.load, spec)
     )
-    return measure.bench(options.load(options.roles), options.cases(), options, peers=())
+    kind = KIND.get(pair)
+    cases = [case for case in options.cases() if kind in (None, case.kind)]
+    return measure.bench(options.load(options.roles), cases, options, peers=())
 
 
 def in_process(pair: str, variables: dict[str, str]) -> dict[str, Any]:
@@ -61,9 +62,7 @@ def in_process(pair: str, variables: dict[str, str]) -> dict[str, Any]:
 
 
 def summary(pair: str, reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return AR's tokens/s, and the lossless method that was fastest over all reports of a build:
-    medians, and how far the runs are apart relative to them.
-    """
+    """Return AR's tokens/s, and the fastest lossless method, by build: medians and spread."""
     runs = [{row["method"]: row for row in report["rows"]} for report in reports]
 
     def median(method: str, column: str) -> tuple[float, float]:
@@ -75,20 +74,16 @@ def summary(pair: str, reports: list[dict[str, Any]]) -> dict[str, Any]:
     fastest = max(methods, key=lambda name: median(name, "speedup_vs_ar")[0])
     ar, ar_spread = median("ar", "tokens_per_s")
     speedup, spread = median(fastest, "speedup_vs_ar")
-    made = {
+    return {
         "ar_tokens_per_s": ar,
         "ar_spread": ar_spread,
         "fastest": fastest,
         "tokens_per_s": median(fastest, "tokens_per_s")[0],
         "speedup_vs_ar": speedup,
         "speedup_spread": spread,
+        "kind": KIND.get(pair),
         "busy": any(report["machine"]["busy"] for report in reports),
     }
-    kind = KIND.get(pair)
-    if kind:
-        of_kind = [run[fastest]["by_kind"][kind]["speedup_vs_ar"] for run in runs]
-        made |= {"kind": kind, "speedup_of_kind": statistics.median(of_kind)}
-    return made
 
 
 def main() -> int:

@@ -9,32 +9,20 @@ kept: no model runs. Needs the browser of the tests.
 from __future__ import annotations
 
 import argparse
-import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Page
 
-from tests import browser as installed
-from tests.page.conftest import ROOT, serve
+from lab.drawing import opened
+from tests.page.conftest import ROOT
 
-
-@dataclass(frozen=True)
-class Shot:
-    """A picture of the page: file name, size of the window, colours."""
-
-    name: str
-    width: int
-    height: int
-    dark: bool
-
-
-SHOTS = (
-    Shot("page", 1440, 930, False),
-    Shot("page-dark", 1440, 930, True),
-    Shot("page-phone", 390, 844, False),
-    Shot("page-phone-dark", 390, 844, True),
-)
+SHOTS = {
+    "page": (1440, 930, "light"),
+    "page-dark": (1440, 930, "dark"),
+    "page-phone": (390, 844, "light"),
+    "page-phone-dark": (390, 844, "dark"),
+}
+"""Width and height of the window, and the theme."""
 PHONE = 600
 SETTLE_MS = 1500
 """Charts are drawn one a frame."""
@@ -49,24 +37,23 @@ PICK = """() => {
 }"""
 
 
-def take(browser: Browser, url: str, shot: Shot, folder: Path) -> Path:
-    """One screenshot of the page as it stands in the window."""
-    size = {"width": shot.width, "height": shot.height}
-    context = browser.new_context(viewport=size, reduced_motion="reduce")
-    page = context.new_page()
-    page.add_init_script(
-        f"localStorage.setItem('specvl-theme', '{'dark' if shot.dark else 'light'}')"
+def take(beside: Page, name: str, folder: Path) -> None:
+    """Take a screenshot of the page in a window of its own, beside one that is open."""
+    (width, height, theme), browser = SHOTS[name], beside.context.browser
+    assert browser is not None
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, reduced_motion="reduce"
     )
-    page.goto(url)
+    page = context.new_page()
+    page.add_init_script(f"localStorage.setItem('specvl-theme', '{theme}')")
+    page.goto(beside.url)
     page.wait_for_function("window.specvl?.ready && specvl.race.list.length", timeout=120_000)
     page.evaluate(PICK)
-    if shot.width < PHONE:  # below the form, where the race is
+    if width < PHONE:  # below the form, where the race is
         page.evaluate("scrollTo(0, document.querySelector('.vl-main').offsetTop)")
     page.wait_for_timeout(SETTLE_MS)
-    path = folder / f"{shot.name}.png"
-    page.screenshot(path=path)
+    page.screenshot(path=folder / f"{name}.png")
     context.close()
-    return path
 
 
 def main() -> None:
@@ -77,14 +64,9 @@ def main() -> None:
         "--out", type=Path, default=ROOT / "docs", help="where they go (default: docs/)"
     )
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
-        serving = serve(ROOT / "app.py", Path(folder))
-        url = next(serving)
-        browser = play.chromium.launch(executable_path=installed.find(play), args=installed.FLAGS)
-        for shot in SHOTS:
-            take(browser, url, shot, options.out)
-        browser.close()
-        serving.close()
+    with opened(ROOT / "app.py") as page:
+        for name in SHOTS:
+            take(page, name, options.out)
 
 
 if __name__ == "__main__":

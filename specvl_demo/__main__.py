@@ -31,10 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command and return its exit code: 0 done, 1 failed, 2 refused, 130 interrupted.
-
-    Errors that the user can fix are printed as one sentence on standard error, without a traceback.
-    """
+    """Run a command and return its exit code: 0 done, 1 failed, 2 refused, 130 interrupted."""
     try:
         if sys.flags.optimize > 1:
             raise InputError(
@@ -85,9 +82,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _sentence(text: str) -> str:
-    """Return one line that ends with a full stop, with long words cut and no terminal control
-    characters.
-    """
+    """Return one line with a full stop, long words cut and without control characters."""
     text = "".join(c if c.isprintable() or c == _JOINER else _LOST for c in " ".join(text.split()))
     text = re.sub(r"\S{200,}", lambda long: f"{long[0][:80]}…{long[0][-80:]}", text)
     return text + ("" if text.endswith((".", "!", "?", ").")) else ".")

@@ -1,7 +1,5 @@
 """The options of an answer and of a bench: default, bounds and help of each; ways to load weights.
-
-The command line, the endpoints, the page's form and the Python interface read them here, and only
-`Option.check` checks a number. Knows none of these. Imports nothing heavy.
+Only `Option.check` checks a number. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -24,10 +22,7 @@ MAX_NEW_TOKENS_SERVED = 1024
 
 @dataclass(frozen=True)
 class Option(Generic[Number]):
-    """A number that can be set: a whole one if its default is.
-
-    or_zero: 0 is also valid, although it is below `low`.
-    """
+    """A number that can be set, a whole one if its default is. or_zero: 0 is valid below `low`."""
 
     name: str
     title: str
@@ -48,14 +43,9 @@ class Option(Generic[Number]):
         return ("0, or " if self.or_zero else "") + f"{kind} {between}"
 
     def check(self, value: Any, high: float | None = None) -> Number:
-        """Return the value as an int or a float.
+        """Return any value as an int or a float; ValueError if it is not such a number.
 
-        Args:
-            value: Anything.
-            high: A bound below the option's own.
-
-        Raises:
-            ValueError: With a sentence, if it is not such a number.
+        high: A bound below the option's own.
         """
         is_number: bool = isinstance(value, Real) and not isinstance(value, bool)
         if is_number:

@@ -1,6 +1,5 @@
 """Where the shipped weights, the page's files and the examples are: inside the package if installed
-from a wheel, next to it in a checkout. Where files are kept that are made once. The only module
-that climbs folders.
+from a wheel, next to it in a checkout. Where files are kept that are made once.
 """
 
 from __future__ import annotations
@@ -17,22 +16,20 @@ ROOT = PACKAGE.parent
 """The folder that `specvl_demo` is imported from: the checkout, or the environment's packages."""
 
 
-def _place(name: str) -> Path:
+def _folder(name: str) -> Path:
     installed = PACKAGE / name
     return installed if installed.is_dir() else ROOT / name
 
 
-ASSETS = _place("assets")
-EXAMPLES = _place("examples")
+ASSETS = _folder("assets")
+EXAMPLES = _folder("examples")
 
 CACHE_VARIABLE = "SPECVL_CACHE"
 """Names another folder than the platform's for files that are made once and kept."""
 
 
 def cache() -> Path:
-    """Return the folder for files that are made once: SPECVL_CACHE, else the platform's
-    user cache.
-    """
+    """Return the folder of what is made once: SPECVL_CACHE, else the user's cache."""
     named = os.environ.get(CACHE_VARIABLE)
     return Path(named) if named else platformdirs.user_cache_path("specvl-demo")
 

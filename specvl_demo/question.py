@@ -1,8 +1,7 @@
 """A question: its words, pictures and clips, what was said before, and how it is to be answered.
 
 Every door makes one: page, command line, lines of a file, endpoints, `/v1`, Compare and Python.
-`read` is the one parser; a door adds only how its files are found and what its own form has in
-addition. Knows no pair, no method, no model.
+`read` is the one parser; a door adds only how its files are found.
 """
 
 from __future__ import annotations
@@ -59,6 +58,8 @@ DESCRIBE = {
     "video": "What happens in the clip?",
 }
 NOTHING = "There is nothing to answer: type a question, or add a picture or a clip."
+SETTINGS_FORM = '{"chain": {"gamma": 3}}'
+"""Settings of methods, as Python and the endpoints take them."""
 Medium: TypeAlias = MediaFile | Visual
 
 
@@ -110,7 +111,7 @@ class Question:
         return [medium for turn in self.turns for medium in turn.shown]
 
     @property
-    def files(self) -> list[str]:
+    def paths(self) -> list[str]:
         """Return the paths of those that are files."""
         return [medium.path for medium in self.shown if isinstance(medium, MediaFile)]
 
@@ -133,13 +134,7 @@ class Question:
         """Return the question with its files read; one without words asks for a description.
 
         Pictures above `picture_detail` are scaled down: families that split a picture by its size
-        would make thousands of tokens of a phone's photograph.
-
-        Args:
-            n_frames: Of a clip.
-
-        Raises:
-            MediaError: If a file cannot be read; a ValueError.
+        would make thousands of tokens of a phone's photograph. MediaError if a file cannot be read.
         """
         files = [medium for medium in self.shown if isinstance(medium, MediaFile)]
         limits = Limits(max_items=MAX_SHOWN)
@@ -174,22 +169,15 @@ def _within(visual: Visual, pixels: int) -> Visual:
 # ---------------------------------------------------------------- reading
 
 
-def read(
-    data: Any, find: Callable[[Any], MediaFile] | None = None, visitor: bool = False
-) -> Question:
-    """Return the question in plain data, which may be anything at all.
+def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool = False) -> Question:
+    """Return the question in plain data, which may be anything at all; ValueError if it is none.
 
     Earlier turns are under `history`, each with what it showed, or under `before`: then about what
     is shown now.
 
     Args:
-        find: Returns the file that an item of the data means, or raises a ValueError; None if it is
-            its path.
-        visitor: Whether it comes from a visitor of the page, who shares the machine with others:
-            text and answer are then limited.
-
-    Raises:
-        ValueError: With a sentence that can be shown.
+        find: Returns the file or picture that an item of the data means; None if it is a path.
+        visitor: Whether it comes from a visitor of the page: text and answer are then limited.
     """
     if not isinstance(data, Mapping):
         raise ValueError(NOTHING)
@@ -215,7 +203,7 @@ def read(
         raise ValueError(NOTHING)
     if before:  # what is shown belongs to the first question of all
         items[0], items[-1] = items[-1], items[0]
-    media = [tuple(find(item)._replace(want=want) for item, want in some) for some in items]
+    media = [tuple(_with_want(find(item), want) for item, want in some) for some in items]
     answers = [text_of(turn.get("answer", ""), "An answer", limit) for turn in past]
     served = MAX_NEW_TOKENS_SERVED if visitor else None
     name, reference = data.get("id"), _first(data, REFERENCE)
@@ -241,6 +229,10 @@ def read(
         kind=str(_first(data, KIND) or "own"),
         reference=None if reference is None else str(reference),
     )
+
+
+def _with_want(medium: Medium, want: Want) -> Medium:
+    return medium._replace(want=want) if isinstance(medium, MediaFile) else medium
 
 
 def line_of(text: str) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """The records of a lane as JSON lines: one `Begin`, a `Round` for every draft-verify-commit, one
 `End`.
 
-The classes are the schema: they decode and check what is read, and `schema()` exports them as JSON
-Schema. `validate` and `validate_trace` hold the few rules between fields and records that a schema
-cannot express. Imports no torch.
+The classes are the schema; `validate` and `validate_trace` hold the few rules between fields and
+records that it cannot express. Imports no torch.
 """
 
 from __future__ import annotations
@@ -54,10 +53,7 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Token(_Part, frozen=True):
-    """One emitted token.
-
-    text: The piece it adds to the answer, empty while a character is incomplete.
-    """
+    """One emitted token; `text` is empty while a character is incomplete."""
 
     id: Int
     text: str
@@ -76,8 +72,7 @@ class Tree(_Part, frozen=True):
     """The drafted tree of a round; node 0 is the root, the last token that was already decided.
 
     parent: Index of each node's parent, -1 for the root, always smaller than the node's own index.
-    draft_logp, target_logp: Log-probability of a node's token after its parent, None if not
-    computed.
+    draft_logp, target_logp: Of a node's token after its parent, None if not computed.
     """
 
     tokens: Annotated[list[Int], Meta(min_length=1, max_length=MAX_NODES)]
@@ -88,9 +83,8 @@ class Tree(_Part, frozen=True):
 
 
 class Span(_Part, frozen=True):
-    """Prompt positions [start, stop) of one picture or frame, laid out as rows x cols patches.
-
-    rows, cols: None if the model's tokens form no grid.
+    """Prompt positions [start, stop) of one picture or frame, laid out as rows x cols patches, None
+    if they form no grid.
     """
 
     kind: Literal["image", "video"]
@@ -103,12 +97,10 @@ class Span(_Part, frozen=True):
 
 
 class Seen(_Part, frozen=True):
-    """What one view of the drafter saw.
+    """What one view of the drafter saw at n positions.
 
-    n: Number of positions.
-    index: The prompt position of each, -1 for positions that are not in the prompt (a caption, a
-    newline in place of a picture).
-    words: The text at the positions that are not in the prompt.
+    index: The prompt position of each, -1 for those that are not in the prompt, whose text is
+    `words`: a caption, a newline in place of a picture.
     """
 
     view: str
@@ -126,6 +118,7 @@ class Series(_Part, frozen=True):
     nodes, mark: For a list, the paths of the tree nodes its entries stand for and of the nodes to
     mark.
     marked: Name of the marked nodes, which are drawn in the colour of relaxed tokens.
+    beside: Name of the series whose colour a line has, which it is drawn beside.
     """
 
     path: str
@@ -134,12 +127,12 @@ class Series(_Part, frozen=True):
     nodes: str | None = None
     mark: str | None = None
     marked: str = ""
+    beside: str = ""
 
 
 class Chart(_Part, frozen=True):
-    """A chart over rounds that a method declares.
-
-    shade: Draws how much each round accepted behind the lines.
+    """A chart over rounds that a method declares. shade: What each round accepted, behind the
+    lines.
     """
 
     id: str
@@ -154,10 +147,7 @@ class Chart(_Part, frozen=True):
 
 
 class Thumbnail(_Part, frozen=True):
-    """A thumbnail of a picture or clip of the question.
-
-    frames: `data:` addresses, None for frames that were left out.
-    """
+    """A picture or clip of the question as `data:` addresses, None for frames left out."""
 
     name: str
     frames: list[str | None]
@@ -389,28 +379,12 @@ def loads(line: str) -> Record:
     try:
         record = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise RecordError(_other_format(line) or str(error)) from None
+        message = str(error)
+        if message.endswith("`$.schema`"):
+            message += f": written in another format than {SCHEMA}, open it with its own version"
+        raise RecordError(message) from None
     validate(record)
     return record
-
-
-class _Head(Struct):
-    kind: str = ""
-    schema: int = SCHEMA
-
-
-def _other_format(line: str) -> str | None:
-    """Return an error message for a begin of another format version; else None."""
-    try:
-        head = msgspec.json.decode(line, type=_Head)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    if head.kind != "begin" or head.schema == SCHEMA:
-        return None
-    return (
-        f"written in format {head.schema}, read here is format {SCHEMA}: open it with its own"
-        " version"
-    )
 
 
 def write(path: str | Path, records: Iterable[Record]) -> None:
@@ -475,7 +449,7 @@ def gather(running: Iterable[Record]) -> list[LaneRecords]:
 
 
 def validate_trace(records: Iterable[Record]) -> list[LaneRecords]:
-    """Return the lanes of a trace; raise RecordError if records, rounds, clocks or totals disagree.
+    """Return a trace's lanes; RecordError if records, rounds, clocks or totals disagree.
 
     A lane without an End is allowed: its trace was cut short.
     """

@@ -19,9 +19,7 @@ SCHEMAS = (
 
 
 class SchemaFinder:
-    """Finds no module: it declares the schemas when torchvision, its operators loaded or not, is
-    about to register their fakes.
-    """
+    """Finds no module: it declares the schemas when torchvision is about to use them."""
 
     library: Any = None
     """Keeps them declared."""

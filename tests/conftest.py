@@ -46,18 +46,23 @@ def second_try(why: str) -> pytest.MarkDecorator:
 
 FIRST = ("tests/page/", "tests/robustness/")
 """Where the longest groups are: begun last, one would run on when all others have ended."""
+RACE = ("test_explained", "test_race", "test_views")
+"""Files about half of the tests of the made-up page are in."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests of one file in one process, those of the made-up page in one with one server and
-    one browser, and all that need the real one in another. The longest come first; see the
+    """Run tests of one file in one process, those of the made-up page in two, each with a server
+    and a browser, and all that need the real page in another. The longest come first; see the
     Makefile.
     """
     for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        page = "page" if fixtures & {"url", "visit"} else item.path.stem
-        item.add_marker(pytest.mark.xdist_group("served" if "served" in fixtures else page))
+        fixtures, group = set(getattr(item, "fixturenames", ())), item.path.stem
+        if "served" in fixtures:
+            group = "served"
+        elif fixtures & {"url", "visit"}:
+            group = "page, the race" if group in RACE else "page, the rest"
+        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
@@ -85,9 +90,7 @@ def own_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """`python app.py` as it is started by people, for all tests that need it: its address and its
-    process.
-    """
+    """`python app.py` as people start it, for all tests that need it: its address and process."""
     from tests.page.conftest import ROOT
     from tests.robustness.support import server
 
@@ -97,9 +100,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Reset torch's threads before every test: `train` changes them, which would slow all later
-    tests.
-    """
+    """Reset torch's threads before every test: `train` changes them, which slows later tests."""
     torch.set_num_threads(1)
 
 
@@ -112,8 +113,7 @@ def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny_llava(
     layers: int = 3, seed: int = 0, kv_heads: int = 4, decoder: str = "qwen2", vocab: int = VOCAB
 ) -> torch.nn.Module:
-    """A random LLaVA like the pocket target: SigLIP tower, all its patches, Qwen2 or Llama decoder,
-    tied head."""
+    """A random LLaVA like the pocket target: SigLIP tower, Qwen2 or Llama decoder, tied head."""
     import transformers as hf
 
     torch.manual_seed(seed)
@@ -244,13 +244,13 @@ def models(target: object, small: object) -> object:
 def answers(models: object) -> Callable[..., tuple[list[int], list[object]]]:
     """Run one method by itself and return (ids, records)."""
     from specvl_demo.core.engine import Lane, SharedPrefill, race
-    from specvl_demo.methods.base import assemble, choose
+    from specvl_demo.methods.base import build_parts, choose
 
     def run(
         method: str, prompt: Prompt, settings: dict[str, object] | None = None, **changes: object
     ) -> tuple[list[int], list[object]]:
         request = ask(models.target, prompt, **changes)
-        lane = Lane(method, assemble(choose(method, settings), models), SharedPrefill(request))
+        lane = Lane(method, build_parts(choose(method, settings), models), SharedPrefill(request))
         records = list(race([lane]))
         return ids_of(records), records
 

@@ -117,9 +117,7 @@ def write_clip(path: Path, codec: str = "mp4v", n_frames: int = 24, fps: float =
 
 
 def turned(mp4: bytes) -> bytes:
-    """The clip with a display matrix that says: turn clockwise by 90 degrees, as phones write
-    it.
-    """
+    """The clip with a display matrix that turns it clockwise by 90 degrees, as phones write it."""
     at = mp4.index(b"tkhd") + 4
     matrix_at = at + 4 + 36  # version and flags, then the fields of version 0 before the matrix
     one, w = 1 << 16, 1 << 30

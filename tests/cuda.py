@@ -1,6 +1,4 @@
-"""Stand-ins for a CUDA device: graphs that refuse what CUDA refuses, and a mode that refuses what
-only a host can do.
-"""
+"""Stand-ins for a CUDA device: graphs that refuse what CUDA does, modes that refuse a host's."""
 
 from __future__ import annotations
 
@@ -100,9 +98,7 @@ class _Recorder(TorchDispatchMode):
 
 
 class FakeGraph:
-    """`torch.cuda.CUDAGraph` on the processor: a replay repeats the captured operations on the same
-    tensors, and nothing else.
-    """
+    """`torch.cuda.CUDAGraph` on the processor: a replay repeats the captured operations alone."""
 
     capturing: ClassVar[FakeGraph | None] = None
     spoilt: ClassVar[str | None] = None
@@ -237,6 +233,8 @@ def graphs_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCud
         if phase == "start" and FakeGraph.capturing is not None:
             FakeGraph.spoilt = "garbage was collected"
 
+    gc.collect()
+    gc.freeze()  # of what is here already nothing is looked at by the collections of captures
     gc.callbacks.append(collected)
     yield fake
     gc.callbacks.remove(collected)

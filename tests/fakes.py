@@ -14,8 +14,8 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
     Capture,
+    Drafter,
     Encoded,
-    NoDrafter,
     Prefill,
     Prompt,
     Scores,
@@ -45,9 +45,7 @@ class FakeClock:
 
 @dataclass
 class TableTarget:
-    """A target whose logits depend only on the last token: table [V, V]. Checks every tree it is
-    given.
-    """
+    """A target whose logits depend on the last token: table [V, V]. Checks every tree it gets."""
 
     table: Tensor
     eos: frozenset[int] = frozenset()
@@ -111,10 +109,8 @@ class TableSession:
         pass
 
 
-class TableDrafter(NoDrafter):
-    """Returns a table's [V, V] log-probabilities after the last token. Feeds rows like a
-    real one.
-    """
+class TableDrafter(Drafter):
+    """Returns a table's [V, V] log-probabilities after the last token; feeds rows as a real one."""
 
     name = "table drafter"
 
@@ -145,7 +141,7 @@ def parts(drafter: object | None = None, policy: object | None = None, name: str
         title=name,
         lossless=True,
         settings={},
-        drafter=drafter or NoDrafter(),
+        drafter=drafter or Drafter(),
         policy=policy or OneNode(),
         verifier=Strict(),
     )

@@ -3,6 +3,7 @@ tensors; and one lane on its way, by hand or to its end."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from recipes.drafters.dream import DreamHead as DreamModule
 from recipes.drafters.eagle import FeatureHead as FeatureModule
 from recipes.drafters.hivis import HivisHead
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
-from specvl_demo.core.types import Decoder, Drafter, NoDrafter, Prompt, Start
+from specvl_demo.core.types import Decoder, Drafter, Prompt, Start
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
@@ -48,11 +49,12 @@ def built(
     kind: str,
     decoder: Decoder,
     geometry: Geometry = GEOMETRY,
+    settings: Mapping[str, Any] | None = None,
     **own: object,
 ) -> Any:
-    """The module's tensors behind the lean forward."""
+    """The module's tensors behind the lean forward. settings: Its config.json."""
     own = {"method": kind, **own}
-    head = Head(kind, module.published(), geometry, {}, f"tiny {kind}", own)
+    head = Head(kind, module.published(), geometry, settings or {}, f"tiny {kind}", own)
     return FORMATS[kind].build(head, decoder)
 
 
@@ -82,7 +84,7 @@ def decode(
     target: object, drafter: Drafter | None, policy: object, prompt: Prompt, **changes: object
 ) -> tuple[list[int], list[Round]]:
     """A whole answer, and its rounds."""
-    parts = Parts("head", "head", True, {}, drafter or NoDrafter(), policy, Strict())
+    parts = Parts("head", "head", True, {}, drafter or Drafter(), policy, Strict())
     records = list(race([Lane("head", parts, SharedPrefill(ask(target, prompt, **changes)))]))
     rounds = [r for r in records if isinstance(r, Round)]
     return ids_of(rounds), rounds

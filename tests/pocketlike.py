@@ -1,6 +1,4 @@
-"""A pair on disk in the shape of the pocket pair, with random weights: for tests that load as users
-do.
-"""
+"""A pair on disk like the pocket pair, with random weights: for tests that load as users do."""
 
 from __future__ import annotations
 

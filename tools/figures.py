@@ -4,7 +4,8 @@
     python tools/figures.py --check    exit code 1, and the lines that differ from their record
 
 `<!-- pairs:begin -->` and `<!-- pairs:end -->` enclose a table with a row for each shipped pair,
-`<!-- methods: photo -->` and `<!-- methods end -->` one with a row for each method of a record.
+`<!-- methods: photo -->` and `<!-- methods end -->` one with a row for each method of a record,
+`<!-- processors:begin -->` and `<!-- processors:end -->` one with a row for each processor.
 Elsewhere a mark follows its figure: `2.28<!-- photo: chain speedup_vs_ar -->` is a row's column in
 docs/photo.json, a report of `bench --json`, and `by_kind.story.tau` a number within a column;
 `lossless` instead of a method takes the methods other than AR whose answers are AR's, with `max` or
@@ -30,6 +31,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAIRS = {"pocket: drawn scenes": "performance", "photo: photographs": "photo"}
 """The record of each shipped pair."""
 TABLE = re.compile(r"(<!-- pairs:begin -->\n).*(<!-- pairs:end -->)", re.S)
+PROCESSORS = re.compile(r"(<!-- processors:begin -->\n).*(<!-- processors:end -->)", re.S)
 METHODS = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- methods end -->)", re.S)
 KINDS = {"photo": ("describe", "story", "clip", "text")}
 """Kinds of questions that have a column in a record's table."""
@@ -83,20 +85,37 @@ def pairs() -> str:
     return "".join(f"| {line} |\n" for line in lines)
 
 
+def processors() -> str:
+    """Return a table of both pairs as each processor runs them, from `lab.processors`' record."""
+    record = _record("processors")
+    columns = ("pocket: AR", "fastest", "× AR", "photo: AR", "fastest", "× AR")
+    lines = [" | ".join(("", *columns)), " | ".join(["---", *["--:"] * len(columns)])]
+    for build in record["pocket"]:
+        cells = [build]
+        for pair in ("pocket", "photo"):
+            row = record[pair][build]
+            plain, gain = row["ar_tokens_per_s"], row["speedup_vs_ar"]
+            cells += [f"{plain:.3g}", f"`{row['fastest']}`", f"{gain:.3g}"]
+        lines.append(" | ".join(cells))
+    return "".join(f"| {line} |\n" for line in lines)
+
+
 def methods(name: str) -> str:
     """Return a table of every method of a record that was measured, the library's ways last."""
     record = _record(name)
     columns = {
-        **{"method": "method", "drafts": "drafts", "tau": "τ", "tokens_per_s": "tokens/s"},
-        **{"speedup_vs_ar": "× AR", "speedup_vs_hf_generate": "× HF generate"},
+        **{"tau": "τ", "tokens_per_s": "tokens/s", "speedup_vs_ar": "× AR"},
+        "speedup_vs_hf_generate": "× HF generate",
     }
     kinds, table = KINDS.get(name, ()), []
-    every = page_of(record).tables[0][1]
-    for row in (row for row in every if row.get("tokens_per_s")):
-        cells = {title: row.get(key) for key, title in columns.items()}
+    for row, named in zip(record["rows"], page_of(record).tables[0][1], strict=True):
+        if not row.get("tokens_per_s"):
+            continue
+        cells = {title: named.get(title) for title in ("method", "drafts")}
+        cells |= {title: row.get(key) for key, title in columns.items()}
         by_kind = row.get("by_kind", {})
         cells |= {kind: by_kind.get(kind, {}).get("speedup_vs_ar") for kind in kinds}
-        table.append(cells | {"same as AR": row.get("same")})
+        table.append(cells | {"same as AR": named.get("same as AR")})
     wide = tables.render(table, list(table[0]))
     return re.sub(r"-+", "---", re.sub(" {2,}", " ", wide)) + "\n"
 
@@ -119,6 +138,7 @@ def written(text: str) -> str:
         return figure(_record(record), name, column, most) + mark
 
     text = TABLE.sub(lambda found: found[1] + pairs() + found[2], text)
+    text = PROCESSORS.sub(lambda match: match[1] + processors() + match[2], text)
     text = METHODS.sub(lambda found: found[1] + methods(found[2]) + found[3], text)
     return MARKED.sub(anew, text)
 

@@ -1,7 +1,5 @@
-"""`python -m lab.gpu [--out FILE.json]`: all that only a GPU can tell, in at most six minutes.
-
-Without a GPU the same parts run on the processor in tiny sizes. Every part runs in a process of its
-own; nothing is downloaded.
+"""`python -m lab.gpu [--out FILE.json]`: all that only a GPU can tell, in at most six minutes,
+without downloads. Without a GPU the same parts run on the processor in tiny sizes.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     minutes = options.minutes or (TINY_MINUTES if tiny else MINUTES)
     begun = time.monotonic()
-    record: dict[str, Any] = {"machine": provenance.describe(), "tiny": tiny}
+    record: dict[str, Any] = {"machine": provenance.collect(), "tiny": tiny}
     with tempfile.TemporaryDirectory(prefix="specvl-gpu-", dir=options.folder) as folder:
         setting = Setting(Path(folder), tiny)
         parts = [PARTS[name] for name in names]

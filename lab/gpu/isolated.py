@@ -1,7 +1,5 @@
-"""Runs the parts of a report one after the other, each in a process of its own.
-
-Whatever ends a process, a device fault too, ends only its part: rows that were made stay, and the
-step that was running is left out of a second try.
+"""Runs the parts of a report one after the other, each in a process of its own: whatever ends it,
+rows that were made stay, and the step that was running is left out of a second try.
 """
 
 from __future__ import annotations
@@ -20,9 +18,7 @@ PRELOADED = [
     *("specvl_demo.decoders", "tests.contract.families.zoo", "transformers.generation.utils"),
     *(f"transformers.models.{name}.modeling_{name}" for name in ("qwen2_5_vl", "llava")),
 ]
-"""Imported once, before a process is forked for each part. Nothing of it computes when imported:
-threads do not survive a fork.
-"""
+"""Imported before a process is forked for each part; threads do not survive a fork."""
 SPARE_S = 5.0
 """Seconds without which no part is begun."""
 
@@ -59,12 +55,7 @@ Run = Callable[[Setting, frozenset[str]], Iterator[Message]]
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the report.
-
-    Attributes:
-        run: Yields rows; the second argument names the steps to leave out.
-        limit_s: Seconds it may take, all tries together.
-    """
+    """One part of the report, of limit_s seconds in all. run: Yields rows, without named steps."""
 
     title: str
     run: Run

@@ -22,9 +22,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.utils import logging
 
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.checkpoints import FORMATS, Format
 from specvl_demo.pairs import PairSpec
 from specvl_demo.serving.custom import custom_pair
+from specvl_demo.vlm.encoder import VLM
 from tests.contract.families import zoo
 
 GAMMA = 5
@@ -39,12 +41,8 @@ STRETCHES = 12
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a published model.
-
-    Attributes:
-        family: A family of the tests' zoo: class, processor and chat format.
-        early: How many of its layers the drafter has.
-        image: Sizes that its image processor is given.
+    """The sizes of a published model: a family of the tests' zoo, the layers of its `early`
+    drafter, those of its image processor.
     """
 
     title: str
@@ -96,12 +94,20 @@ LLAVA = Shape(
     image=_SQUARE,
 )
 SHAPES = {"qwen2.5-vl-7b": QWEN, "llava-1.5-7b": LLAVA}
+DRAFTER = Shape(
+    "Qwen2.5-VL 3B",
+    "qwen2.5-vl",
+    _text(2048, 11008, 36, 16, 2, 151936),
+    {"out_hidden_size": 2048},
+    early=4,
+)
+"""The published drafter of `QWEN`, of which only the decoder runs: its tower is small."""
 _TINY_TEXT = _text(128, 256, 8, 4, 2, 1000)
 
 
 def tiny(shape: Shape) -> Shape:
     """Return the same class in a size for any machine; pictures have few tokens."""
-    vision = {"out_hidden_size": 128} if "depth" in shape.vision else {}
+    vision = {"out_hidden_size": 128} if "out_hidden_size" in shape.vision else {}
     return replace(shape, text=_TINY_TEXT, vision=vision, early=2, image={})
 
 
@@ -113,9 +119,8 @@ def chained(rate: float) -> float:
 def make_pair(
     shape: Shape, folder: Path, device: torch.device, taus: Sequence[float] = (BEST,)
 ) -> Iterator[str]:
-    """Write `target` and, for every acceptance length, `early-TAU` below `folder`.
-
-    Yields a sentence for each. Weights are in half precision on a GPU, else in float32.
+    """Write `target` and, for every acceptance length, `early-TAU` below `folder`; yield a sentence
+    for each.
     """
     logging.disable_progress_bar()
     model, processor = _random(shape, device)
@@ -145,6 +150,11 @@ def make_pair(
         else:
             _relinked(first, place, norm.weight)
         yield f"{place.name}: {shape.early} layers, last norm with noise of {scale:.3g}"
+
+
+def decoder_of(shape: Shape, device: torch.device) -> LanguageBackend:
+    """Return the decoder of a model with random weights, as it runs when it is loaded."""
+    return VLM(_random(shape, device)[0], shape.title).decoder
 
 
 def make_heads(shape: Shape, folder: Path, device: torch.device, kinds: Sequence[str]) -> None:
@@ -246,9 +256,7 @@ def _states(model: Any, early: int, n: int = 192) -> tuple[Tensor, Tensor]:
 
 @torch.inference_mode()
 def _rate(truth: tuple[Tensor, Tensor], model: Any, norm: Tensor) -> float:
-    """Return how often the first layers, with this weight in the last norm, choose the model's
-    token.
-    """
+    """Return how often the first layers, with this weight in the last norm, are right."""
     states, chosen = truth
     own = model.get_decoder().norm
     unit = states.float() * torch.rsqrt(

@@ -20,9 +20,11 @@ from specvl_demo import pairs
 from specvl_demo.compare import provenance
 from specvl_demo.compare.peers import PEERS, Library
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
-from specvl_demo.decoders.timing import synchronize
+from specvl_demo.decoders import calibration
+from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.timing import peak_bytes, synchronize
 from specvl_demo.media import MediaFile
-from specvl_demo.methods.base import assemble
+from specvl_demo.methods.base import build_parts
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
@@ -30,7 +32,7 @@ from specvl_demo.records import LaneRecords, Round, gather
 from specvl_demo.report.metrics import compare
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import choosing, loader, session
-from specvl_demo.serving.availability import Options
+from specvl_demo.serving.availability import Options, needs
 from specvl_demo.serving.loader import Loaded
 
 TAUS = (2.0, 3.3, 5.0)
@@ -61,10 +63,7 @@ LOADING, MEMORY, ROUNDS = "Loading", "Memory with three lanes", "What a round as
 class Races:
     """The races of one loaded pair: every method beside AR, then the library's ways.
 
-    Attributes:
-        roles: Drafters to load; None for all.
-        temperatures: Each method runs at all for which it is defined.
-        methods: None for all that the drafters serve.
+    roles, methods: None for all. temperatures: Those of each method for which it is defined.
     """
 
     pair: Callable[[Setting], PairSpec]
@@ -188,11 +187,9 @@ class _Asking:
         }
 
     def watched(self, name: str) -> Row:
-        """Return the host's waits, its reads of single numbers and the kernels of a round, in the
-        mean of a few rounds in the middle of an answer.
-        """
+        """Return waits, reads of single numbers and kernels of a round, in an answer's middle."""
         choice = choosing.choose(self.loaded.pair, name)
-        parts = assemble(choice, self.loaded.models)
+        parts = build_parts(choice, self.loaded.models)
         lane = Lane(name, parts, SharedPrefill(next(self.requests())))
         lane.begin()
         lane.step()
@@ -214,11 +211,20 @@ class _Asking:
         }
 
     def memory(self) -> Row:
-        """Return predicted and measured bytes, after a race of three lanes."""
+        """Return predicted bytes, part by part, and those in use at the peak, after a race of three
+        lanes: torch's, and the device's besides.
+        """
         choices = [choosing.choose(self.loaded.pair, name) for name in LANES]
         for _ in session.race(self.loaded, next(self.requests()), choices):
             pass
-        sizes = self.loaded.memory(len(choices))
+        loaded, device = self.loaded, self.loaded.models.target.decoder.device
+        parts = needs(loaded.pair, loaded.availability, [*loaded.models.drafters], len(choices))
+        taken, outside = peak_bytes(device), 0
+        if device.type == "cuda":
+            free, whole = torch.cuda.mem_get_info(device)
+            outside = whole - free - torch.cuda.memory_reserved(device)
+        sizes = parts._asdict() | {"predicted": parts.total, "taken": taken, "outside": outside}
+        sizes["measured"] = taken + outside
         row: Row = {f"{part}_gb": size / 1e9 for part, size in sizes.items()}
         return row | {"measured_over_predicted": sizes["measured"] / sizes["predicted"]}
 
@@ -258,7 +264,7 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
 def device(setting: Setting, without: frozenset[str]) -> Iterator[Message]:
     """What there is to run on, and how fast it reads and multiplies."""
     place = _device()
-    row: Row = {"device": provenance.processor(), **provenance.describe()["versions"]}
+    row: Row = {"device": provenance.processor(), **provenance.collect()["versions"]}
     if place.type == "cuda":
         gpu = torch.cuda.get_device_properties(place)
         row |= {"device": gpu.name, "capability": f"{gpu.major}.{gpu.minor}"}
@@ -284,18 +290,38 @@ def step_costs(name: str, setting: Setting, _: frozenset[str]) -> Iterator[Messa
     loaded = loader.load(models.pair_of(setting.folder / name, MIDDLE))
     decoder = loaded.models.target.decoder
     small = loaded.models.drafters["small"].decoder
-    context, repeats = (64, 3) if setting.tiny else (1024, 20)
-    limits = steps.bounds(decoder.device, decoder.dtype, 256 if setting.tiny else None)
+    limits, context, repeats = _measure(decoder, setting)
     rows = steps.ROWS[:5] if setting.tiny else steps.ROWS
     title = _shape(name, setting).title
-    yield from steps.costs(decoder, title, limits, context, rows, repeats)
+    plain = steps.costs(decoder, title, limits, context, rows, repeats)
+    yield from plain
+    if least := calibration.min_padded_rows(decoder):
+        exact = steps.costs(decoder, title, limits, context, (1,), repeats, "exact", least)
+        yield from (row | {"vs_step": row["ms"] / plain[0]["ms"]} for row in exact)
     yield steps.prefill_cost(decoder, title, limits, context, repeats)
-    widths = (1, steps.WIDTH)
-    yield from steps.costs(small, "its first layers", limits, context, widths, repeats, "draft")
-    yield steps.prefill_cost(small, "its first layers", limits, context, repeats)
+    yield from _drafts(small, "its first layers", setting)
     for count in (1, rows[-2]):
         for row in steps.kernels(decoder, context, count):
             yield Aside(f"{title}: kernels of a step", row)
+
+
+def drafter_costs(setting: Setting, _: frozenset[str]) -> Iterator[Message]:
+    """What draft steps of the published drafter's shape cost, which is never right."""
+    shape = models.tiny(models.DRAFTER) if setting.tiny else models.DRAFTER
+    yield from _drafts(models.decoder_of(shape, _device()), shape.title, setting)
+
+
+def _drafts(decoder: LanguageBackend, title: str, setting: Setting) -> Iterator[Row]:
+    limits, context, repeats = _measure(decoder, setting)
+    widths = (1, steps.WIDTH)
+    yield from steps.costs(decoder, title, limits, context, widths, repeats, "draft")
+    yield steps.prefill_cost(decoder, title, limits, context, repeats)
+
+
+def _measure(decoder: LanguageBackend, setting: Setting) -> tuple[steps.Bounds, int, int]:
+    """Return the device's limits, and after how many tokens and how often steps are timed."""
+    limits = steps.bounds(decoder.device, decoder.dtype, 256 if setting.tiny else None)
+    return (limits, 64, 3) if setting.tiny else (limits, 1024, 20)
 
 
 def _shipped(_: Setting) -> PairSpec:
@@ -335,9 +361,7 @@ def _shape(name: str, setting: Setting) -> models.Shape:
 
 
 def _device() -> torch.device:
-    """Return where models go. What asks for the devices afterwards finds them in this process,
-    without starting another to look.
-    """
+    """Return where models go, found in this process."""
     if torch.cuda.is_available():
         torch.cuda.init()
     return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
@@ -358,6 +382,7 @@ PARTS: dict[str, Part] = {
         Part(f"{QWEN}: models", partial(built, Q, HEADS), 90),
         Part(f"{QWEN} at τ 3.3", _small(Q, 3.3, tuple(PEERS)).run, 90),
         Part(f"{QWEN}: steps", partial(step_costs, Q), 60),
+        Part(f"{models.DRAFTER.title}: draft steps", drafter_costs, 40),
         Part(f"{QWEN}: heads", _heads(Q).run, 90),
         Part(f"{QWEN} at τ 2", _small(Q, 2.0, methods=FEW).run, 60),
         Part(f"{QWEN} at τ 5", _small(Q, 5.0, methods=FEW).run, 60),

@@ -1,6 +1,4 @@
-"""What one step costs: AR step, verification, draft step, prefill, each beside what the machine
-allows, and the kernels that it is made of.
-"""
+"""What one step costs, beside what the machine allows, and the kernels that it is made of."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from specvl_demo.core.tree import TreeShape, chain, shape_of
+from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -31,19 +30,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Bounds:
-    """The measured limits of the machine: bytes read per second, and operations per second in the
-    decoder's type.
-    """
+    """The machine's measured limits: bytes and operations in the decoder's type per second."""
 
     bytes_per_s: float
     flops_per_s: float
 
 
 def bounds(device: torch.device, dtype: torch.dtype, size: int | None = None) -> Bounds:
-    """Measure the limits: a sum over a buffer much larger than the caches, and a square product.
-
-    size: Side of the product; None for one that keeps the device busy for a moment.
-    """
+    """Measure the limits: a sum over a buffer, and a square product, of `size` if it is given."""
     large = device.type == "cuda"
     side = size or (8192 if large else 768)
     buffer = torch.ones((2**31 if large else 2**26) // 4, device=device)
@@ -61,9 +55,10 @@ def costs(
     rows: Sequence[int] = ROWS,
     repeats: int = 20,
     step: str = "verify",
+    least: int | None = None,
 ) -> list[Row]:
     """Return the costs of scoring `rows` nodes after `context` tokens, including the head and the
-    choice of tokens.
+    choice of tokens; of batch-invariant steps if `least` is given, as in `CachedSequence.score`.
 
     A row has ms (median), spread ((highest - lowest) / median), bound_ms (the least that memory and
     arithmetic allow), share (bound / median) and vs_step (in steps of the first row count).
@@ -71,7 +66,7 @@ def costs(
     found: list[Row] = []
     sequence = _started(decoder, context, max(rows))
     for count in rows:
-        times = _times(_step(decoder, sequence, count), decoder.device, repeats)
+        times = _times(_step(decoder, sequence, count, least), decoder.device, repeats)
         cached = decoder.n_cached * (context + count) * decoder.dtype.itemsize
         label = "step" if count == 1 and step == "verify" else step
         row: Row = {"step": label, "model": name, "rows": count, "context": context}
@@ -92,8 +87,8 @@ def prefill_cost(
 
 @torch.inference_mode()
 def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -> list[Row]:
-    """Return what one step of so many rows is made of: milliseconds and launches by kernel, the
-    longest first, after a row for their sum. On a CPU, operators stand for kernels.
+    """Return milliseconds and launches of one step by kernel, after a row for their sum. On a CPU,
+    operators stand for kernels.
     """
     once = _step(decoder, _started(decoder, context, rows), rows)
     for _ in range(PROFILED):
@@ -123,21 +118,24 @@ def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -
 @torch.inference_mode()
 def _started(decoder: LanguageBackend, context: int, room: int) -> CachedSequence:
     ids = torch.arange(context, device=decoder.device) % decoder.vocab
-    return prefill(decoder, [text_context(decoder, ids)], context + room)[0]
+    room = context + max(room, batch_invariance.MOST_NODES)
+    sequence = prefill(decoder, [text_context(decoder, ids)], room)[0]
+    sequence.cache.clear()
+    return sequence
 
 
 @torch.inference_mode()
-def _step(decoder: LanguageBackend, sequence: CachedSequence, rows: int) -> Callable[[], Tensor]:
+def _step(
+    decoder: LanguageBackend, sequence: CachedSequence, rows: int, least: int | None = None
+) -> Callable[[], Tensor]:
     """Return a step that scores so many nodes and chooses their tokens."""
     shape = _bushy(rows)
     x = decoder.embed(torch.arange(rows, device=decoder.device) % decoder.vocab)[None]
-    return lambda: decoder.logits(sequence.score(x, shape)).argmax(-1)
+    return lambda: decoder.logits(sequence.score(x, shape, least=least)).argmax(-1)
 
 
 def _bushy(size: int) -> TreeShape:
-    """Return a tree of this many nodes, two children each: its mask is neither full nor a
-    triangle.
-    """
+    """Return a tree of so many nodes, two children each, whose mask is no triangle."""
     return chain(0) if size == 1 else shape_of((-1, *((i - 1) // 2 for i in range(1, size))))
 
 

@@ -2,12 +2,10 @@
 leaked.
 
     python -m lab.serving.soak --minutes 30 [--url URL] [--pair ID] [--visitors 4] [--seed 0]
-      [--workers 1] [--kill SECONDS]
+      [--workers 1]
 
-Starts the page where no URL is given, and then tells too how late its event loop was; prints one
-JSON document, exit code 1 where something failed or leaked. No visitor begins after the time is
-over, none waits longer than the page's own limits. --kill: a process that computes is killed so
-often, and those whose run it had must be told.
+Starts the page where no URL is given; prints one JSON document, exit code 1 where something failed
+or leaked. No visitor begins after the time is over, none waits longer than the page's own limits.
 """
 
 from __future__ import annotations
@@ -17,33 +15,22 @@ import asyncio
 import json
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, aclosing, suppress
+from contextlib import ExitStack, aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import psutil
 
-from lab.serving import late_app
-from lab.serving.visits import (
-    BUSY,
-    DIED,
-    KINDS,
-    OUTCOMES,
-    Tally,
-    Visit,
-    Wrong,
-    refused_files,
-)
+from lab.serving.visits import BUSY, KINDS, OUTCOMES, Tally, Visit, Wrong, refused_files
 from specvl_demo import pairs
 from specvl_demo.serving import choosing
+from tests.page.conftest import ROOT
 from tests.robustness.footprint import Sample, growth, listening, look
 from tests.robustness.support import server
 from tests.robustness.visitor import Turned, Visitor
@@ -56,13 +43,7 @@ JUDGED = 100
 """Fewer visitors than this say nothing of growth."""
 MOST_GROWTH = 0.03
 SPARE = {"threads": 48, "files": 16}
-"""How many more than at the start may be held at the end: the web server's pool grows to 40
-threads.
-"""
-LOGS_OF_A_KILLED = 2
-"""Files more for each worker that was killed: Ray's log reader keeps its two logs open, up to a
-limit that Ray sets.
-"""
+"""How many more than at the start may be held at the end: the server's pool grows to 40."""
 
 
 async def soak(
@@ -73,14 +54,10 @@ async def soak(
     visitors: int,
     pair: str,
     methods: list[str],
-    late: Path | None = None,
-    kill_s: float | None = None,
 ) -> dict[str, Any]:
-    """Drive the page at `url` for some minutes; pid: of its server, None where it is not on this
-    machine. late: where it writes how late its event loop is. kill_s: see --kill.
+    """Drive the page at `url` for some minutes; pid: of its server, None where it is not here.
 
-    Before the time begins every method runs once, so that all models are loaded, and the corpus is
-    made: visitors that wait for it would be taken for such as do not go on.
+    Before that every method runs once, so that all models are loaded, and the corpus is made.
     """
     refused_files()
     async with Visitor(url) as first:
@@ -99,18 +76,13 @@ async def soak(
     until = started + 60 * minutes
     tally, samples = Tally(), []
     quiet = look(pid) if pid is not None else None
-    if late is not None:
-        late.write_text("")
-        late_app.steps(late).write_text("")
     looking = asyncio.create_task(_watch(pid, samples))
-    killing = asyncio.create_task(_kill(pid, kill_s, random.Random(seed), tally))
     crowd = []
     for number in range(visitors):
         rng = random.Random(f"{seed}/{number}")
         given = partial(Visit, rng=rng, tally=tally, pair=pair, methods=methods, until=until)
-        crowd.append(_visits(url, f"10.0.0.{number + 1}", given, kill_s is not None))
+        crowd.append(_visits(url, f"10.0.0.{number + 1}", given))
     await asyncio.gather(*crowd)
-    killing.cancel()
     await asyncio.sleep(SETTLE_S)
     looking.cancel()
     spent = time.monotonic() - started
@@ -129,10 +101,7 @@ async def soak(
         "tokens": tally.tokens,
         "most_rounds_of_a_lane_after_stop": tally.rounds_after_stop,
         "memory": memory,
-        "event_loop_late_ms": lateness(late.read_text().split()) if late is not None else None,
-        "event_loop_longest_steps": longest(late_app.steps(late)) if late is not None else None,
         "load_average": round(os.getloadavg()[1], 1),
-        "killed": tally.killed,
         "threads": _change(quiet, last, "threads"),
         "files": _change(quiet, last, "files"),
     }
@@ -150,8 +119,7 @@ def verdict(report: dict[str, Any]) -> list[str]:
     grown = report["memory"]["growth"]
     if grown is not None and report["asked"] >= JUDGED and grown > MOST_GROWTH:
         wrong.append(f"Memory grew by {grown:.1%} after the warm-up, more than {MOST_GROWTH:.0%}.")
-    spares = {**SPARE, "files": SPARE["files"] + LOGS_OF_A_KILLED * report["killed"]}
-    for what, spare in spares.items():
+    for what, spare in SPARE.items():
         change = report[what]
         if change is not None and change["end"] > change["start"] + spare:
             wrong.append(
@@ -159,43 +127,6 @@ def verdict(report: dict[str, Any]) -> list[str]:
                 " end."
             )
     return wrong
-
-
-def lateness(lines: Sequence[str]) -> dict[str, float]:
-    """Milliseconds by which what was due in an event loop came too late."""
-    late = sorted(map(float, lines))
-    share = statistics.quantiles(late, n=1000, method="inclusive")
-    return {
-        "p50": share[499],
-        "p99": share[989],
-        "p999": share[998],
-        "max": late[-1],
-        "looks": len(late),
-    }
-
-
-def longest(steps: Path) -> list[tuple[float, str]]:
-    """The steps of an event loop that computed longest: milliseconds of processor time, and what
-    each was.
-    """
-    told = (line.split(" ", 1) for line in steps.read_text().splitlines())
-    found = sorted(((1000 * float(seconds), step[:200]) for seconds, step in told), reverse=True)
-    return found[:3]
-
-
-async def _kill(pid: int | None, every_s: float | None, rng: random.Random, tally: Tally) -> None:
-    """Kill a process that computes, one after the other: the page's own, or an actor of Ray."""
-    while pid is not None and every_s is not None:
-        await asyncio.sleep(every_s)
-        every = psutil.Process(pid).children(recursive=True)
-        for one in rng.sample(every, len(every)):
-            with suppress(psutil.Error):  # it has just ended
-                command = " ".join(one.cmdline())
-                own = one.ppid() == pid and "spawn_main" in command
-                if own or command.startswith("ray::Actor"):
-                    one.kill()
-                    tally.killed += 1
-                    break
 
 
 async def _watch(pid: int | None, samples: list[Sample]) -> None:
@@ -210,8 +141,8 @@ def _change(first: Sample | None, last: Sample | None, what: str) -> dict[str, i
     return {"start": getattr(first, what), "end": getattr(last, what)}
 
 
-async def _visits(url: str, address: str, given: partial[Visit], killed: bool) -> None:
-    """One visitor after the other, until the time is over. killed: runs may end with the engine."""
+async def _visits(url: str, address: str, given: partial[Visit]) -> None:
+    """One visitor after the other, until the time is over."""
     tally: Tally = given.keywords["tally"]
     while time.monotonic() < given.keywords["until"]:
         kind = given.keywords["rng"].choices(list(KINDS), [weight for weight, _ in KINDS.values()])[
@@ -227,8 +158,6 @@ async def _visits(url: str, address: str, given: partial[Visit], killed: bool) -
             if isinstance(fault, Turned) and BUSY.search(str(fault)):
                 tally.outcomes["busy"] += 1
                 await asyncio.sleep(1.0)
-            elif killed and DIED.search(str(fault)):
-                tally.outcomes["told"] += 1
             else:
                 where = fault.request.url.path if isinstance(fault, httpx.RequestError) else ""
                 tally.fault(f"{kind}: {type(fault).__name__} {where}: {fault}")
@@ -243,33 +172,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--visitors", type=int, default=4, help="at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="above 1: actors of Ray")
-    parser.add_argument("--kill", type=float, metavar="SECONDS", help="kill one so often")
     asked = parser.parse_args(argv)
     methods = choosing.served(pairs.find(asked.pair))
-    late = None
     with ExitStack() as stack:
         if asked.url is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specvl-soak-")))
-            late = folder / "late.txt"
-            options = ("--late", late, "--pair", asked.pair, "--workers", asked.workers)
-            url, pid = stack.enter_context(
-                server(Path(late_app.__file__), folder, *map(str, options))
-            )
+            options = ("--pair", asked.pair, "--workers", str(asked.workers))
+            url, pid = stack.enter_context(server(ROOT / "app.py", folder, *options))
         else:
             url, pid = asked.url.rstrip("/"), listening(urlsplit(asked.url).port or 80)
-        report = asyncio.run(
-            soak(
-                url,
-                pid,
-                asked.minutes,
-                asked.seed,
-                asked.visitors,
-                asked.pair,
-                methods,
-                late,
-                asked.kill,
-            )
-        )
+        run = asked.minutes, asked.seed, asked.visitors, asked.pair, methods
+        report = asyncio.run(soak(url, pid, *run))
     wrong = verdict(report)
     sys.stdout.write(
         json.dumps(report | {"ok": not wrong, "wrong": wrong}, ensure_ascii=False) + "\n"

@@ -1,7 +1,5 @@
-"""The kinds of visitors of a soak, good and bad, each judged by what it must get.
-
-An answer whose records add up and in which lossless methods equal AR; a sentence for people; or
-nothing, because the visitor left.
+"""The kinds of visitors of a soak, good and bad, each judged by what it must get: an answer whose
+records add up and in which lossless methods equal AR; a sentence for people; or nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ import asyncio
 import io
 import random
 import re
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -19,12 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
 from PIL import Image, ImageDraw
 
 from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff
 from specvl_demo.methods.base import METHODS
-from specvl_demo.records import dumps, validate_trace
+from specvl_demo.records import validate_trace
 from tests.robustness import corpus_files
 from tests.robustness.support import sentence
 from tests.robustness.visitor import Turned, Visitor, read
@@ -33,7 +29,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOST_FAULTS_KEPT = 20
 BUSY = re.compile(r"busy|queue is full", re.IGNORECASE)
 """A refusal because too many ask at once."""
-DIED = re.compile("stopped unexpectedly")
 OURS = re.compile(r"Traceback|object at 0x|TypeError|KeyError|AttributeError|NoneType")
 """What never stands in a sentence for a visitor."""
 QUESTIONS = (
@@ -42,11 +37,8 @@ QUESTIONS = (
     "ما هذا؟",
     "<b>Is</b> it ${circle}?",
 )
-OUTCOMES = ("served", "refused", "busy", "stopped", "left", "told")
-"""told: that the engine has died, where the soak kills it."""
-SLOW_S = 150.0
-TOO_SLOW = 1024
-"""Bytes a second that are too few: such an upload is cut off."""
+CLIPS = {Path(name).suffix for name in corpus_files.CODECS}
+OUTCOMES = ("served", "refused", "busy", "stopped", "left")
 
 
 class Wrong(Exception):
@@ -62,7 +54,6 @@ class Tally:
     identical: int = 0
     tokens: int = 0
     rounds_after_stop: int = 0
-    killed: int = 0
     failed: int = 0
     faults: list[str] = field(default_factory=list)
 
@@ -117,9 +108,7 @@ class Visit:
         return await self.visitor.upload(name, content)
 
     async def run(self, asked: Any) -> tuple[list[dict[str, Any]], str | None]:
-        """All events of a race, and the sentence where it was refused; Wrong where people cannot
-        read it.
-        """
+        """A race's events, and the sentence of a refusal; Wrong where people cannot read it."""
         async with aclosing(self.visitor.ask(asked)) as running:
             events = [event async for event in running]
         said = sentence(events)
@@ -130,7 +119,7 @@ class Visit:
         return events, said
 
 
-def picture(rng: random.Random, quality: int = 85) -> tuple[str, bytes]:
+def picture(rng: random.Random) -> tuple[str, bytes]:
     """Name and content of a picture that nobody else has: shapes on a coloured ground."""
     size = rng.randint(48, 1024), rng.randint(48, 1024)
     image = Image.new("RGB", size, tuple(rng.randbytes(3)))
@@ -140,7 +129,7 @@ def picture(rng: random.Random, quality: int = 85) -> tuple[str, bytes]:
         shape = rng.choice((draw.rectangle, draw.ellipse))
         shape((across[0], down[0], across[1], down[1]), fill=tuple(rng.randbytes(3)))
     kind = rng.choice(("PNG", "JPEG", "WEBP"))
-    image.save(content := io.BytesIO(), kind, quality=quality)
+    image.save(content := io.BytesIO(), kind)
     return f"own.{kind.lower()}", content.getvalue()
 
 
@@ -163,34 +152,6 @@ async def race(visit: Visit, **changes: Any) -> str:
         visit.tally.identical += must
     visit.tally.tokens += sum(len(lane.token_ids) for lane in lanes)
     return "served"
-
-
-async def share(visit: Visit) -> str:
-    """A race as one HTML file, made of its records."""
-    events, said = await visit.run(await visit.asked(max_new_tokens=8))
-    if said is not None:
-        raise Wrong(said)
-    trace = "".join(f"{dumps(record)}\n" for record in read(events)).encode()
-    sent = await visit.visitor.upload("race.trace.jsonl", trace)
-    told = await visit.visitor.server("share", sent["path"])
-    if "url" not in told and "Another race" not in told.get("problem", ""):
-        raise Wrong(f"a race was not shared: {told}")
-    return "served" if "url" in told else "refused"
-
-
-async def slow(visit: Visit) -> str:
-    """An upload over minutes, then a question about it; one in three is too slow to be taken."""
-    seconds = max(2.0, min(visit.rng.uniform(0.4, 1.0) * SLOW_S, visit.until - time.monotonic()))
-    name, content = await asyncio.to_thread(picture, visit.rng)
-    if visit.rng.random() < 0.3 and seconds > SLOW_S / 3:
-        try:
-            await visit.visitor.upload_slowly(name, content + bytes(10**6), TOO_SLOW)
-        except httpx.HTTPError:
-            return "refused"
-        raise Wrong("an upload of a kilobyte a second was taken")
-    content += bytes(max(0, int(20_000 * seconds) - len(content)))  # behind the end of a picture
-    sent = await visit.visitor.upload_slowly(name, content, len(content) / seconds)
-    return await race(visit, media=[sent])
 
 
 async def stop(visit: Visit) -> str:
@@ -232,10 +193,9 @@ async def program(visit: Visit) -> str:
     """The two endpoints of programs; one in three hangs up."""
     rng, asked = visit.rng, await visit.asked()
     same = ("pair", "max_new_tokens", "temperature", "top_p", "seed")
-    given = {key: asked[key] for key in same} | {
-        "prompt": asked["question"],
-        "image": asked["media"],
-    }
+    given = {key: asked[key] for key in same} | {"prompt": asked["question"]}
+    clips = [file for file in asked["media"] if Path(file["name"]).suffix in CLIPS]
+    given |= {"image": [file for file in asked["media"] if file not in clips], "video": clips}
     single = rng.random() < 0.5
     more = {"method": asked["methods"][0]} if single else {"methods": ",".join(asked["methods"])}
     call = visit.visitor.call("generate" if single else "race", given | more)
@@ -286,58 +246,11 @@ def refused_files() -> list[corpus_files.Case]:
     ]
 
 
-async def bad_request(visit: Visit) -> str:
-    """A request that makes no sense: refused in a sentence."""
-    changes: list[dict[str, Any]] = [
-        {"pair": "nowhere"},
-        {"methods": ["nonsense"]},
-        {"max_new_tokens": 10**9},
-        {"temperature": -1},
-        {"top_p": "all"},
-        {"question": "x" * 100_000},
-        {"question": ["a list"]},
-        {"media": [{"path": "/etc/passwd", "name": "passwd"}]},
-        {"media": [{"path": "../../app.py"}] * 3},
-        {"media": "scene.png"},
-        {"media": [None]},
-        {"settings": "gamma=5"},
-        {"seed": 1.5},
-    ]
-    senseless: list[Any] = [None, 5, [], "run", {}, {"pair": visit.pair}]
-    change = visit.rng.choice([*senseless, *changes])
-    asked = await visit.asked(**change) if change in changes else change
-    try:
-        events, said = await visit.run(asked)
-    except Turned as turned:  # files are looked for before the page is asked
-        if OURS.search(str(turned)) or "was not uploaded here" not in str(turned):
-            raise
-        return "refused"
-    if said is None or any(event["k"] == "begin" for event in events):
-        raise Wrong(f"a senseless request was served: {str(asked)[:200]}")
-    return "refused"
-
-
-async def functions(visit: Visit) -> str:
-    """The page's own functions, rightly and wrongly used."""
-    await visit.visitor.server(
-        "panel", {"pair": visit.pair, "method": visit.rng.choice(visit.methods)}
-    )
-    await visit.visitor.server("batches", "nobody's")
-    await visit.visitor.server("stop", {"not": "a run"})
-    return "served"
-
-
 KINDS: dict[str, tuple[int, Callable[[Visit], Awaitable[str]]]] = {
     "race": (6, race),
     "stop": (3, stop),
     "leave": (2, leave),
     "program": (3, program),
     "bad file": (3, bad_file),
-    "bad request": (2, bad_request),
-    "functions": (1, functions),
-    "share": (1, share),
-    "slow": (1, slow),
 }
-"""What visitors do, and how often beside each other; each says what became of it, one of
-OUTCOMES.
-"""
+"""What visitors do, and how often; each says what became of it, one of OUTCOMES."""

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from lab.gpu import document, isolated, models, parts, steps
+from lab.gpu import document, isolated, parts, steps
 from lab.gpu.isolated import Aside, Message, Part, Setting, Started
 from specvl_demo.decoders.huggingface import HFDecoder
 from tests.contract.families import zoo
 
 ROOT = Path(__file__).resolve().parents[2]
-LOSSLESS_PARTS = "Pocket pair", "τ", "heads"
 
 
 def report(tmp_path: Path, *flags: str, minutes: int = 5) -> dict[str, Any]:
@@ -31,19 +29,6 @@ def report(tmp_path: Path, *flags: str, minutes: int = 5) -> dict[str, Any]:
     quiet = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run(command, cwd=ROOT, check=False, timeout=60 * minutes + 30, env=quiet)
     return json.loads(out.read_text(encoding="utf-8"))
-
-
-@pytest.mark.slow
-def test_a_part_runs_by_itself_and_is_told_as_a_page(tmp_path: Path) -> None:
-    record = report(tmp_path, "--part", f"{parts.LLAVA}: models", "--part", f"{parts.LLAVA}: steps")
-    made, measured, kernels = record["parts"]
-    assert [each["fault"] for each in record["parts"]] == [None] * 3
-    assert len(made["rows"]) == 5
-    assert {row["step"] for row in measured["rows"]} == {"step", "verify", "draft", "prefill"}
-    assert all(row["share"] > 0 for row in measured["rows"])
-    assert kernels["rows"][0]["kernel"] == "all"
-    page = document.text(record)
-    assert "Sizes are tiny" in page and "share of the least" in page
 
 
 @pytest.mark.slow
@@ -88,15 +73,6 @@ def test_what_ends_a_process_ends_only_its_step(tmp_path: Path) -> None:
     assert fails.rows[2].get("fault") in (None, "ValueError: it broke at the end")
     assert another.rows == [{"of": "first"}, {"of": "last"}]
     assert hangs.rows == [{"method": "before"}] and "too long" in (hangs.fault or "")
-
-
-def test_a_drafter_is_made_for_an_acceptance_length(tmp_path: Path) -> None:
-    shape = models.tiny(models.QWEN)
-    told = list(models.make_pair(shape, tmp_path, torch.device("cpu"), (2.0, 5.0)))
-    assert len(told) == 3
-    pair = models.pair_of(tmp_path, "early-2")
-    assert "small" in pair.drafters and pair.target.params > pair.drafters["small"].params
-    assert models.chained(0.0) == 1 and models.chained(1.0) == models.GAMMA + 1
 
 
 def test_a_step_reads_the_layers_the_head_and_the_cache() -> None:

@@ -1,4 +1,5 @@
-"""`generate` and `race`: one question, answered by one method or by several side by side.
+"""`generate` and `race`: one question, answered by one method or by several side by side. `bench`:
+methods measured on many questions.
 
 Input is checked before torch is imported; the answer streams while it is generated.
 """
@@ -8,14 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+from tqdm import tqdm
 
 from specvl_demo import pairs, question, records
-from specvl_demo.cli import progress
 from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
@@ -28,36 +30,26 @@ from specvl_demo.serving.custom import custom_pair
 if TYPE_CHECKING:
     from specvl_demo.serving.loader import Loaded
 
+NAMED = (*base.SLOTS, "preset")
+"""Settings whose values are names."""
+
 
 def generate(options: argparse.Namespace) -> int:
-    """Run one method; print its answer as it is generated, then its figures, or one JSON
-    document.
-    """
+    """Run one method; print its answer as it is generated and its figures, or one JSON document."""
     if options.batch is not None:
         return batch(options)
-    lanes, fault = _run(options, [options.method])
-    if options.json:
-        print_json(tables.lane_row(lanes[0]))
-    else:
-        _say_numbers(lanes)
-    return _code(lanes, fault)
+    return _answer(options, [options.method], lambda lanes: tables.lane_row(lanes[0]))
 
 
 def race(options: argparse.Namespace) -> int:
     """Run several methods, AR first; print all answers and a table, or one JSON document."""
-    lanes, fault = _run(options, _names(options))
-    if options.json:
-        print_json({"lanes": tables.lane_rows(lanes)})
-    else:
-        _say_numbers(lanes)
-    return _code(lanes, fault)
+    return _answer(options, (), lambda lanes: {"lanes": tables.lane_rows(lanes)})
 
 
 def batch(options: argparse.Namespace) -> int:
     """Answer every question of a file with one load: a JSON line in, a JSON line out, in order.
 
-    A line that cannot be answered yields {"id", "error"}, and the others are still answered; the
-    exit code is then 1.
+    A line that cannot be answered yields {"id", "error"}; the exit code is then 1.
     """
     if not options.json:
         raise InputError("--batch prints JSON lines; add --json.")
@@ -99,31 +91,77 @@ def batch(options: argparse.Namespace) -> int:
     return int(wrong > 0)
 
 
+def bench(options: argparse.Namespace) -> int:
+    """Measure methods side by side on many questions; print tables, or one JSON document."""
+    pair = find_pair(options)
+    names = named_methods(options, pair)
+    choices = pick(["ar", *(name for name in names if name != "ar")], options.set, pair, 0.0)
+    from specvl_demo.compare import measure
+    from specvl_demo.compare.page import page_of
+    from specvl_demo.report import answers
+
+    with progress() as tell:
+        bench_options = measure.BenchOptions(
+            pair=pair,
+            choices=choices,
+            repeats=options.repeats,
+            max_new_tokens=options.max_new_tokens,
+            prompts=options.prompts,
+            load=partial(load, options, pair, tell),
+            tell=tell,
+            peers=options.peers,
+            data=options.data,
+        )
+        report = measure.answers(bench_options)
+    if options.json:
+        print_json(report)
+    else:
+        rows = report if options.busy else answers.held_back(report)
+        sys.stdout.write(page_of(rows).markdown())
+    return 0
+
+
 def pick(
     names: Sequence[str], settings: Sequence[tuple[str, str]], pair: PairSpec, temperature: float
 ) -> list[Choice]:
-    """Return each method with its settings, checked against the pair; ValueError with a sentence.
+    """Return each method with its settings, checked against the pair.
 
-    `METHOD.KEY=VALUE` applies to one method; a bare KEY to all that have it, at least one of which
-    must run.
+    `METHOD.KEY=VALUE` applies to one method; a bare KEY to all that have it, at least one, and not
+    to the autoregressive lane beside them.
     """
+    drafting = [name for name in names if name != "ar"] or names
+    # Parts first: they decide which parameters a method has.
+    in_order = sorted(settings, key=lambda setting: setting[0].rpartition(".")[2] not in NAMED)
     chosen, used = [], set()
     for name in names:
-        keys = {*base.SLOTS, "preset", *choosing.choose(pair, name, {}, 0.0).params}
+        choosing.choose(pair, name)
         mine: dict[str, str] = {}
-        for key, value in settings:
+        for key, value in in_order:
             owner, dot, inner = key.rpartition(".")
             if dot and owner not in names:
                 running = ", ".join(names)
                 raise InputError(f"--set {key}: {owner} does not run here; running: {running}.")
-            if owner == name or (not dot and (len(names) == 1 or inner in keys)):
+            bare = not dot and name in drafting
+            if owner == name or (
+                bare and (len(drafting) == 1 or _has(pair, name, mine, key, value))
+            ):
                 mine[inner] = value
-                used.add(key)
+                used.add((key, value))
         chosen.append(choosing.choose(pair, name, mine, temperature))
-    for key, _ in settings:
-        if key not in used:
-            raise InputError(f"--set {key}: none of {', '.join(names)} has this parameter.")
+    for key, value in settings:
+        if (key, value) not in used:
+            what = f"can be set to {value!r}" if key in NAMED else "has this parameter"
+            raise InputError(f"--set {key}: none of {', '.join(drafting)} {what}.")
     return chosen
+
+
+def _has(pair: PairSpec, name: str, mine: Mapping[str, str], key: str, value: str) -> bool:
+    """Whether a method with these settings has the parameter, or preset or parts of this name."""
+    if key == "preset":
+        return value in base.find(name).presets
+    if key in base.SLOTS:
+        return {part.name for part in base.alternatives(name, key)} >= set(value.split(base.AND))
+    return key in choosing.choose(pair, name, mine).params
 
 
 def find_pair(options: argparse.Namespace) -> PairSpec:
@@ -135,91 +173,101 @@ def find_pair(options: argparse.Namespace) -> PairSpec:
     return pairs.find(options.pair) if options.pair else choosing.default_pair()
 
 
-def _names(options: argparse.Namespace) -> list[str]:
-    if options.methods == "all":
-        names = choosing.served(find_pair(options), options.temperature)
-    else:
-        names = [name.strip() for name in options.methods.split(",") if name.strip()]
-    if not names:
-        raise InputError("--methods names no method.")
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"--methods names {name} twice.")
+def named_methods(
+    options: argparse.Namespace, pair: PairSpec, temperature: float = 0.0
+) -> list[str]:
+    """Return the named methods, or all that the pair supports, AR among them."""
+    names = options.methods
+    if names == ["all"]:
+        names = choosing.served(pair, temperature)
     return names if "ar" in names else ["ar", *names]
 
 
-def _run(
-    options: argparse.Namespace, names: list[str]
-) -> tuple[list[LaneRecords], InputError | None]:
-    """Check everything, load, answer; records go to the trace and, without --json, to the
-    terminal.
+def _answer(
+    options: argparse.Namespace,
+    names: Sequence[str],
+    document: Callable[[list[LaneRecords]], dict[str, Any]],
+) -> int:
+    """Check everything, load, answer; records go to the trace and, without --json, to the terminal.
 
-    Returns the lanes, and why the trace is incomplete, if the disk filled up while they ran.
+    names: Of the methods; by default those of --methods. document: What --json prints.
     """
     pair = find_pair(options)
+    names = names or named_methods(options, pair, options.temperature)
     chosen = pick(names, options.set, pair, options.temperature)
     opened = question.read(vars(options)).opened(pair.n_frames)
-    with _opened(options.trace) as saved:
+    with _trace_file(options.trace) as saved:
         from specvl_demo.serving import session
 
         loaded = _load(options, pair, chosen)
         notes = records.QuestionNotes(options.prompt)
         running = session.race(loaded, session.request(loaded, opened), chosen, notes=notes)
-        lost: list[InputError] = []
         quiet = options.json or len(chosen) > 1
-        return gather(_watched(running, saved, quiet, lost)), lost[0] if lost else None
+        lost: InputError | None = None
+        heard: list[Record] = []
+        for record in running:
+            heard.append(record)
+            if saved is not None and lost is None:
+                try:  # at once, so that a crash loses nothing
+                    saved.write(records.dumps(record) + "\n")
+                    saved.flush()
+                except OSError as fault:
+                    lost = cannot_be("written", f"--trace {saved.name}", fault)
+                    if isinstance(record, Begin):  # nothing was answered yet
+                        raise lost from None
+            if not quiet and isinstance(record, Round):
+                sys.stdout.write(tables.plain("".join(token.text for token in record.tokens)))
+                sys.stdout.flush()
+    lanes = gather(heard)
+    if not quiet:
+        sys.stdout.write("\n")
+    if options.json:
+        print_json(document(lanes))
+    else:
+        _say_numbers(lanes)
+    if lost is not None:  # the disk filled up while they ran
+        raise lost
+    return int(any(lane.end is not None and lane.end.stop == "error" for lane in lanes))
 
 
-def load(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role]) -> Loaded:
+@contextmanager
+def progress() -> Iterator[Callable[..., None]]:
+    """Yield what shows, on one line of a terminal, the activity, and a bar with its share if known.
+
+    At the end the line is cleared; without a terminal nothing is shown.
+    """
+    with tqdm(total=1.0, leave=False, disable=None) as bar:
+
+        def tell(text: str, share: float | None = None) -> None:
+            bar.bar_format = "{desc}…" if share is None else "{bar:24} {percentage:3.0f} %  {desc}…"
+            bar.n = share or 0.0
+            bar.set_description_str(text)
+
+        yield tell
+
+
+def load(
+    options: argparse.Namespace, pair: PairSpec, tell: Callable[..., None], roles: Sequence[Role]
+) -> Loaded:
     """Load the pair with drafters of these roles, according to the options."""
     from specvl_demo.serving import loader
 
     settings = availability.Options.of_environment(
-        options.allow_pickle,
-        dtype=options.dtype,
-        quantised=options.quantised,
-        exact=options.exact,
+        dtype=options.dtype, quantised=options.quantised, exact=options.exact
     )
-    return loader.load(pair, roles, progress.tell, settings)
+    return loader.load(pair, roles, tell, settings)
 
 
 def _load(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice]) -> Loaded:
-    try:
-        loaded = load(options, pair, choosing.roles_of(chosen))
-    finally:
-        progress.done()
+    with progress() as tell:
+        loaded = load(options, pair, tell, choosing.roles_of(chosen))
     for remark in loaded.remarks:
         sys.stderr.write(f"Note: {remark}\n")
     return loaded
 
 
-def _watched(
-    running: Iterable[Record], saved: TextIO | None, quiet: bool, lost: list[InputError]
-) -> Iterator[Record]:
-    """Pass records on, writing each to the trace at once, so that a crash loses nothing.
-
-    A trace that cannot be written is an error before an answer has begun; later it is added to
-    `lost`, and the answer goes on.
-    """
-    for record in running:
-        if saved is not None and not lost:
-            try:
-                saved.write(records.dumps(record) + "\n")
-                saved.flush()
-            except OSError as fault:
-                lost.append(cannot_be("written", f"--trace {saved.name}", fault))
-                if isinstance(record, Begin):
-                    raise lost[0] from None
-        if not quiet and isinstance(record, Round):
-            sys.stdout.write(tables.plain("".join(token.text for token in record.tokens)))
-            sys.stdout.flush()
-        yield record
-    if not quiet:
-        sys.stdout.write("\n")
-
-
 @contextmanager
-def _opened(path: str | None) -> Iterator[TextIO | None]:
+def _trace_file(path: str | None) -> Iterator[TextIO | None]:
     """Open the trace file before anything is computed; None if there is none."""
     if path is None:
         yield None
@@ -251,10 +299,3 @@ def _say_numbers(lanes: list[LaneRecords]) -> None:
 
 def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _code(lanes: list[LaneRecords], fault: InputError | None) -> int:
-    """Return the exit code after the answers were printed; InputError if their trace is lost."""
-    if fault is not None:
-        raise fault
-    return int(any(lane.end is not None and lane.end.stop == "error" for lane in lanes))

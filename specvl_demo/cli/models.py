@@ -1,7 +1,5 @@
-"""`models`: pairs, methods, what runs here and why not; with a target and a drafter, whether they
-fit. Loads and fetches no weights.
-
-`fetch photo`: the base weights of the photo pair, checked, unpacked and kept in the user's cache.
+"""`models`: pairs, methods, what runs here and why not, or the same of a target and a drafter.
+`fetch photo`: the base weights of the photo pair, checked and kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -11,24 +9,23 @@ import sys
 from typing import Any, get_args
 
 from specvl_demo import pairs
-from specvl_demo.cli.answer import print_json
+from specvl_demo.cli.answer import find_pair, print_json
 from specvl_demo.cli.parse import InputError
 from specvl_demo.methods import base
 from specvl_demo.options import Dtype
 from specvl_demo.pairs import PairSpec
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.report import tables
-from specvl_demo.serving import availability, choosing, custom
+from specvl_demo.serving import availability, choosing
 from specvl_demo.serving.availability import Availability
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.target is not None or options.drafter is not None:
-        return check(options)
     machine = detect()
+    listed = [find_pair(options)] if options.target or options.drafter else pairs.PAIRS
     document: dict[str, Any] = {
         "machine": machine.title,
-        "pairs": [pair_row(pair, machine) for pair in pairs.PAIRS],
+        "pairs": [pair_row(pair, machine) for pair in listed],
         "methods": [method_row(name) for name in base.METHODS],
     }
     if options.json:
@@ -43,30 +40,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def check(options: argparse.Namespace) -> int:
-    """Check whether a drafter fits a target, and print the reasons; exit code 1 unless it does."""
-    if options.target is None or options.drafter is None:
-        raise InputError("--target and --drafter are checked against each other; name both.")
-    verdict = custom.check(options.target, options.drafter)
-    if options.json:
-        print_json(verdict.plain())
-    else:
-        marks = {True: "yes  ", False: "no   ", None: "     "}
-        for ok, text in verdict.findings:
-            sys.stdout.write(f"{marks[ok]}{tables.plain(text)}\n")
-        verdicts = {
-            True: f"It fits, for: {', '.join(verdict.methods)}.",
-            False: "It does not fit.",
-            None: "Whether it fits could not be decided.",
-        }
-        sys.stdout.write(f"{verdicts[verdict.fits]}\n")
-    return int(not verdict.fits)
-
-
 def fetch(options: argparse.Namespace) -> int:
-    """Fetch what is missing and print its location; InputError with a sentence if it cannot be
-    fetched.
-    """
+    """Fetch what is missing and print its location; InputError if it cannot be fetched."""
     from specvl_demo.vlm import photo_assembly
 
     target = pairs.find(options.what).target
@@ -83,9 +58,7 @@ def fetch(options: argparse.Namespace) -> int:
 
 
 def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
-    """Return a pair, with the availability of every method it supports. Bytes are estimated from
-    rounded sizes.
-    """
+    """Return a pair and the availability of every method it supports; bytes are estimates."""
     verdict = availability.available(pair, machine, roles=())
     methods = {
         name: choosing.availability_of(pair, name, machine) for name in choosing.served(pair)

@@ -1,7 +1,4 @@
-"""What the command line accepts; errors are one sentence, never a page of usage.
-
-Checks everything that can be checked without loading a model. Standard library only.
-"""
+"""What the command line accepts, checked as far as no model is needed. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, get_args
 
+from specvl_demo import pairs
 from specvl_demo.options import (
     NEW_TOKENS,
     SEED,
@@ -42,11 +40,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # argparse would print a page of usage first.
-        message = re.sub(r"^argument (\S+): ", r"\1: ", message)
+        message = re.sub(r"^argument (?:(-\S+: )|\S+: )", r"\1", message)
         raise InputError(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
 
 
-def converter(bounded: Option[Number]) -> Callable[[str], Number]:
+def number_type(bounded: Option[Number]) -> Callable[[str], Number]:
     """Return what converts text to a number of this option, or rejects it with a sentence."""
 
     def convert(text: str) -> Number:
@@ -61,7 +59,7 @@ def converter(bounded: Option[Number]) -> Callable[[str], Number]:
 
 def in_range(low: Number, high: Number) -> Callable[[str], Number]:
     """Return what converts text to a number in these bounds: a whole one if they are."""
-    return converter(Option("", "", low, low, high, ""))
+    return number_type(Option("", "", low, low, high, ""))
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -69,6 +67,16 @@ def _assignment(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"must be KEY=VALUE, not {text!r}")
     return key.strip(), value.strip()
+
+
+def _names(text: str) -> list[str]:
+    """Return names of methods, each once, separated by commas."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("names no method; `models` lists them")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise argparse.ArgumentTypeError(f"names {twice[0]} twice")
+    return names
 
 
 def _port(text: str) -> int:
@@ -93,7 +101,7 @@ def flag(name: str, about: str) -> Row:
     return name, {"action": "store_true", "help": about}
 
 
-def many(name: str, metavar: str, about: str, **more: Any) -> Row:
+def repeated(name: str, metavar: str, about: str, **more: Any) -> Row:
     return option(name, metavar, f"{about}; repeatable", action="append", default=[], **more)
 
 
@@ -112,16 +120,13 @@ def numeric(
 def row_of(bounded: Option) -> Row:
     """Return the row of an option of an answer."""
     name, about = bounded.name.replace("_", "-"), f"{bounded.help} Default: {bounded.default:g}."
-    reads = converter(bounded)
+    reads = number_type(bounded)
     return option(f"--{name}", name[0].upper(), about, type=reads, default=bounded.default)
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command.
-
-    run: `module:function` of the package, imported when it runs. actions: subcommands.
-    """
+    """A command: `module:function` of the package, which is imported to run, and subcommands."""
 
     about: str
     run: str
@@ -130,7 +135,7 @@ class Command:
 
 
 JSON = flag("--json", "print only one JSON document on standard output")
-SET = many(
+SET = repeated(
     "--set",
     "KEY=VALUE",
     "set a parameter of the method, or METHOD.KEY=VALUE if several methods run",
@@ -161,14 +166,13 @@ PAIR = (
         " costs AR at most 5 %%)",
         choices=get_args(Switch),
     ),
-    flag("--allow-pickle", "also read .bin weights, which can run code"),
 )
 SAMPLING = (row_of(TEMPERATURE), row_of(TOP_P), row_of(SEED))
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
     option("--answer-prefix", "TEXT", "text that every answer must begin with", default=""),
-    many("--image", "FILE", "a picture"),
-    many("--video", "FILE", "a clip"),
+    repeated("--image", "FILE", "a picture"),
+    repeated("--video", "FILE", "a clip"),
     row_of(NEW_TOKENS),
     *SAMPLING,
     DTYPE,
@@ -178,19 +182,14 @@ REQUEST = (
 )
 BENCH = (
     *PAIR,
-    option("--methods", "A,B,…", "comma-separated, or all (default)", default="all"),
+    option("--methods", "A,B,…", "comma-separated, or all (default)", type=_names, default="all"),
     option("--suite", about="the pocket pair's own questions, as without it", choices=["pocket"]),
-    numeric("--repeats", "N", "interleaved (default: 5)", (1, 1000)),
-    numeric(
-        "--max-new-tokens",
-        "N",
-        f"maximum length of an answer (default: {NEW_TOKENS.default})",
-        (NEW_TOKENS.low, NEW_TOKENS.high),
-    ),
+    numeric("--repeats", "N", "interleaved", (1, 1000), 5),
+    row_of(NEW_TOKENS),
     option("--data", "FILE", "your own questions, a line of JSON each"),
-    numeric("--prompts", "N", "the first N questions of --data", (1, 100_000)),
+    numeric("--prompts", "N", "ask only the first N questions", (1, 100_000), 1000),
     DTYPE,
-    flag("--peers", "also run Hugging Face's assisted generation and prompt lookup"),
+    flag("--peers", "also run Hugging Face's assisted generation"),
     flag("--busy", "print ratios even if other programs were running"),
     SET,
     JSON,
@@ -207,7 +206,9 @@ SERVE = (
     option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
     numeric("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", (0.0, 64.0)),
     numeric("--waiting", "N", "number of visitors that may wait at once", (0, 10_000), 16),
-    numeric("--limit", "S", "seconds a run may compute", (1.0, 86_400.0), 300.0),
+    numeric(
+        "--limit", "S", "seconds a run may compute, and loading be silent", (1.0, 86_400.0), 300.0
+    ),
     option(
         "--login-file",
         "F",
@@ -230,11 +231,7 @@ TRACE = (
     (
         "html",
         "write the race as one HTML file that opens in any browser",
-        (
-            FILE,
-            option("--out", "FILE", required=True),
-            flag("--compact", "omit the charts: below 400 kB, with the lanes' clocks instead"),
-        ),
+        (FILE, option("--out", "FILE", required=True)),
     ),
     (
         "figure",
@@ -249,11 +246,11 @@ METHODS = "comma-separated; ar runs first and is added if missing; all: every me
 COMMANDS: dict[str, Command] = {
     "serve": Command("serve the page; the default command", "ui.command:serve", SERVE),
     "models": Command(
-        "list pairs and methods, what runs here, and why not; or check whether a drafter fits",
+        "list pairs and methods, what runs here, and why not",
         "cli.models:run",
         (
-            option("--target", "ID", "check a drafter for this: a folder, or its id on the hub"),
-            option("--drafter", "ID", "a smaller model or a trained head; no weights are read"),
+            option("--target", "ID", "list the pair of this model instead: a folder, or a hub id"),
+            option("--drafter", "ID", "with this drafter, if it fits; no weights are read"),
             JSON,
         ),
     ),
@@ -270,9 +267,9 @@ COMMANDS: dict[str, Command] = {
     "race": Command(
         "race several methods on the same question, turn by turn",
         "cli.answer:race",
-        (*PAIR, option("--methods", "A,B,…", METHODS, required=True), *REQUEST),
+        (*PAIR, option("--methods", "A,B,…", METHODS, type=_names, required=True), *REQUEST),
     ),
-    "bench": Command("measure methods side by side", "cli.compare:run", BENCH),
+    "bench": Command("measure methods side by side", "cli.answer:bench", BENCH),
     "trace": Command("check, show or draw a saved race", "cli.trace:run", actions=TRACE),
     "fetch": Command(
         "fetch the language model of the photo pair, once",
@@ -323,6 +320,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; InputError if it cannot."""
     module, _, function = COMMANDS[options.command].run.partition(":")
     try:
+        if getattr(options, "pair", None):  # a mistake is told before torch is imported
+            pairs.find(options.pair)
         # Inside the try: the files named by SPECVL_METHODS are read with the command's imports, and
         # may be missing.
         command = getattr(importlib.import_module(f"specvl_demo.{module}"), function)

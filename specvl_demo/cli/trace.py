@@ -16,9 +16,7 @@ DRAWN = {"html": "a page with its charts", "figure": "a figure"}
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run an action. `check` lists every problem and fails with the first; the others fail on an
-    invalid trace.
-    """
+    """Run an action. `check` lists every problem; all fail on an invalid trace."""
     if options.action == "schema":
         sys.stdout.write(json.dumps(records.schema(), indent=1) + "\n")
         return 0
@@ -39,7 +37,13 @@ def run(options: argparse.Namespace) -> int:
                 f"--out {out} must end in {suffix}, since {DRAWN[options.action]} is written."
             )
         try:
-            out.write_text(_drawn(options, lanes), encoding="utf-8")
+            if options.action == "html":
+                from specvl_demo.report import html
+
+                drawn = html.page(lanes)
+            else:
+                drawn = figure.svg(lanes)
+            out.write_text(drawn, encoding="utf-8")
         except (OSError, ValueError) as fault:
             raise cannot_be("written", f"--out {out}", fault) from None
         sys.stdout.write(f"{out}\n")
@@ -51,11 +55,3 @@ def run(options: argparse.Namespace) -> int:
             " rounds" + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "") + ".\n"
         )
     return 0
-
-
-def _drawn(options: argparse.Namespace, lanes: list[records.LaneRecords]) -> str:
-    if options.action == "figure":
-        return figure.svg(lanes)
-    from specvl_demo.report import html
-
-    return html.page(lanes, options.compact)

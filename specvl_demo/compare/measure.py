@@ -1,15 +1,15 @@
 """Methods compared on one machine: interleaved repeats, medians, spread, limits.
 
-The methods run one after the other on the same case, in an order that shifts with every repeat,
-then on the next case; `report.answers` folds the results. `limit` is the speedup if only the
-models' forwards took time; `efficiency`, the forwards' share of the rounds, is how much of it was
-reached.
+The methods run one after the other on the same case, in an order that shifts with every repeat.
+`limit` is the speedup if only the models' forwards took time; `efficiency`, the forwards' share of
+the rounds, is how much of it was reached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from specvl_demo.compare import forwards, provenance, questions
@@ -34,19 +34,12 @@ Load = Callable[[Sequence[Role]], Loaded]
 GREEDY = Sampling()
 
 
-def silent(text: str, share: float) -> None:
-    """Do nothing."""
-
-
 @dataclass(frozen=True)
 class BenchOptions:
     """The options of a comparison.
 
-    Attributes:
-        choices: `ar` first.
-        prompts: The most questions of `data`.
-        peers: Also run the library's assisted generation and prompt lookup.
-        data: A file of questions in place of the pair's own.
+    choices: `ar` first. data: A file in place of the pair's own questions. prompts: How many.
+    peers: Also run the library's assisted generation.
     """
 
     pair: PairSpec
@@ -55,7 +48,7 @@ class BenchOptions:
     max_new_tokens: int
     prompts: int
     load: Load
-    tell: Tell = silent
+    tell: Tell = lambda text, share: None
     peers: bool = False
     data: str | None = None
 
@@ -67,17 +60,13 @@ class BenchOptions:
         """Return the user's own questions if given, else the pair's."""
         if self.data is not None:
             return questions.of_file(self.data, self.prompts, self.pair.n_frames)
-        cases = questions.of_pair(self.pair, use)
-        return cases[: self.prompts] if use == "all" else cases
+        return questions.of_pair(self.pair, use)[: self.prompts]
 
 
 def requests(
     loaded: Loaded, cases: Iterable[Question], max_new_tokens: int, sampling: Sampling = GREEDY
 ) -> Iterator[Request]:
-    """Yield the cases as requests to the loaded target, each with the next seed.
-
-    One at a time, since a request holds its pictures.
-    """
+    """Yield the cases as requests, each with the next seed, one at a time, for their pictures."""
     for at, case in enumerate(cases):
         question = replace(
             case,
@@ -114,15 +103,13 @@ def bench(
         library.answer(name, questions[0])
     measured, total = [Repeat() for _ in range(repeats)], repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
-    for done, (number, at) in enumerate(folds.steps(repeats, len(questions))):
+    for done, (number, at) in enumerate(product(range(repeats), range(len(questions)))):
         about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"
         options.tell(about, done / total)
         for way in folds.round_robin(turns, number):
             if isinstance(way, Choice):
-                records, rounds = forwards.run(loaded, way, questions[at])
-                (lane,) = gather(records)
-                forward_s = sum(timed.forward_s for timed in rounds)
-                measured[number].add(way.method.name, lane, forward_s)
+                (lane,) = gather(forwards.run(loaded, way, questions[at]))
+                measured[number].answers[way.method.name].append(folds.Answer.of(lane))
             elif (answer := library.answer(way, questions[at])) is not None:
                 measured[number].answers[way].append(answer)
     settings = {
@@ -134,7 +121,7 @@ def bench(
         "methods": {choice.method.name: choice.settings for choice in choices},
         "peers": list(peers),
     }
-    machine = {**provenance.describe(loaded), **watch.read()}
+    machine = {**provenance.collect(loaded), **watch.read()}
     rows = folds.rows(
         measured,
         [choice.method.name for choice in choices],

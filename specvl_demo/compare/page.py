@@ -21,11 +21,6 @@ DECODING = (
     *("speedup_vs_ar", "interval", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
     *("limit", "efficiency", "phases", "same", "quality", "spread"),
 )
-SHORT = (
-    *("method", "drafts", "tau", "tokens_per_s"),
-    *("speedup_vs_ar", "speedup_vs_hf_generate", "same"),
-)
-"""Columns where a section names the methods it shows."""
 HEADS = {
     "tau": "τ",
     "tokens_per_s": "tokens/s",
@@ -76,34 +71,23 @@ class Page:
 
     def markdown(self) -> str:
         parts = list(self.before)
-        for heading, rows, columns in self.named():
+        for heading, rows, columns in self.tables:
             parts += [f"**{heading}**"] if heading else []
             parts.append(tables.render(rows, columns))
         parts.append("\n".join(f"* {sentence}" for sentence in self.after))
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def named(self) -> list[Table]:
-        """The tables with their columns named for readers."""
-        return [(heading, *_named(rows, columns)) for heading, rows, columns in self.tables]
-
-    def short(self, methods: Sequence[str]) -> str:
-        rows = [row for row in self.tables[0][1] if row["method"] in methods]
-        return f"{tables.render(*_named(rows, SHORT))}\n"
-
-
-def _precision(machine: Mapping[str, Any]) -> str:
-    packed = PACKED.get(machine.get("quantised", "none"))
-    return f"{machine['dtype']}, {packed} weights" if packed else str(machine["dtype"])
-
 
 def provenance_line(machine: Mapping[str, Any]) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
     threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
+    precision, packed = machine.get("dtype"), PACKED.get(machine.get("quantised", "none"))
+    precision = f"{precision}, {packed} weights" if precision and packed else precision
     parts = [
         machine.get("title"),
         machine.get("processor"),
         f"{threads} thread{'s' if threads > 1 else ''}" if threads else None,
-        f"{_precision(machine)} on {machine.get('device')}" if machine.get("dtype") else None,
+        f"{precision} on {machine.get('device')}" if precision else None,
         "own kernels" if machine.get("kernels") else None,
         ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),
         weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
@@ -124,12 +108,7 @@ def page_of(report: Report) -> Page:
         if chosen.get("policy", "one-node") != "one-node"
     }
     rows = [
-        {
-            **row,
-            "phases": _phases(row),
-            "same": _same(row),
-            "drafts": drafts.get(row.get("name", row["method"])),
-        }
+        {**row, **_in_words(row), "drafts": drafts.get(row.get("name", row["method"]))}
         for row in report["rows"]
     ]
     notes = [
@@ -138,19 +117,22 @@ def page_of(report: Report) -> Page:
         for key in ("note", "held_back_by")
         if row[key]
     ]
-    tables: list[Table] = [
-        ("Decoding", rows, _filled(rows, DECODING)),
-        ("From pictures to answer", rows, _filled(rows, folds.TOTAL)),
-        ("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar")),
-        ("τ by kind of question", *_by_kind(rows, "tau")),
-        ("Drafted positions kept, by depth", *_by_depth(rows)),
+    tables = [
+        _table("Decoding", rows, DECODING),
+        _table("From pictures to answer", rows, folds.TOTAL),
+        _table("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar")),
+        _table("τ by kind of question", *_by_kind(rows, "tau")),
+        _table("Drafted positions kept, by depth", *_by_depth(rows)),
     ]
     return Page([table for table in tables if len(table[2]) > 1], _conditions(report), notes)
 
 
-def _filled(rows: Rows, columns: Sequence[str]) -> Sequence[str]:
-    """Return the columns that have a value in any row."""
-    return [key for key in columns if any(row.get(key) is not None for row in rows)]
+def _table(heading: str, rows: Rows, columns: Sequence[str]) -> Table:
+    """Return a table of the columns that have a value in any row, named for readers."""
+    filled = [key for key in columns if any(row.get(key) is not None for row in rows)]
+    heads = {key: HEADS.get(key, key) for key in filled}
+    named = [{head: row.get(key) for key, head in heads.items()} for row in rows]
+    return heading, named, list(heads.values())
 
 
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
@@ -163,7 +145,7 @@ def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
         for row in rows
         if row.get("by_kind")
     ]
-    return table, _filled(table, list(table[0]) if table else ())
+    return table, list(table[0]) if table else ()
 
 
 def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
@@ -199,27 +181,19 @@ def _conditions(report: Report) -> list[str]:
     return sentences
 
 
-def _named(rows: Rows, columns: Sequence[str]) -> tuple[Rows, Sequence[str]]:
-    named = [{HEADS.get(key, key): row.get(key) for key in columns} for row in rows]
-    return named, [HEADS.get(key, key) for key in columns]
-
-
 def _others_share(machine: Mapping[str, Any]) -> float:
     """Return the largest share of the machine that other programs used."""
     return float(max(machine["others_share_before"], machine["others_share_meanwhile"]))
 
 
-def _phases(row: Mapping[str, Any]) -> str | None:
-    if row.get("share_draft") is None:
-        return None
-    shares = (row["share_draft"], row["share_verify"], row["share_commit"] + row["share_other"])
-    return " / ".join(f"{100 * share:.0f}" for share in shares) + " %"
-
-
-def _same(row: Mapping[str, Any]) -> str | None:
-    """Return whether the answers are AR's, and if not, how much was relaxed."""
-    if row.get("identical_to_ar") is None:
-        return None
-    relaxed = row.get("relaxed_share")
-    suffix = f", {100 * relaxed:.1f} % relaxed" if relaxed else ""
-    return f"{'yes' if row['identical_to_ar'] else 'no'}{suffix}"
+def _in_words(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return how a row's time is split, and whether its answers are AR's, or relaxed."""
+    phases: str | None = None
+    same: str | None = None
+    if row.get("share_draft") is not None:
+        shares = row["share_draft"], row["share_verify"], row["share_commit"] + row["share_other"]
+        phases = " / ".join(f"{100 * share:.0f}" for share in shares) + " %"
+    if row.get("identical_to_ar") is not None:
+        relaxed = f", {100 * share:.1f} % relaxed" if (share := row.get("relaxed_share")) else ""
+        same = ("yes" if row["identical_to_ar"] else "no") + relaxed
+    return {"phases": phases, "same": same}

@@ -1,14 +1,11 @@
-"""Independent baselines: Hugging Face's own `generate` on the same weights.
-
-Assisted generation shows its drafter no picture (the library drops the pixels), so its row is that
-of a blind drafter.
+"""Independent baselines: Hugging Face's own `generate` on the same weights. Its assisted generation
+shows the drafter no picture.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,43 +15,13 @@ from transformers.generation.streamers import BaseStreamer
 
 from specvl_demo.core.engine import Request
 from specvl_demo.methods.base import Choice, Models
-from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer
+from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, Answer
 from specvl_demo.vlm import hub
 
 GAMMA = 5
-"""Tokens that a peer drafts per round if this project's method of its kind does not run."""
-
-
-@dataclass(frozen=True)
-class Peer:
-    """One of the library's ways of decoding.
-
-    like: This project's method of the same kind, whose draft length it uses.
-    """
-
-    like: str | None = None
-    assisted: bool = False
-    note: str = ""
-
-    def gamma(self, choices: Sequence[Choice]) -> int:
-        """Return how many tokens it drafts per round: as many as this project's method of
-        its kind.
-        """
-        alike = (choice.params for choice in choices if choice.method.name == self.like)
-        return int(next((params["gamma"] for params in alike if "gamma" in params), GAMMA))
-
-    def about(self, gamma: int) -> str | None:
-        """Return the note of its row; None for plain decoding."""
-        return f"Drafts {gamma} tokens a round. {self.note}".strip() if self.like else None
-
-
-PEERS: dict[str, Peer] = {
-    HF_GENERATE: Peer(),
-    HF_ASSISTED: Peer(
-        "chain", assisted=True, note="The library's assistant never sees the picture."
-    ),
-    HF_LOOKUP: Peer("ngram"),
-}
+"""Tokens that the library's assistant drafts per round if this project's chain does not run."""
+PEERS = (HF_GENERATE, HF_ASSISTED)
+ASSISTED = "Drafts {gamma} tokens a round. The library's assistant never sees the picture."
 
 
 class _Watch(BaseStreamer):
@@ -81,14 +48,17 @@ class Library:
 
     def __init__(self, models: Models, names: Sequence[str], choices: Sequence[Choice]) -> None:
         self._models = models
-        self._gamma = {name: PEERS[name].gamma(choices) for name in names}
-        self.notes = {name: PEERS[name].about(gamma) for name, gamma in self._gamma.items()}
+        chains = (choice.params for choice in choices if choice.method.name == "chain")
+        self.gamma = int(next(chains, {"gamma": GAMMA})["gamma"])
+        self.notes: dict[str, str | None] = dict.fromkeys(names)
+        if HF_ASSISTED in names:
+            self.notes[HF_ASSISTED] = ASSISTED.format(gamma=self.gamma)
         self.running = list(names)
 
     def answer(self, name: str, request: Request) -> Answer | None:
         """Return one answer; None if the library fails, whose message is noted once."""
         try:
-            return self._generate(PEERS[name], self._gamma[name], request)
+            return self._generate(name == HF_ASSISTED, request)
         except (ValueError, RuntimeError, TypeError, IndexError, KeyError, AttributeError) as fault:
             self.running.remove(name)
             message = str(fault).splitlines()[0][:200]
@@ -96,20 +66,16 @@ class Library:
             return None
 
     @torch.inference_mode()
-    def _generate(self, peer: Peer, gamma: int, request: Request) -> Answer:
-        """Run greedy `model.generate` in the peer's way, drafting `gamma` tokens per round if it
-        drafts.
-        """
+    def _generate(self, assisted: bool, request: Request) -> Answer:
+        """Run greedy `model.generate`, with or without the small drafter."""
         more: dict[str, Any] = {}
-        if peer.assisted:
+        if assisted:
             assistant = self._models.drafter("small").model
             config = assistant.generation_config
-            config.num_assistant_tokens = gamma
+            config.num_assistant_tokens = self.gamma
             config.num_assistant_tokens_schedule = "constant"
             config.assistant_confidence_threshold = 0.0
             more["assistant_model"] = assistant
-        elif peer.like:
-            more["prompt_lookup_num_tokens"] = gamma
         model: Any = self._models.target.vlm.model
         standing = model.generation_config
         inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)

@@ -42,10 +42,8 @@ class Watch:
         }
 
 
-def describe(loaded: Loaded | None = None) -> dict[str, Any]:
-    """Return machine, versions, commit and time; with a pair also its device, precision and
-    weights.
-    """
+def collect(loaded: Loaded | None = None) -> dict[str, Any]:
+    """Return machine, versions, commit and time; of a pair also device, precision, weights."""
     facts: dict[str, Any] = {
         "title": detect().title,
         "processor": processor(),
@@ -72,18 +70,14 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of this code, with a plus if files differ from it; None outside a
-    checkout.
-    """
+    """Return the commit of this code, with a plus if files differ from it, if there is one."""
     head = _git("rev-parse", "--short=12", "HEAD")
     changed = head and _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo")
     return f"{head}+" if changed else head
 
 
 def weights(pair: PairSpec) -> dict[str, str | None]:
-    """Return, for every checkpoint, the hash of its files or the hub's revision; None if
-    unknown.
-    """
+    """Return the hash or the hub's revision of every checkpoint; None if unknown."""
     drafters = {
         str(role): fingerprints.of(checkpoint) for role, checkpoint in pair.drafters.items()
     }

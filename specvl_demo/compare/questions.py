@@ -6,8 +6,9 @@ evaluated, so that settings chosen on them can be judged on the others.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -19,7 +20,6 @@ from specvl_demo.question import WORDS, Question, line_of, named, read
 
 Use = Literal["choose", "evaluate", "all"]
 """What questions are for: settings are chosen on some and judged on others."""
-Filter = Callable[[Mapping[str, Any]], bool]
 
 POCKET = "pocket-questions.jsonl"
 POCKET_KINDS = {
@@ -27,7 +27,6 @@ POCKET_KINDS = {
     "follow-up": 2,
 }
 """How many of each kind are asked of the pocket pair."""
-_KINDS = list(POCKET_KINDS)
 
 
 def of_pair(pair: PairSpec, use: Use = "evaluate") -> list[Question]:
@@ -35,32 +34,37 @@ def of_pair(pair: PairSpec, use: Use = "evaluate") -> list[Question]:
     pocket pair only what is held out.
     """
     drawn = pair.questions == POCKET
-    splits = {use} if use != "all" else {"evaluate"} if drawn else {"choose", "evaluate"}
-    left = Counter(POCKET_KINDS) if use == "evaluate" and drawn else None
-
-    def is_asked(line: Mapping[str, Any]) -> bool:
-        """Decided before its files are opened."""
-        if line["split"] not in splits or left is None:
-            return line["split"] in splits
-        left[line["kind"]] -= 1
-        return left[line["kind"]] >= 0
-
-    questions = list(_opened(EXAMPLES / pair.questions, pair.n_frames, is_asked))
+    splits = (use,) if use != "all" else ("evaluate",) if drawn else ("choose", "evaluate")
+    questions = list(each(shipped(pair, *splits), pair.questions, partial(read, find=beside)))
     if use == "all":
-        return in_turn(questions)
-    if left is None:
-        return questions
-    return sorted(questions, key=lambda question: _KINDS.index(question.kind))
+        questions = in_turn(questions)
+    elif use == "evaluate" and drawn:
+        kinds = by_kind(questions)
+        questions = [question for kind, n in POCKET_KINDS.items() for question in kinds[kind][:n]]
+    return [question.opened(pair.n_frames) for question in questions]
+
+
+def shipped(pair: PairSpec, *splits: str) -> list[str]:
+    """Return the lines of a pair's shipped questions that belong to these splits."""
+    lines = (EXAMPLES / pair.questions).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if json.loads(line)["split"] in splits]
+
+
+beside = partial(named, folders=(EXAMPLES,))
+"""Finds the files of shipped questions."""
 
 
 def of_file(name: str, n: int, n_frames: int = 8) -> list[Question]:
     """Return the first n questions of a file of JSON lines, opened; ValueError with a sentence if
-    there is none, or if a line is wrong.
+    there is none, or if a line is wrong. Its pictures and clips lie next to it, or in `images`.
     """
     path = Path(name)
     if not path.is_file():
         raise ValueError(f"There is no file {name}; a line of JSON for each question is needed.")
-    questions = list(islice(_opened(path, n_frames), n))
+    find = partial(named, folders=(path.parent / "images", path.parent))
+    with path.open(encoding="utf-8") as file:
+        lines = each(file, path.name, partial(read, find=find), n_frames)
+        questions = list(islice(lines, n))
     if not questions:
         raise ValueError(f"{name} has no questions.")
     return questions
@@ -79,38 +83,28 @@ def in_turn(questions: Iterable[Question]) -> list[Question]:
     return [question for row in rounds for question in row if question is not None]
 
 
-def _opened(path: Path, n_frames: int, chosen: Filter = bool) -> Iterator[Question]:
-    """Yield the questions of a file; pictures and clips are files next to it, or in `images`
-    there.
-    """
-    find = partial(named, folders=(path.parent / "images", path.parent))
-    with path.open(encoding="utf-8") as file:
-        yield from each(file, path.name, lambda line: read(line, find), chosen, n_frames)
-
-
 def each(
     lines: Iterable[str],
     source: str,
     read_line: Callable[[dict[str, Any]], Question],
-    chosen: Filter = bool,
     n_frames: int | None = None,
 ) -> Iterator[Question]:
-    """Yield the question of every chosen line of JSON, with its number as id if it has none; opened
-    if `n_frames` is given.
+    """Yield the question of every line of JSON, with its number as id if it has none.
 
-    source: The file's name. Raises ValueError with the number of the line if one is wrong.
+    n_frames: Opened with as many of a clip, if given. A wrong line's error names source and number.
     """
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
         try:
             line = line_of(text)
-            if line and not chosen(line):
-                continue
             name = str(line.get("id", f"{Path(source).stem}-{number}"))
+            words = f"a question is needed, under {' or '.join(WORDS)}"
+            if not line.keys() & {*WORDS, "turns"}:
+                raise ValueError(f"{words}; this line has {', '.join(line)[:200] or 'nothing'}.")
             question = read_line({**line, "id": name})
             if not question.words.strip():
-                raise ValueError(f"a question is needed, under {' or '.join(WORDS)}.")
+                raise ValueError(f"{words}.")
             yield question if n_frames is None else question.opened(n_frames)
         except ValueError as fault:
             raise ValueError(f"{source}, line {number}: {fault}") from None

@@ -306,8 +306,7 @@ class Lane:
         notes = {**tree.notes, **verdict.notes, **drafter.notes()}
         watch.lap("other_s")
         # What only the record needs is not charged to any clock.
-        views = self._recorder.ask(drafter, tree, path)
-        looks = self._recorder.looks(drafter, tree, path, request.prompt.visual)
+        asked = self._recorder.ask(drafter, tree, path, request.prompt.visual)
         watch.skip()
         session.commit(path)
         if not self.done:
@@ -316,12 +315,11 @@ class Lane:
         watch.lap("commit_s")
         laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
-        written = self._recorder.write(tree, scores, verdict, emitted, views, looks, self.done)
+        written = self._recorder.write(tree, scores, verdict, emitted, asked, self.done)
         if written is None:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
-        fields = written._asdict()
-        if (attention := fields.pop("attention")) is not None:
-            notes["attention"] = attention
+        fields, more = written
+        notes |= more
         if request.detail == "full" and not request.sampling.greedy:
             rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
             notes["draws"] = self._sampler.record(scores.logits[path], emitted, rows)

@@ -16,18 +16,14 @@ _LONG = 16_384
 
 
 def argmax(rows: Tensor) -> Tensor:
-    """Return the place of the highest number of every row, the first of equal ones: [n, V] ->
-    [n].
-    """
+    """Return where every row's highest number is, the first of equal ones: [n, V] -> [n]."""
     if rows.device.type != "cpu" or rows.dtype != torch.float32:
         return rows.argmax(-1)
     return torch.from_numpy(rows.numpy().argmax(-1))
 
 
 def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k highest numbers of every row, highest first, and their places: [n, V] -> [n, k]
-    twice.
-    """
+    """Return every row's k highest numbers, highest first, and their places: both [n, k]."""
     if not _by_blocks(rows):
         top = rows.topk(k, dim=-1)
         return top.values, top.indices

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,17 +29,15 @@ VIEW_TOP = 3
 Alternatives = list[list[Candidate]]
 
 
-class Written(NamedTuple):
-    """The fields of a Round except its times, and its note `attention`: for each node of the path
-    how the drafter attends to the pictures there, a byte per visual position in base64.
+class Asked(NamedTuple):
+    """What a drafter tells about the fed nodes of an accepted path.
+
+    views: Log-probabilities [n, V] by view. looks: How it attends to the pictures, [n, visual
+    positions], 255 at each node's most attended position; None without such an attention.
     """
 
-    tokens: list[Token]
-    tree: Tree
-    path: list[int]
-    candidates: Alternatives | None
-    views: dict[str, Alternatives] | None
-    attention: list[str | None] | None
+    views: dict[str, Tensor]
+    looks: Tensor | None
 
 
 class Recorder:
@@ -55,18 +53,16 @@ class Recorder:
         self._detokenizer = Detokenizer(token_texts, before)
         self._full = full
 
-    def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int]) -> dict[str, Tensor]:
-        """Return the views' log-probabilities [n, V] at the fed nodes of the path.
+    def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor) -> Asked:
+        """Ask the drafter about the path, before it commits.
 
-        Must be called before the drafter commits.
-
-        Raises:
-            ValueError: If the tree names rows that the drafter was not asked about.
+        visual: [positions] bool, on the host. Raises ValueError if the tree names rows that the
+        drafter was not asked about.
         """
-        if not self._full or tree.rows is None:
-            return {}
-        fed = [row for node in path if (row := tree.rows[node]) >= 0]
-        views = dict(drafter.views(fed)) if fed else {}
+        fed = [row for node in path if tree.rows is not None and (row := tree.rows[node]) >= 0]
+        if not self._full or not fed:
+            return Asked({}, None)
+        views = dict(drafter.views(fed))
         for logp in views.values():
             if len(logp) < len(fed):
                 raise ValueError(
@@ -74,28 +70,12 @@ class Recorder:
                     f" path; it was asked about {len(logp)} of them. A node that was not fed has"
                     " row -1"
                 )
-        return views
-
-    def looks(
-        self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor
-    ) -> Tensor | None:
-        """Return how the drafter attends to the pictures at the fed nodes of the path: [nodes,
-        visual positions], 255 at each node's most attended position.
-
-        None if the drafter has no such attention. To be called before the drafter commits.
-
-        Args:
-            visual: [positions] bool, on the host.
-        """
-        if not self._full or tree.rows is None or not bool(visual.any()):
-            return None
-        fed = [row for node in path if (row := tree.rows[node]) >= 0]
-        weights = drafter.attention(fed) if fed else None
+        weights = drafter.attention(fed) if bool(visual.any()) else None
         if weights is None:
-            return None
+            return Asked(views, None)
         places = visual[: weights.shape[1]].nonzero()[:, 0]
         rows = weights.index_select(1, sent(places, weights.device))
-        return (255 * rows / rows.amax(-1, keepdim=True).clamp_min(1e-9)).round()
+        return Asked(views, (255 * rows / rows.amax(-1, keepdim=True).clamp_min(1e-9)).round())
 
     def write(
         self,
@@ -103,18 +83,15 @@ class Recorder:
         scores: Scores,
         verdict: Verdict,
         emitted: Sequence[int],
-        by_view: dict[str, Tensor],
-        looks: Tensor | None,
+        asked: Asked,
         last: bool,
-    ) -> Written | None:
-        """Build the record of a round, or return None if logits along the path are not finite.
-
-        Everything the host needs of a round is read in one transfer.
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Return the fields of a Round except its times, and its note `attention` if there is one:
+        a byte per visual position in base64 for each node. None if logits along the path are not
+        finite. Everything the host needs of a round is read in one transfer.
 
         Args:
-            kept: The emitted ids, the first of the verdict's or all of them.
-            by_view: The result of `ask`.
-            looks: The result of `looks`.
+            emitted: Ids, the first of the verdict's or all of them.
             last: Whether the answer ends here.
         """
         n, logits = len(emitted), scores.logits
@@ -126,31 +103,35 @@ class Recorder:
             logp = logits.log_softmax(-1, dtype=torch.float32)
             tensors.append(logp[tree.shape.parent_on(logits.device), tokens])
             tensors += _likeliest(taken(logp, path), TOP)
-            for view in by_view.values():
+            for view in asked.views.values():
                 tensors += _likeliest(view, VIEW_TOP)
-            tensors += [] if looks is None else [looks]
+            tensors += [] if asked.looks is None else [asked.looks]
         numbers = iter(_read(tensors))
         ids, finite = [int(token) for token in next(numbers)], all(next(numbers))
         if not finite:
             return None
         draft_logp: list[float | None] | None = None if tree.logp is None else [*next(numbers)]
-        target_logp = candidates = views = attention = None
+        target_logp = candidates = views = None
+        notes: dict[str, Any] = {}
         if self._full:
             target_logp = [None, *next(numbers)[1:]]
             candidates = self._candidates(next(numbers), next(numbers), n)
             fed = [tree.rows is not None and tree.rows[node] >= 0 for node in path]
             views = {
                 view: self._beside(self._candidates(next(numbers), next(numbers), sum(fed)), fed)
-                for view in by_view
+                for view in asked.views
             }
-            if looks is not None:
-                attention = _maps(next(numbers), fed)
-        drawn = Tree(
-            ids, list(tree.shape.parent), list(map(self._word, ids)), draft_logp, target_logp
-        )
-        kept_path = verdict.path[: min(n, verdict.n_accepted) + 1]
-        said_tokens = self._tokens(verdict, emitted, last)
-        return Written(said_tokens, drawn, kept_path, candidates, views or None, attention)
+            if asked.looks is not None:
+                notes["attention"] = _maps(next(numbers), fed)
+        words = [self._word(token) for token in ids]
+        fields = {
+            "tokens": self._tokens(verdict, emitted, last),
+            "tree": Tree(ids, list(tree.shape.parent), words, draft_logp, target_logp),
+            "path": verdict.path[: min(n, verdict.n_accepted) + 1],
+            "candidates": candidates,
+            "views": views or None,
+        }
+        return fields, notes
 
     def _tokens(self, verdict: Verdict, emitted: Sequence[int], last: bool) -> list[Token]:
         origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
@@ -185,9 +166,7 @@ def _likeliest(logp: Tensor, k: int) -> list[Tensor]:
 
 
 def _maps(values: Sequence[float], fed: Sequence[bool]) -> list[str | None]:
-    """Return for each node of the path its values, a byte each, in base64; None if it was not
-    fed.
-    """
+    """Return each node's values, a byte each, in base64; None if it was not fed."""
     size = len(values) // sum(fed)
     rows = (bytes(map(int, values[i : i + size])) for i in range(0, len(values), size))
     return [b64encode(next(rows)).decode() if is_fed else None for is_fed in fed]

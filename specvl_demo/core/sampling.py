@@ -4,8 +4,7 @@ Given logits [T, V] and the tree they belong to. Sampling uses the Gumbel-max tr
 a noise value for every token at every answer position, and the token with the highest
 log-probability plus noise is chosen. So a token depends on its position and its distribution, not
 on the tree around it: with one seed a lossless method and AR give the same answer, also when
-sampling. A drafter may be given the same noise: its drafts are then still a function of the text so
-far and of the seed.
+sampling. A drafter may be given the same noise: its drafts still depend on text and seed only.
 
 Two distributions that differ by rounding, at a total variation ε, choose different tokens in at
 most 2ε / (1 + ε) of all draws; no draw that does not know the other distribution does better (arXiv
@@ -63,8 +62,7 @@ def cut(logits: Tensor, sampling: Sampling) -> Tensor:
 
     Applies temperature, then top-k, then top-p, as Hugging Face's `generate` does; greedy changes
     nothing. A rounding of ε moves a cut's edge over a token of probability m in about ε / m of all
-    distributions, and that token would be chosen in m of them: the cuts add no more than about ε to
-    what rounding changes.
+    distributions, and that token is chosen in m of them: cuts add about ε to what rounding changes.
     """
     logits = logits.float()
     if sampling.greedy:
@@ -90,8 +88,7 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 class Sampler:
     """One lane's choice of tokens.
 
-    Every lane makes its own noise, once per position, so that no lane's clock profits from
-    another's work.
+    Every lane makes its own noise, so that no lane's clock profits from another's work.
     """
 
     def __init__(self, sampling: Sampling, device: torch.device) -> None:
@@ -210,8 +207,7 @@ class Sampler:
 
 
 def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the k tokens to draft after each fed node: (scores, log-probabilities, ids), each [n,
-    k].
+    """Return the k tokens to draft after n fed nodes: (scores, log-probabilities, ids) [n, k].
 
     Sorted best first. Without draws these are the likeliest, scored by log-probability. With draws
     the coupled token comes first: it is the target's with a probability near Σ min(p, q); the

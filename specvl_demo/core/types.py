@@ -9,6 +9,7 @@ visual", nor JSON. Views and mixtures are described in `methods.small_vlm`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -401,21 +402,19 @@ class Session(Protocol):
         """Keep these nodes of the scored tree (root first) and drop the others."""
 
 
-class Drafter(Protocol):
-    """Guesses what the target will say. A drafter object serves one lane.
+class Drafter:
+    """Guesses what the target will say; this base class proposes nothing. One object a lane.
 
     In a round, the first `extend` feeds the root (and any accepted tokens not fed yet); every fed
     node gets a row number, in order, from 0. Later calls feed nodes whose parents are earlier rows.
-    Default methods do nothing.
     """
 
-    name: str
+    name = "none"
     capture: Capture = NOTHING
     """What it needs of the target's prefill and scores."""
 
     def begin(self, start: Start) -> None:
         """Prefill the drafter. Called once."""
-        return None
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
         """Feed k nodes and return log-probabilities of the token after each.
@@ -427,10 +426,10 @@ class Drafter(Protocol):
         Returns:
             [k, V] over Vocabulary.size ids, banned ones at -inf; None: nothing to propose.
         """
+        return None
 
     def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        """Feed the root and up to limit - 1 tokens after it, each the likeliest after the one
-        before.
+        """Feed the root and up to limit - 1 tokens, each the likeliest after the one before.
 
         Returns the m drafted tokens [m] and their log-probabilities [m], of which all but the last
         have rows 1 .. m - 1; None if it drafts only by `extend`, which may feed more nodes after
@@ -440,7 +439,6 @@ class Drafter(Protocol):
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted nodes' rows, learn from the scores, and make the last token pending."""
-        return None
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         """Return log-probabilities [len(rows), V] by view at rows fed in this round, if any.
@@ -470,22 +468,11 @@ class Drafter(Protocol):
         return {}
 
 
-class NoDrafter(Drafter):
-    """A drafter that proposes nothing; base class of drafters without views."""
-
-    name = "none"
-
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        return None
-
-
 class Policy(Protocol):
     """Decides the shape of the tree; one object a lane. `propose` and `max_nodes` are required."""
 
     max_nodes: int
-    """The most nodes of its trees, the root included. A policy that feeds more nodes to the drafter
-    in a round sets `max_fed`.
-    """
+    """Of its trees, with the root. One that feeds more nodes in a round also sets `max_fed`."""
 
     def begin(self, start: Start) -> None:
         """Start the lane, after the drafter's prefill."""
@@ -522,16 +509,23 @@ class Verifier(Protocol):
         """Accept a path of the tree, with one device computation and one host read."""
 
 
-class Stopwatch(Protocol):
-    """Splits a round's time into phases. Targets implement it: timing depends on the device."""
+class Stopwatch:
+    """Splits a round's time into phases, by the host's clock: for synchronous devices."""
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        self._laps: dict[str, float] = {}
+        self._last = time.perf_counter()
 
     def lap(self, phase: str) -> None:
         """Attribute the time since the last lap (or the start) to this phase."""
+        now = time.perf_counter()
+        self._laps[phase] = self._laps.get(phase, 0.0) + now - self._last
+        self._last = now
 
     def skip(self) -> None:
         """Attribute the time since the last lap to no phase."""
+        self._last = time.perf_counter()
 
     def read(self) -> dict[str, float]:
         """Return seconds by phase since the start."""
+        return self._laps

@@ -3,8 +3,7 @@
 Strict verification emits exactly the tokens that the target would choose without a draft. A drafted
 tree is a function of the text so far and of the seed's draws, so one rule is exact for chains and
 trees, greedy and sampled: choose the target's token at every node, then walk from the root to the
-child that carries it. Relaxed verification is the base of lossy methods, which accept other tokens
-too.
+child that carries it. Relaxed verification, of lossy methods, accepts other tokens too.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Branch:
     free: Sequence[bool]
 
     @property
-    def exact(self) -> list[bool]:
+    def matches(self) -> list[bool]:
         """Whether each drafted token equals the target's."""
         return [d == t for d, t in zip(self.draft, self.target, strict=True)]
 
@@ -114,7 +113,7 @@ class RelaxedVerifier(ABC):
         count = max(counts)
         branch = branches[counts.index(count)]
         path = [0, *branch.nodes[:count]]
-        relaxed = [not exact for exact in branch.exact[:count]]
+        relaxed = [not exact for exact in branch.matches[:count]]
         return Verdict(
             path=path,
             tokens=[*branch.draft[:count], chosen[path[-1]]],

@@ -1,3 +1,1 @@
-"""The decoder runtime: KV cache, cached sequences, backends and timing. Knows no pictures and no
-methods.
-"""
+"""The decoder runtime: caches, sequences, backends, timing. Knows no pictures and no methods."""

@@ -2,8 +2,7 @@
 
 Rotary pairs lie side by side, unlike in published weights, so that a rotation is one complex
 product. Two further forms of attention have owners of their own, since their sums differ:
-batch-invariant steps (`batch_invariance`), and the library's decoders, which call the library's
-(`huggingface`).
+batch-invariant steps (`batch_invariance`), and the library's decoders (`huggingface`).
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ stops at masks of ours that it accepted, and the device with it.
 ALIGNMENT = 16
 """Bytes that kernels read at once."""
 MOST_PACKED = 256
-"""Rows up to which the heads of a group are packed as rows: beyond, a mask for each of them would
-take too much memory.
-"""
+"""Rows up to which a group's heads are packed as rows: a mask for each takes memory."""
 
 
 def own_kernels(device: torch.device) -> AbstractContextManager[Any]:
@@ -34,11 +31,7 @@ def own_kernels(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def attend(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None = None,
-    causal: bool = False,
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
     """Return [B * T, heads * width] for queries [B, heads, T, width].
 
@@ -83,9 +76,7 @@ def fused(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """The library's attention [B, heads, T, width], by a kernel that takes what it is given; plain
-    maths where none does.
-    """
+    """The library's attention [B, heads, T, width], by a kernel that takes it, else plainly."""
     on_host = queries.device.type == "cpu"
     if mask is not None and not on_host:
         mask = aligned(mask if mask.ndim == 4 else mask[None, None])
@@ -103,9 +94,7 @@ def fused(
 
 
 def aligned(mask: Tensor) -> Tensor:
-    """Return a mask where kernels can read it, copied if it has to be: torch looks at its strides,
-    not at where it begins.
-    """
+    """Return a mask that kernels can read: torch checks its strides, not where it begins."""
     if _is_aligned(mask):
         return mask
     step, n_keys = ALIGNMENT // mask.element_size(), mask.shape[-1]
@@ -122,7 +111,7 @@ def misfit(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
         if rows.dtype != queries.dtype:
             return f"{name} are {rows.dtype}, queries {queries.dtype}"
         if not _is_aligned(rows):
-            return f"{name} {_place(rows)} are not aligned to {ALIGNMENT} bytes"
+            return f"{name} {_layout(rows)} are not aligned to {ALIGNMENT} bytes"
         if rows.shape[-1] * rows.element_size() % ALIGNMENT:
             return f"rows of {name} are {rows.shape[-1] * rows.element_size()} bytes"
     if mask is None:
@@ -135,7 +124,7 @@ def misfit(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     if mask.ndim != 4 or any(n not in (1, all_) for n, all_ in zip(mask.shape, whole, strict=True)):
         return f"the mask is {tuple(mask.shape)}, scores are {whole}"
     if not _is_aligned(mask):
-        return f"the mask {_place(mask)} is not aligned to {ALIGNMENT} bytes"
+        return f"the mask {_layout(mask)} is not aligned to {ALIGNMENT} bytes"
     return None
 
 
@@ -146,15 +135,14 @@ def _is_aligned(x: Tensor) -> bool:
     )
 
 
-def _place(x: Tensor) -> str:
+def _layout(x: Tensor) -> str:
     return f"(offset {x.storage_offset()}, strides {tuple(x.stride())}, {x.dtype})"
 
 
 def probabilities(
     queries: Tensor, keys: Tensor, mask: Tensor | None, rows: tuple[int, ...] | None, scale: float
 ) -> Tensor:
-    """Compute attention probabilities [B, rows, S], averaged over heads, which fused kernels do not
-    keep.
+    """Return attention probabilities [B, rows, S], the mean over heads; fused kernels keep none.
 
     Args:
         queries: [B, heads, T, width].

@@ -35,7 +35,7 @@ class Backend(ABC):
             layers with a sliding window, and only inside the window.
         axes: 3 if positions have three axes.
         batch_invariant: Whether every row of any step has the bits of a plain step, without padding
-            or ordering.
+            or ordering, on any number of threads.
         fixed: Whether small steps have fixed shapes, which a CUDA device replays as graphs
             (`graphs`); see `calibration`.
     """
@@ -85,9 +85,7 @@ class Backend(ABC):
         """
 
     def watch(self, captured: Captured, stack: ExitStack) -> None:
-        """Capture the inputs of the chosen layers until the stack is closed, unless `decode` does
-        so itself.
-        """
+        """Capture inputs of layers until the stack is closed, unless `decode` does so itself."""
         return None
 
     def new_cache(self, batch: int, room: int) -> KVCache:
@@ -146,7 +144,5 @@ class LanguageBackend(Backend):
         """Return the product with only these rows [R] of the output head."""
 
     def chain_drafter(self, log_probs: LogProbabilities) -> ChainDrafter | None:
-        """Return what drafts a chain of likeliest tokens by one call; None where torch runs one
-        step at a time.
-        """
+        """Return what drafts a greedy chain by one call; None where torch runs each step."""
         return None

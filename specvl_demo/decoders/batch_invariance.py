@@ -18,14 +18,11 @@ from specvl_demo.core.tree import TreeShape
 
 ROWS = (4, 8, 16, 32, 64)
 """Row counts that steps are padded to where our own kernels do not run; larger trees are not
-batch-invariant there. Products of one or two rows with a matrix use kernels that sum in another
-order.
+batch-invariant there. Products of one or two rows use kernels that sum in another order.
 """
 MOST_NODES = ROWS[-1]
 TAIL = MOST_NODES - 1
-"""Positions before a row's own on its path: these W = TAIL + 1 keys are summed separately, in
-order, by `ordered_attention`.
-"""
+"""Positions before a row's own on its path: W = TAIL + 1 keys are summed apart, in order."""
 
 
 class RowOrder(NamedTuple):
@@ -34,8 +31,7 @@ class RowOrder(NamedTuple):
     Attributes:
         mask: [T, R + W] float32, additive: the cache's columns, then the tail.
         window_mask: The same for layers with a sliding window, or None.
-        columns: [T, R + W] int64, the cache's columns, then those of the last W positions of a
-            row's own path.
+        columns: [T, R + W] int64, the cache's, then those of the path's last W positions.
     """
 
     mask: Tensor
@@ -44,9 +40,7 @@ class RowOrder(NamedTuple):
 
 
 def padded(size: int, least: int) -> int:
-    """Return the row count, at least `least`, of a step over `size` nodes; `least` 1 means no
-    padding.
-    """
+    """Return the rows, at least `least`, of a step over `size` nodes; 1 means no padding."""
     if least == 1:
         return size
     return next(rows for rows in ROWS if rows >= max(size, least))
@@ -55,9 +49,7 @@ def padded(size: int, least: int) -> int:
 def order(
     shape: TreeShape, rows: int, length: int, room: int, window: int | None, device: torch.device
 ) -> RowOrder:
-    """Return the order for a tree after `length` committed rows, padded to `rows` by repeating the
-    root.
-    """
+    """Return the order for a tree after `length` rows, padded to `rows` by repeating the root."""
     size = len(shape)
     depth = torch.zeros(rows, dtype=torch.int64, device=device)
     depth[:size] = shape.depth_on(device)
@@ -82,7 +74,7 @@ def order(
 def ordered_attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, columns: Tensor, scale: float
 ) -> Tensor:
-    """Attention [1, heads, T, width] over a whole cache, in float32, by a `RowOrder`.
+    """Attention [T, heads * width] over a whole cache, in float32, by a `RowOrder`.
 
     Args:
         queries: [1, heads, T, width].
@@ -93,22 +85,21 @@ def ordered_attention(
     kv_heads, room = keys.shape[1], keys.shape[2]
     groups, n_keys = heads // kv_heads, mask.shape[1]
     # [kv heads, T, groups] in this order, so that each row is one contiguous block of all products.
-    grouped = (
-        queries.view(kv_heads, groups, size, width)
-        .transpose(1, 2)
-        .reshape(kv_heads, -1, width)
-        .float()
-    )
+    by_row = queries.view(kv_heads, groups, size, width).transpose(1, 2)
+    grouped = _as(torch.float32, by_row).reshape(kv_heads, -1, width)
     wide = values[0].float()
     scores = torch.bmm(grouped, keys[0].float().transpose(1, 2)).view(kv_heads, size, groups, room)
     at = columns[:, None].expand(kv_heads, size, groups, n_keys)
     share = torch.add(mask[:, None], scores.gather(3, at), alpha=scale).softmax(-1)
     before = torch.bmm(share.view(kv_heads, size * groups, n_keys)[..., :room], wide)
-    tail_values = wide.index_select(1, columns[:, room:].reshape(-1)).view(
-        kv_heads * size, -1, width
-    )
+    tail_values = wide[:, columns[:, room:]].reshape(kv_heads * size, -1, width)
     last = torch.bmm(share.view(kv_heads * size, groups, n_keys)[..., room:], tail_values)
     mixed = before.view(kv_heads, size, groups, width).add_(
         last.view(kv_heads, size, groups, width)
     )
-    return mixed.transpose(1, 2).reshape(1, heads, size, width).to(queries.dtype)
+    return _as(queries.dtype, mixed.transpose(0, 1)).reshape(size, heads * width)
+
+
+def _as(dtype: torch.dtype, x: Tensor) -> Tensor:
+    """Return x in another type, and in order, by one launch."""
+    return x.to(dtype, memory_format=torch.contiguous_format)

@@ -1,5 +1,4 @@
-"""Tests of a loaded decoder before lanes begin: are its steps batch-invariant, are fixed shapes
-faster?
+"""Tests of a loaded decoder: are its steps batch-invariant, are fixed shapes faster?
 
 Batch-invariant steps (see `batch_invariance`) are tried from every row count on; steps of fixed
 shapes (see `graphs`) are compared with eager ones, also for trained heads. Random tokens suffice,
@@ -28,16 +27,14 @@ from specvl_demo.decoders.timing import synchronize
 from specvl_demo.records import tie_nats
 
 _PROMPT, _STEPS, _TREES = 150, 4, (2, 3, 5, 7, 9, 13, 26, 61)
-"""Of the trial of batch-invariant steps: tokens before the steps, steps, and trees: one of every
-row count.
-"""
-_ROWS = (1, 2, 13)
-"""Rows of the steps that are tried on one thread and on all."""
+"""Of the trial of batch-invariant steps: tokens before, steps, and trees' row counts."""
 _SPARE = 300
 """Rows of the cache after those in use, so that its sums are as long as in a real answer."""
 _SHAPES = (chain(0), shape_of((-1, 0, 0, 1, 1, 2, 2, 3)))
 """Shapes timed to compare fixed and eager steps: an AR step and a small tree."""
 _BEFORE, _REPEATS = 100, 5
+_ANSWER = 2048
+"""Rows of a cache during an answer about a photograph: exact steps read all of them."""
 _GRAPHS_A_LANE = 6
 """Graphs that a lane captures: most methods meet trees of one row to 32, in steps of two."""
 TRIED_ROWS = _BEFORE + max(len(shape) for shape in _SHAPES)
@@ -84,8 +81,7 @@ def min_padded_rows(backend: LanguageBackend) -> int | None:
         return stream
 
     def made(stream: CachedSequence, nodes: Sequence[int], logits: Tensor) -> list[Tensor]:
-        """Return the results for nodes fed after the start: logits [n, V], then a layer's keys and
-        values.
+        """Return the results for nodes after the start: logits [n, V], then keys and values.
 
         Keys and values [n, 2, 1, heads, width] have a higher precision than the logits and so show
         differences that rounding hides in them.
@@ -128,33 +124,6 @@ def min_padded_rows(backend: LanguageBackend) -> int | None:
     return None
 
 
-@torch.inference_mode()
-def on_any_threads(backend: LanguageBackend, least: int | None) -> bool:
-    """Return whether steps of one row and of several have the same bits on one thread as on all.
-
-    Their number may then change in the middle of an answer. Costs six steps. least: As in
-    `CachedSequence.score`.
-    """
-    ids = random_ids(backend, _PROMPT + max(_ROWS))
-    start, later = started(backend, ids[:_PROMPT]), backend.embed(ids[_PROMPT:])[None]
-
-    def made() -> list[Tensor]:
-        outputs = []
-        for rows in _ROWS:
-            stream = start.fork(_PROMPT + batch_invariance.MOST_NODES)
-            stream.cache.clear()
-            hidden = stream.score(later[:, :rows], chain(rows - 1), least=least)
-            outputs += [hidden, backend.logits(hidden)]
-        return outputs
-
-    every, several = torch.get_num_threads(), made()
-    try:
-        torch.set_num_threads(1)
-        return all(torch.equal(a, b) for a, b in zip(several, made(), strict=True))
-    finally:
-        torch.set_num_threads(every)
-
-
 def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
     """Return a random tree and a path in it, as long as the AR steps or as the tree allows."""
     deep = min(_STEPS, size)
@@ -173,18 +142,14 @@ def calibrate(decoder: LanguageBackend, steps: int | None = None) -> str | None:
 
 @torch.inference_mode()
 def pick_faster(
-    backend: Backend,
-    rows: Tensor,
-    logits: Callable[[Tensor], Tensor],
-    steps: int | None = None,
+    backend: Backend, rows: Tensor, logits: Callable[[Tensor], Tensor], steps: int | None = None
 ) -> str | None:
     """Compare eager steps and steps of fixed shapes on input rows [TRIED_ROWS, D]; set `fixed` if
     fixed shapes work, agree and are faster.
 
     Args:
         logits: Logits to compare, of hidden states [nodes, D].
-        steps: If graphs are kept for no more than so many steps of a lane: they must save more than
-            capturing them takes.
+        steps: Of a lane, if graphs are kept for no more: they must save what capturing takes.
 
     Returns:
         Why eager steps are used, in a sentence; None if fixed ones are.
@@ -212,6 +177,25 @@ def pick_faster(
     return None if reason is None else f"Steps are launched one by one: {reason}."
 
 
+@torch.inference_mode()
+def exact_cost(decoder: LanguageBackend, least: int) -> float:
+    """Return what a batch-invariant AR step costs more than a plain one, as a share of that one.
+
+    least: As in `CachedSequence.score`.
+    """
+    rows = decoder.embed(random_ids(decoder, _BEFORE + 1))
+    stream = started(decoder, rows[:_BEFORE], _ANSWER)
+    stream.cache.clear()
+
+    def step_s(least: int | None) -> float:
+        def once() -> object:
+            return decoder.logits(stream.score(rows[None, _BEFORE:], chain(0), least=least))
+
+        return median(_times(decoder.device, once, _REPEATS)[1:])
+
+    return step_s(least) / step_s(None) - 1
+
+
 class _Trial(NamedTuple):
     """Seconds of all shapes at first and, the median, later; their logits [nodes, V]."""
 
@@ -225,19 +209,26 @@ def _timed(
 ) -> _Trial:
     """Compute all shapes once, then so often again."""
     stream = started(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
+    outputs: list[Tensor] = []
 
-    def scored() -> list[Tensor]:
+    def score() -> None:
         after = {shape: rows[None, _BEFORE : _BEFORE + len(shape)] for shape in _SHAPES}
-        return [logits(stream.score(x, shape)[0]) for shape, x in after.items()]
+        outputs[:] = [logits(stream.score(x, shape)[0]) for shape, x in after.items()]
 
-    outputs, times = [], []
-    for _ in range(1 + repeats):
-        synchronize(backend.device)
-        begun = time.perf_counter()
-        outputs = scored()
-        synchronize(backend.device)
-        times.append(time.perf_counter() - begun)
+    times = _times(backend.device, score, repeats)
     return _Trial(times[0], median(times[1:]), torch.cat(outputs))
+
+
+def _times(device: torch.device, once: Callable[[], object], repeats: int) -> list[float]:
+    """Return the seconds of a first run, which may capture graphs, and of so many later ones."""
+    times = []
+    for _ in range(1 + repeats):
+        synchronize(device)
+        begun = time.perf_counter()
+        once()
+        synchronize(device)
+        times.append(time.perf_counter() - begun)
+    return times
 
 
 def _not_worth(eager: _Trial, fixed: _Trial, steps: int) -> str | None:

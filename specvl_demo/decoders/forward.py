@@ -33,10 +33,8 @@ class ForwardInput:
         x: [B, T, D] embeddings.
         positions: [B or 1, T] int64, or [3, B or 1, T].
         mask: Additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None for causal.
-        window_mask: The same for layers with a sliding window; required if there are any and a mask
-            is given.
-        columns: Of a `batch_invariance.RowOrder`, for batch-invariant steps; masks are [T, R + W]
-            then.
+        window_mask: The same for layers with a sliding window; required if there is a mask.
+        columns: Of a `batch_invariance.RowOrder`; masks are [T, R + W] then.
         visual: [B, T] bool, given together with deepstack.
         deepstack: [levels, visual rows, D].
     """

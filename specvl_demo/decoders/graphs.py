@@ -56,8 +56,7 @@ class StepShape(NamedTuple):
 
 @dataclass
 class GraphStep:
-    """The buffers of one step shape on one cache, and the graph over them if the device has
-    graphs.
+    """The buffers of one step shape on one cache, and the graph over them, if any.
 
     at: [rows] of the cache, where new rows are written. The others are as in `ForwardInput`.
     """
@@ -96,8 +95,7 @@ class GraphCache(KVCache):
     """A cache that can be written at rows given by a tensor and read as a whole, with the graphs
     captured over its buffers. It returns to its runner once it is unused.
 
-    room: Rows in use. As many rows as the largest call follow, so that padding has a place to be
-    written.
+    room: Rows in use. As many rows as the largest call follow, a place for padding.
     """
 
     room = 0
@@ -219,9 +217,7 @@ class GraphRunner:
             self.free.pop().reset()
 
     def forward(self, backend: Backend, call: ForwardInput) -> Tensor:
-        """Return hidden states [B, T, D], eagerly where the call fits no fixed shape; the cache
-        grows by T rows.
-        """
+        """Return hidden states [B, T, D], eagerly where no fixed shape fits; T rows are cached."""
         shape, cache, size = self.step_shape(call), call.cache, call.x.shape[1]
         if shape is None or not isinstance(cache, GraphCache):
             return backend.eager(call)
@@ -259,8 +255,7 @@ class GraphRunner:
     def capture(self, backend: Backend, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
         """Make the buffers of these shapes on a cache, and capture them if the device has graphs.
 
-        If it refuses, the steps run without: slower, not wrong. A fault that loses the device is
-        raised.
+        If it refuses, steps run without: slower, not wrong. Losing the device is raised.
         """
         if not shapes:
             return
@@ -298,12 +293,10 @@ class GraphRunner:
 
     @staticmethod
     def _pad(step: GraphStep, call: ForwardInput) -> None:
-        """Copy a call into the buffers. Rows of padding are written after it and see only
-        themselves.
-        """
+        """Copy a call into the buffers; rows of padding follow it and see only themselves."""
         size, rows, cache = call.x.shape[1], len(step.at), call.cache
-        step.x.zero_()[:, :size] = call.x
-        step.positions.zero_()[..., :size] = call.positions
+        step.x[:, :size], step.x[:, size:] = call.x, 0.0
+        step.positions[..., :size], step.positions[..., size:] = call.positions, 0
         first = cache.length
         torch.arange(first, first + rows, out=step.at)
         if step.columns is not None and call.columns is not None:
@@ -392,9 +385,7 @@ class _Pool:
     _handle: Any = None
 
     def handle(self) -> Any:
-        """Return the pool's handle. A pool whose graphs are all gone may not be captured into
-        again, so it is a new one then.
-        """
+        """Return its handle, a new one once its graphs are gone: none may be captured then."""
         if not self.graphs:
             self._handle = torch.cuda.graph_pool_handle()
         return self._handle
@@ -455,9 +446,7 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> No
 
 
 def _span(rows: int) -> int:
-    """Round the rows of a cache up to one of four sizes per power of two, so that similar requests
-    share caches.
-    """
+    """Round rows up to one of four sizes per power of two: similar requests share caches."""
     quarter = LEAST_ROWS // 4
     while 8 * quarter < rows:
         quarter *= 2

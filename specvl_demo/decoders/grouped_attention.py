@@ -1,5 +1,4 @@
-"""Attention under a mask where heads share keys and values: three ways, and the choice between
-them.
+"""Attention under a mask where heads share keys and values: three ways, and their choice.
 
 The heads of a group become rows of one matrix (G heads, T rows: R = G * T), so that their keys and
 values are read once. Which way is fastest depends on the device, on R and on the keys, so it is
@@ -99,8 +98,7 @@ class Fastest:
         """Return the attention [B * T, heads * width] of every layer.
 
         Args:
-            queries: [B, heads, T, width], contiguous in each sequence and written before each
-                layer's attention.
+            queries: [B, heads, T, width], contiguous in a sequence, written before each layer's.
             keys, values: Of every layer, [B, kv_heads, S, width].
             mask: Additive, [T, S] or [B or 1, 1, T, S].
             steady: Whether many calls will have these shapes, so that a choice is worth its time.

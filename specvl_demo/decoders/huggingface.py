@@ -99,12 +99,10 @@ class HFDecoder(LanguageBackend):
 
     @property
     def is_split(self) -> bool:
-        """Whether layers lie on several devices."""
         return len({layer.device for layer in self.layouts()}) > 1
 
     def layouts(self) -> list[Layout]:
-        """Where every layer keeps its rows: on several devices where a model larger than a card was
-        spread.
+        """Where every layer keeps its rows: on several devices if the model was spread.
 
         Asked anew each time: on a ZeroGPU Space the weights move after they were loaded.
         """
@@ -112,9 +110,7 @@ class HFDecoder(LanguageBackend):
         return [Layout(next(layer.parameters()).device, *shape) for layer, shape in layers]
 
     def new_layer(self) -> tuple[nn.Module, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]:
-        """Return one more layer like those that attend, without weights, for a cache of one layer,
-        and the rotary positions of such layers.
-        """
+        """Return a layer like those that attend, without weights, and its rotary positions."""
         decoder = cast("Any", self._decoder)
         i = next(i for i, layer in enumerate(decoder.layers) if hasattr(layer, "self_attn"))
         with torch.device("meta"):
@@ -123,9 +119,7 @@ class HFDecoder(LanguageBackend):
         return layer.eval().requires_grad_(False), decoder.rotary_emb
 
     def embed(self, ids: Tensor) -> Tensor:
-        """ids [...] -> embeddings [..., D], by the module: some families scale what the table
-        holds.
-        """
+        """ids [...] -> embeddings [..., D], by the module: some families scale the table's."""
         return self._embeddings(ids)
 
     def output_rows(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
@@ -145,7 +139,6 @@ class HFDecoder(LanguageBackend):
             return super().eager(call)
 
     def decode(self, call: ForwardInput) -> Tensor:
-        """The library's decoder; the cache is written but not yet longer."""
         arguments: dict[str, Any] = {
             "inputs_embeds": call.x,
             "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
@@ -194,10 +187,7 @@ class HFDecoder(LanguageBackend):
 
 
 def _logits(
-    head: Callable[[Tensor], Tensor],
-    embeddings: nn.Module,
-    softcap: float | None,
-    hidden: Tensor,
+    head: Callable[[Tensor], Tensor], embeddings: nn.Module, softcap: float | None, hidden: Tensor
 ) -> Tensor:
     """Return the head's logits where ids are, capped as some families do."""
     logits = head(hidden).to(cast("Tensor", embeddings.weight).device)
@@ -253,9 +243,7 @@ class _CacheLayer(CacheLayerMixin):
 
 @dataclass
 class _AttentionContext:
-    """Travels through the decoder's keyword arguments to the attention function. device: for what
-    is captured.
-    """
+    """Goes through the decoder's keywords to its attention. device: for what is captured."""
 
     device: torch.device
     captured: Captured
@@ -286,7 +274,7 @@ def _attention(
     if specvl is not None and specvl.columns is not None and attention_mask is not None:
         columns = specvl.columns.to(query.device)
         mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)
-        return mixed.transpose(1, 2).contiguous(), None
+        return mixed.view(1, query.shape[2], query.shape[1], -1), None
     groups, size = query.shape[1] // key.shape[1], query.shape[2]
     if (
         specvl is None

@@ -145,9 +145,7 @@ def library() -> ctypes.CDLL:
 
 @cache
 def _shares_threads() -> bool:
-    """Return whether the library's OpenMP is torch's: other threads would compete with its own for
-    the cores.
-    """
+    """Whether the library's OpenMP is torch's: else its threads would compete with torch's."""
     try:
         ctypes.CDLL(_OPENMP, mode=getattr(os, "RTLD_NOLOAD", 0))
     except OSError:
@@ -202,9 +200,7 @@ class Matrix:
 
 
 def log_softmax(logits: Tensor, banned: Tensor) -> Tensor:
-    """Turn contiguous float32 logits [..., R] into log-probabilities where they are; those of the
-    `banned` are -inf.
-    """
+    """Turn float32 logits [..., R] into log-probabilities in place; banned ones are -inf."""
     n = logits.shape[-1]
     rows = logits.numel() // n
     library().log_softmax(logits.data_ptr(), rows, n, banned.data_ptr(), len(banned))
@@ -214,8 +210,7 @@ def log_softmax(logits: Tensor, banned: Tensor) -> Tensor:
 def floats(weight: Tensor, factor: float | None) -> Matrix | None:
     """Pack numbers [n, k]; None where torch takes over.
 
-    factor: If half precision holds the numbers, what they are multiplied by; None to keep them in
-        float32.
+    factor: What numbers in half precision are multiplied by; None to keep float32.
     """
     n, k = weight.shape
     if not available():

@@ -33,8 +33,7 @@ class KVCache:
         layouts: Of every layer.
         length: Rows that are written in every layer. Layers write after it; `advance` moves it.
         whole: While set, layers read all of the buffer, not only what is written.
-        holes: The first rows that some of the layers leave empty; the caller that computes the
-            layers skips them.
+        holes: The first rows that some layers leave empty, which their caller skips.
         at: Rows to write, in a step of fixed shape (`graphs`); else None.
         adapter: What the library's decoders write to (`huggingface.adapter`).
     """
@@ -98,9 +97,7 @@ class KVCache:
         return self.blocks[block][index]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write [batch, heads, k, width] after `length`; return keys and values of all rows
-        including them.
-        """
+        """Write [batch, heads, k, width] after `length`; return keys and values of all rows."""
         end, data = self._end(keys.shape[2]), self.layer(layer)
         data[0, :, :, self.length : end].copy_(keys)
         data[1, :, :, self.length : end].copy_(values)
@@ -139,8 +136,7 @@ class KVCache:
     def keep(self, start: int, rows: Sequence[int]) -> None:
         """Keep these of the rows after `start`, in this order, and remove the others.
 
-        rows count from `start`. Decided on the host: rows that are already in place are not
-        touched.
+        rows count from `start`; those already in place are not touched.
         """
         n = len(rows)
         first = next((i for i, row in enumerate(rows) if row != i), n)

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from specvl_demo.decoders import kernels
 from specvl_demo.decoders.kernels import GROUP, VECTOR, Matrix, StepStruct, address, pointer
+from specvl_demo.decoders.kv_cache import KVCache
+from specvl_demo.decoders.packed_linear import PackedLinear
 
 _HEAD_WIDTHS = (16, 32, 64, 128)
 _NO_ROTATION = 2
@@ -28,27 +30,31 @@ class LayerParts(NamedTuple):
     """What a layer computes with; `bias` [qkv.n] and the norms' weights [D] may be None.
 
     A layer that attends to features has `kv`, which makes keys and values of them, only queries in
-    `qkv`, and `head_norm` [head_width], by which normed queries are multiplied.
+    `qkv`, and `head_norm` [head_width], by which normed queries are multiplied. In the lean forward
+    that is [query and key heads, head_width], of the norms of queries and keys, if there are any.
 
-    Norms are x / hypot(|x|, root) times their weight; rotary pairs lie side by side in the outputs
-    of `qkv`. `gate_up` has the outputs of the gate first.
+    `gate_up` has the outputs of the gate first. In a stack, norms are x / hypot(|x|, root) times
+    their weight, and rotary pairs lie side by side in the outputs of `qkv`.
     """
 
-    qkv: Matrix | None
-    out: Matrix | None
-    gate_up: Matrix | None
-    down: Matrix | None
+    qkv: PackedLinear
+    out: PackedLinear
+    gate_up: PackedLinear
+    down: PackedLinear
     bias: Tensor | None = None
     norm: Tensor | None = None
     after_norm: Tensor | None = None
-    kv: Matrix | None = None
+    kv: PackedLinear | None = None
     head_norm: Tensor | None = None
 
     @property
+    def matrices(self) -> list[PackedLinear]:
+        return [part for part in self if isinstance(part, PackedLinear)]
+
+    @property
     def fits(self) -> bool:
-        """Whether all its matrices are packed, in sizes that the kernels take."""
-        matrices = [self.qkv, self.out, self.gate_up, self.down]
-        matrices += [] if self.head_norm is None else [self.kv]
+        """Whether our own kernels have all its matrices, in sizes that they take."""
+        matrices = [part.matrix for part in self.matrices]
         return all(m is not None and not m.k % VECTOR and not m.n % GROUP for m in matrices)
 
 
@@ -81,12 +87,13 @@ class LayerStack:
         structs = (kernels.LayerStruct * len(parts))()
         for struct, part in zip(structs, parts, strict=True):
             for name, value in part._asdict().items():
-                if name == "kv":
-                    struct.kv = pointer(value)
-                elif isinstance(value, Matrix):
-                    setattr(struct, name, value.struct)
-                else:
+                if not isinstance(value, PackedLinear):
                     setattr(struct, name, address(value))
+                elif name == "kv":
+                    struct.kv = pointer(value.matrix)
+                else:
+                    assert value.matrix is not None  # as `fits` says
+                    setattr(struct, name, value.matrix.struct)
         self.width: int = structs[0].down.n
         self.struct = kernels.StackStruct(
             layers=structs,
@@ -123,8 +130,7 @@ class LayerStack:
 
         Args:
             x: What the layers add to, [B * T, D] contiguous float32.
-            cos_sin: Cosine and sine of every rotary pair, [B * T, head_width]; with `positions`,
-                [P, head_width].
+            cos_sin: Of every rotary pair, [B * T, head_width]; with `positions`, [P, head_width].
             keys, values: Of all layers, [layers, B, kv_heads, room, at least width] float32, both
                 of the same strides.
             at: Rows in the cache before these.
@@ -164,6 +170,12 @@ class LayerStack:
             step.mask_sequence, step.mask_row = mask.stride(0), mask.stride(2)
         done = kernels.library().run_layers(self.struct, step, *span, kernels.threads())
         _check(done == _NO_ROTATION, done, cos_sin)
+
+
+def takes(head_width: int, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
+    """Whether the kernels run here, and take layers whose heads and matrices have these sizes."""
+    fit = not any(k % VECTOR for k in inputs) and not any(n % GROUP for n in outputs)
+    return head_width in _HEAD_WIDTHS and fit and kernels.available()
 
 
 def stacked(
@@ -273,19 +285,16 @@ class ChainDrafter:
         tokens: Tensor,
         limit: int,
         floor: float,
-        keys: Tensor,
-        values: Tensor,
-        at: int,
+        cache: KVCache,
         position: int,
         features: Tensor | None = None,
-        holes: int = 0,
     ) -> DraftedChain:
         """Feed `tokens` [k] and what is drafted, but for the last.
 
         Args:
             limit: The most to draft.
             floor: Drafting stops once the log-probability of all drafted tokens is below.
-            keys, values, at, holes: As for `LayerStack.run`, of one sequence.
+            cache: Of one sequence; rows are written after its length, which stays.
             position: Of the first token.
             features: [k, D] those before `tokens`.
 
@@ -304,10 +313,10 @@ class ChainDrafter:
             log_probs=torch.empty(limit, self._n),
             features=torch.empty(limit, self._width),
         )
-        step = StepStruct(sequences=1, rows=k, at=at, holes=holes)
+        step = StepStruct(sequences=1, rows=k, at=cache.length, holes=cache.holes)
         step.cos_sin, step.n_positions = self._cos_sin.data_ptr(), len(self._cos_sin)
         step.positions = positions.data_ptr()
-        _set_cache(step, keys, values)
+        _set_cache(step, *cache.blocks[0].unbind(1))
         drafted = kernels.library().draft_chain(
             self._struct,
             step,

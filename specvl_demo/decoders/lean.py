@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,9 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import Layout
+from specvl_demo.decoders.layer_stack import LayerParts
 from specvl_demo.decoders.output_head import OutputHead
-from specvl_demo.decoders.packed_linear import PackedLinear
+from specvl_demo.decoders.packed_linear import Bits, PackedLinear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -61,30 +62,6 @@ def why_not(decoder: PreTrainedModel) -> str | None:
     return None
 
 
-class PlainMatrix:
-    """A matrix [out, in] as the library multiplies with it, with the face of a `PackedLinear`."""
-
-    matrix = None
-
-    def __init__(self, weight: Tensor) -> None:
-        self._table, self.numel, self.n_bytes = weight.t(), weight.numel(), weight.nbytes
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.mm(x, self._table)
-
-    def into(self, out: Tensor, x: Tensor, plus: Tensor | None) -> None:
-        if plus is None:
-            torch.mm(x, self._table, out=out)
-        else:
-            torch.addmm(plus, x, self._table, out=out)
-
-    def onto(self, out: Tensor, x: Tensor) -> None:
-        out.addmm_(x, self._table)
-
-
-Matrix: TypeAlias = PackedLinear | PlainMatrix
-
-
 @torch.inference_mode(False)
 @torch.no_grad()
 def joined(parts: Sequence[nn.Parameter]) -> Tensor:
@@ -113,26 +90,6 @@ def joined(parts: Sequence[nn.Parameter]) -> Tensor:
     return whole
 
 
-class Layer(NamedTuple):
-    """One layer's weights.
-
-    Attributes:
-        norm, after_norm: [D], None if they are part of the matrices that follow.
-        bias: Of `qkv`.
-        head_norm: [query and key heads, width] the norms of queries and keys, None if there are
-            none.
-    """
-
-    norm: Tensor | None
-    qkv: Matrix
-    bias: Tensor | None
-    out: Matrix
-    after_norm: Tensor | None
-    gate_up: Matrix
-    down: Matrix
-    head_norm: Tensor | None = None
-
-
 class Joint(NamedTuple):
     """The projection to queries, keys and values of one layer, as views made once a forward.
 
@@ -146,26 +103,29 @@ class Joint(NamedTuple):
     rows: Tensor
     queries: Tensor
     fresh: Tensor
-    rotate: Callable[[Layer], object]
+    rotate: Callable[[LayerParts], object]
 
 
 class LeanDecoder(LanguageBackend):
     """A backend over the library's weights.
 
-    Its matrices are joined on first use, not before: on a ZeroGPU Space weights move after they
-    were loaded.
+    Its matrices are joined on first use: on a ZeroGPU Space weights move after loading.
     """
 
-    def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
+    def __init__(self, decoder: PreTrainedModel, head: nn.Linear, bits: Bits | None = None) -> None:
+        """bits: As for `PackedLinear`, to pack a small decoder for a CPU."""
         if reason := why_not(decoder):
             raise ValueError(f"this decoder cannot run lean: {reason}")
         super().__init__()
         config = decoder.config
-        self._decoder, self._head = decoder, head
+        self._decoder, self._head, self._bits = decoder, head, bits
         self.width: int = config.hidden_size
         self.input_width = self.width
         self.n_layers: int = config.num_hidden_layers
-        self.output = OutputHead(lambda hidden: F.linear(hidden, head.weight), len(head.weight))
+        packed = None if bits is None else PackedLinear(head.weight.detach(), bits)
+        self.output = OutputHead(
+            packed or (lambda hidden: F.linear(hidden, head.weight)), len(head.weight)
+        )
         self.axes = 3 if type(decoder).__name__ in THREE_AXES else 1
         self._eps: float = config.rms_norm_eps
         self._heads: int = config.num_attention_heads
@@ -179,12 +139,10 @@ class LeanDecoder(LanguageBackend):
 
     @property
     def device(self) -> torch.device:
-        """Where everything is."""
         return self._head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights, hidden states and logits."""
         return self._head.weight.dtype
 
     @property
@@ -193,7 +151,6 @@ class LeanDecoder(LanguageBackend):
         return self._decoder.embed_tokens.weight.detach()
 
     def layouts(self) -> list[Layout]:
-        """How every layer stores its rows."""
         return [Layout(self.device, self._kv_heads, self._head_width)] * self.n_layers
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -204,12 +161,13 @@ class LeanDecoder(LanguageBackend):
         return lambda hidden: F.linear(hidden, weight)
 
     def decode(self, call: ForwardInput) -> Tensor:
-        """Return hidden states [B, T, D]; the cache is written but not yet longer."""
         batch, size, width = call.x.shape
         if call.mask is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
         captured, capture = call.captured, call.captured.capture
-        x = self._entered(call.x.reshape(-1, width))
+        rows = call.x.reshape(-1, width)
+        # In memory of its own: layers add to it.
+        x = rows.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
         joint = self._joint(x, call)
         slots, keys, mixed = self._attention(joint.queries, call)
         deepstack, seen = call.deepstack, None
@@ -218,8 +176,7 @@ class LeanDecoder(LanguageBackend):
             seen = call.visual.flatten().nonzero()[:, 0]
         for i, layer in enumerate(self._layers):
             if i in capture.layers:
-                states = self._left(x).view(batch, size, width)
-                captured.layers[i] = states.to(self.dtype, copy=True)
+                captured.layers[i] = x.view(batch, size, width).clone()
             layer.qkv.into(joint.rows, self._normed(x, layer.norm), layer.bias)
             joint.rotate(layer)
             slots[i].copy_(joint.fresh)
@@ -233,10 +190,10 @@ class LeanDecoder(LanguageBackend):
             layer.down.onto(x, F.silu(gate).mul_(up))
             if seen is not None and deepstack is not None and i < len(deepstack):
                 x.index_add_(0, seen, deepstack[i].to(x.dtype))
-        return self._finished(x).view(batch, size, width)
+        return self._normed(x, self._decoder.norm.weight).view(batch, size, width)
 
     @cached_property
-    def _layers(self) -> Sequence[Layer]:
+    def _layers(self) -> Sequence[LayerParts]:
         layers = []
         for layer in self._decoder.layers:
             layers.append(self._make_layer(layer))
@@ -244,7 +201,7 @@ class LeanDecoder(LanguageBackend):
                 torch.cuda.empty_cache()  # of what was joined
         return layers
 
-    def _make_layer(self, layer: LlamaDecoderLayer) -> Layer:
+    def _make_layer(self, layer: LlamaDecoderLayer) -> LayerParts:
         attn, mlp = layer.self_attn, layer.mlp
         parts = attn.q_proj, attn.k_proj, attn.v_proj
         biases = [projection.bias for projection in parts if projection.bias is not None]
@@ -252,14 +209,14 @@ class LeanDecoder(LanguageBackend):
         if hasattr(attn, "q_norm"):
             heads = ((attn.q_norm, self._heads), (attn.k_norm, self._kv_heads))
             head_norm = torch.cat([norm.weight.detach().expand(n, -1) for norm, n in heads])
-        return Layer(
+        return LayerParts(
             norm=layer.input_layernorm.weight.detach(),
-            qkv=PlainMatrix(joined([projection.weight for projection in parts])),
+            qkv=PackedLinear(joined([projection.weight for projection in parts]), self._bits),
             bias=joined(biases) if biases else None,
-            out=PlainMatrix(attn.o_proj.weight.detach()),
+            out=PackedLinear(attn.o_proj.weight.detach(), self._bits),
             after_norm=layer.post_attention_layernorm.weight.detach(),
-            gate_up=PlainMatrix(joined([mlp.gate_proj.weight, mlp.up_proj.weight])),
-            down=PlainMatrix(mlp.down_proj.weight.detach()),
+            gate_up=PackedLinear(joined([mlp.gate_proj.weight, mlp.up_proj.weight]), self._bits),
+            down=PackedLinear(mlp.down_proj.weight.detach(), self._bits),
             head_norm=head_norm,
         )
 
@@ -273,19 +230,8 @@ class LeanDecoder(LanguageBackend):
         # Interleaved, until the pairs of an axis are used up.
         return ((at % 3 == 1) & (at < 3 * height)) + 2 * ((at % 3 == 2) & (at < 3 * width)).long()
 
-    def _entered(self, x: Tensor) -> Tensor:
-        """Map embeddings [rows, D] to what the layers add to, in memory of their own."""
-        return x.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
-
-    def _left(self, x: Tensor) -> Tensor:
-        """Map what the layers add to, [rows, D], back to the space of the embeddings."""
-        return x
-
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return F.rms_norm(x, (self.width,), weight, self._eps)
-
-    def _finished(self, x: Tensor) -> Tensor:
-        return self._normed(x, self._decoder.norm.weight)
 
     def _joint(self, x: Tensor, call: ForwardInput) -> Joint:
         """Rotary pairs are the halves of a head here, as published.
@@ -305,7 +251,7 @@ class LeanDecoder(LanguageBackend):
         low, high = rotated[:, :n_rotated].chunk(2, -1)
         from_low, from_high = by_head[:, :n_rotated].chunk(2, -1)
 
-        def rotate(layer: Layer) -> None:
+        def rotate(layer: LayerParts) -> None:
             if layer.head_norm is not None:
                 normed = F.rms_norm(to_rotate, (width,), None, self._eps)
                 torch.mul(normed, layer.head_norm, out=to_rotate)
@@ -330,29 +276,21 @@ class LeanDecoder(LanguageBackend):
     def _attention(
         self, queries: Tensor, call: ForwardInput
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Callable[[int], Tensor]]:
-        """Return every layer's slot of the cache, its keys, and its attention [B * T, heads *
-        width].
+        """Return each layer's slot in the cache, keys, and attention [B * T, heads * width].
 
         queries: [B, heads, T, width], written before each layer's attention.
         """
         size, columns, mask = queries.shape[2], call.columns, call.mask
         slots, keys, values = call.cache.spans(size)
-        if columns is not None:
-            return slots, keys, self._ordered(queries, call)
         if mask is None:
             return slots, keys, lambda i: attend(queries, keys[i], values[i], None, size > 1)
-        steady = call.cache.at is not None
-        return slots, keys, self._mixes.of(queries, keys, values, mask, steady)
-
-    def _ordered(self, queries: Tensor, call: ForwardInput) -> Callable[[int], Tensor]:
-        """Return the attention of batch-invariant steps."""
-        mask, columns = call.mask, call.columns
-        assert mask is not None and columns is not None  # the order's
-        mask = mask if mask.ndim == 2 else mask[0, 0]
+        if columns is None:
+            steady = call.cache.at is not None
+            return slots, keys, self._mixes.of(queries, keys, values, mask, steady)
+        mask, scale = mask if mask.ndim == 2 else mask[0, 0], self._head_width**-0.5
 
         def ordered(i: int) -> Tensor:
-            keys, values = call.cache.layer(i)
-            mixed = ordered_attention(queries, keys, values, mask, columns, self._head_width**-0.5)
-            return mixed.transpose(1, 2).reshape(queries.shape[2], -1)
+            data = call.cache.layer(i)
+            return ordered_attention(queries, data[0], data[1], mask, columns, scale)
 
-        return ordered
+        return slots, keys, ordered

@@ -1,22 +1,26 @@
 """The lean forward of a small decoder on a CPU, over weights packed for one to a few rows.
 
 Copies the weights into a layout that suits such products (`packed_linear`); all layers are one call
-of our own kernels where there are any.
+of our own kernels. Weights may be rounded to 8 bits, rotated so that this changes little: a few
+numbers of a residual row are tens of times larger than the others, and 8 bits that hold them leave
+little for the rest. The layers then work on rotated rows, whose numbers are about normally
+distributed; the rotation and the norms' weights are multiplied into the matrices once, as in QuaRot
+(arXiv 2404.00456). Without rounding, the model would be the same.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.decoders import lean, packed_linear
-from specvl_demo.decoders.attention import attend, in_pairs, probabilities, rotations
+from specvl_demo.decoders import lean
+from specvl_demo.decoders.attention import in_pairs, probabilities, rotations
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import (
@@ -24,10 +28,10 @@ from specvl_demo.decoders.layer_stack import (
     ChainParts,
     Ends,
     LayerParts,
-    LayerStack,
     stacked,
+    takes,
 )
-from specvl_demo.decoders.lean import Joint, Layer, LeanDecoder
+from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.decoders.packed_linear import Bits, PackedLinear
 
@@ -35,16 +39,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.llama.modeling_llama import LlamaAttention, LlamaDecoderLayer
 
+_LARGEST = 4.0
+"""Where numbers of a normed row are clipped, in standard deviations. 3.5 and 4 change the
+photo pair's distributions less than 4.5 and 5.
+"""
 _WIDEST = 1024
 _LONGEST = 32768
 _DTYPES = (torch.float32, torch.bfloat16)
-_READ = ("qkv", "out", "gate_up", "down")
-"""The matrices of a layer."""
 
 
 def why_not(decoder: PreTrainedModel) -> str | None:
     """Return why this decoder's weights are not packed for a CPU, as the end of a sentence; None if
-    they are.
+    they are: for our own kernels (`PackedDecoder`), or else for the lean forward.
     """
     if reason := lean.why_not(decoder):
         return reason
@@ -58,8 +64,6 @@ def why_not(decoder: PreTrainedModel) -> str | None:
             f"it runs on {weight.device.type} in {weight.dtype}; packing is for float32 and"
             " bfloat16 on a CPU"
         )
-    if weight.dtype == torch.bfloat16 and packed_linear.PACKING is None:
-        return "this torch has no products of float32 rows with a matrix in half precision"
     if config.hidden_size > _WIDEST:
         return (
             f"it is {config.hidden_size} wide; above {_WIDEST} the library's own kernels are"
@@ -68,6 +72,16 @@ def why_not(decoder: PreTrainedModel) -> str | None:
     if config.rope_parameters.get("rope_type", "default") != "default":
         return "its rotary positions are stretched"
     return None
+
+
+def has_kernels(decoder: PreTrainedModel) -> bool:
+    """Whether our own kernels run here and take layers of this decoder's sizes."""
+    config = decoder.config
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    head_width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    outputs = (heads + 2 * kv_heads) * head_width, 2 * config.intermediate_size
+    inputs = heads * head_width, config.intermediate_size
+    return takes(head_width, (config.hidden_size, *inputs), (config.hidden_size, *outputs))
 
 
 def side_by_side(*calls: Callable[[], Any]) -> list[Any]:
@@ -91,38 +105,41 @@ def side_by_side(*calls: Callable[[], Any]) -> list[Any]:
 
 
 class PackedDecoder(LeanDecoder):
-    """A `LeanDecoder` of matrices laid out for one to a few rows on a CPU (`PackedLinear`).
+    """A `LeanDecoder` of matrices laid out for one to a few rows on a CPU (`PackedLinear`), whose
+    layers are one call of our own kernels.
 
     RMSNorm is x / hypot(|x|, sqrt(D eps)) times a weight that holds sqrt(D). Rotary pairs lie side
     by side (rows of q and k are permuted alike, which their product cannot see), so a rotation is
-    one complex product. All layers are one call of our own kernels where there are any. In bfloat16
-    only the weights are stored so; everything computed, and the cache, is float32.
+    one complex product. In bfloat16 only the weights are stored so; all else is float32.
     """
+
+    batch_invariant = True
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear, rounded: bool = False) -> None:
         """rounded: Whether weights may be rounded to 8 bits, as is allowed for a drafter."""
-        self._bits: Bits = 8 if rounded else 32
         if reason := why_not(decoder):
-            raise ValueError(f"this decoder cannot run lean: {reason}")
+            raise ValueError(f"this decoder cannot run packed: {reason}")
+        if not has_kernels(decoder):
+            raise ValueError("our own kernels do not run here, or do not take this decoder's sizes")
         super().__init__(decoder, head)
-        config = decoder.config
+        self._few_bits: Bits = 8 if rounded else 32
         with torch.inference_mode():
             self._root = torch.tensor((self.width * self._eps) ** 0.5)
             self._norm = decoder.norm.weight.float() * self.width**0.5
             # The head first: it takes as long as several layers.
-            packed_head, *self._layers = side_by_side(
+            packed_head, *self._packed = side_by_side(
                 partial(self._packed_head, head.weight.detach().float()),
-                *(partial(self._make_layer, layer) for layer in decoder.layers),
+                *(partial(self._pack, layer) for layer in decoder.layers),
             )
             self.output = self._output(packed_head, len(head.weight))
-            self._stack = self._stacked()
-            # The head is our own then too: floats are packed in any size.
-            self.batch_invariant = self._stack is not None
-            layers = (layer[name] for layer in map(Layer._asdict, self._layers) for name in _READ)
-            read = [packed_head, *layers]
+            sizes = self._heads, self._kv_heads, self._head_width
+            stack = stacked(self._packed, *sizes, float(self._root), self._ends())
+            assert stack is not None, "the kernels take these sizes, as was asked above"
+            self._stack = stack
+            read = [packed_head, *(part for layer in self._packed for part in layer.matrices)]
             self.n_weights = sum(part.numel for part in read)
             self.n_bytes = sum(part.n_bytes for part in read)
-            n_positions = min(config.max_position_embeddings, _LONGEST)
+            n_positions = min(decoder.config.max_position_embeddings, _LONGEST)
             # [positions, 1, width / 2], for all heads.
             self._rotations = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
             self._cos_sin = torch.view_as_real(self._rotations).flatten(1)
@@ -138,27 +155,18 @@ class PackedDecoder(LeanDecoder):
         return KVCache(self.layouts(), batch, room, torch.float32)
 
     def decode(self, call: ForwardInput) -> Tensor:
-        if call.deepstack is not None:
-            raise ValueError("a packed decoder takes no DeepStack rows")
-        mask = None if call.mask is None else call.mask.float()
-        if self._stack is None:
-            hidden = super().decode(replace(call, mask=mask))
-        else:
-            x = call.x.reshape(-1, self.width).float()
-            hidden = self._by_kernels(self._stack, x, replace(call, mask=mask)).view(call.x.shape)
-        return hidden.to(self.dtype)
-
-    def _by_kernels(self, stack: LayerStack, embedded: Tensor, call: ForwardInput) -> Tensor:
-        """Map [B * T, D] to hidden states by all layers, with as few calls as captures allow.
+        """Return hidden states [B, T, D], with as few calls as captures allow.
 
         What is captured changes no bit of the cache, so lanes that capture more continue alike.
         """
+        if call.deepstack is not None:
+            raise ValueError("a packed decoder takes no DeepStack rows")
         size = call.x.shape[1]
         cache, captured, capture = call.cache, call.captured, call.captured.capture
         cache.require(size)
-        embedded = embedded.contiguous()
+        embedded = call.x.reshape(-1, self.width).float().contiguous()
         x, hidden = torch.empty_like(embedded), torch.empty_like(embedded)
-        mask = call.mask
+        mask = None if call.mask is None else call.mask.float()
         keys, values = cache.blocks[0].unbind(1)
         stops = sorted(
             {0, *(i for i in (*capture.layers, *capture.attention) if i < self.n_layers)}
@@ -169,7 +177,7 @@ class PackedDecoder(LeanDecoder):
             if first in capture.layers:
                 captured.layers[first] = self._left(x).view(call.x.shape).to(self.dtype, copy=True)
             queries = self._queries(first, x, call) if first in capture.attention else None
-            stack.run(
+            self._stack.run(
                 x,
                 self._cos_sin,
                 keys,
@@ -186,90 +194,39 @@ class PackedDecoder(LeanDecoder):
                 scale = self._head_width**-0.5
                 attention = probabilities(queries, seen, mask, capture.rows, scale)
                 captured.attention[first] = attention
-        return hidden
+        return hidden.view(call.x.shape).to(self.dtype)
 
     def _queries(self, index: int, x: Tensor, call: ForwardInput) -> Tensor:
         """Return a layer's queries [B, heads, T, width] for its input x [B * T, D]."""
-        layer, joint = self._layers[index], self._joint(x, call)
-        layer.qkv.into(joint.rows, self._normed(x, layer.norm), layer.bias)
-        joint.rotate(layer)
-        return joint.queries
-
-    def _joint(self, x: Tensor, call: ForwardInput) -> Joint:
-        """Rotary pairs are adjacent here, and all is rotated where it lies, by one product."""
-        batch, size, _ = call.x.shape
-        heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
-        all_heads, row = heads + 2 * kv_heads, (heads + 2 * kv_heads) * head
-        rows = x.new_empty(batch * size, row)
-        rotated = torch.view_as_complex(rows.view(batch, size, all_heads, head // 2, 2))
-        rotation = self._rotations[call.positions]
-        rotated_heads = rotation.expand(-1, -1, heads + kv_heads, -1)
-        # Values are not rotated.
-        rotation = torch.cat(
-            (rotated_heads, torch.ones_like(rotation).expand(-1, -1, kv_heads, -1)), dim=2
-        )
-        fresh = rows.as_strided(
-            (2, batch, kv_heads, size, head),
-            (kv_heads * head, size * row, head, row, 1),
-            heads * head,
-        )
-        queries = rows.as_strided((batch, heads, size, head), (size * row, head, row, 1))
-        return Joint(rows, queries, fresh, lambda _: rotated.mul_(rotation))
-
-    def _attention(
-        self, queries: Tensor, call: ForwardInput
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Callable[[int], Tensor]]:
-        slots, keys, values = call.cache.spans(queries.shape[2])
-        if call.columns is not None:
-            return slots, keys, self._ordered(queries, call)
-        mask, causal = call.mask, call.mask is None and queries.shape[2] > 1
-        return slots, keys, lambda i: attend(queries, keys[i], values[i], mask, causal)
-
-    def _unit(self, x: Tensor) -> Tensor:
-        """Return x / hypot(|x|, sqrt(D eps)): a norm's rows before its weight."""
-        return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._root)
-
-    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
-        unit = self._unit(x)
-        return unit if weight is None else unit.mul_(weight)
-
-    def _finished(self, x: Tensor) -> Tensor:
-        return self._left(self._unit(x)).mul_(self._norm)
+        layer, n = self._packed[index], self._heads * self._head_width
+        unit = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._root)
+        rows = layer.qkv(unit if layer.norm is None else unit.mul_(layer.norm), layer.bias)
+        pairs = rows[:, :n].reshape(*call.x.shape[:2], self._heads, -1, 2)
+        rotated = torch.view_as_complex(pairs) * self._rotations[call.positions]
+        return torch.view_as_real(rotated).flatten(-2).transpose(1, 2)
 
     def _entered(self, x: Tensor) -> Tensor:
-        return x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+        """Map embeddings [rows, D] to what the layers add to."""
+        return x
 
-    def _make_layer(self, layer: LlamaDecoderLayer) -> Layer:
+    def _left(self, x: Tensor) -> Tensor:
+        """Map what the layers add to, [rows, D], back to the space of the embeddings."""
+        return x
+
+    def _pack(self, layer: LlamaDecoderLayer) -> LayerParts:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         qkv, bias = self._projection(attn)
-        return Layer(
+        return LayerParts(
             norm=layer.input_layernorm.weight.float() * scale,
-            qkv=PackedLinear(qkv, self._bits),
+            qkv=PackedLinear(qkv, self._few_bits),
             bias=bias,
-            out=PackedLinear(attn.o_proj.weight.float(), self._bits),
+            out=PackedLinear(attn.o_proj.weight.float(), self._few_bits),
             after_norm=layer.post_attention_layernorm.weight.float() * scale,
             gate_up=PackedLinear(
-                torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float(), self._bits
+                torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float(), self._few_bits
             ),
-            down=PackedLinear(mlp.down_proj.weight.float(), self._bits),
+            down=PackedLinear(mlp.down_proj.weight.float(), self._few_bits),
         )
-
-    def _stacked(self) -> LayerStack | None:
-        parts = [
-            LayerParts(
-                layer.qkv.matrix,
-                layer.out.matrix,
-                layer.gate_up.matrix,
-                layer.down.matrix,
-                layer.bias,
-                layer.norm,
-                layer.after_norm,
-            )
-            for layer in self._layers
-        ]
-        root = float(self._root)
-        sizes = self._heads, self._kv_heads, self._head_width
-        return stacked(parts, *sizes, root, self._ends())
 
     def _ends(self) -> Ends:
         return Ends(norm=self._norm)
@@ -278,12 +235,10 @@ class PackedDecoder(LeanDecoder):
         return OutputHead(packed, vocab)
 
     def _packed_head(self, weight: Tensor) -> PackedLinear:
-        return PackedLinear(weight, self._bits)
+        return PackedLinear(weight, self._few_bits)
 
     def _projection(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:
-        """Return the projection to queries, keys and values [all heads * width, D] and its bias,
-        with rotary pairs side by side.
-        """
+        """Return the projection to queries, keys, values and its bias, rotary pairs adjacent."""
 
         def joined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return torch.cat(
@@ -293,3 +248,104 @@ class PackedDecoder(LeanDecoder):
         q, k, v = attn.q_proj, attn.k_proj, attn.v_proj
         bias = None if q.bias is None else joined(q.bias, k.bias, v.bias)
         return joined(q.weight, k.weight, v.weight), bias
+
+
+class Rotation(NamedTuple):
+    """An orthogonal [n, n] that spreads a large number over many: a Hadamard matrix of the largest
+    power of two in n, times a cosine transform of the rest, with random signs of the rows.
+
+    signs: [n]. cosine: [rest, rest]. hadamard: [power, power].
+    """
+
+    signs: Tensor
+    cosine: Tensor
+    hadamard: Tensor
+
+    @classmethod
+    def of(cls, n: int) -> Rotation:
+        power = n & -n
+        hadamard = torch.ones(1, 1)
+        while len(hadamard) < power:
+            hadamard = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), hadamard)
+        rest = n // power
+        at = torch.arange(rest).double()
+        cosine = torch.cos(math.pi * at[:, None] * (at + 0.5) / rest) * (2 / rest) ** 0.5
+        cosine[0] *= 0.5**0.5
+        signs = torch.randint(2, (n,), generator=torch.Generator().manual_seed(0)) * 2 - 1
+        return cls(signs.float(), cosine.float(), hadamard / power**0.5)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Rotate rows [..., n]."""
+        parts = (rows * self.signs).unflatten(-1, (len(self.cosine), -1))
+        return (self.cosine.t() @ (parts @ self.hadamard)).flatten(-2)
+
+    def rotate_each(self, rows: Tensor) -> Tensor:
+        """Rotate every n numbers of rows [..., heads * n] by themselves."""
+        return self(rows.unflatten(-1, (-1, len(self.signs)))).flatten(-2)
+
+
+class RotatedDecoder(PackedDecoder):
+    """A `PackedDecoder` whose output, MLP and head matrices are rounded to 8 bits.
+
+    Normed rows share one fixed scale. Values are rotated within their head. Rows have 8 bits too,
+    but 16 before the down projection, whose inputs are products of two numbers: this halves what
+    rounding adds to the loss on plain chat. The matrices that make queries, keys and values have 16
+    bits as well: a sixth of a layer, and with 8 the divergence would be half as large again.
+    """
+
+    def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
+        self._rotation = Rotation.of(decoder.config.hidden_size)
+        rotation = self._rotation(torch.eye(decoder.config.hidden_size))
+        self._in = PackedLinear(rotation.t().contiguous(), bits=16)
+        self._out = PackedLinear(rotation, bits=16)
+        super().__init__(decoder, head)
+
+    def _output(self, packed: PackedLinear, vocab: int) -> OutputHead:
+        """The head multiplies rotated rows."""
+        rotate, width = self._in, self.width
+
+        def multiply(hidden: Tensor) -> Tensor:
+            rows = rotate(hidden.reshape(-1, width).float())
+            return packed(rows).view(*hidden.shape[:-1], vocab)
+
+        return OutputHead(multiply, vocab)
+
+    def _entered(self, x: Tensor) -> Tensor:
+        return self._in(x)
+
+    def _left(self, x: Tensor) -> Tensor:
+        return self._out(x)
+
+    def _ends(self) -> Ends:
+        rotation = self._rotation(torch.eye(self.width))
+        leave = PackedLinear(rotation * self._norm[:, None], bits=16)
+        return Ends(self._in.matrix, leave.matrix)
+
+    def _packed_head(self, weight: Tensor) -> PackedLinear:
+        return PackedLinear(self._rotation(weight), bits=8, row_bits=8)
+
+    def _pack(self, layer: LlamaDecoderLayer) -> LayerParts:
+        attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
+        (qkv, bias), head_rotation = self._projection(attn), Rotation.of(self._head_width)
+        values = slice((self._heads + self._kv_heads) * self._head_width, None)
+        qkv[values] = head_rotation.rotate_each(qkv[values].t()).t()
+        if bias is not None:
+            bias[values] = head_rotation.rotate_each(bias[values])
+        out = head_rotation.rotate_each(attn.o_proj.weight.float())
+        norm, after = (
+            layernorm.weight.float() * scale
+            for layernorm in (layer.input_layernorm, layer.post_attention_layernorm)
+        )
+        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float()
+        down = self._rotation(mlp.down_proj.weight.float().t()).t()
+        return LayerParts(
+            norm=None,
+            qkv=PackedLinear(self._rotation(qkv * norm), bits=16),
+            bias=bias,
+            out=PackedLinear(self._rotation(out.t()).t(), bits=8, row_bits=8),
+            after_norm=None,
+            gate_up=PackedLinear(
+                self._rotation(gate_up * after), bits=8, row_bits=8, largest=_LARGEST / scale
+            ),
+            down=PackedLinear(down.contiguous(), bits=8),
+        )

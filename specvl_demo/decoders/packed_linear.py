@@ -17,9 +17,7 @@ from torch import Tensor
 from specvl_demo.decoders import kernels
 
 _LEAST = 90_000
-"""Size of a matrix, in numbers, below which it stays in a CPU's caches and the call dominates the
-cost.
-"""
+"""Numbers of a matrix below which it stays in a CPU's caches and the call costs more."""
 _CHECKED = 4096
 """Rows that are tried in half precision at once."""
 _LARGE, _FEW = 300_000, 2
@@ -30,12 +28,10 @@ Bits = Literal[8, 16, 32]
 """To how many bits numbers may be rounded."""
 
 
-def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
-    """Return FBGEMM's operators that pack a matrix in half precision and multiply float32 rows by
-    it.
+def _fbgemm_operators() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
+    """Return FBGEMM's operators that pack a matrix in half precision and multiply rows by it.
 
-    They sum in float32. They are not public in torch: None if this build lacks them or they behave
-    differently.
+    They sum in float32. They are not public in torch: None if this build lacks them.
     """
     try:
         pack = torch.ops.quantized.linear_prepack_fp16
@@ -48,7 +44,7 @@ def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
     return (pack, product) if same else None
 
 
-PACKING = _packing()
+PACKING = _fbgemm_operators()
 
 
 def _with_fbgemm(packed: Any, factor: float, x: Tensor) -> Tensor:
@@ -63,9 +59,7 @@ def has_kernels() -> bool:
 
 
 def log_softmax(logits: Tensor, banned: Tensor) -> Tensor:
-    """Return log-probabilities of logits [..., R], which may be overwritten; those of the `banned`
-    are -inf.
-    """
+    """Return log-probabilities of logits [..., R], which may be overwritten; banned are -inf."""
     if logits.device.type == "cpu" and logits.dtype == torch.float32 and kernels.available():
         return kernels.log_softmax(logits.contiguous(), banned)
     if len(banned):
@@ -110,16 +104,19 @@ class PackedLinear:
     """
 
     def __init__(
-        self, weight: Tensor, bits: Bits = 32, row_bits: Bits = 16, largest: float | None = None
+        self,
+        weight: Tensor,
+        bits: Bits | None = 32,
+        row_bits: Bits = 16,
+        largest: float | None = None,
     ) -> None:
         """Pack the weight [out, in].
 
         Args:
             bits: With fewer than 32, our own kernels sum integers; others take half precision. 8
-                are for models whose weights may be rounded.
+                are for models whose weights may be rounded. None leaves the weight to the library.
             row_bits: Of those integers in rows, 16 or, where `bits` is 8, 8.
-            largest: The largest number of every row of 8 bits, beyond which it is clipped; None for
-                each row's own.
+            largest: Where rows of 8 bits are clipped; None for each row's own largest.
         """
         self.numel = weight.numel()
         self.n_bytes = self.numel * weight.dtype.itemsize
@@ -129,11 +126,12 @@ class PackedLinear:
         self._table = weight.new_empty(0)
         self.matrix: kernels.Matrix | None = None
         self._plain_few = self.numel < _LARGE
-        if weight.device.type == "cpu":
+        if weight.device.type == "cpu" and bits is not None:
             self._pack(weight, bits, row_bits, largest)
         if self.matrix is None and (self._product is None or self._plain_few):
             # [in, out]; a GPU's products read either order, so its memory is not spent on a copy.
-            self._table = weight.t() if weight.is_cuda else weight.t().contiguous()
+            as_it_is = weight.is_cuda or bits is None
+            self._table = weight.t() if as_it_is else weight.t().contiguous()
 
     def _pack(self, weight: Tensor, bits: Bits, row_bits: Bits, largest: float | None) -> None:
         many = self.numel >= _LEAST
@@ -155,9 +153,7 @@ class PackedLinear:
             self.n_bytes = 2 * self.numel
 
     def packed(self, x: Tensor) -> Tensor | None:
-        """Multiply [rows, in] -> [rows, out] by the packed matrix; None if the library's product is
-        as fast.
-        """
+        """Multiply [rows, in] -> [rows, out] as packed; None if the library is as fast."""
         multiply = self.matrix or self._product
         if multiply is None or (self.matrix is None and self._plain_few and x.shape[0] <= _FEW):
             return None

@@ -110,8 +110,7 @@ class CachedSequence:
     def root(self, x: Tensor) -> Tensor:
         """Run the first forward of a round: x [m, k, D] -> hidden [m, k, D].
 
-        The last row is the round's root, node 0; rows before it are committed tokens that were not
-        fed yet.
+        The last row is the round's root, node 0; before it are committed tokens not fed yet.
         """
         late = x.shape[1] - 1
         hidden = self.score(x, chain(late))
@@ -161,18 +160,7 @@ class CachedSequence:
         self.cache.truncate(self.length)
         self.cache.mark_committed()
         self.cache.require(len(tokens) + limit - 1)
-        keys, values = self.cache.blocks[0].unbind(1)
-        drafted = drafter.run(
-            tokens,
-            limit,
-            floor,
-            keys,
-            values,
-            self.length,
-            int(self._next),
-            features,
-            self.cache.holes,
-        )
+        drafted = drafter.run(tokens, limit, floor, self.cache, int(self._next), features)
         late, self._fed, self._is_chain = len(tokens) - 1, len(drafted.tokens), True
         self.cache.advance(late + self._fed)
         self.length += late
@@ -226,11 +214,7 @@ class CachedSequence:
         return hidden
 
     def _forward(
-        self,
-        x: Tensor,
-        depth: Tensor,
-        captured: Captured | None,
-        **masks: Tensor | None,
+        self, x: Tensor, depth: Tensor, captured: Captured | None, **masks: Tensor | None
     ) -> Tensor:
         """depth: of x's rows below the root."""
         positions = self._next + depth
@@ -290,10 +274,7 @@ class CachedSequence:
 
 
 def prefill(
-    backend: Backend,
-    contexts: Sequence[Context],
-    room: int,
-    capture: Capture = NOTHING,
+    backend: Backend, contexts: Sequence[Context], room: int, capture: Capture = NOTHING
 ) -> tuple[CachedSequence, Tensor, Captured]:
     """Run m contexts in one forward.
 

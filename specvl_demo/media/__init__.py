@@ -1,8 +1,5 @@
 """Pictures and clips from files: what a file really is, whether it fits, and its upright RGB
-pixels.
-
-Given paths and limits, returns PIL images, and for clips uniformly sampled frames with their real
-timestamps. Knows nothing of models, prompts or the page.
+pixels; of clips uniformly sampled frames with their real times.
 """
 
 from specvl_demo.media.files import PLACE, Limits, MediaError, MediaFile

@@ -1,12 +1,13 @@
 """From files to pictures and clips, in a separate process under a hard time limit.
 
-Given paths and limits. Whatever a file does to a decoder, this process continues and reports what
-happened, and it checks everything that a decoder returns. The files of one request share a process.
+Whatever a file does to a decoder, this process continues and reports what happened, and it checks
+everything that a decoder returns.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -19,8 +20,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
+import msgspec
+from msgspec import Meta, Struct
 from PIL import Image
 
 from specvl_demo import places
@@ -41,6 +44,16 @@ from specvl_demo.media.files import (
 from specvl_demo.media.pictures import VideoFrames, Visual
 
 Item = tuple[Path, str, Want]
+Side = Annotated[int, Meta(ge=1)]
+
+
+class Header(Struct):
+    """What a decoder says of a file: a refusal, or its pictures' sizes, with times of a clip."""
+
+    error: str | None = None
+    sizes: list[tuple[Side, Side]] = []
+    times_s: list[Annotated[float, Meta(ge=0)]] | None = None
+
 
 DECODER = "SPECVL_CLIPS"
 """Names the decoder of MP4, WebM and AVI: opencv, or decord if it is installed."""
@@ -72,11 +85,7 @@ _KEPT = (
     "PYTHONUTF8",
     "SYSTEMROOT",
 )
-_QUIET = {
-    "OPENCV_LOG_LEVEL": "SILENT",
-    "OPENCV_FFMPEG_LOGLEVEL": "-8",
-    "OMP_NUM_THREADS": "1",
-}
+_QUIET = {"OPENCV_LOG_LEVEL": "SILENT", "OPENCV_FFMPEG_LOGLEVEL": "-8", "OMP_NUM_THREADS": "1"}
 
 
 def load_files(
@@ -85,11 +94,8 @@ def load_files(
     """Return the pictures and clips of one request.
 
     Pictures are upright RGB, of an animation the first frame; of every clip, `n_frames` uniformly
-    sampled frames, or all if it has fewer.
-
-    Raises:
-        MediaError: Also if the decoder crashes, or runs out of memory or out of `limits.decode_s`
-            seconds.
+    sampled frames, or all if it has fewer. MediaError also if the decoder crashes, or runs out of
+    memory or of `limits.decode_s` seconds.
     """
     limits = limits or Limits()
     if len(files) > limits.max_items:
@@ -175,9 +181,8 @@ def _killed_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[th
 def _start(
     child: subprocess.Popen[bytes], job: dict[str, Any], name: str, late: threading.Event
 ) -> None:
-    """Hand the job over and wait until the process is sealed, its files open and nothing decoded.
-
-    Whatever ends it before is no fault of a file.
+    """Hand the job over and wait until the process is sealed, its files open. No file is to blame
+    yet.
     """
     assert child.stdin and child.stdout and child.stderr  # all are pipes
     _hand_over(child.stdin, json.dumps(job).encode() + b"\n")
@@ -196,9 +201,7 @@ def _start(
 
 
 def _clip_decoder(items: Sequence[Item]) -> str:
-    """Return the decoder for these files if they are clips: OpenCV unless the environment names
-    decord.
-    """
+    """Return the decoder for clips: OpenCV unless the environment names decord."""
     named = os.environ.get(DECODER, "opencv")
     if all(kind in PICTURE_FORMATS for _, kind, _ in items):
         return "opencv"
@@ -223,11 +226,7 @@ def _hand_over(pipe: IO[bytes], job: bytes) -> None:
 
 
 def _read(
-    child: subprocess.Popen[bytes],
-    item: Item,
-    n_frames: int,
-    limits: Limits,
-    late: threading.Event,
+    child: subprocess.Popen[bytes], item: Item, n_frames: int, limits: Limits, late: threading.Event
 ) -> Visual:
     """Read the next file's result from its decoder: a header line, then its pixels."""
     path, kind, _ = item
@@ -235,14 +234,14 @@ def _read(
     pipe = child.stdout
     assert pipe
     try:
-        header = json.loads(pipe.readline(_HEADER_BYTES))
-    except (ValueError, RecursionError):
-        header = None
-    if isinstance(header, dict) and isinstance(header.get("error"), str):
-        raise MediaError(printable(header["error"])[:_SAID].replace(NAME, name))
+        header = msgspec.json.decode(pipe.readline(_HEADER_BYTES), type=Header)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        header = Header()
+    if header.error is not None:
+        raise MediaError(printable(header.error)[:_SAID].replace(NAME, name))
     frames: list[Image.Image] = []
     if _believable(header, item, n_frames, limits):
-        for width, height in header["sizes"]:
+        for width, height in header.sizes:
             pixels = pipe.read(width * height * 3)
             if len(pixels) < width * height * 3:
                 frames = []
@@ -252,9 +251,9 @@ def _read(
         raise MediaError(f"{name} took longer than {limits.decode_s:.0f} seconds to decode.")
     if not frames:
         raise MediaError(NO_ANSWER[_killed(child)].format(name=name, kind=kind))
-    if (times := header.get("times_s")) is None:
+    if header.times_s is None:
         return frames[0]
-    return VideoFrames(tuple(frames), tuple(times))
+    return VideoFrames(tuple(frames), tuple(header.times_s))
 
 
 def _killed(child: subprocess.Popen[bytes]) -> bool:
@@ -264,28 +263,18 @@ def _killed(child: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _believable(header: Any, item: Item, n_frames: int, limits: Limits) -> bool:
-    """Whether a decoder's header answers the request within the limits.
-
-    It must be one picture, or at most `n_frames` small frames with a time each. A file may have
-    taken its decoder over.
+def _believable(header: Header, item: Item, n_frames: int, limits: Limits) -> bool:
+    """Whether a decoder, which a file may have taken over, answers within the limits: by one
+    picture, or at most `n_frames` small frames with a time each.
     """
-    _, kind, want = item
-    if not isinstance(header, dict) or not isinstance(sizes := header.get("sizes"), list):
-        return False
-    for size in sizes:
-        if not isinstance(size, list) or [type(side) for side in size] != [int, int]:
-            return False
-    if (times := header.get("times_s")) is None:
-        if want == "clip" or kind not in PICTURE_FORMATS or len(sizes) != 1:
-            return False
-        width, height = sizes[0]
-        return width >= 1 and height >= 1 and width * height <= limits.max_pixels
+    (_, kind, want), sizes, times = item, header.sizes, header.times_s
+    if times is None:
+        whole = want != "clip" and kind in PICTURE_FORMATS and len(sizes) == 1
+        return whole and math.prod(sizes[0]) <= limits.max_pixels
     return (
         want != "picture"
         and kind in CLIP_FORMATS
-        and isinstance(times, list)
         and 1 <= len(times) == len(sizes) <= n_frames
-        and all(type(at) in (int, float) and 0 <= at <= limits.max_clip_s for at in times)
-        and all(1 <= side <= limits.max_frame_side for size in sizes for side in size)
+        and all(at <= limits.max_clip_s for at in times)
+        and all(side <= limits.max_frame_side for size in sizes for side in size)
     )

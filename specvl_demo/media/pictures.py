@@ -1,8 +1,5 @@
-"""Upright 8-bit RGB pictures from the bytes of files.
-
-Given bytes and limits, returns PIL images. The size is checked after the header is read and before
-any pixel is. Visitors' files are decoded in a separate process (`worker`), which ends at whatever
-Pillow raises about a broken file.
+"""Upright 8-bit RGB pictures from the bytes of files. The size is checked after the header is read
+and before any pixel is. Visitors' files are decoded in a separate process (`worker`).
 """
 
 from __future__ import annotations
@@ -31,8 +28,7 @@ Visual = Image.Image | VideoFrames
 Curve = Literal["hlg", "pq"]
 """How brightness is coded for HDR screens."""
 TO_BT709 = np.array(
-    [[1.6605, -0.1246, -0.0182], [-0.5876, 1.1329, -0.1006], [-0.0728, -0.0083, 1.1187]],
-    np.float32,
+    [[1.6605, -0.1246, -0.0182], [-0.5876, 1.1329, -0.1006], [-0.0728, -0.0083, 1.1187]], np.float32
 )
 """BT.2020's primaries in those of sRGB (ITU-R BT.2087), for rows of colours."""
 DEPTHS = [2.0**bits - 1 for bits in (8, 10, 12, 14, 16)]
@@ -40,9 +36,7 @@ DEPTHS = [2.0**bits - 1 for bits in (8, 10, 12, 14, 16)]
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any Pillow mode to 8-bit RGB: 16-bit and float greys are scaled, transparency becomes
-    white.
-    """
+    """Convert any Pillow mode to 8-bit RGB: deep greys are scaled, transparency becomes white."""
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image).astype(np.float32)
         if image.mode == "F":
@@ -61,11 +55,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def open_picture(data: bytes, kind: str, limits: Limits) -> Image.Image:
-    """Open a file of this format: its header is read and its size checked, but no pixel is decoded.
-
-    Raises:
-        MediaError: If it is beyond the limits.
-    """
+    """Open a file of this format: header and size are checked, but no pixel is decoded."""
     if kind == "AVIF" and not features.check("avif"):
         raise MediaError(
             f"{NAME} is AVIF, which this machine cannot decode; send PNG, JPEG or WebP."
@@ -121,9 +111,7 @@ def _in_srgb(image: Image.Image) -> Image.Image:
 
 
 def _changes_nothing(profile: ImageCms.ImageCmsProfile) -> bool:
-    """Whether a profile of RGB is sRGB, up to rounding: most are, and pictures then stay as they
-    are.
-    """
+    """Whether a profile of RGB is sRGB, up to rounding; most are."""
     steps = np.array([0, 64, 128, 192, 255], np.uint8)
     colours = Image.fromarray(np.stack(np.meshgrid(steps, steps, steps), -1).reshape(1, -1, 3))
     srgb = ImageCms.createProfile("sRGB")
@@ -159,13 +147,9 @@ _MOST_FILL = 2**16
 
 def count_scans(data: bytes) -> int:
     """Count a JPEG's passes over its pixels, by its markers up to the end of the image (ISO
-    10918-1, annex B).
+    10918-1, annex B), without a thumbnail's or what a camera appends.
 
-    Data inside a segment, such as a thumbnail, or after the end, such as a camera's clip, does not
-    count.
-
-    Raises:
-        ValueError: If there are more segments, or more bytes between them, than any file needs.
+    Raises ValueError if there are more segments, or bytes between them, than any file needs.
     """
     scans, at, fill = 0, 2, 0
     for _ in range(_MOST_SEGMENTS):

@@ -3,8 +3,7 @@
 `seal` leaves it only computation, its own memory and its open files: it cannot open, remove or
 change files, reach any address, start programs or processes, or signal or inspect other processes.
 Two Linux mechanisms, neither of which needs privileges: a seccomp filter that lists the remaining
-calls, and a Landlock domain that allows no file, in case a call gets past the list. Knows
-processors and kernels, but nothing of pictures.
+calls, and a Landlock domain that allows no file, in case a call gets past the list.
 """
 
 from __future__ import annotations
@@ -100,21 +99,12 @@ def offered() -> list[str]:
 
 
 def weakness() -> str | None:
-    """Return what protects visitors' files insufficiently on this system, in a sentence.
-
-    None if nothing important is missing: seccomp is sufficient without Landlock.
-    """
-    doors = offered()
-    if SECCOMP in doors:
+    """Return what important protection of visitors' files this system lacks, in a sentence."""
+    if SECCOMP in offered():
         return None
-    if LANDLOCK in doors:
-        return (
-            "This system has Landlock but no seccomp: visitors' files are decoded in a process"
-            " that cannot open files, but may start processes and send datagrams."
-        )
     return (
-        "This system has neither seccomp nor Landlock: visitors' files are decoded in a process"
-        " with limits on memory and time, but with all rights of this user."
+        "This system has no seccomp: visitors' files are decoded in a process with limits on memory"
+        " and time, but with rights of this user."
     )
 
 
@@ -130,8 +120,7 @@ def keep_private() -> None:
 def seal() -> list[str]:
     """Apply all that `offered` lists, permanently: seccomp to every thread, Landlock to this one.
 
-    Raises:
-        OSError: If one fails: no decoder is better than an unprotected one.
+    Raises OSError if one fails: no decoder is better than an unprotected one.
     """
     doors = offered()
     keep_private()
@@ -150,9 +139,7 @@ def _landlock_version() -> int:
 
 
 def _allow_no_file() -> None:
-    """Enter a Landlock domain with every right that this kernel knows and a rule for none
-    of them.
-    """
+    """Enter a Landlock domain with every right that this kernel knows and no rule for any."""
     version = _landlock_version()
     files = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)  # rights, a bit each
     network = 2 if version >= 4 else 0

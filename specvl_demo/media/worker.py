@@ -1,8 +1,7 @@
 """Decodes untrusted files in a separate process: a job as JSON in, for every file a header and RGB
 out.
 
-Started only by `load`. Opens its files, loads its decoders and gives up everything else (`sandbox`)
-before it decodes one: the worst a file can do is to end the process or to make it return nonsense.
+Opens its files, loads its decoders and gives up everything else (`sandbox`) before it decodes one.
 Refusals go into the header as `error`; whatever a decoder raises about a damaged file ends the
 process, which the parent reports.
 """
@@ -54,10 +53,7 @@ TRANSFER = b"\x55\xba\x81"
 
 
 def limit_resources(cpu_s: float) -> None:
-    """Cap memory and CPU time, and forbid writing files, on POSIX systems.
-
-    Elsewhere only the parent's time limit applies.
-    """
+    """Cap memory and CPU time, and forbid writing files, on POSIX systems."""
     try:
         import resource
     except ImportError:
@@ -104,9 +100,8 @@ def chosen(times: Sequence[float], n: int) -> list[tuple[int, float]]:
 
 
 class Readable(io.BufferedIOBase):
-    """An open file that OpenCV may read: an exception in its callbacks would end the process.
-
-    The caller must keep it as long as the clip is open.
+    """An open file that OpenCV may read: an exception in its callbacks would end the process. It
+    must be kept as long as the clip is open.
     """
 
     def __init__(self, source: BinaryIO) -> None:
@@ -123,8 +118,7 @@ class Readable(io.BufferedIOBase):
 
 
 def opened(source: Readable, packets: bool = False) -> VideoCapture:
-    """Open the clip from its first byte on, read through the open file, since no path is visible
-    here.
+    """Open the clip from its first byte on, since no path is visible here.
 
     packets: Give packets as they are stored, which takes no time, instead of frames.
     """
@@ -156,8 +150,7 @@ class Stream(NamedTuple):
 def probe(source: Readable, limits: Limits) -> Stream:
     """Check what the container declares, with OpenCV, and read the times of its packets.
 
-    Raises:
-        MediaError: If it is beyond the limits, or transparent, which no decoder here shows.
+    Raises MediaError beyond the limits, or if it is transparent, which no decoder here shows.
     """
     import cv2
 
@@ -306,9 +299,7 @@ def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
 def by_pillow(
     image: Picture, n: int, limits: Limits
 ) -> tuple[list, list[float], int, float | None]:
-    """Return frames of an animated GIF or WebP, their times as the sums of their delays, and the
-    duration.
-    """
+    """Return frames of an animation, their times as sums of delays, and the duration."""
     import numpy as np
 
     from specvl_demo.media.pictures import to_rgb
@@ -337,9 +328,7 @@ def by_pillow(
 
 
 def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
-    """Return the header of one file and its pictures: one, or the sampled frames of a clip with
-    their `times_s`.
-    """
+    """Return a file's header and its pictures; those of a clip have their `times_s`."""
     kind, want = item["kind"], item["want"]
     if kind in PICTURE_FORMATS:
         from specvl_demo.media import pictures
@@ -394,10 +383,8 @@ def clip(
 
 
 def ordered(times: list[float], duration_s: float | None) -> list[float]:
-    """Return times in seconds that never decrease and start at 0 or later.
-
-    If a file's own do not, they are spread evenly over its duration, or over one second if it has
-    none.
+    """Return times in seconds that never decrease and start at 0 or later: if a file's own do not,
+    evenly spread over its duration, or over one second.
     """
     sound = all(map(math.isfinite, times)) and all(at >= 0 for at in times[:1])
     still = len(times) > 1 and times[0] == times[-1]
@@ -443,9 +430,7 @@ def answer(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
 
 
 def load_decoders(items: Sequence[dict]) -> None:
-    """Import everything that decoding these files needs: afterwards no module can be read
-    any more.
-    """
+    """Import all that these files need: after that no module can be read any more."""
     from PIL import Image, ImageCms, ImageFile  # noqa: F401
 
     for item in items:
@@ -466,8 +451,7 @@ def _end_with_the_reader() -> NoReturn:
 def main() -> NoReturn:
     """Read the job, open its files, load the decoders, seal the process, and only then decode.
 
-    Ends at once, since decoders may hang in their own clean-up; also when standard input closes
-    early, since the results are no longer needed.
+    Ends at once, also when standard input closes early: decoders may hang in their own clean-up.
     """
     os.set_blocking(2, False)  # decoders may print more than is read of it
     job = json.loads(sys.stdin.buffer.readline())

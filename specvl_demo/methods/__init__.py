@@ -34,6 +34,8 @@ def _read(path: str) -> None:
         raise ValueError(
             f"{OUTSIDE} names {path}, whose line {fault.lineno} is not valid Python: {fault.msg}"
         ) from fault
+    except ImportError as fault:
+        raise ValueError(f"{OUTSIDE} names {path}, which cannot be imported: {fault}") from fault
 
 
 for _module in iter_modules(__path__):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, NoDrafter, Policy
+from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods.base import STRICT, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings
 
@@ -19,11 +19,10 @@ class OneNode(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """Return only the root, without calling the drafter."""
         return DraftTree(root, chain(0))
 
 
-NONE = Part("drafter", "none", "no drafter", lambda models, views, mixer, settings: NoDrafter())
+NONE = Part("drafter", "none", "no drafter", lambda models, views, mixer, settings: Drafter())
 ONE_NODE = Part("policy", "one-node", "no draft", lambda settings: OneNode(), PolicySettings)
 
 AR = register(

@@ -1,9 +1,8 @@
-"""Methods as data: drafter x views x tree policy x verifier, with presets, charts and texts for
-Learn.
+"""Methods as data: drafter x views x tree policy x verifier, with presets, charts and texts.
 
 Every file of this folder declares settings and parts and registers its method here; `register` does
 the same for a file outside the package. The command line, the page and the docs read these tables.
-`assemble` turns a choice into the parts of a lane.
+`build_parts` turns a choice into the parts of a lane.
 """
 
 from __future__ import annotations
@@ -88,8 +87,7 @@ class Method:
         order: Its place in the list of methods.
         listed: Where the page lists it: "first", with the five papers' ("paper", which can be raced
             with one press), or one press away ("more").
-        offered: Its rank among what a first visitor is offered, who gets the first that the pair
-            supports; None: never.
+        offered: Its rank for a first visitor, who gets the first that the pair supports.
     """
 
     name: str
@@ -350,8 +348,9 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
         return "A view is named twice; name each view of the prompt once."
     if verifier.greedy_only and temperature > 0:
         return (
-            f"{_a(verifier)} compares drafts with the target's likeliest token and is not defined"
-            " for sampling; set the temperature to 0 or choose strict verification."
+            f"{choice.method.name} is not defined for sampling: {verifier.title} compares drafts"
+            " with the target's likeliest token. Set the temperature to 0, or verifier=strict, or"
+            " choose another method."
         )
     return None
 
@@ -402,7 +401,7 @@ def assembled_policy(choice: Choice) -> Any:
     return choice.policy.build(choice.of(choice.policy))
 
 
-def assemble(choice: Choice, models: Models) -> Parts:
+def build_parts(choice: Choice, models: Models) -> Parts:
     """Return new parts for one lane."""
     views = [view.build(models, choice.of(view)) for view in choice.views]
     mixer = next(

@@ -116,10 +116,9 @@ class Learn:
         struggles: Where it is not.
         look: What to watch in its charts.
         formula: In the notation of `tex`.
-        aloud: The formula in words, for screen readers.
+        aloud: The formula in words, which name its symbols.
         url: Of the paper.
         published: The paper's speedup and the setting in which it was measured.
-        draft_cost: A draft forward's cost in target steps with the paper's models, and its source.
     """
 
     does: str
@@ -130,7 +129,6 @@ class Learn:
     aloud: str = ""
     url: str = ""
     published: tuple[str, str] | None = None
-    draft_cost: tuple[float, str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("does", "shines", "struggles", "look", "aloud"):

@@ -8,6 +8,7 @@ takes several of each, as in Ringel and Romano (DDTree, arXiv 2604.12989).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,24 +17,17 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NoDrafter, Prefill, Scores, Start, Verdict
+from specvl_demo.core.types import Drafter, Prefill, Scores, Start, Verdict
 from specvl_demo.decoders.attention import attend, in_pairs
 from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.heads.blocks import (
-    MLP,
-    POSITIONS,
-    Geometry,
-    direction,
-    root_of,
-    rotate,
-)
-from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
-from specvl_demo.methods.heads.features import TrainedHead, head_part
-from specvl_demo.methods.heads.shapes import BLOCK
+from specvl_demo.methods.heads.blocks import MLP, POSITIONS, Geometry, direction, root_of, rotate
+from specvl_demo.methods.heads.checkpoints import BLOCK, Format, Head, add_format
+from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 NORMS = {
@@ -127,10 +121,7 @@ def reaches(config: Mapping[str, Any], n_layers: int, source: str) -> list[Reach
 class InjectedLayer:
     """A Qwen3-type layer whose rows also attend to rows that have only keys and values."""
 
-    def __init__(
-        self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry, reach: Reach
-    ) -> None:
-        self._reach = reach
+    def __init__(self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry) -> None:
         attention, scale = f"{prefix}.self_attn.", g.width**0.5
         self._geometry, self._eps = g, root_of(g, tensors[f"{attention}q_proj.weight"])
         self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
@@ -158,15 +149,22 @@ class InjectedLayer:
         slot[1].copy_(kv[:, g.kv_heads :].transpose(0, 1))
 
     def __call__(
-        self, x: Tensor, rotation: Tensor, slot: Tensor, keys: Tensor, values: Tensor
+        self,
+        x: Tensor,
+        rotation: Tensor,
+        slot: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
     ) -> Tensor:
-        """Return [k, D] for x [k, D]; rows attend to keys and values in reach, the slot's too."""
+        """Return [k, D] for x [k, D]; rows attend to all keys and values, the slot's too, but for
+        what the mask hides.
+        """
         g, rows = self._geometry, x.shape[0]
         h = self._qkv(direction(x, self._eps)).view(rows, -1, g.head_width)
         rotated = self._rotated(h[:, : g.heads + g.kv_heads], self._norms, rotation)
-        slot[0].copy_(rotated[g.heads :])
-        slot[1].copy_(h[:, g.heads + g.kv_heads :].transpose(0, 1))
-        mask = self._reach.mask(rows, keys.shape[2], x)
+        fresh = rotated[g.heads :], h[:, g.heads + g.kv_heads :].transpose(0, 1)
+        slot.copy_(torch.stack(fresh)[:, None])
         x = self._out(attend(rotated[None, : g.heads], keys, values, mask), x)
         return self._mlp(x, x)
 
@@ -180,8 +178,7 @@ class InjectedLayer:
 class DflashHead(TrainedHead):
     """The weights of a DFlash head.
 
-    # choice: positions are counted along the text, as in published heads, even if the target's have
-    three axes.
+    # choice: positions are counted along the text, as published, even if the target has three axes.
     """
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
@@ -203,27 +200,20 @@ class DflashHead(TrainedHead):
                 f" {decoder.vocab}"
             )
         self._table = t.get("embed_tokens.weight")
-        self._mask = self._embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
+        self._mask = self.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
         self._fuse = PackedLinear(t["fc.weight"], bits=8)
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
-        self._layers = [
-            InjectedLayer(t, f"layers.{i}", g, reach)
-            for i, reach in enumerate(reaches(config, n, head.source))
-        ]
+        self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
+        self._reaches, self.n_layers = reaches(config, n, head.source), n
+        self.window = max((reach.window or 0 for reach in self._reaches), default=0) or None
         self._eps, self._norm = root_of(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
 
-    def _embed(self, ids: Tensor) -> Tensor:
+    def embed(self, ids: Tensor) -> Tensor:
         """Embed ids by the head's own table if it has one that differs from the target's."""
         return self.decoder.embed(ids) if self._table is None else self._table[ids]
 
     def drafter(self) -> BlockDrafter:
         return BlockDrafter(self)
-
-    def new_cache(self, room: int) -> KVCache:
-        """Return an empty cache for one lane."""
-        g = self._geometry
-        layout = Layout(self.device, g.kv_heads, g.head_width)
-        return KVCache([layout] * len(self._layers), 1, room, self.dtype)
 
     def states(self, scores: Prefill | Scores) -> Tensor:
         """Return what it reads of every prompt position or node [r, layers read x D]."""
@@ -240,15 +230,32 @@ class DflashHead(TrainedHead):
 
     def draft(self, cache: KVCache, root: Tensor) -> Tensor:
         """Return the states after the root [1] and after each unknown token [block - 1, D]."""
-        x = torch.cat((self._embed(root), self._mask))
-        at = torch.arange(cache.length, cache.length + self.block, device=self.device)
-        rotation, spans = self._rotary(at), cache.spans(self.block)
-        for layer, slot, keys, values in zip(self._layers, *spans, strict=True):
-            x = layer(x, rotation, slot, keys, values)
-        return direction(x[1:], self._eps) * self._norm
+        x, first = torch.cat((self.embed(root), self._mask)), cache.length
+        end = first + self.block
+        # By kind of layer: without a window, with one.
+        by_kind = {reach.window is None: reach for reach in self._reaches}
+        mask, window_mask = (
+            by_kind[kind].mask(self.block, end, x) if kind in by_kind else None
+            for kind in (True, False)
+        )
+        if mask is None and self.fixed:
+            mask = x.new_zeros(self.block, end)
+        at = torch.arange(first, end, device=self.device)[None]
+        hidden = self.forward(ForwardInput(x[None], at, cache, mask=mask, window_mask=window_mask))
+        cache.truncate(first)
+        return hidden[0, 1:]
+
+    def decode(self, call: ForwardInput) -> Tensor:
+        """Return the states after all rows [1, T, D]; without a mask they see each other."""
+        x, rotation = call.x[0], self._rotary(call.positions[..., 0, :])
+        spans = zip(self._layers, self._reaches, *call.cache.spans(len(x)), strict=True)
+        for layer, reach, slot, keys, values in spans:
+            mask = call.mask if reach.window is None else call.window_mask
+            x = layer(x, rotation, slot, keys, values, mask)
+        return (direction(x, self._eps) * self._norm)[None]
 
 
-class BlockDrafter(NoDrafter):
+class BlockDrafter(Drafter):
     """Drafts with a DFlash head: a round's first `extend` drafts the block, later ones read it."""
 
     def __init__(self, head: DflashHead) -> None:
@@ -260,7 +267,10 @@ class BlockDrafter(NoDrafter):
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
         if room >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
-        self._cache, self._rows = head.new_cache(room), len(states)
+        self._cache, self._rows = head.new_cache(1, room), len(states)
+        weakref.finalize(self, self._cache.release).atexit = False
+        if head.fixed:  # captured before a round is timed
+            head.draft(self._cache, torch.zeros(1, dtype=torch.int64, device=head.device))
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         self._pending, self._depth = states, [0]
 
@@ -281,7 +291,8 @@ class BlockDrafter(NoDrafter):
         last = len(self._log_probs) - 1
         if min(depth) > last:
             return None
-        return self._log_probs[[min(level, last) for level in depth]]
+        at = [min(level, last) for level in depth]
+        return self._log_probs[as_index(at, self._log_probs.device)]
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's states of the root and the accepted tokens for the next round."""

@@ -1,5 +1,4 @@
-"""DREAM (Hu et al., arXiv 2505.19201): block, gated cross-attention to the target's features,
-block, norm.
+"""DREAM (Hu et al., arXiv 2505.19201): block, cross-attention to the target's features, block.
 
 Given the target's last hidden states, which the forwards compute anyway, and its attention over the
 prompt, drafts from token embeddings; the target's features enter only by cross-attention. Query i
@@ -27,7 +26,7 @@ from specvl_demo.decoders.layer_stack import ChainParts, LayerStack
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn, Settings, setting
-from specvl_demo.methods.heads import shapes
+from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import (
     POSITIONS,
     Block,
@@ -76,9 +75,7 @@ class DreamHead(FeatureHead):
 
     n_layers = 3
     window = POSITIONS
-    """Wider than any request: it gives steps of fixed shapes a second mask, over queries, with the
-    holes.
-    """
+    """Wider than any request: fixed steps get a second mask by it, over queries, with the holes."""
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
@@ -170,21 +167,10 @@ class DreamHead(FeatureHead):
         mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(
             later, low
         )
-        query_rows = slice(cache.holes, n)
-        self._blocks(
-            opening.x[:, : self.width],
-            opening.positions,
-            [slot[..., query_rows, :] for slot in slots],
-            [
-                x[..., place, :]
-                for x, place in zip(keys, (query_rows, slice(1, None), query_rows), strict=True)
-            ],
-            [
-                x[..., place, :]
-                for x, place in zip(values, (query_rows, slice(1, None), query_rows), strict=True)
-            ],
-            (None, mask),
-        )
+        rows = slice(cache.holes, n)
+        slots = tuple(slot[..., rows, :] for slot in slots)
+        x = opening.x[:, : self.width]
+        self._blocks(x, opening.positions, (slots, keys, values), rows, (None, mask))
         cache.advance(n)
         return CachedSequence(self, cache, opening.position)
 
@@ -204,19 +190,13 @@ class DreamHead(FeatureHead):
             return self._by_kernels(self._stack, x, features, call)
         if mask is None and size > 1:
             query_mask = mask = chain(size - 1).additive(call.cache.length, self.dtype, self.device)
-        slots, keys, values = call.cache.spans(size)
-        self._cross.write(features, slots[1])
-        return self._blocks(
-            x,
-            call.positions[..., 0, :],
-            slots,
-            [rows[..., first:, :] for rows, first in zip(keys, (holes, 1, holes), strict=True)],
-            [rows[..., first:, :] for rows, first in zip(values, (holes, 1, holes), strict=True)],
-            (
-                None if query_mask is None else query_mask[..., holes:],
-                None if mask is None else mask[..., 1:],
-            ),
-        )[None]
+        spans = call.cache.spans(size)
+        self._cross.write(features, spans[0][1])
+        masks = (
+            None if query_mask is None else query_mask[..., holes:],
+            None if mask is None else mask[..., 1:],
+        )
+        return self._blocks(x, call.positions[..., 0, :], spans, slice(holes, None), masks)[None]
 
     def _by_kernels(
         self, stack: LayerStack, x: Tensor, features: Tensor, call: ForwardInput
@@ -238,15 +218,22 @@ class DreamHead(FeatureHead):
         self,
         x: Tensor,
         positions: Tensor,
-        slots: Sequence[Tensor],
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
+        spans: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
+        queries: slice,
         masks: tuple[Tensor | None, Tensor | None],
     ) -> Tensor:
         """Apply the blocks to x [k, D] -> [k, D].
 
-        masks: Over queries, None if there are many and causal; over features.
+        Args:
+            spans: Every block's slot, keys and values.
+            queries: Rows of queries in the cache.
+            masks: Over queries, None if there are many and causal; over features.
         """
+        slots, *read = spans
+        places = queries, slice(1, None), queries
+        keys, values = (
+            [rows[..., place, :] for rows, place in zip(part, places, strict=True)] for part in read
+        )
         query_mask, mask = masks
         rotation, causal = self._rotary(positions), query_mask is None and x.shape[0] > 1
         x = self._first(x, x, rotation, slots[0], keys[0], values[0], query_mask, causal)
@@ -303,10 +290,10 @@ def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor
 
 
 _CROSS = {
-    **shapes.attention("cross_attn"),
+    **checkpoints.attention("cross_attn"),
     **{"cross_attn.q_norm.weight": "H", "cross_attn.k_norm.weight": "H"},
     **{"cross_attn_attn_gate": "1", "cross_attn_mlp_gate": "1", "input_layernorm.weight": "D"},
-    **shapes.MLP,
+    **checkpoints.MLP,
 }
 
 add_format(
@@ -316,9 +303,9 @@ add_format(
         DreamHead,
         lambda tensors: "layers.1.cross_attn.q_proj.weight" in tensors,
         {
-            **shapes.FIRST,
-            **shapes.in_layer(1, _CROSS),
-            **shapes.in_layer(2, {**shapes.BLOCK, "input_layernorm.weight": "D"}),
+            **checkpoints.FIRST,
+            **checkpoints.in_layer(1, _CROSS),
+            **checkpoints.in_layer(2, {**checkpoints.BLOCK, "input_layernorm.weight": "D"}),
             "norm.weight": "D",
         },
         optional={},
@@ -354,11 +341,12 @@ register(
             text so far and of the visual tokens that the target attended to most.""",
             shines="Long answers about one picture: the head can look at it again at any time.",
             struggles="Its three blocks cost more than one; short answers do not pay for them.",
-            look="""Which patches remain after compression, and how much acceptance drops without
-            cross-attention.""",
+            look="""Where it looked: the patches that its cross-attention took as it guessed a
+            token. What it saw: those that compression left it. EAGLE-2 has no cross-attention:
+            race the two.""",
             formula=r"L = 0.2 L_out + 0.2 L_mid + KL ( p ‖ q )",
-            aloud="""trained on output features, intermediate features and the divergence of the
-            distributions""",
+            aloud="""What training makes small, L: how far the head’s last and middle features are
+            from the target’s, and the divergence KL of its probabilities q from the target’s p.""",
             url="https://arxiv.org/abs/2505.19201",
             published=("3.06×", "mean at temperature 0; LLaVA-1.6 7B, trained drafter"),
         ),

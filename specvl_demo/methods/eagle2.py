@@ -5,9 +5,8 @@ from __future__ import annotations
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
+from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, head_part
-from specvl_demo.methods.heads.shapes import FIRST
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 

@@ -1,8 +1,7 @@
-"""EAGLE-3 (Li et al., arXiv 2503.01840): features of low, middle and high layers, a draft
-vocabulary.
+"""EAGLE-3 (Li et al., arXiv 2503.01840): features of three layers, a draft vocabulary.
 
 The head feeds itself its own output instead of predicted features. Weights may be in any of the
-published formats, with or without the norms of version 3.1.
+published formats of version 3.
 """
 
 from __future__ import annotations
@@ -17,16 +16,18 @@ from torch import Tensor
 
 from specvl_demo.core.types import Encoded, Prefill, Scores
 from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.layer_stack import ChainParts
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn, Settings, setting
-from specvl_demo.methods.heads import shapes
+from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stacked
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
+
+VERSION_3_1 = ("norm_before_fc", "fc_norm", "norm_output")
+"""Settings of EAGLE-3.1's further norms."""
 
 
 def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
@@ -69,27 +70,22 @@ class Eagle3Head(FeatureHead):
         g, t = head.geometry, head.tensors
         super().__init__(head, decoder)
         self._read(layers_read(head.settings, decoder.n_layers, head.source), t["fc.weight"])
-        n_read = len(self._layers_read)
+        if later := [name for name in VERSION_3_1 if head.settings.get(name)]:
+            raise ValueError(
+                f"{head.source} is a head of EAGLE-3.1, which is not supported: its config sets"
+                f" {', '.join(later)}"
+            )
         self.input_width = 2 * g.width
-        # The normed feature is the residual; the normed output is what the head feeds itself
-        # (EAGLE-3.1).
+        # The normed feature is the residual.
         self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
-        self._norm_output = bool(head.settings.get("norm_output", False))
         self._fuse = PackedLinear(t["fc.weight"], bits=8)
         self._fuse_bias = t.get("fc.bias")
         self._eps = root_of(g, t["norm.weight"])
-        self._wide_eps = self._eps * n_read**0.5
         scale = g.width**0.5
         self._norm = t["norm.weight"] * scale
         self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
-        self._layer_norms = [
-            t[f"fc_norm.{i}.weight"] * scale for i in range(n_read) if "fc_norm.0.weight" in t
-        ]
-        self._input_norm = t.get("input_norm.weight")
-        if self._input_norm is not None:
-            self._input_norm = self._input_norm * (n_read * g.width) ** 0.5
         self._table = t.get("embed_tokens.weight")
-        if not (self._norm_before_residual or self._norm_output):
+        if not self._norm_before_residual:
             block = [self._block.parts]
             layers = stacked(block, g, self._eps, self.dtype, self._norm)
             self._chain = ChainParts(layers, "both")
@@ -121,15 +117,7 @@ class Eagle3Head(FeatureHead):
 
     def features(self, scores: Prefill | Scores) -> Tensor:
         """Return the fused states [r, D] of the layers it reads."""
-        parts = [scores.layers[i] for i in self._layers_read]
-        if self._layer_norms:
-            parts = [
-                direction(part, self._eps) * weight
-                for part, weight in zip(parts, self._layer_norms, strict=True)
-            ]
-        states = torch.cat(parts, -1)
-        if self._input_norm is not None:
-            states = direction(states, self._wide_eps) * self._input_norm
+        states = torch.cat([scores.layers[i] for i in self._layers_read], -1)
         return self._fuse(states, self._fuse_bias)
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
@@ -143,22 +131,9 @@ class Eagle3Head(FeatureHead):
         residual = normed * self._residual_norm if self._norm_before_residual else features
         return torch.cat((self._block.normed(embeds), normed), -1), residual
 
-    def decode(self, call: ForwardInput) -> Tensor:
-        """Return the block's output [1, T, D], normed if that is what the head feeds itself."""
-        out = super().decode(call)
-        return self._normed(out) if self._norm_output else out
-
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Return a function to log-probabilities [k, size], -inf outside the draft vocabulary."""
         log_probs = super().log_probabilities(size, banned)
-        return log_probs if self._norm_output else lambda hidden: log_probs(self._normed(hidden))
-
-    def _normed(self, hidden: Tensor) -> Tensor:
-        return direction(hidden, self._eps) * self._norm
-
-
-_MOST_LAYERS = 8
-"""Most layers that a head may fuse; published ones fuse three."""
+        return lambda hidden: log_probs(direction(hidden, self._eps) * self._norm)
 
 
 add_format(
@@ -168,16 +143,15 @@ add_format(
         Eagle3Head,
         lambda tensors: "layers.0.hidden_norm.weight" in tensors or "d2t" in tensors,
         {
-            **shapes.FIRST,
-            **shapes.in_layer(0, shapes.attention("self_attn", "2D")),
-            **shapes.in_layer(0, {"input_layernorm.weight": "D", "hidden_norm.weight": "D"}),
+            **checkpoints.FIRST,
+            **checkpoints.in_layer(0, checkpoints.attention("self_attn", "2D")),
+            **checkpoints.in_layer(0, {"input_layernorm.weight": "D", "hidden_norm.weight": "D"}),
             **{"fc.weight": "D S", "norm.weight": "D"},
         },
         optional={
-            **shapes.BIASES,
+            **checkpoints.BIASES,
             **{"lm_head.weight": "V D", "d2t": "N", "embed_tokens.weight": "N D"},
-            **{"fc.bias": "D", "input_norm.weight": "S"},
-            **{f"fc_norm.{i}.weight": "D" for i in range(_MOST_LAYERS)},
+            "fc.bias": "D",
         },
         unused={"t2d": "*"},
         own_embeddings=True,

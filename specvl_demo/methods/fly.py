@@ -65,9 +65,10 @@ class EntropyVerifier(RelaxedVerifier):
     def accepts(self, branch: Branch) -> list[bool]:
         """Accept exact tokens, and mismatches where the target is unsure and the window agrees."""
         return [
-            exact or (free and unsure >= self.settings.gate and self._agrees_again(branch.exact, i))
+            exact
+            or (free and unsure >= self.settings.gate and self._agrees_again(branch.matches, i))
             for i, (exact, free, unsure) in enumerate(
-                zip(branch.exact, branch.free, branch.signal, strict=True)
+                zip(branch.matches, branch.free, branch.signal, strict=True)
             )
         ]
 

@@ -6,16 +6,14 @@ from specvl_demo.core.types import Start
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.heads.checkpoints import Format, Head, add_format, columns
+from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
-from specvl_demo.methods.heads.shapes import FIRST
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 from specvl_demo.vlm.layouts import visual_runs
 
 
 class HiViSHead(FeatureHead):
-    """A HiViS head: visual rows are hidden, and step embeddings encode a row's depth below the
-    root.
+    """A HiViS head: visual rows are hidden, step embeddings encode depth below the root.
 
     With step embeddings r [R, D], a row drafted d levels below the root is fed r[min(d, R - 1)];
     rows of known features, the root's among them, r[0] (arXiv 2509.23928, eq. 4).
@@ -91,11 +89,12 @@ register(
             dozen tokens.""",
             struggles="""Details that no word has mentioned yet: the states hold only what the text
             needed.""",
-            look="""The drafter’s prompt is a few dozen tokens, however large the picture. Watch
-            whether colours and places are still predicted: the target’s states carry them.""",
+            look="""What it saw: no patch of the picture, only the words of the question.
+            Watch in the tree whether colours and places are guessed all the same: the target’s
+            states carry them.""",
             formula=r"x = W [ e_{t + 1} ‖ f_t ‖ r_s ]",
-            aloud="""the input is a projection of the next token’s embedding, the target’s feature
-            and a step embedding""",
+            aloud="""The head’s input x is a projection W of the newest token’s embedding e, the
+            target’s feature f one token before it, and an embedding r of the step s.""",
             url="https://arxiv.org/abs/2509.23928",
             published=("2.65×", "at best; trained one-layer drafter, A800"),
         ),

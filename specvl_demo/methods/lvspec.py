@@ -1,5 +1,4 @@
-"""LVSpec (Ji et al., arXiv 2604.05650): tokens that have little to do with the picture need not
-match.
+"""LVSpec (Ji et al., arXiv 2604.05650): tokens that are hardly about the picture need not match.
 
 Not lossless. Relevance is measured in the target's own last hidden states (section 3).
 """
@@ -67,8 +66,7 @@ class VisualVerifier(RelaxedVerifier):
         self._visual = normalize(hidden[visual].float(), dim=-1)
 
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
-        """Return the visual relevance A [T]: the mean of the N largest cosines with visual
-        positions (eq. 8).
+        """Return the relevance A [T]: mean of the N largest cosines with visual positions (eq. 8).
 
         The hidden state is the one at the position whose input is the drafted token.
         """
@@ -85,13 +83,13 @@ class VisualVerifier(RelaxedVerifier):
         # choice: without a picture there is no relevance, so everything is strict.
         """
         if not len(self._visual):
-            return branch.exact
+            return branch.matches
         loosened = least_relevant(branch.signal, self.settings.loose)
         elsewhere = set(branch.draft) if self.settings.shift else set()
         return [
             exact or (free and (i in loosened or target in elsewhere))
             for i, (exact, free, target) in enumerate(
-                zip(branch.exact, branch.free, branch.target, strict=True)
+                zip(branch.matches, branch.free, branch.target, strict=True)
             )
         ]
 
@@ -189,14 +187,13 @@ register(
             should lie above it, “there” and “is” below. Relaxed tokens are marked in the text and
             counted.""",
             formula=r"A_k = \frac{1}{N} \sum_{\text{top N}} cos ( h_k , v_j )",
-            aloud="""relevance is the mean of the N largest cosines of a token’s state with the
-            patches’""",
+            aloud="""The relevance A of the drafted token k is the mean of the N largest cosines
+            between the target’s state h at it and its states v at the patches j of the picture.""",
             url="https://arxiv.org/abs/2604.05650",
             published=(
                 "2.70×",
                 "Qwen2.5-VL 32B with 7B, VDC clips, K 10, λ 0.7; 99.6 % of the score kept",
             ),
-            draft_cost=(7 / 32, "by parameters, 7B to 32B; the paper does not measure it"),
         ),
     )
 )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from specvl_demo.decoders import graphs
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder, adapter
@@ -58,7 +59,8 @@ class MTPHead(FeatureHead):
         for name, module in self._norms.items():
             module.weight = nn.Parameter(head.tensors[f"{name}.weight"], requires_grad=False)
         super().__init__(head, decoder)
-        self.fixed = False
+        # Its target's steps have no fixed shapes: their states are not rows of a cache.
+        self.fixed = graphs.has_graphs(self.device)
 
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
         self._fc = t["fc.weight"]
@@ -69,10 +71,11 @@ class MTPHead(FeatureHead):
         return nn.functional.linear(torch.cat(both, -1), self._fc)
 
     def decode(self, call: ForwardInput) -> Tensor:
+        mask = call.mask
         out = self._layer(
             call.x,
             position_embeddings=self._rotary_embedding(call.x, call.positions),
-            attention_mask=None if call.mask is None else call.mask[None, None],
+            attention_mask=mask if mask is None or mask.ndim == 4 else mask[None, None],
             past_key_values=adapter(call.cache),
         )
         return self._norms[NORMS[2]](out)

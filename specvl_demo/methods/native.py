@@ -1,5 +1,4 @@
-"""The drafter released with a family: Gemma 4's assistant, which reads its target's keys and
-values.
+"""A family's own drafter: Gemma 4's assistant, which reads its target's keys and values.
 
 Given the target's hidden states and, from the lane's own session, the keys and values of its last
 layer of each kind, drafts without a cache: every drafted row has the root's position and attends to
@@ -15,11 +14,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict
+from specvl_demo.core.types import Drafter, Scores, Start, Verdict
 from specvl_demo.decoders.attention import own_kernels
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn
+from specvl_demo.methods.heads.features import as_index
 from specvl_demo.methods.openers import Opening, opens
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -77,12 +78,12 @@ class Assistant:
 def _open(opening: Opening) -> Assistant:
     from specvl_demo.vlm import loading  # noqa: PLC0415 - the page's process loads no model
 
-    checkpoint, folder = opening.checkpoint, opening.fetch(opening.plan.pickles)
+    checkpoint, folder = opening.checkpoint, opening.fetch(False)
     model = loading.model(folder, opening.plan, checkpoint.id, sees=False)
     return Assistant(model, opening.target.vlm.model, checkpoint.title)
 
 
-class AssistantDrafter(NoDrafter):
+class AssistantDrafter(Drafter):
     """A `core.types.Drafter` over an assistant."""
 
     def __init__(self, assistant: Assistant) -> None:
@@ -90,13 +91,11 @@ class AssistantDrafter(NoDrafter):
 
     def begin(self, start: Start) -> None:
         """Take the state before the root; there is nothing to prefill."""
-        if start.session is None:
-            raise ValueError(
-                f"{self.name} reads its target's keys and values, but the lane has no session."
-            )
+        assert start.session is not None  # as of every lane of the engine
         self._session, self._decoder = start.session, start.target_decoder
         self._size = start.vocabulary.size
-        self._banned = [i for i in start.vocabulary.banned if i < self._size]
+        banned = [i for i in start.vocabulary.banned if i < self._size]
+        self._banned = sent(banned, start.target_decoder.device)
         self._root_state = start.prefill.hidden[-1:]
         self._draft_states: list[Tensor] = []
 
@@ -109,13 +108,12 @@ class AssistantDrafter(NoDrafter):
             self._shared = {kind: (rows[0], rows[1]) for kind, rows in read.items()}
         else:
             made = torch.cat(self._draft_states)
-            states = made[torch.as_tensor(parents, device=made.device)]
+            states = made[as_index(parents, made.device)]
         rows = torch.cat((self._decoder.embed(tokens.to(states.device)), states), -1)
         logits, state = self._assistant.step(rows, self._shared, self._session.length)
         self._draft_states.append(state)
         log_probs = logits[:, : self._size].float()
-        log_probs[:, self._banned] = -torch.inf
-        return log_probs.log_softmax(-1)
+        return log_probs.index_fill_(-1, self._banned, -torch.inf).log_softmax(-1)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's state that predicted the next root."""

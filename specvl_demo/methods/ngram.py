@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict, Vocabulary
+from specvl_demo.core.types import Drafter, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.declare import Learn
@@ -55,7 +55,7 @@ class Occurrences:
         return []
 
 
-class NGram(NoDrafter):
+class NGram(Drafter):
     """Proposes what followed the text's longest ending when it last occurred."""
 
     name = "prompt lookup"

@@ -21,8 +21,8 @@ class Opening:
 
     Attributes:
         checkpoint: Of the drafter.
-        fetch: fetch(pickles) returns the folder of its files, downloaded first if they are not
-            here; with `pickles`, .bin files too.
+        fetch: fetch(is_head) returns the folder of its files, downloaded first if they are not
+            here; of a head, .bin files too.
         plan: How models beside the target are loaded: whole, on the device of its first layers.
         weights: The folder of the target's files.
     """

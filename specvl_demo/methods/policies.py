@@ -51,7 +51,7 @@ class Chain(Policy):
 
     def __init__(self, settings: ChainSettings) -> None:
         self.gamma = settings.gamma
-        self.floor = math.log(settings.floor) if settings.floor else None
+        self.floor = math.log(settings.floor) if settings.floor else -math.inf
         self.max_nodes = self.gamma + 1
 
     def propose(
@@ -59,13 +59,10 @@ class Chain(Policy):
     ) -> DraftTree:
         """Draft a chain, shorter if there is less room or the drafter is unsure or silent."""
         length = min(self.gamma, room)
-        floor = -math.inf if self.floor is None else self.floor
-        if (
-            draws is None
-            and length
-            and (made := drafter.draft_chain(root, length, floor)) is not None
-        ):
-            return _chain(root, *made)
+        if draws is None and length:
+            made = drafter.draft_chain(root, length, self.floor)
+            if made is not None:
+                return _chain(root, *made)
         tokens, logps = [root], []
         total = 0.0
         for i in range(length):
@@ -76,7 +73,7 @@ class Chain(Policy):
             logp = log_probs.gather(-1, token[:, None])[:, 0]
             tokens.append(token)
             logps.append(logp)
-            if self.floor is not None:
+            if self.floor > -math.inf:
                 # Read only if it decides: on a GPU each read waits for the drafter.
                 total += logp.item()
                 if total < self.floor:
@@ -135,8 +132,7 @@ class StaticSettings(PolicySettings):
 
 
 class RankedTree(Policy):
-    """Fills a fixed tree, given as rank paths: (a, b) is the b-th likeliest token after the a-th
-    likeliest.
+    """Fills a fixed tree of rank paths: (a, b) is the b-th likeliest after the a-th likeliest.
 
     Runs one drafter forward per level, over the level's inner nodes. Every prefix of a path must be
     a path too. At a temperature with shared draws, the token sampled with the target's random

@@ -1,5 +1,4 @@
-"""A small vision-language model as drafter, reading the prompt through one or several views at
-once.
+"""A small vision-language model as drafter, reading the prompt through one or several views.
 
 Given a VLM and views, keeps one sequence per view in one batch and drafts with a mixture of their
 distributions. Accepted rows stay in its cache: nothing is fed twice. Supports chains and trees.
@@ -9,50 +8,27 @@ Knows no tree policy and no acceptance rule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import (
-    NOTHING,
-    Capture,
-    Context,
-    Encoded,
-    NoDrafter,
-    Prefill,
-    Scores,
-    Start,
-    Verdict,
-    VisionEncoder,
-)
+from specvl_demo.core.types import NOTHING, Capture, Drafter, Scores, Start, Verdict
 from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
 from specvl_demo.methods.openers import Opening, opens
+from specvl_demo.methods.views import View
 from specvl_demo.vlm.encoder import VLM, LanguageModel
 
 if TYPE_CHECKING:
     from specvl_demo.methods.tabed import Mixture
 
 
-class View(Protocol):
-    """Chooses what the drafter reads of a prompt."""
-
-    name: str
-    capture: Capture
-    """What the view needs of the target's prefill."""
-
-    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Return the context the drafter reads, from its own encoding, its vision encoder and the
-        target's prefill.
-        """
-
-
-class SmallVLM(NoDrafter):
+class SmallVLM(Drafter):
     """A `core.types.Drafter`.
 
     Args:
@@ -62,18 +38,7 @@ class SmallVLM(NoDrafter):
         mixer: Required for more than one view.
     """
 
-    def __init__(
-        self,
-        vlm: VLM,
-        views: Sequence[View],
-        mixer: Mixture | None = None,
-    ) -> None:
-        if not views:
-            raise ValueError("a small VLM needs at least one view of the prompt")
-        if len(views) > 1 and mixer is None:
-            raise ValueError(
-                f"{len(views)} views need a mixture: {', '.join(view.name for view in views)}"
-            )
+    def __init__(self, vlm: VLM, views: Sequence[View], mixer: Mixture | None = None) -> None:
         self.name = vlm.name
         self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
         self.capture: Capture = NOTHING
@@ -169,9 +134,7 @@ class SmallVLM(NoDrafter):
         return self.vlm.decoder.embed(self._in_vocabulary(tokens)).expand(len(self._views), -1, -1)
 
     def _in_vocabulary(self, tokens: Tensor) -> Tensor:
-        """Replace ids that the target may emit but this smaller vocabulary lacks; any row will do,
-        since the draft after it is lost.
-        """
+        """Replace ids that its vocabulary lacks; any will do, since the draft after is lost."""
         return tokens.clamp_max(self.vlm.decoder.vocab - 1) if self._foreign else tokens
 
     def _log_probs_at(self, rows: Sequence[int]) -> Tensor:
@@ -212,7 +175,7 @@ def _open(opening: Opening) -> VLM:
     from specvl_demo.vlm.prompts import PromptBuilder  # noqa: PLC0415
 
     checkpoint, target, special = opening.checkpoint, opening.target, opening.prompter.special_ids
-    folder = opening.fetch(opening.plan.pickles)
+    folder = opening.fetch(False)
     if shared_drafter.is_shared(folder):
         model = shared_drafter.load(folder, target.vlm.model)
         return VLM(model, checkpoint.title, special, shares=target.vlm, drafts=True)

@@ -1,5 +1,4 @@
-"""SpecVLM (Ji et al., arXiv 2508.16201): the static tree, drafted by a model that sees a pruned
-picture.
+"""SpecVLM (Ji et al., arXiv 2508.16201): the static tree, drafted by a pruned picture.
 
 The pruning, guided by the target's attention or even, is the view `pruned` in `views`.
 """
@@ -46,7 +45,6 @@ register(
                 "2.68×",
                 "at best; LLaVA-OneVision 72B with 7B, drafter sees a tenth of the clip",
             ),
-            draft_cost=(7 / 72, "by parameters, 7B to 72B; the paper does not measure it"),
         ),
     )
 )

@@ -2,20 +2,24 @@
 
 From the prompt as the drafter encodes it, its vision encoder and the target's prefill, each view
 makes a Context with a map to prompt positions. Sources: arXiv 2601.20357 sections 4 and 6.1
-(text-only, caption, pooled), 2508.16201 (pruned).
+(text-only, pooled, caption: there Florence-2's, here the drafter's own), 2508.16201 (pruned).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Prefill, VisionEncoder
+from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.sequence import prefill as decode_prompts
 from specvl_demo.methods.base import Models, Part
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.vlm.layouts import visual_runs
@@ -25,20 +29,32 @@ from specvl_demo.vlm.layouts import visual_runs
 _ASKING = 32
 
 
-@dataclass(frozen=True)
-class FullView:
+class View(ABC):
+    """Chooses what the drafter reads of a prompt."""
+
+    name: str
+
+    @property
+    def capture(self) -> Capture:
+        """What it needs of the target's prefill."""
+        return NOTHING
+
+    @abstractmethod
+    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+        """Return what the drafter reads of its own encoding and the target's prefill."""
+
+
+class FullView(View):
     """The whole prompt."""
 
-    name: str = "multimodal"
-    capture: Capture = NOTHING
+    name = "multimodal"
 
     def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Return all positions."""
         return encoded.context(self.name)
 
 
 @dataclass(frozen=True)
-class TextView:
+class TextView(View):
     """No picture: every run of visual positions becomes the `stand_in` tokens, one newline.
 
     # choice: the reference puts one newline in place of a picture's single placeholder; an expanded
@@ -46,11 +62,9 @@ class TextView:
     """
 
     stand_in: tuple[int, ...]
-    name: str = "text-only"
-    capture: Capture = NOTHING
+    name = "text-only"
 
     def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Return text positions without gaps, with the stand-in in place of pictures."""
         runs = visual_runs(encoded.visual)
         return spliced(self.name, encoded, encoder, [(run, self.stand_in) for run in runs])
 
@@ -61,19 +75,17 @@ ATTENTION_KEPT = 0.4
 """Share of all attention that the most attended tokens hold, if those are kept first (SpecVLM)."""
 
 
-@dataclass(frozen=True)
-class PooledView:
+class PooledView(View):
     """A coarser picture: features of 2 x 2 patches averaged before the projector.
 
     # choice: adaptive averaging to ceil(rows/2) x ceil(cols/2), for each grid separately; on the
-    paper's 24 x 24 patches this is its 2 x 2 mean. Positions that form no grid stay.
+    paper's 24 x 24 patches this is its 2 x 2 mean. Positions that form no grid stay; the others
+    stand for the first patch of their block.
     """
 
-    name: str = "pooled"
-    capture: Capture = NOTHING
+    name = "pooled"
 
     def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Return text and fewer visual positions; each stands for the first patch of its block."""
         grids = [span for span in encoded.prompt.spans if span.rows and span.cols]
         if not grids:
             return encoded.context(self.name)
@@ -125,21 +137,19 @@ class PrunedSettings(Settings):
 
 
 @dataclass(frozen=True)
-class PrunedView:
-    """Part of the picture: evenly spaced visual positions, or first those that the target attends
-    to.
+class PrunedView(View):
+    """Part of the picture: evenly spaced positions, or first those the target attends to.
 
     layers: If guided, the target's layers whose attention guides the choice (SpecVLM: all).
     """
 
     settings: PrunedSettings = PrunedSettings()
     layers: tuple[int, ...] = ()
-    name: str = "pruned"
+    name = "pruned"
 
     @property
     def capture(self) -> Capture:
-        """The guiding layers' attention from the last rows of the prefill, which belong to the
-        question.
+        """The guiding layers' attention from the prefill's last rows, those of the question.
 
         # choice: at most the last 32 text tokens are used. SpecVLM uses all text after the picture,
         which is the same for a short question and needs the whole attention map for a long one.
@@ -151,7 +161,7 @@ class PrunedView:
         )
 
     def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Return text and the remaining visual positions; with nothing dropped, FullView's context.
+        """Return text and the remaining visual positions; with nothing dropped, all.
 
         # choice: renumbered for decoders with one position axis, as published for LLaVA-like
         drafters; those with three support gaps and keep them.
@@ -198,9 +208,77 @@ class PrunedView:
         return torch.stack(attention).mean(0)
 
 
+CAPTION_TOKENS = 24
+"""Maximum length of a caption.
+
+# choice: one short sentence; the paper's captioner writes about ten words.
+"""
+
+
+@dataclass(frozen=True)
+class CaptionView(View):
+    """Words instead of a picture: every run of visual positions becomes `prefix` and a caption, a
+    greedy answer of the drafter itself.
+
+    # choice: an empty caption leaves only the prefix ("image: ").
+
+    Attributes:
+        ask: Token ids after a picture that request its description, up to the answer's begin.
+        stop: Ids that end it.
+        banned: Ids that never occur in text (placeholders).
+    """
+
+    prefix: tuple[int, ...]
+    ask: Sequence[int]
+    stop: Collection[int]
+    banned: Sequence[int] = ()
+    name = "caption"
+
+    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+        captions = self.captions(encoded, encoder)
+        inserts = [
+            (run, (*self.prefix, *caption))
+            for run, caption in zip(visual_runs(encoded.visual), captions, strict=True)
+        ]
+        return spliced(self.name, encoded, encoder, inserts)
+
+    def captions(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
+        """Return one caption for every run, cut before its end token.
+
+        # choice: a picture is described in the context of what precedes it, as in training.
+        """
+        runs, decoder = visual_runs(encoded.visual), encoder.decoder
+        if not runs:
+            return []
+        at = torch.arange(len(encoded.ids), device=encoded.ids.device)
+        contexts = [
+            # The request replaces the prompt's own text after the picture.
+            replace(
+                encoded.context("captioned", at[:stop]),
+                next_position=int(encoded.positions[..., stop].max()),
+            )
+            for _, stop in runs
+        ]
+        room = max(stop for _, stop in runs) + len(self.ask) + CAPTION_TOKENS
+        stream = decode_prompts(cast("LanguageBackend", decoder), contexts, room)[0]
+        feed = torch.tensor([list(self.ask)] * len(runs), device=encoded.ids.device)
+        captions: list[list[int]] = [[] for _ in runs]
+        for _ in range(CAPTION_TOKENS):
+            logits = decoder.logits(stream.root(decoder.embed(feed))[:, -1])
+            stream.keep([0])
+            logits[:, list(self.banned)] = -torch.inf
+            feed = logits.argmax(-1, keepdim=True)
+            for caption, token in zip(captions, feed[:, 0].tolist(), strict=True):
+                caption.append(token)
+            if all(any(token in self.stop for token in caption) for caption in captions):
+                break
+        return [
+            list(takewhile(lambda token: token not in self.stop, caption)) for caption in captions
+        ]
+
+
 def kept_count(total: int, rate: float) -> int:
-    """Return how many of `total` visual positions stay when the share `rate` is dropped; at least
-    one.
+    """Return how many of `total` positions stay without the share `rate`; at least one.
 
     # choice: rounded down with a small tolerance; int(1000 * (1 - 0.9)) would be 99.
     """
@@ -290,6 +368,18 @@ def _joined(
     )
 
 
+def _caption_view(models: Models, settings: Settings) -> CaptionView:
+    small = models.drafters.get("small")
+    if small is not None and not small.sees:
+        raise ValueError(
+            f"{small.name} reads only text and cannot describe a picture: leave the view caption"
+            " out, or take a drafter that sees."
+        )
+    vocabulary = models.target.vocabulary
+    words = models.word("caption"), models.word("describe")
+    return CaptionView(*words, vocabulary.eos, vocabulary.banned)
+
+
 def _pruned(models: Models, settings: PrunedSettings) -> PrunedView:
     layers = range(models.target.decoder.n_layers) if settings.guided else ()
     return PrunedView(settings, tuple(layers))
@@ -302,10 +392,8 @@ TEXT_ONLY = Part(
     "no picture, a newline in its place",
     lambda models, settings: TextView(models.word("newline")),
 )
-POOLED = Part(
-    "views",
-    "pooled",
-    "a coarser picture",
-    lambda models, settings: PooledView(),
-)
+POOLED = Part("views", "pooled", "a coarser picture", lambda models, settings: PooledView())
 PRUNED = Part("views", "pruned", "part of the picture", _pruned, PrunedSettings)
+CAPTION = Part(
+    "views", "caption", "a caption in place of the picture, by the drafter itself", _caption_view
+)

@@ -1,5 +1,4 @@
-"""Builds `kernels.c` with the system's C compiler, once for each version of it and kind of
-processor.
+"""Builds `kernels.c` with the system's C compiler, once a version and kind of processor.
 
 Needs only the standard library, so that an image without a compiler can take the files from one
 that has it: `python build_kernels.py FOLDER` builds them for all processors that might run it.
@@ -97,7 +96,7 @@ def why_not(folder: Path) -> str | None:
             f" {sys.platform} {platform.machine()}"
         )
     try:
-        whole = any(_is_whole(library(folder, level)) for level in levels())
+        whole = any(_is_intact(library(folder, level)) for level in levels())
         if not whole and _compiler() is None:
             return f"no C compiler was found: {', '.join(COMPILERS)}"
     except OSError as fault:  # the folder of another user
@@ -125,7 +124,7 @@ def build(folder: Path) -> Path:
 
 def _build(folder: Path, level: Level) -> Path:
     built, compiler = library(folder, level), _compiler()
-    if _is_whole(built):
+    if _is_intact(built):
         return built
     if compiler is None:
         raise subprocess.CalledProcessError(1, COMPILERS[0])
@@ -173,7 +172,7 @@ def _hash(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _is_whole(built: Path) -> bool:
+def _is_intact(built: Path) -> bool:
     """Return whether the library is as it was built: loading a part of one ends the process."""
     return built.is_file() and mark(built).is_file() and mark(built).read_text() == _hash(built)
 

@@ -1,7 +1,5 @@
-"""Targets and the drafters that fit them: ids, families, licences, sizes. The list is `pairs.json`.
-
-Ids as in the papers' code and on the model cards; sizes are rounded. Nothing is loaded or fetched
-here.
+"""Targets and the drafters that fit them: ids, families, licences, sizes. The list is `pairs.json`,
+with ids as in the papers' code and on the model cards, and rounded sizes.
 """
 
 from __future__ import annotations
@@ -48,9 +46,6 @@ class Checkpoint:
         fused_bytes: Memory of the packed CPU decoder's own layout of its matrices, in addition to
             the weights; 0 if that decoder does not run it.
         eight_bits: Whether its weights are rounded to 8 bits on a CPU where our own kernels run.
-        looks: Numbers held at once per token of a prompt while the vision tower computes; 0 if few
-            or unknown.
-        reads: The same while the decoder computes the prompt.
     """
 
     id: str
@@ -63,8 +58,6 @@ class Checkpoint:
     active: float = 0.0
     fused_bytes: float = 0.0
     eight_bits: bool = False
-    looks: int = 0
-    reads: int = 0
 
     @property
     def folder(self) -> Path:
@@ -83,11 +76,8 @@ class Checkpoint:
 class PairSpec:
     """A target with the drafters that fit it: same vocabulary, or heads trained on its features.
 
-    Attributes:
-        knows: What the target was trained on.
-        questions: The file of examples/ that it is measured with.
-        n_frames: Of a clip.
-        n_tokens: Of a prompt with a picture, and the answer.
+    questions: The file of examples/ that it is measured with. n_frames: Of a clip.
+    n_tokens: Of a prompt with a picture, and the answer.
     """
 
     id: str
@@ -120,11 +110,9 @@ class PairSpec:
         return all(checkpoint.shipped for checkpoint in self.checkpoints)
 
 
-def _listed() -> tuple[PairSpec, ...]:
-    """Return the pairs of `pairs.json`, which lists checkpoints once by id, and pairs that refer to
-    them.
-    """
-    entries = json.loads(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
+def listed(text: str) -> tuple[PairSpec, ...]:
+    """Return the pairs in JSON of the form of `pairs.json`: they refer to its checkpoints by id."""
+    entries = json.loads(text)
     checkpoints = {}
     for name, facts in entries["checkpoints"].items():
         layers_heads_width = facts.pop("kv", [0])
@@ -132,15 +120,15 @@ def _listed() -> tuple[PairSpec, ...]:
             # All of these are stored in 16 bits, and packed in 16 bits.
             facts["fused_bytes"] = 2 * (facts["params"] - facts.get("tower", 0))
         checkpoints[name] = Checkpoint(name, kv=2 * math.prod(layers_heads_width), **facts)
-    listed = []
+    specs = []
     for row in entries["pairs"]:
         target = checkpoints[row.pop("target")]
         drafters = {role: checkpoints[name] for role, name in row.pop("drafters").items()}
-        listed.append(PairSpec(target=target, drafters=drafters, **row))
-    return tuple(listed)
+        specs.append(PairSpec(target=target, drafters=drafters, **row))
+    return tuple(specs)
 
 
-PAIRS: tuple[PairSpec, ...] = _listed()
+PAIRS = listed(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
 
 
 def find(pair_id: str) -> PairSpec:

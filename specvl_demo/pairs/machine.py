@@ -1,7 +1,5 @@
-"""What there is to run on: cores, memory, GPUs, and whether the hub may be contacted.
-
-Cores and memory count only as far as this process may use them: a container often gets less than
-its host has.
+"""What there is to run on: cores, memory, GPUs, and whether the hub may be contacted, as far as a
+container's limits leave them to this process.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -47,9 +45,7 @@ class Machine:
     kernels: bool = False
     """Whether our own kernels run on its processor."""
     per_call: bool = False
-    """Whether its GPU is lent for one call at a time, so that nothing can be computed on it while
-    loading.
-    """
+    """Whether its GPU is lent for one call at a time, so that loading computes nothing on it."""
 
     @property
     def device(self) -> str:
@@ -64,9 +60,7 @@ class Machine:
 
 
 def detect() -> Machine:
-    """Return this machine, without importing torch or touching devices in this process: see
-    `gpus`.
-    """
+    """Return this machine, without importing torch or touching devices in this process."""
     import psutil  # noqa: PLC0415 - records and traces can be read without it
 
     bytes_allowed = container_limits(_GROUPS, _OWN_GROUP)[1]
@@ -77,22 +71,21 @@ def detect() -> Machine:
         gpus=gpus(),
         offline=offline(),
         kernels=build_kernels.why_not(places.cache()) is None,
-        per_call=bool(os.environ.get("SPACES_ZERO_GPU")),
+        per_call=on_zerogpu(),
     )
 
 
 def gpus() -> tuple[Gpu, ...]:
     """Return the CUDA devices that torch can use.
 
-    A separate process looks, once: the context that torch needs for it takes half a gigabyte of the
-    first device, which a process that only serves the page would never free. If the process has a
-    context already, or `spaces` stands in for the devices of a ZeroGPU Space, this process asks
+    A separate process looks, once: torch's context takes half a gigabyte of the first device. If
+    this process has one already, or `spaces` stands in for a ZeroGPU Space's devices, it asks
     torch.
     """
     if metadata.version("torch").endswith("+cpu"):
         return ()
     torch = sys.modules.get("torch")
-    if os.environ.get("SPACES_ZERO_GPU") or (torch is not None and torch.cuda.is_initialized()):
+    if on_zerogpu() or (torch is not None and torch.cuda.is_initialized()):
         return _look()
     return _seen_by_a_process()
 
@@ -127,8 +120,7 @@ def _look() -> tuple[Gpu, ...]:
 class Load:
     """How much of the machine other processes use, from now on.
 
-    watchers: Processes that show what this one computes: they are no others, and `watching` has
-        their share.
+    watchers: Processes that show what this one computes: no others, `watching` has their share.
     """
 
     def __init__(self, watchers: Sequence[int] = ()) -> None:
@@ -141,9 +133,7 @@ class Load:
         return time.perf_counter() - self._start[0]
 
     def others(self) -> float | None:
-        """Return their share of all cores since the start, 0 to 1; None while it is too early to
-        tell.
-        """
+        """Return their share of all cores since the start, 0 to 1; None while it is too early."""
         wall, spent, watched, busy = self._since()
         return self._share(busy - spent - watched, wall)
 
@@ -192,6 +182,11 @@ def cores() -> int:
     return max(1, min(seen, round(share) if share else seen))
 
 
+def on_zerogpu() -> bool:
+    """Whether this is a Space to which a GPU is lent for one call at a time."""
+    return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+
+
 def offline() -> bool:
     """Whether the hub's own environment variable forbids contacting it."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
@@ -201,17 +196,18 @@ def container_limits(groups: Path, memberships: Path) -> tuple[float | None, int
     """Return the cores and bytes of memory that a container's limits leave to this process, each
     None if unlimited.
 
-    Args:
-        groups: Where control groups are mounted.
-        own: The file that names this process's.
+    groups: Where control groups are mounted. memberships: The file that names this process's.
     """
+    named = (line[4:] for line in _read(memberships).splitlines() if line.startswith("0::/"))
+    parts = [part for part in next(named, "").split("/") if part and part != ".."]
     cpus: list[float] = []
     memory: list[int] = []
-    for folder in _folders(groups, memberships):
-        quota, period = (_words(folder / "cpu.max") + ["", ""])[:2]
+    for depth in range(len(parts) + 1):  # each group above it may set a limit too
+        group = groups.joinpath(*parts[:depth])
+        quota, period = [*_read(group / "cpu.max").split(), "", ""][:2]
         if quota.isdigit() and period.isdigit():
             cpus.append(int(quota) / int(period))
-        memory += [int(word) for word in _words(folder / "memory.max") if word.isdigit()]
+        memory += [int(word) for word in _read(group / "memory.max").split() if word.isdigit()]
     return min(cpus, default=None), min(memory, default=None)
 
 
@@ -219,26 +215,11 @@ def gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
 
 
-def _folders(groups: Path, memberships: Path) -> Iterator[Path]:
-    """Yield this process's control group and all above it, each of which may set a limit."""
-    yield groups
-    for line in _lines(memberships):
-        if line.startswith("0::/"):
-            parts = [part for part in line[4:].split("/") if part and part != ".."]
-            for depth in range(1, len(parts) + 1):
-                yield groups.joinpath(*parts[:depth])
-
-
-def _words(path: Path) -> list[str]:
-    lines = _lines(path)
-    return lines[0].split() if lines else []
-
-
-def _lines(path: Path) -> list[str]:
+def _read(path: Path) -> str:
     try:
-        return path.read_text().splitlines()
+        return path.read_text()
     except OSError:
-        return []
+        return ""
 
 
 def versions() -> dict[str, str]:

@@ -1,5 +1,4 @@
-"""Whether a pair, and each method on it, runs on a machine: from sizes only; nothing is fetched or
-loaded.
+"""Whether a pair, and each method on it, runs on a machine, from sizes only.
 
 Memory counted: weights of the target and of the requested drafters, keys and values of every lane,
 a pass over a prompt with its pictures, captured graphs, and what the process itself needs.
@@ -25,17 +24,11 @@ QUANTISED_BYTES: dict[str, float] = {"8bit": 1.2, "4bit": 0.7}
 PACKED: dict[str, str] = {"8bit": "8-bit", "4bit": "4-bit"}
 
 PROCESS_BYTES: dict[str, int] = {"cpu": 450_000_000, "cuda": 600_000_000}
-"""On a CPU the libraries and what they compute with; on a GPU the device's context, which no
-counter of torch includes.
-"""
+"""Libraries and their buffers on a CPU; a GPU's context, which no counter of torch includes."""
 GRAPHS_BYTES = 150_000_000
-"""On a GPU, for each model: the pool that its graphs share, their masks, and the workspaces of
-matrix products.
-"""
+"""On a GPU, for each model: its graphs' pool, masks, workspaces of products."""
 FORWARD_BYTES = 400_000_000
-"""On a GPU: what a prompt with a picture holds while a model computes it, where its sizes are not
-known: about this much with Qwen2.5-VL 7B.
-"""
+"""On a GPU: what computing a prompt with a picture holds, as measured with Qwen2.5-VL 7B."""
 CACHE_SPARE = 1.2
 """Caches on a GPU come in sizes a quarter apart, with room for the largest step."""
 N_LANES = 2
@@ -59,28 +52,22 @@ class Options:
             else fits. On a CPU it has no meaning: `Checkpoint.eight_bits` decides.
         exact: Steps whose rows do not depend on each other, if the loaded target supports them; by
             default with 8 bits on a CPU, and in half precision if they cost little (`exact_cost`).
-        pickles: Also read .bin files, which can run code.
     """
 
     dtype: Dtype | None = None
     quantised: Quantised | None = None
     exact: Switch | None = None
-    pickles: bool = False
 
     @classmethod
-    def of_environment(cls, pickles: bool = False, **given: str | None) -> Options:
-        """Return the given options, `quantised` by SPECVL_QUANTISED if it is not given.
-
-        Raises:
-            ValueError: With a sentence if the variable has an unknown value.
-        """
+    def of_environment(cls, **given: str | None) -> Options:
+        """Return the given options, `quantised` by SPECVL_QUANTISED if it is not given."""
         value, choices = os.environ.get("SPECVL_QUANTISED") or None, get_args(Quantised)
         if value not in (None, *choices):
             raise ValueError(
                 f"SPECVL_QUANTISED must be one of {', '.join(choices)}, not {value!r}."
             )
         given_values: dict[str, Any] = {name: choice for name, choice in given.items() if choice}
-        return cls(**{"quantised": value, **given_values}, pickles=pickles)
+        return cls(**{"quantised": value, **given_values})
 
 
 @dataclass(frozen=True)
@@ -115,32 +102,28 @@ def available(
     reason = _not_here(pair, checkpoints, machine) or _not_packed(machine, options.quantised)
     if reason is not None:
         return Availability(False, reason)
-    fetch = [
-        checkpoint for checkpoint in checkpoints if not checkpoint.local and not cached(checkpoint)
-    ]
+    fetch = _to_fetch(checkpoints)
     after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
+    n = len(checkpoints) - 1
+    whom = f" for the target and {n} of its drafters" if n else " for the target alone"
     tried = []
     for name, memory_bytes, place in _places(pair, machine, options):
         size = needs(pair, place, roles).total
         packed = f" with {PACKED[place.quantised]} weights" if place.quantised != "none" else ""
         if size <= memory_bytes * USABLE_SHARE:
-            reason = f"Runs on {name} in {place.dtype}{packed}, needs about {gb(size)}{after}."
+            where = f"Runs on {name} in {place.dtype}{packed}"
+            reason = f"{where}, needs about {gb(size)}{whom}{after}."
             return replace(place, ok=True, reason=reason, needs_bytes=size, must_fetch=bool(fetch))
         tried.append(
             f"{gb(size)} in {place.dtype}{packed} on {name} ({gb(memory_bytes)} of memory)"
         )
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
-    return Availability(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
+    return Availability(False, f"Needs about {' or '.join(tried)}{whom}{no_gpu}.")
 
 
 class Needs(NamedTuple):
-    """Bytes that a race needs.
-
-    Attributes:
-        caches: Keys and values of all lanes.
-        forward: What one model holds while it computes a prompt.
-        graphs: What captured steps keep.
-        process: See `PROCESS_BYTES`.
+    """Bytes that a race needs: weights, keys and values of all lanes, what one model holds while it
+    computes a prompt, what captured steps keep, `PROCESS_BYTES`.
     """
 
     weights: int
@@ -161,10 +144,9 @@ def needs(
     n_lanes: int = N_LANES,
 ) -> Needs:
     """Return the memory for the target and its drafters of these roles (None: all) while lanes
-    race there.
+    race.
 
-    n_lanes: Each has its own keys and values; one more copy is the prefill's while the last lane
-    begins.
+    n_lanes: Each has keys and values; one more copy is the prefill's while the last lane begins.
     """
     each, on_cpu = DTYPE_BYTES[place.dtype], place.device == "cpu"
     # On a CPU, 8-bit weights are the fused decoder's own layout, stored in addition to the weights.
@@ -175,9 +157,7 @@ def needs(
     weights = pair.target.params * packed + sum(checkpoint.params for checkpoint in others) * each
 
     def number(checkpoint: Checkpoint) -> int:
-        """Bytes of a number in the decoder: the fused one computes, and keeps keys and values, in
-        float32 whatever its weights are.
-        """
+        """Bytes of a number in the decoder: the fused one has float32, whatever its weights are."""
         return DTYPE_BYTES["float32"] if on_cpu and checkpoint.fused_bytes else each
 
     # choice: every lane but AR's is counted with the pair's largest drafter.
@@ -185,18 +165,14 @@ def needs(
     cached: float = pair.target.kv * (n_lanes + 1) * number(pair.target)
     if largest is not None:
         cached += largest.kv * (n_lanes - 1) * number(largest)
-    # One model at a time goes over the prompt.
-    looked = (max(model.looks * each, model.reads * number(model)) for model in every)
-    held = max(looked) * pair.n_tokens
     if on_cpu:
         weights += sum(checkpoint.fused_bytes for checkpoint in every)
     else:
         cached *= CACHE_SPARE
-        held = held or FORWARD_BYTES
     return Needs(
         int(weights),
         int(cached * pair.n_tokens),
-        int(held),
+        0 if on_cpu else FORWARD_BYTES,
         0 if on_cpu else GRAPHS_BYTES * len(every),
         PROCESS_BYTES[place.device.partition(":")[0]],
     )
@@ -205,9 +181,7 @@ def needs(
 def too_many_lanes(
     pair: PairSpec, place: Availability, machine: Machine, n_lanes: int, roles: Collection[Role]
 ) -> str | None:
-    """Return why so many lanes cannot race on the loaded pair, in a sentence that names how many
-    can; None if they can.
-    """
+    """Return why so many lanes cannot race on the loaded pair, and how many can."""
     if place.device == "cpu":
         memory = machine.memory_bytes
     else:
@@ -233,8 +207,7 @@ def exact_cost(pair: PairSpec, place: Availability) -> float:
     """Return what batch-invariant steps add to an AR step there, as a share of the bytes that it
     reads.
 
-    Derived, not measured: they write keys and values of the whole cache in float32 in every layer,
-    and read them again.
+    Derived, not measured: they write the whole cache in float32 in every layer, and read it again.
     """
     each = DTYPE_BYTES[place.dtype]
     packed = QUANTISED_BYTES.get(place.quantised, each)
@@ -251,32 +224,33 @@ def drafters(pair: PairSpec, roles: Collection[Role] | None) -> list[Checkpoint]
 
 
 def there(checkpoint: Checkpoint) -> bool:
-    """Whether a local checkpoint's folder has weights."""
-    return (checkpoint.folder / "config.json").is_file() and _has_weights(checkpoint.folder)
-
-
-def _has_weights(folder: Path) -> bool:
-    return any(file.suffix in (".safetensors", ".bin") for file in folder.iterdir())
-
-
-def cached(checkpoint: Checkpoint) -> bool:
-    """Whether the hub's local cache has this checkpoint's weights; checks only files.
+    """Whether the weights of a checkpoint are in its folder or in the hub's local cache.
 
     A configuration may be cached without weights, from a check whether the model fits.
     """
-    path = fingerprints.cached_config(checkpoint.id)
-    return path is not None and _has_weights(path.parent)
+    folder = _folder(checkpoint)
+    return folder is not None and any(
+        file.suffix in (".safetensors", ".bin") for file in folder.iterdir()
+    )
 
 
 def config(checkpoint: Checkpoint, name: str = "config.json") -> dict[str, Any] | None:
     """Return a checkpoint's file of this name if its folder or the hub's local cache has it."""
-    path = (
-        checkpoint.folder / name if checkpoint.local else fingerprints.cached_config(checkpoint.id)
-    )
-    file = path and path.with_name(name)
-    if file is None or not file.is_file():
+    folder = _folder(checkpoint)
+    if folder is None or not (folder / name).is_file():
         return None
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def _folder(checkpoint: Checkpoint) -> Path | None:
+    """Return where a checkpoint's config.json is here, if anywhere; checks only files."""
+    local = checkpoint.folder / "config.json"
+    path = local if checkpoint.local else fingerprints.cached_config(checkpoint.id)
+    return path.parent if path is not None and path.is_file() else None
+
+
+def _to_fetch(checkpoints: Collection[Checkpoint]) -> list[Checkpoint]:
+    return [entry for entry in checkpoints if not (entry.local or there(entry))]
 
 
 def _not_here(pair: PairSpec, checkpoints: Collection[Checkpoint], machine: Machine) -> str | None:
@@ -286,9 +260,7 @@ def _not_here(pair: PairSpec, checkpoints: Collection[Checkpoint], machine: Mach
         return f"The weights of {pair.target.id} are missing from assets; train or copy them."
     if pair.target.base and (reason := base_weights.why_not(pair.target.folder)):
         return reason
-    fetch = [
-        checkpoint for checkpoint in checkpoints if not checkpoint.local and not cached(checkpoint)
-    ]
+    fetch = _to_fetch(checkpoints)
     if fetch and machine.offline:
         size = gb(_stored(fetch))
         return f"Not in the local cache, and HF_HUB_OFFLINE forbids fetching its {size}."

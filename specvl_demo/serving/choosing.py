@@ -1,11 +1,9 @@
-"""Chooses methods and settings for a pair: which it supports, and how.
-
-Reads the tables of pairs and methods; loads no model.
-"""
+"""Chooses methods and settings for a pair; loads no model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import cast
 
 from specvl_demo import pairs
@@ -20,9 +18,7 @@ from specvl_demo.vlm.hub import RECURRENT, asks
 
 
 def default_pair() -> PairSpec:
-    """Return the pair a visitor starts with: photo if its weights and a drafter are there, else
-    pocket.
-    """
+    """Return the pair to start with: photo if its weights and a drafter are there, else pocket."""
     photo = pairs.find("photo")
     ready = there(photo.target) and base_weights.why_not(photo.target.folder) is None
     return photo if ready and roles_here(photo) else pairs.find("pocket")
@@ -48,34 +44,33 @@ def roles_of(choices: Sequence[Choice]) -> list[Role]:
 def choose(
     pair: PairSpec, name: str, settings: Mapping[str, Value] | None = None, temperature: float = 0.0
 ) -> Choice:
-    """Return a method set up for a pair.
+    """Return a method set up for a pair; ValueError if a name is unknown or parts do not fit.
 
     `preset` among the settings names the changes to start from; the default is the preset made for
     the pair, else the paper's.
-
-    Raises:
-        ValueError: With a sentence if a name is unknown or the parts do not fit together.
     """
     if name not in base.METHODS:
+        names = ", ".join(served(pair, temperature, custom=True))
         raise ValueError(
-            f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))};"
+            f"There is no method {name!r}; known: {names};"
             f" others need a drafter that {pair.called} does not have here (`python -m recipes`"
             " trains one). Your own are read from the files named in SPECVL_METHODS."
         )
-    method = base.find(name)
-    rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
-    preset = (settings or {}).get("preset")
-    named = method.presets
-    if preset is not None and preset not in named:
-        presets = ", ".join(named) or "none"
+    method, rest = base.find(name), dict(settings or {})
+    preset = rest.pop("preset", None)
+    if preset is not None and preset not in method.presets:
+        presets = ", ".join(method.presets) or "none"
         raise ValueError(f"{method.name} has no preset {preset!r}; it has: {presets}.")
-    start = named.get(str(preset or standard(pair, name)))
+    start = method.presets.get(str(preset or standard(pair, name)))
     choice = base.choose(name, rest, start, temperature)
-    role = choice.drafter.role
-    if role is not None and role not in roles_here(pair):
+    role, here = choice.drafter.role, roles_here(pair)
+    if role is not None and role not in here:
         a = "an" if ROLES[role].startswith("E") else "a"
+        # Those of two models that a user chose are named.
+        held = [f"the {ROLES[role]}" for role in here] if pair.id == CUSTOM else []
         raise ValueError(
-            f"{method.name} needs {a} {ROLES[role]}; {pair.called} has {_held(pair)} here."
+            f"{method.name} needs {a} {ROLES[role]}; {pair.called} has"
+            f" {' and '.join(held) or 'none'} here."
         )
     if pair.family in RECURRENT and choice.policy.needs >= base.TREE:
         raise ValueError(
@@ -85,12 +80,6 @@ def choose(
     return choice
 
 
-def _held(pair: PairSpec) -> str:
-    """Name the drafters of two models that a user chose; "none" for a listed pair."""
-    held = [f"the {ROLES[role]}" for role in roles_here(pair)]
-    return " and ".join(held) if held and pair.id == CUSTOM else "none"
-
-
 def standard(pair: PairSpec, name: str) -> str | None:
     """Return the preset a method starts from: the one made for the pair, else the paper's."""
     return next(
@@ -98,40 +87,27 @@ def standard(pair: PairSpec, name: str) -> str | None:
     )
 
 
-def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
-    """Return the methods that the pair's drafters support with their default parts, without
-    `custom`.
+def served(pair: PairSpec, temperature: float = 0.0, custom: bool = False) -> list[str]:
+    """Return the methods that the pair's drafters support by default; `custom` too if its own parts
+    can be chosen.
     """
-    return [name for name in _possible(pair, temperature) if name != "custom"]
-
-
-def _possible(pair: PairSpec, temperature: float) -> list[str]:
-    """Return the methods of `served`, and `custom` if its own parts can be chosen."""
     names = []
     for name in base.METHODS:
-        try:
+        with suppress(ValueError):
             choose(pair, name, temperature=temperature)
-        except ValueError:
-            continue
-        names.append(name)
-    return names
+            names.append(name)
+    return [name for name in names if custom or name != "custom"]
 
 
 def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability:
-    """Return whether a method runs on the pair here, with only the drafter that it needs.
-
-    Raises:
-        ValueError: With a sentence if the pair does not support it at all.
-    """
+    """Return whether a method, which the pair must support, runs here with only its drafter."""
     role = choose(pair, name).drafter.role
     return available(pair, machine, roles=[name for name in pair.drafters if name == role])
 
 
 def remarks(pair: PairSpec) -> list[str]:
     """Return what the target asks for in vain, and what the heads' configurations leave out or set
-    differently from the target's, as far as their files are here.
-
-    Weights are not read; `Loaded.remarks` has more.
+    differently from the target's, as far as their files are here; `Loaded.remarks` has more.
     """
     target = availability.config(pair.target)
     if target is None:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.decoders import packed_linear
-from specvl_demo.decoders.timing import outside_bytes, peak_bytes
+from specvl_demo.decoders import calibration, packed_linear
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.openers import OPENERS, Opening
 from specvl_demo.pairs import ROLES, Checkpoint, PairSpec, Role
@@ -23,7 +22,6 @@ from specvl_demo.serving.availability import (
     Options,
     available,
     exact_cost,
-    needs,
 )
 from specvl_demo.serving.choosing import roles_here
 from specvl_demo.vlm import hub, loading, photo_assembly
@@ -31,11 +29,16 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 
+_INEXACT = (
+    "Steps are not exact: exact ones would cost AR about {cost:.0%} here; --exact on enables them."
+)
+
 
 @dataclass(frozen=True)
 class Loaded:
-    """A pair in memory: models for the lanes, the target's prompt builder, and facts for the
-    records.
+    """A pair in memory: models for the lanes, a prompt builder, and facts for the records.
+
+    may_decline: Whether batch-invariant steps are given up where they turn out to cost AR much.
     """
 
     pair: PairSpec
@@ -44,6 +47,7 @@ class Loaded:
     token_texts: TokenTexts
     availability: Availability
     versions: dict[str, str]
+    may_decline: bool = False
     _tried: list[bool] = field(default_factory=list)
 
     def try_out(self, tell: Callable[[str], None], steps: int | None = None) -> None:
@@ -55,21 +59,34 @@ class Loaded:
         if self._tried:
             return
         self._tried.append(True)
-        target = self.models.target
-        for model in (target.vlm, *self.models.drafters.values()):
+        for model in (self.models.target.vlm, *self.models.drafters.values()):
             if getattr(getattr(model, "decoder", model), "fixed", False):
                 tell(f"Trying the steps of {model.name} as graphs")
             calibrate = getattr(model, "calibrate", lambda steps: None)
             if (reason := calibrate(steps)) is not None:
                 tell(f"{model.name}: {reason}")
-        if target.batch_invariant and target.decoder.device.type != "cpu":
+        if self.models.target.batch_invariant:
+            self._try_exact(tell)
+        self.release()  # caches of these trials
+
+    def _try_exact(self, tell: Callable[[str], None]) -> None:
+        """Find out whether the target has batch-invariant steps here, and on a GPU what they cost:
+        measured, since the many small kernels that they launch are not in `exact_cost`.
+        """
+        target = self.models.target
+        on_gpu = target.decoder.device.type != "cpu"
+        if on_gpu:
             tell(f"Trying whether {target.name} computes batch-invariant steps here")
-        if target.batch_invariant and target.min_padded_rows is None:
+        if target.min_padded_rows is None:
             tell(
                 "This target has no batch-invariant steps here: a row's numbers depend on the other"
                 f" rows. Lossless answers compared with AR's: {target.exactness(1)}."
             )
-        self.release()  # caches of these trials
+        elif on_gpu and self.may_decline:
+            cost = calibration.exact_cost(target.decoder, target.min_padded_rows)
+            if cost > MOST_EXACT_COST:
+                target.decline_batch_invariance()
+                tell(_INEXACT.format(cost=cost))
 
     def release(self) -> None:
         """Give up caches and graphs that are kept for the next question: before the pair is
@@ -77,23 +94,6 @@ class Loaded:
         """
         for model in (self.models.target.vlm, *self.models.drafters.values()):
             getattr(model, "release", lambda: None)()
-
-    def memory(self, n_lanes: int) -> dict[str, int]:
-        """Return the bytes that were predicted for so many lanes, part by part and in all, and
-        those in use at the peak until now: what torch took, what is used of the device besides
-        (its context, if no other program is there), and in all.
-        """
-        device = self.models.target.decoder.device
-        roles = cast("list[Role]", list(self.models.drafters))
-        parts = needs(self.pair, self.availability, roles, n_lanes)
-        taken, outside = peak_bytes(device), outside_bytes(device)
-        return {
-            **parts._asdict(),
-            "predicted": parts.total,
-            "taken": taken,
-            "outside": outside,
-            "measured": taken + outside,
-        }
 
     @property
     def remarks(self) -> list[str]:
@@ -115,13 +115,9 @@ def load(
 ) -> Loaded:
     """Load a pair's target and its drafters of these roles (None: all that are available).
 
-    Args:
-        options: None for those of the environment.
-        place: Where it runs, as `place_of` returned; None if that was not asked yet.
+    options: None for those of the environment. place: As `place_of` returned, if it was asked.
 
-    Raises:
-        ValueError: With a sentence if the pair does not run here, a role is missing, or weights
-            cannot be loaded.
+    Raises ValueError if the pair does not run here, a role is missing, or weights cannot be loaded.
     """
     machine = detect()
     options = Options.of_environment() if options is None else options
@@ -144,11 +140,7 @@ def load(
 
 
 def place_of(pair: PairSpec, roles: Sequence[Role], options: Options) -> Availability:
-    """Return where and how the pair runs with its drafters of these roles.
-
-    Raises:
-        ValueError: With a sentence if it does not run here, or a role is missing.
-    """
+    """Return where and how the pair runs with these drafters; ValueError if it does not here."""
     machine = detect()
     if not packed_linear.has_kernels():
         machine = replace(machine, kernels=False)  # the compiler failed
@@ -162,9 +154,7 @@ def place_of(pair: PairSpec, roles: Sequence[Role], options: Options) -> Availab
 
 
 def _in_8_bits(place: Availability) -> bool:
-    """Whether the target's own 8-bit layout is used, which is the lean decoder's and not a
-    library's.
-    """
+    """Whether the target has the lean decoder's own 8-bit layout, not a library's."""
     return place.device == "cpu" and place.quantised == "8bit"
 
 
@@ -178,20 +168,20 @@ def _load(
 ) -> Loaded:
     loading.release()
     packing = "none" if _in_8_bits(place) else place.quantised
-    plan = loading.LoadPlan(place.dtype, place.device, place.split, packing, options.pickles)
+    plan = loading.LoadPlan(place.dtype, place.device, place.split, packing)
 
-    def folder(checkpoint: Checkpoint, pickles: bool) -> Path:
+    def folder(checkpoint: Checkpoint, is_head: bool) -> Path:
         if checkpoint.base:
             return photo_assembly.target(checkpoint.folder, tell)
         return (
             checkpoint.folder
             if checkpoint.local
-            else loading.fetch(checkpoint.id, tell, pickles, machine.offline)
+            else loading.fetch(checkpoint.id, tell, is_head, machine.offline)
         )
 
     # 1. The target: its weights, what makes its prompts, how its steps run.
     tell(f"Loading {pair.target.id}")
-    weights = folder(pair.target, options.pickles)
+    weights = folder(pair.target, False)
     model = loading.model(weights, plan, pair.target.id)
     # The shipped models were trained with Pillow's resizing, which differs slightly from
     # torchvision's.
@@ -210,7 +200,8 @@ def _load(
         opening = Opening(pair, one, partial(folder, one), whole, target, prompter, weights)
         drafters[role] = OPENERS[role](opening)
     models = Models(target, drafters, prompter.words())
-    return Loaded(pair, models, prompter, prompter.token_texts(), place, versions())
+    texts, may_decline = prompter.token_texts(), options.exact is None
+    return Loaded(pair, models, prompter, texts, place, versions(), may_decline)
 
 
 def _exact(
@@ -228,8 +219,5 @@ def _exact(
         return False
     cost = exact_cost(pair, place)
     if cost > MOST_EXACT_COST:
-        tell(
-            f"Steps are not exact: exact ones would cost AR about {cost:.0%} here;"
-            " --exact on enables them."
-        )
+        tell(_INEXACT.format(cost=cost))
     return cost <= MOST_EXACT_COST

@@ -14,15 +14,17 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace as changed
+from PIL import Image
 
 from specvl_demo import pairs, records
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.methods.base import Choice, assemble
+from specvl_demo.media import to_rgb
+from specvl_demo.methods.base import Choice, build_parts
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs.machine import Load
-from specvl_demo.question import Question, listed, read, wrong_kind
+from specvl_demo.question import SETTINGS_FORM, Medium, Question, listed, named, read, wrong_kind
 from specvl_demo.records import Begin, LaneRecords, QuestionNotes, Record, Round, gather
 from specvl_demo.report import figure, tables
 from specvl_demo.report.confidence import confidence
@@ -42,10 +44,8 @@ def request(
     detail: Detail = "full",
     cancelled: Callable[[], bool] = bool,
 ) -> Request:
-    """Return a request to the loaded target.
-
-    Raises:
-        ValueError: With a sentence if a file cannot be read, or the prompt does not fit the target.
+    """Return a request to the loaded target; ValueError if a file cannot be read, or the prompt
+    does not fit.
     """
     question = question.opened(loaded.pair.n_frames)
     prompt, max_new_tokens = loaded.prompter.prompt(question), question.max_new_tokens
@@ -66,13 +66,9 @@ def request(
 
 
 def lanes(
-    loaded: Loaded,
-    request: Request,
-    choices: Sequence[Choice],
-    shared: SharedPrefill | None = None,
+    loaded: Loaded, request: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
 ) -> list[Lane]:
-    """Return one new lane for each choice, named by its method; a method that runs twice is
-    numbered.
+    """Return one new lane for each choice, named by its method, and numbered if that runs twice.
 
     shared: Encodings and prefills of other lanes for the same request.
     """
@@ -81,15 +77,14 @@ def lanes(
     for choice in choices:
         same = sum(name.split("#")[0] == choice.method.name for name in names)
         names.append(f"{choice.method.name}#{same + 1}" if same else choice.method.name)
-    parts = [assemble(choice, loaded.models) for choice in choices]
+    parts = [build_parts(choice, loaded.models) for choice in choices]
     return [Lane(name, of_method, shared) for name, of_method in zip(names, parts, strict=True)]
 
 
 def warm(
     loaded: Loaded, request: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
 ) -> None:
-    """Run every lane for a few tokens and discard the records; encodings and prefills stay in
-    `shared`.
+    """Run every lane for a few tokens; encodings and prefills stay in `shared`.
 
     The first computation pays for allocations and for kernels chosen on first use. In a race that
     would be AR, which would inflate every speedup.
@@ -97,7 +92,7 @@ def warm(
     warmed: set[str] = set()
     shared = shared or SharedPrefill(request)
     for choice in choices:
-        parts = assemble(choice, loaded.models)
+        parts = build_parts(choice, loaded.models)
         if parts.key not in warmed:
             lane = Lane("warm-up", parts, shared, WARM_TOKENS)
             lane.begin()
@@ -121,10 +116,8 @@ def race(
 ) -> Iterator[Record]:
     """Yield the records of a race between these choices.
 
-    Args:
-        warmed: They ran just before, so no warm-up is needed.
-        notes: What the user asked, recorded only with the first lane.
-        watchers: See `Load`.
+    warmed: They ran just before, so no warm-up is needed. notes: What the user asked, recorded only
+    with the first lane. watchers: See `Load`.
     """
     shared = SharedPrefill(request)
     running = lanes(loaded, request, choices, shared)
@@ -132,7 +125,7 @@ def race(
         warm(loaded, request, choices, shared)
     load, noted = Load(watchers), time.monotonic()
     folded: dict[str, LaneRecords] = {}
-    steady = loaded.models.target.on_any_threads
+    steady = loaded.models.target.decoder.batch_invariant
     with threads.fitted() as fit_threads:
         for record in engine.race(running):
             if isinstance(record, Begin):
@@ -159,8 +152,7 @@ class Race:
     """Methods answering one question side by side.
 
     Iterating yields records as they are made, and can be repeated; everything else first runs the
-    race to its end. lock: held while a record is made, so that threads may share the race, and
-    races a pair.
+    race to its end. lock: held while a record is made, so that threads may share race and pair.
     """
 
     def __init__(
@@ -169,6 +161,9 @@ class Race:
         self._running = running
         self._lock = lock or nullcontext()
         self._records: list[Record] = []
+
+    def __repr__(self) -> str:
+        return f"<Race: {len(self._records)} records so far; `table()` runs it to its end>"
 
     def __iter__(self) -> Iterator[Record]:
         at = 0
@@ -184,9 +179,7 @@ class Race:
 
     @property
     def lanes(self) -> list[LaneRecords]:
-        """Every lane's Begin, Rounds and End, in the order of the methods; `.text` is its
-        answer.
-        """
+        """Every lane's Begin, Rounds and End, in the methods' order; `.text` is its answer."""
         return gather(self)
 
     def table(self) -> str:
@@ -201,14 +194,11 @@ class Race:
         """Write the race as one SVG figure, for a page or a paper."""
         Path(path).write_text(figure.svg(self.lanes), encoding="utf-8")
 
-    def html(self, path: str | os.PathLike[str], compact: bool = False) -> None:
-        """Write the race as one HTML file with charts that opens in any browser.
-
-        compact: Without charts, in less than 400 kB.
-        """
+    def html(self, path: str | os.PathLike[str]) -> None:
+        """Write the race as one HTML file with charts that opens in any browser."""
         from specvl_demo.report import html  # noqa: PLC0415 - plotly, only for charts
 
-        Path(path).write_text(html.page(self.lanes, compact), encoding="utf-8")
+        Path(path).write_text(html.page(self.lanes), encoding="utf-8")
 
 
 class Pair:
@@ -226,7 +216,7 @@ class Pair:
     def race(
         self,
         question: str = "",
-        images: Sequence[str | os.PathLike[str]] = (),
+        images: Sequence[str | os.PathLike[str] | Image.Image] = (),
         videos: Sequence[str | os.PathLike[str]] = (),
         methods: Sequence[str] = ("ar",),
         settings: Mapping[str, Mapping[str, Any]] | None = None,
@@ -236,16 +226,12 @@ class Pair:
         seed: int = SEED.default,
         prefix: str | Sequence[int] = (),
     ) -> Race:
-        """Return a race of methods on one question about picture and clip files.
+        """Return a race of methods on one question about pictures and clips; ValueError if
+        something is unknown or does not fit, before anything is computed.
 
-        Args:
-            settings: Parameters by method.
-            prefix: Text or token ids that every answer continues, such as another race's
-                `token_ids` up to some place, and another token after them.
-
-        Raises:
-            ValueError: With a sentence if something is unknown or does not fit, before anything is
-                computed.
+        images, videos: Paths; pictures may also be Pillow's, of an array `Image.fromarray(array)`.
+        settings: Parameters by method. prefix: Text or token ids that every answer continues, such
+        as another race's `token_ids` up to some place, and another token after them.
         """
         pair = self._loaded.pair
         question_ = read(
@@ -253,7 +239,8 @@ class Pair:
                 **{"question": question, "images": images, "videos": videos, "prefix": prefix},
                 **{"max_new_tokens": max_new_tokens, "temperature": temperature},
                 **{"top_p": top_p, "seed": seed},
-            }
+            },
+            _medium,
         )
         names = listed(methods, str, "methods", "a list of names")
         if not names:
@@ -264,7 +251,8 @@ class Pair:
         for name, values in params.items():
             if name not in names:
                 raise ValueError(
-                    f"settings names {name!r}, which is not among methods: {', '.join(names)}."
+                    f"settings names {name!r}, which is not among methods: {', '.join(names)};"
+                    f" settings are by method, such as {SETTINGS_FORM}."
                 )
             if not isinstance(values, Mapping):
                 what = 'a dictionary such as {"gamma": 4}'
@@ -279,12 +267,24 @@ class Pair:
         return Race(running, self._lock)
 
 
-def load(pair: str, dtype: str | None = None) -> Pair:
+def _medium(item: Any) -> Medium:
+    """Return the picture, or the file of this path."""
+    return to_rgb(item) if isinstance(item, Image.Image) else named(item)
+
+
+def load(
+    pair: str, dtype: str | None = None, target: str | None = None, drafter: str | None = None
+) -> Pair:
     """See `specvl_demo.load`."""
-    from specvl_demo.serving import loader  # noqa: PLC0415 - transformers, where models are loaded
+    # transformers, where models are loaded
+    from specvl_demo.serving import loader  # noqa: PLC0415
+    from specvl_demo.serving.custom import custom_pair  # noqa: PLC0415
 
     precisions = availability.DTYPE_BYTES
     if dtype not in (None, *precisions):
         raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(precisions)}.")
+    if drafter is not None and target is None:
+        raise ValueError("A drafter needs the target that it drafts for.")
     options = availability.Options.of_environment(dtype=dtype)
-    return Pair(loader.load(pairs.find(pair), options=options))
+    spec = custom_pair(target, drafter) if target is not None else pairs.find(pair)
+    return Pair(loader.load(spec, options=options))

@@ -36,11 +36,8 @@ class _Look:
         self._load, self._last, self._others = Load(), 0.0, 0.0
 
     def others(self) -> float:
-        """Return the share that others used in each of the last two looks.
-
-        A load that does not last is over when threads would give way to it: a picture was decoded
-        by another process just before a race. Looks at most every `LOOK_S`; one that is too long
-        ago counts as no load.
+        """Return the share that others used in each of the last two looks, `LOOK_S` apart or more:
+        a load that does not last is over when threads would give way to it.
         """
         if self._load.seconds >= LOOK_S:
             stale = self._load.seconds > STALE_S
@@ -60,9 +57,7 @@ def _use(n: int) -> None:
 
 @contextmanager
 def fitted() -> Iterator[Callable[[], None]]:
-    """Yield a function that makes torch use as many threads as others leave cores; restore their
-    number at the end.
-    """
+    """Yield what makes torch use as many threads as others leave cores; restore the number."""
     at_first = torch.get_num_threads()
     try:
         yield lambda: _use(fitting(at_first, os.cpu_count() or 1, _LOOK.others()))

@@ -42,8 +42,7 @@ COLOUR_PLACES = 4
 
 
 def scaled_stages(width: float, depth: float) -> tuple[tuple[int, ...], ...]:
-    """Return `STAGES` with channels times `width`, to multiples of eight, and layers times `depth`,
-    rounded up.
+    """Return `STAGES` with channels times `width`, by eights, and layers times `depth`, rounded up.
 
     The layer counts of the first and the last stage stay (EfficientNet-Lite's rule).
     """
@@ -90,9 +89,7 @@ class EfficientNetLiteConfig(PretrainedConfig):
 
 
 class SameConv(nn.Conv2d):
-    """A convolution padded like TensorFlow's 'same': an odd pixel of padding goes right and
-    below.
-    """
+    """A convolution padded like TensorFlow's 'same': an odd pixel goes right and below."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
@@ -153,9 +150,7 @@ def _stages(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]
 
 
 class EfficientNetLiteModel(PreTrainedModel):
-    """The tower. `forward` returns `last_hidden_state` [pictures, cells + word rows, width of the
-    language model].
-    """
+    """The tower; `last_hidden_state` is [pictures, cells + word rows, language model's width]."""
 
     config_class = EfficientNetLiteConfig
     main_input_name = "pixel_values"
@@ -183,15 +178,11 @@ class EfficientNetLiteModel(PreTrainedModel):
         """Do nothing: the tower is loaded or trained, never initialised by transformers."""
 
     def train(self, mode: bool = True) -> EfficientNetLiteModel:
-        """Keep batch norms at their running statistics: the batches are far too small for their
-        own.
-        """
+        """Keep batch norms at their running statistics: batches are too small for their own."""
         return super().train(False)
 
     def colours(self, pixel_values: Tensor) -> Tensor:
-        """Return mean colours [B, 3, c·grid, c·grid] of pictures [B, 3, side, side], c =
-        COLOUR_PLACES.
-        """
+        """Return mean colours [B, 3, c·grid, c·grid] of [B, 3, side, side], c = COLOUR_PLACES."""
         return F.avg_pool2d(pixel_values, CELL // COLOUR_PLACES)
 
     def classify(self, top: Tensor) -> Tensor:
@@ -199,9 +190,7 @@ class EfficientNetLiteModel(PreTrainedModel):
         return self.classifier(top.mean((2, 3)))
 
     def words(self, top: Tensor) -> Tensor:
-        """Return word rows [B, rows, width]: the likeliest classes' names, weighted by their
-        probabilities.
-        """
+        """Return word rows [B, rows, width]: likeliest classes' names, weighted by probability."""
         values, classes = self.classify(top).float().softmax(-1).topk(self.config.likeliest, -1)
         weights = (values / values.sum(-1, keepdim=True)).to(self.class_words.dtype)
         return torch.einsum("bk,bkrd->brd", weights, self.class_words[classes])
@@ -219,9 +208,7 @@ class EfficientNetLiteModel(PreTrainedModel):
         return self.linear_2(F.gelu(self.linear_1(x)))
 
     def forward(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
-        """Encode pictures [B, 3, side, side], normalised with mean 127/255 and deviation
-        128/255.
-        """
+        """Encode pictures [B, 3, side, side], normalised: mean 127/255, deviation 128/255."""
         # A CPU's convolutions are a fifth faster over channels that lie side by side.
         fine = self.lower(pixel_values.to(memory_format=torch.channels_last))
         top = self.upper(fine)

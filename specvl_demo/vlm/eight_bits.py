@@ -51,9 +51,7 @@ SCALES = ("_scale_inv", "_scale")
 
 
 def unscaled(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return published weights in 8-bit floats that have scales, scaled, in float32; others as they
-    are.
-    """
+    """Return published weights in 8-bit floats with scales in float32; others as they are."""
     scaled = dict(tensors)
     for name, tensor in tensors.items():
         ends = [name + ending for ending in SCALES if name + ending in tensors]
@@ -71,9 +69,7 @@ def unscaled(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def refuse_unscaled(tensors: Mapping[str, Tensor], source: str) -> None:
-    """Raise ValueError if weights are in 8-bit floats without scales: their numbers alone mean
-    nothing.
-    """
+    """Raise ValueError if weights are in 8-bit floats without scales."""
     for name, tensor in tensors.items():
         if tensor.dtype in FLOATS:
             raise ValueError(

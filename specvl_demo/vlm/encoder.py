@@ -21,7 +21,7 @@ from specvl_demo.decoders import calibration, lean, packed_decoder, recurrent
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.graphs import has_graphs, with_graphs
 from specvl_demo.decoders.huggingface import HFDecoder
-from specvl_demo.decoders.rotated import RotatedDecoder
+from specvl_demo.decoders.packed_linear import Bits
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.vlm import shared_drafter, towers
 from specvl_demo.vlm.layouts import runs
@@ -52,16 +52,14 @@ class VLM:
 
     Args:
         name: As shown to the user.
-        special: Ids that no relaxed verifier may relax, in addition to the end of sequence and
-            placeholders.
+        special: Ids that no relaxed verifier may relax, besides end and placeholders.
         backend: "auto" uses a lean forward if one can run, else Hugging Face's, and on one CUDA
             device steps of fixed shapes, replayed as graphs. "graphs" has these steps on any
             device, "lean" requires a lean forward, "8bit" is lean with weights rounded to 8 bits,
             and "hf" is Hugging Face's without graphs.
         again: For a drafter that splits pictures into other tokens than its target: makes its own
             prompt from a target's.
-        shares: For a drafter with its target's tower, projector and embeddings: the target, which
-            encodes.
+        shares: The target, which encodes, of a drafter with its tower and embeddings.
         drafts: Whether it only drafts, so that its weights may be rounded.
         ends: Ids that end an answer, in addition to those of its generation_config.
     """
@@ -104,21 +102,18 @@ class VLM:
         self._projector: nn.Module | None = getattr(inner, "multi_modal_projector", None)
 
     def calibrate(self, steps: int | None = None) -> str | None:
-        """Choose eager steps or graphs, whichever is faster here; return a sentence if graphs were
-        possible but slower.
+        """Choose eager steps or graphs; return a sentence if graphs were possible but slower.
 
         steps: As for `calibration.pick_faster`.
         """
         return calibration.calibrate(self.decoder, steps) if self.decoder.fixed else None
 
     def release(self) -> None:
-        """Give up caches and graphs that are kept for the next question."""
         self.decoder.release()
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:
-        """Run the model up to, but not into, its decoder: vision tower, projector, merge,
-        positions.
+        """Run the model up to its decoder: vision tower, projector, merge, positions.
 
         The only cost is the vision tower's.
         """
@@ -215,8 +210,7 @@ class VLM:
 
 
 class LanguageModel(VLM):
-    """A text-only language model as drafter of a target that sees: its prompt has no visual
-    positions.
+    """A text-only language model as drafter of a target that sees.
 
     Views may put words in place of pictures; visual positions themselves are left out
     (`SmallVLM.begin`).
@@ -228,8 +222,7 @@ class LanguageModel(VLM):
     def encode(self, prompt: Prompt) -> Encoded:
         """Return the prompt's tokens; the embeddings at visual positions are never read.
 
-        The target's tokenizer may have picture markers that this table lacks; any row will do for
-        them.
+        The target may have picture markers that this table lacks; any row will do.
         """
         ids = prompt.ids.to(self.decoder.device)
         return Encoded(
@@ -242,8 +235,7 @@ class LanguageModel(VLM):
 
 
 def aligned(mine: Tensor, theirs: Tensor) -> Tensor:
-    """Map every position of one prompt to the position of another that it corresponds to; -1 for
-    none.
+    """Map every position of one prompt to the one it corresponds to in another, or -1.
 
     mine [m] and theirs [n] bool: visual positions. If both have the same runs of text, a visual
     token maps to the one as far along its run, else to none.
@@ -275,12 +267,14 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBacke
     if recurrent.is_recurrent(decoder):
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
-        return RotatedDecoder(decoder, head)
-    if wanted in ("auto", "lean") and packed_decoder.why_not(decoder) is None:
+        return packed_decoder.RotatedDecoder(decoder, head)
+    packs = wanted in ("auto", "lean") and packed_decoder.why_not(decoder) is None
+    if packs and packed_decoder.has_kernels(decoder):
         return packed_decoder.PackedDecoder(decoder, head, drafts)
     plain: HFDecoder | lean.LeanDecoder
     if wanted == "lean" or (wanted != "hf" and lean.why_not(decoder) is None):
-        plain = lean.LeanDecoder(decoder, head)
+        bits: Bits | None = None if not packs else 8 if drafts else 32
+        plain = lean.LeanDecoder(decoder, head, bits)
     else:
         plain = HFDecoder(model)
     graphs = has_graphs(plain.device) and not plain.is_split
@@ -288,9 +282,7 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBacke
 
 
 def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:
-    """Return the [n] block of every position that a captured mask lets attend ahead of itself, -1
-    elsewhere; None if it lets none.
-    """
+    """Return each position's block [n] that a mask lets it see ahead, or -1; None without any."""
     if isinstance(mask, dict):
         # Gemma 3 passes masks for both kinds of layers, Gemma 4 only for those with a window.
         both = (_blocks(mask.get(kind)) for kind in ("full_attention", "sliding_attention"))

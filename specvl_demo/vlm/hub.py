@@ -2,8 +2,7 @@
 
 Given a local folder or a repository of the hub, reads its configuration, its tokenizer, its list of
 files and the headers of its safetensors; builds the library's own class on the meta device, where
-weights take no memory, and compares the two. Knows the supported families, but nothing of methods,
-machines or dtypes.
+weights take no memory, and compares the two. Knows families, but no methods or machines.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import transformers
@@ -30,9 +29,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from specvl_demo.decoders import packed_decoder
-from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
-from specvl_demo.decoders.recurrent import RecurrentDecoder, is_recurrent
 from specvl_demo.vlm import eight_bits
 
 FAMILIES: dict[str, str] = {
@@ -53,10 +50,10 @@ FAMILIES: dict[str, str] = {
     "mistral3": "Mistral 3",
     "internvl": "InternVL",
 }
-"""By `model_type` of the configuration. Pixtral appears there as a LLaVA with another
-vision tower.
-"""
+"""By `model_type` of the configuration, in which Pixtral is a LLaVA with another tower."""
 
+LANGUAGE = ("gemma3_text", "llama", "mistral", "qwen2", "qwen3")
+"""Language models that may draft, by `model_type`: they read only text."""
 RECURRENT = frozenset({"Qwen3.5", "Qwen3.5 MoE"})
 """Families with layers that keep one running state, which follows one chain of tokens."""
 _PER_LAYER = "its layers need token ids in addition to embeddings"
@@ -68,6 +65,10 @@ _HTTPError: type[BaseException] = HfHubHTTPError.__bases__[0]
 
 INDEX = "model.safetensors.index.json"
 _AGAIN = "Remove it and load the model again while the hub can be reached."
+_UNREACHED = (
+    ". The Hugging Face hub was not reached: check the network, name a local folder, or set"
+    " HF_HUB_OFFLINE=1 to use only what is in the local cache."
+)
 _TYPES = {
     **{"F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64, "BOOL": torch.bool},
     **{"U8": torch.uint8, "I8": torch.int8, "I32": torch.int32, "I64": torch.int64},
@@ -89,10 +90,6 @@ _CUT = (
     *("scale_factor", "image_seq_length", "mm_tokens_per_image", "downsample_ratio"),
     *("image_grid_pinpoints", "vision_feature_select_strategy"),
 )
-
-
-class NotLookedUp(ValueError):
-    """The hub, or its local cache, did not answer: nothing is known of the model."""
 
 
 PLAIN = {
@@ -134,7 +131,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
 
     Args:
         offline: Use only the hub's local cache.
-        text: Also accept a text-only language model.
+        text: Also accept what only drafts: a text-only language model, or an assistant.
 
     Raises:
         ValueError: With a sentence if it cannot be read or is not of a supported family.
@@ -149,19 +146,16 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         files, facts, configs = _from_hub(source, offline)
     config = configs.get("config.json")
     if config is None and offline and not folder.is_dir():
-        raise NotLookedUp(
+        raise ValueError(
             f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids looking it up."
         )
     if config is None:
         raise ValueError(
             f"{source} has no config.json: it is not a model that transformers can load."
         )
-    family = config.get("model_type", "")
-    text_model = text and any(
-        name.endswith("ForCausalLM") for name in config.get("architectures") or ()
-    )
-    if family not in FAMILIES and not text_model:
-        served = ", ".join(FAMILIES.values())
+    family, drafters = config.get("model_type", ""), (*LANGUAGE, *ASSISTANTS) if text else ()
+    if family not in (*FAMILIES, *drafters):
+        served = ", ".join((*FAMILIES.values(), *drafters))
         raise ValueError(
             f"{source} is of type {family or 'unknown'!r}; supported are {served} and Pixtral."
         )
@@ -171,15 +165,14 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         raise ValueError(
             f"{source} has no tokenizer.json, which is needed to compare its vocabulary."
         )
-    safe = sum(size for name, size in files.items() if name.endswith(".safetensors"))
-    pickled = sum(size for name, size in files.items() if name.endswith(".bin"))
-    if not safe and not pickled and files:
-        raise ValueError(f"{source} has no weights.")
+    stored = sum(size for name, size in files.items() if name.endswith(".safetensors"))
+    if not stored and files:
+        raise ValueError(f"{source} has no weights in safetensors; others are not read.")
     return Card(
         id=source,
         family=family,
         params=float(facts.get("params") or 0),
-        bytes=safe or pickled,
+        bytes=stored,
         licence=str(facts.get("licence") or "not stated"),
         tokens=_token_ids(configs["tokenizer.json"]),
         folder=facts.get("folder"),
@@ -209,11 +202,9 @@ def hub_head(repo: str, offline: bool = False) -> Card | None:
 
 
 def asks(config: Mapping[str, Any]) -> str:
-    """Return what a target's generation_config asks for besides sampling, in a sentence; "" if
-    nothing.
+    """Return what a generation_config asks for besides sampling, in a sentence, or "".
 
-    # choice: all methods are compared on the model's own distribution, so such penalties are told
-    and not applied.
+    # choice: methods are compared on the model's own distribution, so penalties are only told.
     """
     set_so = {name: config.get(name) for name in PLAIN}
     penalties = [
@@ -227,15 +218,6 @@ def is_vlm(folder: Path) -> bool:
     """Whether a local folder's configuration is of a supported vision-language family."""
     config = folder / "config.json"
     return config.is_file() and read_json(config).get("model_type") in FAMILIES
-
-
-def stored(folder: Path) -> int:
-    """Return the size in bytes of the weights in a local folder: safetensors, else pickled ones."""
-    sizes = {
-        suffix: sum(path.stat().st_size for path in folder.glob(f"*.{suffix}"))
-        for suffix in ("safetensors", "bin")
-    }
-    return sizes["safetensors"] or sizes["bin"]
 
 
 def misfit(target: Card, drafter: Card) -> str | None:
@@ -313,7 +295,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _counted(folder: Path) -> int:
     """Count parameters from the headers of the safetensors files; their data is not read."""
     try:
-        return sum(tensor.numel() for tensor in headers(folder, folder.name).values())
+        return sum(tensor.numel() for tensor in headers(folder).values())
     except ValueError:
         return 0  # `outline` reports it when the model is loaded
 
@@ -342,51 +324,62 @@ def _from_hub(
             f"There is no folder {repo}, and hub models are named OWNER/NAME."
         ) from None
     except (_HTTPError, OSError) as fault:
-        line = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
-        raise NotLookedUp(f"{repo} could not be looked up: {line}") from fault
+        advice = "" if isinstance(fault, HfHubHTTPError) else _UNREACHED
+        raise ValueError(f"{repo} could not be looked up: {_line(fault)}{advice}") from fault
     return files, facts, configs
 
 
 # ---------------------------------------------------------------- weights before they are read
 
 
-def headers(folder: Path, name: str) -> dict[str, Tensor]:
+def headers(folder: Path) -> dict[str, Tensor]:
     """Return the tensors that the library would read from a folder's safetensors, by name, without
-    data; none if it has none.
+    data; none if it has none. ValueError as `shards` and `tensors_in`.
+    """
+    index = folder / INDEX
+    files = shards(index) if index.is_file() else folder.glob("model.safetensors")
+    return {name: tensor for file in files for name, tensor in tensors_in(file, True).items()}
+
+
+def shards(index: Path, prefix: str = "") -> list[Path]:
+    """Return the files that an index of weights names; only those of tensors whose names begin with
+    the prefix, if there are any.
 
     Raises:
-        ValueError: With a sentence if a file is missing, damaged or cut short.
+        ValueError: With a sentence if the index is damaged or a file is missing.
     """
-    index, files = folder / INDEX, sorted(folder.glob("model.safetensors"))
-    if index.is_file():
-        try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise ValueError(
-                f"{name} could not be loaded: its {INDEX} is damaged. {_AGAIN}"
-            ) from None
-        files = [folder / shard for shard in sorted(shards)]
-        missing = [file for file in files if not file.is_file()]
-        if missing:
-            raise ValueError(
-                f"{name} could not be loaded: {len(missing)} of its {len(files)} weight files are"
-                " missing, probably because a download broke off. Load it again while the hub can"
-                " be reached."
-            )
-    tensors: dict[str, Tensor] = {}
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as held:
-                slices = {key: held.get_slice(key) for key in held.keys()}  # noqa: SIM118 - no dict
-                tensors |= {
-                    key: empty(piece.get_shape(), piece.get_dtype())
-                    for key, piece in slices.items()
-                }
-        except SafetensorError:
-            raise ValueError(
-                f"{name} could not be loaded: its {file.name} is damaged or cut short. {_AGAIN}"
-            ) from None
-    return tensors
+    folder, named = index.parent, read_json(index).get("weight_map")
+    if not isinstance(named, dict):
+        raise ValueError(f"{index.name} of {folder.name} has no weight_map to name its files.")
+    chosen = [file for name, file in named.items() if name.startswith(prefix)] or named.values()
+    files = [folder / Path(name).name for name in sorted(set(map(str, chosen)))]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise ValueError(
+            f"{folder.name} lacks {len(missing)} of its {len(files)} weight files"
+            f" ({_some(missing)}), probably because a download broke off. Load it again while the"
+            " hub can be reached."
+        )
+    return files
+
+
+def tensors_in(file: Path, outline: bool, prefix: str = "") -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, only those with this prefix if there are any.
+
+    outline: Without data. ValueError with a sentence if the file is damaged or cut short.
+    """
+    try:
+        with safe_open(file, framework="pt") as opened:
+            every = [*opened.keys()]
+            names = [name for name in every if name.startswith(prefix)] or every
+            if not outline:
+                return {name: opened.get_tensor(name) for name in names}
+            slices = {name: opened.get_slice(name) for name in names}
+            return {name: empty(x.get_shape(), x.get_dtype()) for name, x in slices.items()}
+    except SafetensorError:
+        raise ValueError(
+            f"{file.name} of {file.parent.name} is damaged or cut short. {_AGAIN}"
+        ) from None
 
 
 def headers_on_hub(repo: str) -> dict[str, Tensor]:
@@ -396,7 +389,7 @@ def headers_on_hub(repo: str) -> dict[str, Tensor]:
     except (NotASafetensorsRepoError, EntryNotFoundError):
         return {}
     except (_HTTPError, OSError) as fault:
-        raise NotLookedUp(f"{repo} could not be looked up: {type(fault).__name__}") from None
+        raise ValueError(f"{repo} could not be looked up: {type(fault).__name__}") from None
     named = ((name, tensor) for file in files for name, tensor in file.tensors.items())
     return {name: empty(tensor.shape, tensor.dtype) for name, tensor in named}
 
@@ -425,14 +418,13 @@ def outline(
 ) -> nn.Module:
     """Return the model in a folder without its weights, on the meta device.
 
-    tensors: Without data; None for those of its files. Packed and pickled ones are compared with
-    the class only when they are loaded.
+    tensors: Without data; None for those of its files. Packed ones are compared on loading.
 
     Raises:
-        ValueError: With a sentence if the library cannot build it, if tensors are missing,
-            unexpected or of another shape, or if its attention cannot be computed here.
+        ValueError: With a sentence if the library cannot build it, or if tensors are
+            missing, unexpected or of another shape.
     """
-    tensors = headers(folder, name) if tensors is None else tensors
+    tensors = headers(folder) if tensors is None else tensors
     auto, report = kind(sees), None
     with explained(name), quiet():
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -475,7 +467,7 @@ def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
 def refuse_strangers(report: Mapping[str, Any], name: str) -> None:
     """Raise ValueError if the library found tensors missing, unexpected or of another shape.
 
-    found: What it reports of loading. It fills what is missing with random numbers.
+    report: What it reports of loading. It fills what is missing with random numbers.
     """
     shapes = [
         f"{key} ({[*stored]}, not {[*needed]})" for key, stored, needed in report["mismatched_keys"]
@@ -494,38 +486,6 @@ def _some(names: Iterable[str]) -> str:
     every = sorted(names)
     more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
     return ", ".join(every[:_NAMED]) + more
-
-
-def try_out(model: Any, name: str) -> None:
-    """Raise ValueError unless this program's cache and attention can run a model, by one forward on
-    the meta device.
-    """
-    written: set[int] = set()
-    with quiet():
-        model.set_experts_implementation("eager")  # the fused one computes in bfloat16 only
-    try:
-        decoder = (RecurrentDecoder if is_recurrent(model.get_decoder()) else HFDecoder)(model)
-        cache, at = decoder.new_cache(1, 4), torch.arange(3, device="meta")[None]
-        write = cache.write
-
-        def noted(layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            written.add(layer)
-            return write(layer, keys, values)
-
-        cache.write = noted  # type: ignore[method-assign]  # to see whether anything is kept
-        x = torch.empty(1, 3, decoder.input_width, dtype=decoder.dtype, device="meta")
-        at = at.expand(3, -1, -1) if decoder.axes == 3 else at
-        with torch.device("meta"), torch.inference_mode(), quiet():
-            decoder.logits(decoder.forward(ForwardInput(x, at, cache)))
-        reason = "" if written else "it keeps no keys and values"
-    except (AttributeError, TypeError, RuntimeError, ValueError, LookupError) as fault:
-        # Without "meta": with it, the forward reads numbers, which there are none of here.
-        reason = "" if "meta" in str(fault) else _line(fault)
-    if reason:
-        raise ValueError(
-            f"{name} cannot run here: {type(model).__name__} computes its attention in a way that"
-            f" is not supported ({reason.rstrip('.')})."
-        )
 
 
 def mend_gemma4() -> None:
@@ -557,10 +517,7 @@ def explained(name: str) -> Iterator[None]:
     except (OSError, ValueError, StrictDataclassError) as fault:
         hint = ""
         if "safetensors" in str(fault):
-            hint = (
-                " Pickled weights can run code when they are read; --allow-pickle reads them"
-                " anyway."
-            )
+            hint = " Only safetensors are read, since pickled weights can run code."
         raise ValueError(f"{name} could not be loaded: {_line(fault)}{hint}") from fault
     except torch.cuda.OutOfMemoryError as fault:
         raise ValueError(
@@ -582,91 +539,21 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _line(fault: Exception) -> str:
+def _line(fault: BaseException) -> str:
     return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
 
 
 # ---------------------------------------------------------------- sizes
 
 
-class Sizes(NamedTuple):
-    """Numbers of a model.
-
-    Attributes:
-        params: All weights.
-        tower: Weights outside decoder and embeddings.
-        kv: Keys and values of a token.
-        fused: Weights that the packed CPU decoder repacks, 0 if it does not run the model.
-        looks: Numbers held at once per token of a prompt while the vision tower computes.
-        reads: The same while the decoder computes the prompt.
-        halves: Whether its weights are stored in 16 bits.
-    """
-
-    params: int
-    tower: int
-    kv: int
-    fused: int
-    looks: int
-    reads: int
-    halves: bool
-
-
-def sizes(model: Any) -> Sizes:
-    """Return the sizes of a model on the meta device."""
+def sizes(model: Any) -> dict[str, Any]:
+    """Return `kv`, `tower` and `fused_bytes` of `pairs.Checkpoint` for a model without weights."""
     decoder, plain = model.get_decoder(), HFDecoder(model)
-    config: Any = model.config
-    params = sum(weight.numel() for weight in model.parameters())
     text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}
     tower = sum(weight.numel() for weight in model.parameters() if id(weight) not in text)
-    fused = plain.n_weights if packed_decoder.why_not(decoder) is None else 0
-    halves = str(config.dtype).removeprefix("torch.") in ("bfloat16", "float16")
-    # A decoder's layer holds gate and projection, in one or two matrices, and their product.
-    looks, reads = _looks(config, model, decoder), _held(decoder, decoder.config.hidden_size, 4)
-    return Sizes(params, tower, plain.n_cached, fused, looks, reads, halves)
-
-
-def _held(part: nn.Module, width: int, wide: int) -> int:
-    """Return the numbers that a layer holds per row: `wide` of its widest, some of its own width.
-
-    Both counts follow what `studies.memory` measured.
-    """
-    linear = [layer.out_features for layer in part.modules() if isinstance(layer, nn.Linear)]
-    return wide * max(linear, default=0) + 8 * width
-
-
-def _looks(config: Any, model: nn.Module, decoder: nn.Module) -> int:
-    """Return `Sizes.looks`: the tower sees all pictures at once, layer by layer."""
-    vision = getattr(config, "vision_config", None)
-    text = getattr(decoder, "layers", None)
-    towers = [
-        tower for tower in model.modules() if isinstance(tower, nn.ModuleList) and tower is not text
-    ]
-    if vision is None or not towers:
-        return 0
-    width = getattr(vision, "embed_dim", None) or vision.hidden_size
-    pixels = 3 * _side(vision.patch_size) ** 2 * getattr(vision, "temporal_patch_size", 1)
-    # The processor's pixels in float32, then in the tower's precision.
-    row = max(_held(tower, width, 2) for tower in towers) + 3 * pixels
-    if getattr(config, "vision_feature_layer", None) is not None:
-        # The library keeps what every layer returns, and takes one of them.
-        row += width * max(len(tower) for tower in towers)
-    return int(row * _patches(config, vision))
-
-
-def _side(size: Any) -> int:
-    """Return a side of a square, which some families state twice."""
-    return int(size[0] if isinstance(size, list | tuple) else size)
-
-
-def _patches(config: Any, vision: Any) -> float:
-    """Return how many patches of a picture become one token; families name it differently."""
-    side = getattr(vision, "spatial_merge_size", None) or getattr(config, "scale_factor", None)
-    side = side or getattr(config, "spatial_merge_size", None)
-    if side is None and (ratio := getattr(config, "downsample_ratio", None)):
-        side = 1 / ratio
-    if side is None and (tokens := getattr(config, "mm_tokens_per_image", None)):
-        return (_side(vision.image_size) // _side(vision.patch_size)) ** 2 / tokens
-    return float(side or 1) ** 2
+    # Small models are published in 16 bits, and packed in 16 bits.
+    packed_bytes = 2 * plain.n_weights if packed_decoder.why_not(decoder) is None else 0
+    return {"kv": plain.n_cached, "tower": tower, "fused_bytes": packed_bytes}
 
 
 def text_config(folder: Path) -> dict[str, Any]:

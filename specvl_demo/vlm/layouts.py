@@ -96,7 +96,7 @@ def _pieces(
     still = _stills(processor, inputs, n_visual, [item for *_, item in pictures], sizes)
     steps = iter(inputs["video_grid_thw"].tolist() if "video_grid_thw" in inputs else ())
     pooled = iter(
-        _pooled(processor.video_processor, inputs["video_position_ids"])
+        _grids(processor.video_processor, inputs["video_position_ids"])
         if "video_position_ids" in inputs
         else ()
     )
@@ -133,16 +133,14 @@ def _stills(
     pictures: Sequence[MediaSize],
     all_sizes: Sequence[MediaSize],
 ) -> Iterator[list[tuple[int | None, int | None, int]]]:
-    """Yield for every picture in order the (rows, cols, tokens) of its parts; clips fed as tiles
-    count too.
-    """
+    """Yield (rows, cols, tokens) of every picture's parts, in order; clips as tiles count too."""
     pixels = inputs.get("pixel_values")
     if "image_grid_thw" in inputs:
         merge = processor.image_processor.merge_size
         for steps, height, width in inputs["image_grid_thw"].tolist():
             yield [(height // merge, width // merge, height * width // merge**2)] * steps
     elif "image_position_ids" in inputs:
-        for rows, cols in _pooled(processor.image_processor, inputs["image_position_ids"]):
+        for rows, cols in _grids(processor.image_processor, inputs["image_position_ids"]):
             yield [(rows, cols, rows * cols)]
     elif pixels is not None and "image_sizes" in inputs and pixels.ndim == 5:
         sizes = [(item.height, item.width) for item in pictures]
@@ -165,7 +163,7 @@ def _stills(
             yield [(side, side, count)] * n
 
 
-def _pooled(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
+def _grids(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
     """Return rows and columns of every picture's tokens.
 
     positions: The places (x, y) of its patches [pictures, patches, 2]; -1 is padding.

@@ -1,9 +1,8 @@
-"""Loads models: from a folder or the hub, in one type, on one device or several, optionally
-quantised.
+"""Loads models: from a folder or the hub, on one device or several, quantised or not.
 
 Given a model's location and a plan, returns the library's model or processor; ValueError with one
-sentence if that fails. Reads only safetensors unless the plan allows pickles; never runs code from
-a hub repository. Knows nothing of pairs or of what fits a machine, which the plan's author decides.
+sentence if that fails. Reads only safetensors; never runs code from a hub repository. Knows nothing
+of pairs or of what fits a machine, which the plan's author decides.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 from torch import nn
 from tqdm import tqdm
-from transformers import (
-    AutoProcessor,
-    BitsAndBytesConfig,
-)
+from transformers import AutoProcessor, BitsAndBytesConfig
 
 from specvl_demo.options import Quantised
 from specvl_demo.pairs import fingerprints
@@ -52,20 +48,16 @@ class LoadPlan:
         device: Where they go; not used if `split` is set.
         split: Bytes by CUDA device, to spread the weights over these devices.
         quantised: 8 or 4 bits by bitsandbytes, which needs a GPU.
-        pickles: Also read .bin files.
     """
 
     dtype: str = "float32"
     device: str = "cpu"
     split: Mapping[int, int] = field(default_factory=dict)
     quantised: Quantised = "none"
-    pickles: bool = False
 
 
 def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Module:
-    """Return the model in a folder, ready to compute: a vision-language model, else a language
-    model.
-    """
+    """Return the model in a folder, ready to compute: one that sees, or a language model."""
     hub.outline(folder, name, sees)
     # On a GPU the weights go there tensor by tensor; main memory never holds them all.
     place: dict[str, Any] = {}
@@ -80,12 +72,12 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
             folder,
             dtype=getattr(torch, plan.dtype),
             local_files_only=True,
-            use_safetensors=None if plan.pickles else True,
+            use_safetensors=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
             **place,
         )
-    # What its files alone could not tell: of pickled and of packed weights.
+    # What its files alone could not tell: of packed weights.
     hub.refuse_strangers(report, name)
     outside = {str(d) for d in getattr(loaded, "hf_device_map", {}).values()} & {"cpu", "disk"}
     if plan.split and outside:
@@ -107,16 +99,15 @@ def processor(folder: Path, name: str, pillow: bool = False) -> Any:
         )
 
 
-def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -> Path:
-    """Fetch the missing files of a hub repository into the cache; `tell` is called with the
-    progress.
+def fetch(repo: str, tell: Tell, is_head: bool = False, offline: bool = False) -> Path:
+    """Fetch missing files of a hub repository into the cache, and tell the progress.
+
+    is_head: Also fetch .bin files, which heads are read from as plain weights.
     """
     best = 0
 
     class Bar(tqdm):
-        """Draws nothing, and reports how much has arrived; the client opens one for the network,
-        one for the disk.
-        """
+        """Draws nothing, and tells how much arrived; one is for the network, one for the disk."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **{**kwargs, "file": io.StringIO(), "disable": False})
@@ -129,7 +120,7 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
                 tell(f"Fetching {repo}: {self.n / 1e9:.1f} of {self.total / 1e9:.1f} GB")
             return done
 
-    patterns = [*_SMALL, "*.safetensors", *(("*.bin",) if pickles else ())]
+    patterns = [*_SMALL, "*.safetensors", *(("*.bin",) if is_head else ())]
     silent = not offline and not hub_answers()
     with hub.explained(repo):
         try:
@@ -154,8 +145,7 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
 
 
 def verify(folder: Path, name: str, tell: Tell = lambda text: None) -> None:
-    """Raise ValueError if a large file in the hub's cache does not match its hash, and remove the
-    file.
+    """Remove a large file of the hub's cache that does not match its hash; ValueError then.
 
     The cache names a large file by its SHA-256; the client itself compares only sizes.
     """
@@ -177,9 +167,7 @@ def verify(folder: Path, name: str, tell: Tell = lambda text: None) -> None:
 
 
 def hub_answers() -> bool:
-    """Whether the hub answers at all, tested once and briefly: its client would retry for
-    minutes.
-    """
+    """Whether the hub answers at all, tested briefly: its client would retry for minutes."""
     try:
         urllib.request.urlopen(
             urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_S
@@ -204,8 +192,7 @@ def release() -> None:
 def share(n_cpus: int) -> None:
     """Limit torch's threads to the available cores.
 
-    A container's share of a large host may be small, and threads without a core only wait for each
-    other.
+    A container may have few cores, and threads without a core only wait for each other.
     """
     torch.set_num_threads(min(torch.get_num_threads(), n_cpus))
 

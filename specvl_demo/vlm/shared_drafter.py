@@ -2,8 +2,7 @@
 
 A folder holds those layers and the final norm; embeddings, output head, vision tower and projector
 are the target's own modules, so they are stored only once on disk and in memory, and pictures are
-encoded alike. With a draft vocabulary, the folder also names the rows of the output head that the
-drafter uses.
+encoded alike. A draft vocabulary names the rows of the output head that it uses.
 """
 
 from __future__ import annotations
@@ -39,18 +38,14 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def even_layers(n_target: int, n: int) -> list[int]:
-    """Return which of the target's layers a drafter of n starts from: first, last, and evenly
-    between.
-    """
+    """Return which target layers a drafter of n starts from: first, last, and evenly between."""
     if not 1 <= n <= n_target:
         raise ValueError(f"a drafter of this target must have 1 to {n_target} layers, not {n}")
     return [round(i * (n_target - 1) / max(1, n - 1)) for i in range(n)]
 
 
 def with_layers(target: PreTrainedModel, n: int) -> PreTrainedModel:
-    """Return a model with n layers that shares all parameters with the target; the layers are
-    `even_layers`.
-    """
+    """Return a model of `even_layers` that shares all parameters with the target."""
     held = {id(part): part for part in (*target.parameters(), *target.buffers())}
     model = copy.deepcopy(target, held)
     decoder = model.get_decoder()

@@ -15,19 +15,10 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import (
-    NOTHING,
-    Capture,
-    Encoded,
-    Prefill,
-    Prompt,
-    Scores,
-    Stopwatch,
-)
+from specvl_demo.core.types import NOTHING, Capture, Encoded, Prefill, Prompt, Scores, Stopwatch
 from specvl_demo.decoders.batch_invariance import MOST_NODES
-from specvl_demo.decoders.calibration import min_padded_rows, on_any_threads
+from specvl_demo.decoders.calibration import min_padded_rows
 from specvl_demo.decoders.forward import Captured
-from specvl_demo.decoders.packed_decoder import PackedDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
 from specvl_demo.vlm.encoder import VLM
@@ -36,8 +27,7 @@ from specvl_demo.vlm.encoder import VLM
 class VLMTarget:
     """A `core.types.Target` over a `VLM`, which may also serve as a drafter's vision encoder.
 
-    batch_invariant: Score with steps whose rows do not depend on each other, if the decoder has
-    them.
+    batch_invariant: Score with steps whose rows do not depend on each other, if it can.
     """
 
     def __init__(self, vlm: VLM, batch_invariant: bool = False) -> None:
@@ -46,25 +36,18 @@ class VLMTarget:
 
     @cached_property
     def min_padded_rows(self) -> int | None:
-        """Row count from which steps are batch-invariant, tested on first use; None if they are
-        not.
-        """
+        """Rows from which steps are batch-invariant, tested on first use; None: they are not."""
         return min_padded_rows(self.decoder) if self.batch_invariant else None
 
-    @cached_property
-    def on_any_threads(self) -> bool:
-        """Whether steps have the same bits on any number of threads, tested on first use; only of a
-        lean decoder.
-        """
-        lean = isinstance(self.decoder, PackedDecoder)
-        return lean and on_any_threads(self.decoder, self.min_padded_rows)
+    def decline_batch_invariance(self) -> None:
+        """Score with plain steps from now on."""
+        self.batch_invariant, self.min_padded_rows = False, None
 
     def encode(self, prompt: Prompt) -> Encoded:
         return self.vlm.encode(prompt)
 
     @torch.inference_mode()
     def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
-        """Run one pass over positions 0..n-2; the last token is the first round's root."""
         started = time.perf_counter()
         context = encoded.context("target")
         stream, hidden, captured = prefill(self.decoder, [context], 0, capture)
@@ -82,9 +65,6 @@ class VLMTarget:
     def open(
         self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
     ) -> VLMSession:
-        """Open a session on a copy of the prefill's cache; capture.layers are kept for every scored
-        tree too.
-        """
         stream: CachedSequence = prefill.cache
         invariant = self.min_padded_rows is not None
         # Batch-invariant steps read all of a cache, so it has one size in all lanes.
@@ -93,22 +73,18 @@ class VLMTarget:
         if invariant:
             stream.cache.clear()
         stream.cache.prepare(max_nodes, capture.layers, self.min_padded_rows)
-        return VLMSession(
-            self.vlm, stream, prefill, capture.layers, self.min_padded_rows, self._recomputes
-        )
+        return VLMSession(self, stream, prefill, capture.layers)
 
     @property
-    def _recomputes(self) -> bool:
-        """Whether near ties are settled by computing the text again: in half precision there are
-        too many of them.
-        """
+    def recomputes(self) -> bool:
+        """Whether near ties are computed again: half precision has too many of them."""
         return self.min_padded_rows is None and self.decoder.dtype == torch.float32
 
     def exactness(self, max_nodes: int) -> str:
         small = self.decoder.batch_invariant or max_nodes <= MOST_NODES
         if self.min_padded_rows is not None and small:
             return "exact"
-        if self._recomputes:
+        if self.recomputes:
             return "equal; where rounding could decide, the text is read again"
         return f"equal up to rounding ({str(self.decoder.dtype).removeprefix('torch.')})"
 
@@ -116,9 +92,6 @@ class VLMTarget:
         return clock_for(self.decoder.device)
 
     def peak_bytes(self) -> int:
-        """Return the peak memory in bytes: of the device, or of the process if the device is the
-        CPU.
-        """
         return peak_bytes(self.decoder.device)
 
 
@@ -126,22 +99,10 @@ class VLMSession:
     """A `core.types.Session`: one lane's sequence on the target."""
 
     def __init__(
-        self,
-        vlm: VLM,
-        stream: CachedSequence,
-        prefill: Prefill,
-        layers: tuple[int, ...],
-        least: int | None,
-        recomputes: bool,
+        self, target: VLMTarget, stream: CachedSequence, prefill: Prefill, layers: tuple[int, ...]
     ) -> None:
-        """Open a session.
-
-        Args:
-            least: Row count from which steps are batch-invariant; None if they are not.
-            recomputes: Whether scores offer `recompute`.
-        """
-        self._vlm, self._stream, self._capture = vlm, stream, Capture(layers=layers)
-        self._min_padded_rows, self._recomputes = least, recomputes
+        self._vlm, self._stream, self._capture = target.vlm, stream, Capture(layers=layers)
+        self._min_padded_rows, self._recomputes = target.min_padded_rows, target.recomputes
         self._encoded = prefill.encoded
         self._answer: list[Tensor] = []
 
@@ -168,9 +129,7 @@ class VLMSession:
         return Scores(decoder.logits(hidden)[:size], hidden[:size], layers, recompute)
 
     def _recompute(self, path: Sequence[int]) -> Tensor:
-        """See `Scores.recompute`. Two passes, over the prompt and over what was said, which begin
-        with an empty cache.
-        """
+        """See `Scores.recompute`. Two passes from an empty cache: the prompt, what was said."""
         decoder = self._vlm.decoder
         answer = torch.cat((*self._answer, self._tokens[list(path)])).to(decoder.device)
         context = self._encoded.context("target")

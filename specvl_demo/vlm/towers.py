@@ -48,9 +48,7 @@ def make_lean(model: PreTrainedModel) -> None:
 
 
 class _Patches(nn.Module):
-    """A convolution over patches [n, channels, time, height, width] of its kernel's size, as a
-    product: [n, width].
-    """
+    """A convolution over patches [n, channels, time, height, width], as a product: [n, width]."""
 
     def __init__(self, convolution: nn.Conv3d) -> None:
         super().__init__()

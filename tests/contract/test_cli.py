@@ -19,6 +19,7 @@ import pytest
 from specvl_demo import records
 from specvl_demo.__main__ import main
 from specvl_demo.compare.page import page_of
+from specvl_demo.report import answers
 
 pytestmark = pytest.mark.usefixtures("assets")
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,9 +49,7 @@ def test_generate_json_has_the_fields_and_nothing_else(capsys: pytest.CaptureFix
 
 
 def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: Path) -> None:
-    """One load; a bad line gets its error under its id, if it has one, and the others are
-    answered.
-    """
+    """One load; a bad line gets its error under its id, if any, and the others are answered."""
     lines = [
         json.dumps({"id": "a", "prompt": "what is it", "images": ["a.png"], "video": None}),
         json.dumps({"id": 7, "kind": "clip", "split": "choose", "prompt": "and", "video": "c.mp4"}),
@@ -82,9 +81,7 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
 
 
 def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path) -> None:
-    """No address outside it, the answers in colours, charts of the methods; strangers' words stay
-    words.
-    """
+    """No address outside it, coloured answers, charts of methods; strangers' words stay words."""
     words = "</script><img src=x onerror=alert(1)>"
     argv = ("--methods", "tabed", "--image", "a.png", "--max-new-tokens", "8", "--trace", "t.jsonl")
     assert main(["race", *argv, "--prompt", words]) == 0
@@ -130,8 +127,8 @@ def test_the_public_interface(place: Path) -> None:
     race.figure("sv.svg")
     assert main(["trace", "figure", "sv.jsonl", "--out", "cli.svg"]) == 0
     assert Path("cli.svg").read_text() == Path("sv.svg").read_text()
-    assert main(["trace", "html", "sv.jsonl", "--out", "small.html", "--compact"]) == 0
-    assert Path("small.html").stat().st_size < 400_000
+    assert main(["trace", "html", "sv.jsonl", "--out", "cli.html"]) == 0
+    assert "Plotly.newPlot" in Path("cli.html").read_text()
     assert (
         main(["trace", "check", "sv.jsonl"]) == 0
         and "Plotly.newPlot" in Path("sv.html").read_text()
@@ -163,13 +160,6 @@ def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) ->
     assert [(s["kind"], s["frame"], s["rows"]) for s in chain["spans"]] == [
         ("video", frame, 6) for frame in range(4)
     ]
-
-
-def test_seeded_sampling_repeats(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "generate --method tree --prompt what --max-new-tokens 16 --temperature 1.5 --top-p 0.9"
-    answers = [run_json(capsys, f"{line} --seed {seed}") for seed in (1, 1, 2)]
-    first, again, other = (answer["token_ids"] for answer in answers)
-    assert first == again != other
 
 
 def test_all_means_every_method_of_the_pair(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +194,8 @@ def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str], p
     asked = "--data own.jsonl --repeats 2 --max-new-tokens 6"
     told = run_json(capsys, f"bench --methods chain --peers {asked}")
     rows = {row["method"]: row for row in told["rows"]}
-    assert list(rows) == ["ar", "chain", "hf-generate", "hf-assisted", "hf-prompt-lookup"]
+    assert list(rows) == ["ar", "chain", "hf-generate", "hf-assisted"]
+    assert set(answers.COLUMNS) | set(answers.TOTAL) <= set(rows["chain"])
     assert rows["ar"]["speedup_vs_ar"] == 1.0 and rows["chain"]["identical_to_ar"] is True
     assert rows["hf-generate"]["identical_to_ar"] is True
     assert rows["hf-generate"]["speedup_vs_hf_generate"] == 1.0
@@ -216,9 +207,16 @@ def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str], p
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [(["--help"], 0), (["generate", "--method", "ar", "--seed", "-1"], 2)]
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["generate", "--method", "ar", "--seed", "-1"], 2),
+        (["trace", "check", "nowhere.jsonl"], 2),
+        (["race", "--methods", "ar", "--pair", "nope"], 2),
+        (["bench", "--methods", ""], 2),
+    ],
 )
-def test_mistakes_and_help_answer_without_torch(words: list[str], code: int) -> None:
+def test_help_mistakes_and_traces_need_no_torch(words: list[str], code: int) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "specvl_demo", *words],
         cwd=ROOT,
@@ -229,7 +227,7 @@ def test_mistakes_and_help_answer_without_torch(words: list[str], code: int) -> 
     assert done.returncode == code and (done.stdout == "") == (code == 2)
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "specvl_demo.cli.parse" in imported
-    assert not imported & {"torch", "transformers", "gradio", "cv2", "decord"}
+    assert not imported & {"torch", "transformers", "gradio", "numpy", "plotly", "PIL", "cv2"}
 
 
 def test_an_answer_is_printed_although_its_trace_can_no_longer_be_written(
@@ -272,29 +270,17 @@ def test_what_a_process_cannot_do_is_one_sentence(
     assert done.returncode == code and said in text and text.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (
-            "class AcceleratorError(RuntimeError): ...\n"
-            "fault = AcceleratorError('CUDA error: misaligned address\\nCUDA kernel errors might')",
-            "The GPU stopped responding: CUDA error: misaligned address. Run the command again",
-        ),
-        (
-            "fault = RuntimeError('CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `x`')",
-            "The GPU stopped responding: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED",
-        ),
-    ],
-)
-def test_a_gpu_that_is_lost_is_one_sentence(fault: str, said: str) -> None:
+def test_a_gpu_that_is_lost_is_one_sentence() -> None:
     """The process ends at once: what is freed at exit would fail again, and abort."""
     code = (
-        f"import sys, atexit\n{fault}\nfrom specvl_demo.__main__ import guarded\n"
-        "def command(): raise fault\n"
+        "import sys, atexit\nfrom specvl_demo.__main__ import guarded\n"
+        "class AcceleratorError(RuntimeError): ...\n"
+        "def command(): raise AcceleratorError('CUDA error: misaligned address\\nCUDA kernel')\n"
         "atexit.register(print, 'aborted')\n"
         "sys.exit(guarded(command))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    said = "The GPU stopped responding: CUDA error: misaligned address. Run the command again"
     assert done.returncode == 1 and done.stderr.startswith(said)
     assert done.stderr.count("\n") == 1 and not done.stdout
 

@@ -28,15 +28,10 @@ from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
 from specvl_demo.methods.mtp import MTPHead
 from tests.conftest import tiny_llava
 from tests.contract.families import zoo
+from tests.contract.families.conftest import often
 from tests.contract.families.test_vendor_drafters import layer_tensors
 from tests.contract.test_checkpoints import published
-from tests.cuda import (
-    FakeCuda,
-    FakeGraph,
-    KernelsTakeAll,
-    OnDeviceOnly,
-    graphs_on_the_processor,
-)
+from tests.cuda import FakeCuda, FakeGraph, KernelsTakeAll, OnDeviceOnly, graphs_on_the_processor
 from tests.heads import GEOMETRY, random_module
 from tests.unit.test_graphs import decode
 
@@ -62,7 +57,7 @@ def on_meta(model: torch.nn.Module) -> Any:
     return model.to(torch.bfloat16).to("meta")
 
 
-@pytest.mark.parametrize("name", zoo.FAMILIES)
+@pytest.mark.parametrize("name", often(zoo.FAMILIES))
 def test_steps_of_every_family_stay_on_the_device(name: str) -> None:
     model = on_meta(zoo.FAMILIES[name].build()[0])
     decoder = model.get_decoder()
@@ -88,13 +83,14 @@ def test_replays_of_every_family_say_what_its_steps_say(name: str, cuda: FakeCud
     model = zoo.FAMILIES[name].build()[0].eval()
     decoder = model.get_decoder()
     plain = HFDecoder(model)
-    truth, _ = decode(plain, 3)
+    truth, layers = decode(plain, 3)
     inners: list[HFDecoder | lean.LeanDecoder] = [plain]
     if lean.why_not(decoder) is None:
         inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
     for inner in inners:
-        said, _ = decode(with_graphs(inner), 3)
+        said, states = decode(with_graphs(inner), 3)
         torch.testing.assert_close(said, truth, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(states, layers, atol=1e-3, rtol=1e-3)
     assert FakeGraph.captured
 
 
@@ -118,7 +114,7 @@ def deep() -> HFDecoder:
     return with_graphs(HFDecoder(on_meta(tiny_llava(layers=8))))
 
 
-@pytest.mark.parametrize("kind", ["eagle2", "eagle3", "hivis", "dream"])
+@pytest.mark.parametrize("kind", ["eagle2", "eagle3", "hivis", "dream", "dflash"])
 def test_steps_of_every_head_stay_on_the_device(kind: str, deep: HFDecoder) -> None:
     made: FeatureHead = head(kind, deep)
     assert made.fixed
@@ -131,7 +127,7 @@ def test_blocks_are_drafted_on_the_device(deep: HFDecoder) -> None:
     states = torch.empty(20, 3 * 64, dtype=torch.bfloat16, device="meta")
     root = torch.zeros(1, dtype=torch.int64, device="meta")
     with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll() as took:
-        cache = made.new_cache(SPAN)
+        cache = made.new_cache(1, SPAN)
         made.know(cache, states)
         assert made.draft(cache, root).shape == (3, 64)
     assert took.n == 2
@@ -176,6 +172,7 @@ def test_the_layer_of_a_recurrent_target_drafts_on_the_device() -> None:
     with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll() as took:
         assert made.decode(ForwardInput(x, at, cache, mask=mask)).shape == x.shape
     assert took.n == 1
+    assert compute(with_graphs(made), StepShape(2, (), 0)).shape == (1, 2, geometry.width)
 
 
 @pytest.mark.parametrize("kv_heads", [2, 4])

@@ -1,24 +1,29 @@
-"""What our own kernels draft by one call is what single steps draft."""
+"""What our own kernels draft by one call is what single steps draft, and where drafters looked."""
 
 from __future__ import annotations
 
+from base64 import b64decode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from torch import Tensor
 
+import specvl_demo
 import specvl_demo as sv
-from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter
-from specvl_demo.decoders import kernels
+from specvl_demo.decoders import kernels, layer_stack
 from specvl_demo.decoders.layer_stack import ChainDrafter
+from specvl_demo.methods.dream import DreamDrafter
+from specvl_demo.methods.heads.blocks import CrossBlock
 from specvl_demo.methods.heads.features import FeatureDrafter
-from specvl_demo.methods.policies import Chain
 from specvl_demo.methods.small_vlm import SmallVLM
+from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Round
 
-pytestmark = pytest.mark.skipif(not kernels.available(), reason="our own kernels do not run here")
+by_our_kernels = pytest.mark.skipif(
+    not kernels.available(), reason="our own kernels do not run here"
+)
 
 PICTURES = [
     str(Path(__file__).parents[2] / "examples" / name) for name in ("scene.png", "bars.png")
@@ -51,6 +56,7 @@ def assert_alike(some: list[Round], others: list[Round]) -> None:
         assert one.views == other.views
 
 
+@by_our_kernels
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_is_that_of_single_steps(
     name: str, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
@@ -67,37 +73,7 @@ def test_a_chain_is_that_of_single_steps(
     assert len(calls) == n_calls
 
 
-@pytest.mark.parametrize("name", ["chain", "eagle2", "hivis", "dream", "eagle3"])
-def test_what_is_fed_after_it_continues_it(
-    name: str, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A policy may draft a chain and then extend it."""
-    propose = Chain.propose
-
-    def further(self: Chain, drafter: Drafter, *given: Any) -> DraftTree:
-        tree = propose(self, drafter, *given)
-        n, room = len(tree), given[1]
-        if not 1 < n <= min(self.gamma, room):
-            return tree
-        log_probs = drafter.extend(tree.tokens[-1:], (n - 2,))
-        assert log_probs is not None and tree.logp is not None
-        best = log_probs.max(-1)
-        return DraftTree(
-            torch.cat((tree.tokens, best.indices)),
-            chain(n),
-            logp=torch.cat((tree.logp, best.values)),
-            rows=(*range(n), -1),
-        )
-
-    monkeypatch.setattr(Chain, "propose", further)
-    asked = CHAINS[name][0], {"policy": "chain", "gamma": 6, "floor": 0.7}
-    by_one_call = rounds(pair, *asked)
-    assert any(one.tree.parent[-1] for one in by_one_call)
-    for drafter in (SmallVLM, FeatureDrafter):
-        monkeypatch.setattr(drafter, "draft_chain", lambda *_: None)
-    assert_alike(by_one_call, rounds(pair, *asked))
-
-
+@by_our_kernels
 def test_dreams_blocks_in_one_call_are_those_of_torch(
     pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,3 +82,53 @@ def test_dreams_blocks_in_one_call_are_those_of_torch(
     by_one_call = rounds(pair, *tree)
     monkeypatch.setattr("specvl_demo.methods.dream.stacked", lambda *_: None)
     assert_alike(by_one_call, rounds(sv.load("pocket"), *tree))
+
+
+MOST_ROWS = 16
+"""Rows of a round's forward; a prompt's has more."""
+PATCHES = 36
+
+
+@pytest.mark.parametrize("preset", ["pocket", "pocket-tree"])
+def test_what_is_recorded_is_the_attention_that_drafted(
+    monkeypatch: pytest.MonkeyPatch, preset: str
+) -> None:
+    """DREAM's cross-attention, worked out for the record, is that of the forwards that drafted, in
+    chains and in trees; there is a byte for each patch. Other drafters record none.
+    """
+    monkeypatch.setattr(layer_stack, "stacked", lambda *_: None)  # forwards of torch, to listen to
+    drafted: list[Tensor] = []
+    apart: list[float] = []
+    forward, looked = CrossBlock.__call__, DreamDrafter.attention
+
+    def listen(self: CrossBlock, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None):
+        if len(x) <= MOST_ROWS:
+            free = x.new_zeros(len(x), keys.shape[-2])
+            drafted.extend(self.weights(x, keys, free if mask is None else mask))
+        return forward(self, x, keys, values, mask)
+
+    def compare(self: DreamDrafter, rows: Sequence[int]) -> Tensor:
+        found = looked(self, rows)
+        fed = drafted[-self._fed :]
+        for row, weights in zip(rows, found, strict=True):
+            own = fed[row][: len(weights)]
+            apart.append(float((weights[: len(own)] - own).abs().max() / own.max()))
+        drafted.clear()
+        return found
+
+    monkeypatch.setattr(CrossBlock, "__call__", listen)
+    monkeypatch.setattr(DreamDrafter, "attention", compare)
+    race = specvl_demo.load("pocket").race(
+        "Describe the picture in detail.",
+        images=[EXAMPLES / "shelf.png"],
+        methods=["ar", "eagle2", "dream"],
+        settings={"dream": {"preset": preset}},
+        max_new_tokens=40,
+    )
+    _, eagle, dream = race.lanes
+    assert len(apart) > 20 and max(apart) < 0.01
+    assert not any("attention" in r.notes for r in eagle.rounds)
+    for r in dream.rounds:
+        looks = [note and b64decode(note) for note in r.notes["attention"]]
+        assert len(looks) == len(r.tokens)
+        assert all(look is None or (len(look) == PATCHES and max(look) == 255) for look in looks)

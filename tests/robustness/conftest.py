@@ -1,6 +1,4 @@
-"""How long a test of this folder may take, and where engines without a model say what they
-computed.
-"""
+"""How long a test of this folder may take, and where engines say what they computed."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ import pytest
 from tests.page import fake_page
 
 SECONDS = 900
-"""What a test of this folder may take: most start servers, and a machine that is busy takes its
-time.
-"""
+"""What a test of this folder may take: most start servers, and busy machines take their time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

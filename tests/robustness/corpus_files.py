@@ -8,7 +8,6 @@ module it tries all of them, each in a decoding process of its own, and prints w
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import os
@@ -140,8 +139,7 @@ SIZED: dict[str, Callable[[bytes, int, int], bytes]] = {
 
 
 def too_large() -> Made:
-    """Headers that declare what the file does not hold, pictures too thin, files that become large
-    or take long."""
+    """Headers that declare what the file does not hold, thin pictures, files that become large."""
     for name, sized in SIZED.items():
         yield f"declared_{name}", sized(pictures()[name], 30_000, 30_000), "image", "refused"
     yield "no_width.png", _sized_png(pictures()["plain.png"], 0, 10), "image", "refused"
@@ -187,14 +185,11 @@ def other_documents() -> Made:
     documents = {
         "vector.svg": b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
         "document.pdf": b"%PDF-1.7\n" + bytes(200),
-        "phone.heic": HEIC,
+        "phone.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(500),
         "scan.tiff": encode(halves(), "TIFF"),
         "packed.png.gz": gzip.compress(pictures()["plain.png"]),
-        "script.sh": b"#!/bin/sh\necho boom\n",
         "playlist.m3u8": b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
-        "list.ffconcat": b"ffconcat version 1.0\nfile /etc/passwd\n",
         "sound.wav": b"RIFF" + pack("<I", 36) + b"WAVEfmt " + bytes(30),
-        "film.flv": b"FLV\1\5" + bytes(300),
         "pickle.bin": b"\x80\4\x95cos\nsystem\n(S'true'\ntR.",
     }
     for name, data in documents.items():
@@ -210,7 +205,6 @@ NAMES = (
     "escape\x1b[2J\x1b]0;title\x07\n.png",
     "right-to-left \u202egnp.exe",
     "x" * 240 + ".png",
-    "concat:a|b.png",
     "half\udcff\udcfe.png",  # bytes that are no UTF-8, as the system hands them over
 )
 
@@ -228,9 +222,7 @@ HOLDERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"mvex")
 
 
 def with_box(data: bytes, changed: bytes, change: Change) -> bytes:
-    """An MP4 with every box of one kind changed. Its media data comes first, so that offsets
-    hold.
-    """
+    """An MP4 with every box of one kind changed. Media data comes first, so that offsets hold."""
     out, at = b"", 0
     while at + 8 <= len(data):
         size, kind = unpack(">I4s", data[at : at + 8])
@@ -266,7 +258,6 @@ BOXES: dict[str, tuple[bytes, Change, Ends]] = {
     "four_billion_frames.mp4": (b"stsz", becomes(0, 10, 2**32 - 1), "refused"),
     "chunks_outside.mp4": (b"stco", lambda body: body[:8] + u32(2**31), "either"),
     "variable_rate.mp4": (b"stts", becomes(0, 3, 8, 512, 8, 2048, 8, 64), "clip"),
-    "endless.mp4": (b"stts", becomes(0, 1, 24, 2**30), "either"),
     "negative_step.mp4": (b"stts", becomes(0, 2, 12, 512, 12, 2**32 - 400), "either"),
     "absurd_rate.mp4": (b"mdhd", holds(12, u32(2**31 - 1)), "either"),
     "huge_track.mp4": (b"stsd", holds(8 + 8 + 24, pack(">HH", 60_000, 60_000)), "either"),
@@ -307,16 +298,6 @@ def strange_clips() -> Made:
 SCAN = b"\xff\xda"
 """Begins a scan; this many of them in what is no part of the image must not matter."""
 CLIP_BYTES = 9_000_000
-HEIC = zlib.decompress(
-    base64.b85decode(
-        b"c-muNV30{GsVvAy%}izhg51nBLl8SRGck>UfiWyMwIq=N0u(b+a*CjAhJwuG5(YG&l$nzcHpIn&fe{FSfUycfgJg"
-        b"kNIWsda4a@_HiUK*QOi*4%S+XIB$ybnBk_%UIEwiAg07!4oEJ)4=(iK2u&Wy|;p$T9`avvD}{QdERfq|bn0jNX5f"
-        b"su#t|9_AIW{?VI5R%))<d6uI)OKQIM3Y&d(8xONm8a&qJSHg~4v^3Z5W(S)1XR!N!g#P~gOUT#8sX&poT9wsoC=^"
-        b"YF9TZxP)H=RxF8kkHwP#dD9EhH1PL&6Z~#qX5YH^gg#{llL|7V`m|1{Kt=yDEQ0U2NFs^5j;3}T3E?fWKNbu(m?$"
-        b"&(K|Ff6LO|1SM-E9s4xRp$|"
-    )
-)
-"""A whole picture of 64 by 64 pixels as phones keep theirs (HEVC in HEIF)."""
 
 
 def segment(marker: int, content: bytes) -> bytes:
@@ -344,25 +325,15 @@ def layouts() -> Iterator[tuple[str, bytes]]:
         b'GCamera:MotionPhoto="1" GCamera:MotionPhotoVersion="1"/></x:xmpmeta>'
     )
     yield "motion_photo_google.jpg", with_segments(plain, segment(0xE1, motion)) + phone_clip()
-    samsung = (
-        b"\0\0\x30\x0a\x10\0\0\0MotionPhoto_Data" + phone_clip() + b"SEFH\x6a\0\0\0\1\0\0\0SEFT"
-    )
-    yield "motion_photo_samsung.jpg", plain + samsung
-    # Thumbnails: in Exif, in a maker's block that is spread over segments, and previews behind the
-    # end.
+    # Thumbnails: in Exif, and in a maker's block that is spread over segments.
     exif = b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0" + thumbnail
     yield "thumbnail_in_exif.jpg", with_segments(plain, segment(0xE1, exif))
-    yield "preview_behind_the_end.jpg", plain + thumbnail * 150
     yield "many_thumbnails.jpg", with_segments(plain, *[segment(0xE2, thumbnail)] * 150)
-    # Blocks of 13 MB that are spread over as many segments as it takes.
+    # A block of 13 MB that is spread over as many segments as it takes.
     fat = random.Random(8).randbytes(60_000) + SCAN * 10
     yield "fat_maker_notes.jpg", with_segments(plain, *[segment(0xEB, fat)] * 215)
-    yield "fat_exif.jpg", with_segments(plain, *[segment(0xE1, b"Exif\0\0" + fat)] * 215)
-    depth = segment(0xE1, b"http://ns.adobe.com/xmp/extension/\0" + fat)
-    yield "depth_map.jpg", with_segments(plain, *[depth] * 40)
     # What a sloppy writer may do, and decoders pass over.
     yield "filled.jpg", plain.replace(b"\xff\xdb", b"\xff" * 500 + b"\xff\xdb", 1)
-    yield "comments.jpg", with_segments(plain, *[segment(0xFE, SCAN * 20_000)] * 20)
     yield "restarts.jpg", encode(halves(), "JPEG", restart_marker_blocks=1)
     yield (
         "turned_by_the_camera.jpg",
@@ -393,9 +364,7 @@ def cases() -> Iterator[Case]:
 
 
 def decode_forked() -> None:
-    """What a decoding process does, in a fork of this one: under the same limits, but it starts at
-    once.
-    """
+    """What a decoding process does, in a fork of this one: same limits, but it starts at once."""
     os.closerange(3, 256)  # one of them would keep whoever forked waiting for a program to begin
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
     worker.main()

@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import psutil
@@ -57,9 +56,7 @@ def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
 
     Counted are the processes that were there throughout; decoders of clips come and go. start_mb
     and end_mb are medians of the first and the last fifth, slope_mb_per_min is that of a
-    least-squares line. All None where there are too few samples to say. tenths_mb: by process, the
-    median of every tenth of the time, largest process first; it tells a leak from a cache that
-    fills.
+    least-squares line. All None where there are too few samples to say.
     """
     after = [sample for sample in samples if sample.at >= settled_at]
     blank = {
@@ -68,7 +65,6 @@ def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
         "growth": None,
         "slope_mb_per_min": None,
         "processes": 0,
-        "tenths_mb": [],
     }
     if len(after) < 10:
         return blank
@@ -86,13 +82,4 @@ def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
         "growth": round(end / start - 1, 4),
         "slope_mb_per_min": round(slope, 2),
         "processes": len(steady),
-        "tenths_mb": sorted((_tenths(after, pid) for pid in steady), reverse=True),
     }
-
-
-def _tenths(samples: Sequence[Sample], pid: int) -> list[int]:
-    edges = [len(samples) * tenth // 10 for tenth in range(11)]
-    return [
-        round(statistics.median(sample.rss[pid] for sample in samples[low:high]) / 2**20)
-        for low, high in pairwise(edges)
-    ]

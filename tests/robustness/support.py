@@ -1,11 +1,8 @@
-"""What the tests of load, faults and deployment share: a server in a process, visitors at a
-queue.
-"""
+"""What tests of load, faults and deployment share: a server in a process, visitors at a queue."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -113,9 +110,7 @@ class Guest:
 
 
 def saved(guest: Guest, folder: Path) -> list[Record]:
-    """What a visitor can save of a run that failed: a valid trace in which every lane has its
-    end.
-    """
+    """What a visitor can save of a run that failed: a valid trace whose every lane has its end."""
     kept = [event["record"] for event in guest.events if "record" in event]
     records.write(folder / "partial.jsonl", kept)
     lanes = records.validate_trace(
@@ -155,13 +150,6 @@ def ids(events: list[dict[str, Any]], lane: str = "ar") -> list[int]:
     """The ids of a lane's answer."""
     rounds = [event["record"] for event in events if event["k"] == "round"]
     return [one["id"] for r in rounds if r["lane"] == lane for one in r["tokens"]]
-
-
-def connect(port: int, said: bytes = b"") -> socket.socket:
-    """A connection to a port of this machine over which some bytes have gone."""
-    one = socket.create_connection(("127.0.0.1", port), timeout=30)
-    one.sendall(said)
-    return one
 
 
 def fetch(url: str, path: str, method: str = "GET", **what: Any) -> httpx.Response:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from fnmatch import fnmatch
-from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,28 +67,6 @@ def test_bad_logins_are_refused_without_being_said(text: str, tmp_path: Path) ->
         startup.logins(str(tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize("name", startup.CHECKED)
-@pytest.mark.parametrize("version", ["0.1", "99.0", None])
-def test_a_wrong_version_is_named_in_one_sentence(
-    name: str, version: str | None, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
-) -> None:
-    """One that is missing is refused; with one that is not tested the page goes on."""
-    real = metadata.version
-
-    def told(wanted: str) -> str:
-        if wanted != name:
-            return real(wanted)
-        if version is None:
-            raise metadata.PackageNotFoundError(wanted)
-        return version
-
-    assert startup.check_versions() == []  # what is installed here fits
-    monkeypatch.setattr(metadata, "version", told)
-    (text,) = startup.check_versions() if version else [refusal()]
-    assert text.startswith(f"{name} {version or 'is not installed'}") and "pip install" in text
-    assert re.search(rf"needs {name}[<>=]", text)
-
-
 def test_a_port_of_the_environment_is_looked_at_like_one_that_was_given(
     monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
@@ -111,92 +87,6 @@ def test_a_port_that_is_taken_is_said_in_one_sentence(refusal: Refusal) -> None:
         port = str(taken.getsockname()[1])
         told = refusal("--host", "127.0.0.1", "--port", port, make=lambda *_: nobody)
     assert f"cannot listen at 127.0.0.1, port {port}" in told and "--port" in told and closed
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        ValueError("Several workers need the package ray."),
-        OSError(11, "Resource\ntemporarily unavailable"),
-    ],
-)
-def test_a_worker_that_cannot_be_had_is_said_in_one_sentence(
-    fault: Exception, refusal: Refusal
-) -> None:
-    def refuse(*_: Any) -> Any:
-        raise fault
-
-    assert refusal("--workers", "2", make=refuse).startswith(" ".join(str(fault).split()))
-
-
-class Asked(OSError):
-    """Ray was given an address."""
-
-
-@pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A Ray that finds no cluster; the addresses it was given."""
-    given: list[str] = []
-
-    def init(address: str, **_: Any) -> None:
-        given.append(address)
-        raise Asked("Ray was asked.")
-
-    monkeypatch.setitem(
-        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init)
-    )
-    return given
-
-
-@pytest.mark.parametrize(
-    ("form", "there"),
-    [
-        ("127.0.0.1:{}", False),
-        ("ray://127.0.0.1:{}", False),
-        ("ray://[::1]:{}", False),
-        ("no such name:{}", False),
-        ("auto", True),
-        ("local", True),
-        ("127.0.0.1:{}", True),
-        ("ray://127.0.0.1:{}", True),
-    ],
-)
-def test_a_cluster_is_looked_for_before_ray_is_asked(
-    form: str, there: bool, ray: list[str], refusal: Refusal
-) -> None:
-    """Where nobody listens Ray is not asked: it would look for minutes."""
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        if there:
-            place.listen()
-        address = form.format(place.getsockname()[1])
-        told = refusal("--cluster", address, make=workers.make)
-    if there:
-        assert ray == [address] and told == "Ray was asked."
-    else:
-        assert (
-            f"no Ray cluster at {address}: the connection failed" in told
-            and "ray start" in told
-            and "--cluster" in told
-        )
-        assert told.count(". ") == 0 and not ray
-
-
-def test_a_cluster_that_never_answers_is_waited_for_some_seconds(
-    ray: list[str], monkeypatch: pytest.MonkeyPatch, refusal: Refusal
-) -> None:
-    tried: list[tuple[Any, float]] = []
-
-    def silent(place: Any, timeout: float) -> None:
-        tried.append((place, timeout))
-        raise TimeoutError("timed out")
-
-    monkeypatch.setattr(socket, "create_connection", silent)
-    told = refusal("--cluster", "ray://far.example:10001", make=workers.make)
-    ((place, seconds),) = tried
-    assert place == ("far.example", 10001) and 1 <= seconds <= 10
-    assert "ray://far.example:10001: the connection failed (timed out)" in told
-    assert not ray
 
 
 def test_no_tunnel_and_no_other_machine_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,4 @@
-"""What is let in: routes, hosts, bodies, files, the line between clients, and how all of it
-ends.
-"""
+"""What is let in: routes, hosts, bodies, files, clients in line, and how all of it ends."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -25,14 +24,12 @@ from starlette.responses import JSONResponse, PlainTextResponse
 
 from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
-from specvl_demo.ui.page.endpoints import ARGUMENTS
+from specvl_demo.ui.page import catalog, handlers
 from specvl_demo.ui.page.handlers import Behaviour, Caller
 from specvl_demo.ui.serve import route_filter, uploads
-from specvl_demo.ui.serve.jobs import read_job
-from specvl_demo.ui.serve.request_check import MOST_CONTAINERS, MOST_PATHS
-from specvl_demo.ui.serve.route_filter import JSON_BYTES, RouteFilter, Site
+from specvl_demo.ui.serve.route_filter import JSON_BYTES, MOST_CONTAINERS, MOST_PATHS, RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES, Uploads
-from tests.robustness.support import WAIT_S, offered
+from tests.robustness.support import WAIT_S
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
 CALL, BY_NAME = "/gradio_api/call/generate", "/gradio_api/call/v2/generate"
@@ -62,7 +59,7 @@ def door(folder: Path, given: Any = app, room: int = 10_000, **site: Any) -> Rou
     """The filter of a page with this folder of uploads, which takes files of 5,000 bytes."""
     kept = site.pop("kept", None) or Uploads(folder, room)
     known = {"events": frozenset([2]), "components": frozenset([7])}
-    return RouteFilter(given, Site(kept, [folder], 5000, arguments=ARGUMENTS, **known, **site))
+    return RouteFilter(given, kept, [folder], 5000, **known, **site)
 
 
 def ask(folder: Path, method: str, path: str, given: Any = app, **what: Any) -> Any:
@@ -85,7 +82,6 @@ HOSTS = ["localhost", "127.0.0.1", "[::1]", ".example.org"]
 @pytest.mark.parametrize(
     ("host", "status"),
     [
-        ("localhost:7860", 200),
         ("127.0.0.1", 200),
         ("[::1]:7860", 200),
         ("LOCALHOST", 200),
@@ -103,49 +99,31 @@ def test_a_page_answers_to_its_own_names(tmp_path: Path, host: str, status: int)
     assert ask(tmp_path, "GET", "/config", headers={"host": host}).status_code == 200
 
 
+OWN = ("*", ".example.org")
+LOCAL = ("127.0.0.1", "localhost", "[::1]", ".gradio.live")
+
+
 @pytest.mark.parametrize(
-    ("origin", "status"),
+    ("hosts", "host", "origin", "status"),
     [
-        (None, 200),
-        ("http://here:7860", 200),
-        ("https://page.example.org", 200),
-        ("http://here:7861", 403),
-        ("https://evil.example", 403),
-        ("null", 403),
-        ("http://here:7860.evil.example", 403),
+        (OWN, "here:7860", None, 200),
+        (OWN, "here:7860", "http://here:7860", 200),
+        (("here", ".example.org"), "here:7860", "https://page.example.org", 200),
+        (OWN, "here:7860", "http://here:7861", 403),
+        (OWN, "here:7860", "null", 403),
+        (("here",), "here:7860", "http://here:7860.evil.example", 403),
+        # Another port of this machine is another site, under whatever name it asks.
+        (LOCAL, "127.0.0.1:7801", "http://[::1]:7801", 200),
+        (LOCAL, "127.0.0.1:7801", "http://localhost:9999", 403),
+        (LOCAL, "127.0.0.1:7801", "http://localhost", 403),
     ],
 )
 def test_no_other_site_asks_in_a_visitors_name(
-    tmp_path: Path, origin: str | None, status: int
+    tmp_path: Path, hosts: tuple[str, ...], host: str, origin: str | None, status: int
 ) -> None:
-    headers = {"origin": origin} if origin else {}
-    for hosts in (("*", ".example.org"), ("here", ".example.org")):
-        answer = ask(tmp_path, "POST", UPLOAD, hosts=hosts, headers=headers, content=b"x")
-        assert answer.status_code == status
-
-
-LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
-
-
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
-        ("http://localhost:7801", 200),
-        ("http://[::1]:7801", 200),
-        ("http://127.0.0.1:7801", 200),
-        ("http://127.0.0.1:9999", 403),
-        ("http://localhost:9999", 403),
-        ("http://localhost", 403),
-    ],
-)
-def test_another_port_of_this_machine_is_another_site(
-    tmp_path: Path, origin: str, status: int
-) -> None:
-    """Under whatever name of the machine it asks."""
-    headers = {"host": "127.0.0.1:7801", "origin": origin}
-    for hosts in (LOCAL_NAMES, (*LOCAL_NAMES, ".gradio.live")):
-        answer = ask(tmp_path, "POST", UPLOAD, hosts=hosts, headers=headers, content=b"x")
-        assert answer.status_code == status
+    headers = {"host": host, **({"origin": origin} if origin else {})}
+    answer = ask(tmp_path, "POST", UPLOAD, hosts=hosts, headers=headers, content=b"x")
+    assert answer.status_code == status
 
 
 async def headers_told(scope: Any, receive: Any, send: Any) -> None:
@@ -197,12 +175,6 @@ def test_what_does_not_exist_is_not_here(tmp_path: Path, caplog: Any, path: str,
 @pytest.mark.parametrize("path", ["/assets/" + "a" * 256, "/assets/" + "a/" * 600])
 def test_names_that_no_file_can_have_are_not_here(tmp_path: Path, path: str) -> None:
     assert ask(tmp_path, "GET", path).status_code == 404
-
-
-def test_files_of_the_page_are_named_by_their_place(tmp_path: Path) -> None:
-    asked = "/gradio_api/file=page/js/main.js"
-    answer = ask(tmp_path, "GET", asked, headers_told, places={"page": Path("/hidden")}).json()
-    assert answer["path"] == "/gradio_api/file=/hidden/js/main.js"
 
 
 def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path) -> None:
@@ -299,20 +271,6 @@ def test_a_body_that_is_taken_reaches_the_app_whole(tmp_path: Path) -> None:
     assert ask(tmp_path, "POST", JOIN, content=content).text == str(len(content))
 
 
-def test_arguments_are_all_known(tmp_path: Path) -> None:
-    for name, arguments in ARGUMENTS.items():
-        call = f"/gradio_api/call/{name}"
-        given = {"data": [None] * len(arguments)}
-        assert ask(tmp_path, "POST", call, json=given).status_code == 200
-        assert ask(tmp_path, "GET", f"{call}/abc").status_code == 200
-    assert ask(tmp_path, "POST", BY_NAME, json={"prompt": "?"}).status_code == 200
-    for data in ({}, {"data": ["?"]}, {"data": [None] * 11}, {"data": {"prompt": "?"}}):
-        assert "all 15 arguments" in ask(tmp_path, "POST", CALL, json=data).json()["detail"]
-    assert (
-        "no argument 'imgae'" in ask(tmp_path, "POST", BY_NAME, json={"imgae": 1}).json()["detail"]
-    )
-
-
 def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> None:
     async def fails(scope: Any, receive: Any, send: Any) -> None:
         raise KeyError("/secret/place")
@@ -326,15 +284,6 @@ def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> No
         assert (
             answer.status_code == status and answer.json()["detail"] == messages.BY_STATUS[status]
         )
-
-
-# ---------------------------------------------------------------- what is asked
-
-
-def test_a_single_file_is_taken_as_a_list_of_one(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"x")
-    asked = {"pair": "p", "question": "?", "media": {"path": str(tmp_path / "a.png")}}
-    assert read_job(asked, [offered("p")], [tmp_path]).question.files == [str(tmp_path / "a.png")]
 
 
 # ---------------------------------------------------------------- uploads
@@ -446,16 +395,22 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any) -> No
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).parent.name]
 
 
+def refusal(behaviour: Behaviour, path: str, caller: Caller) -> str:
+    """Why a race is not shared."""
+    with pytest.raises(ValueError) as refused:
+        behaviour.share(path, caller)
+    return str(refused.value)
+
+
 def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a trace that the same client uploaded, into a folder of its own, while there is room,
-    one at a time, until the visit ends.
-    """
+    """From a trace that this client uploaded, into its folder, one at a time, until it leaves."""
     kept = Uploads(tmp_path)
     shipped = next(EXAMPLES.glob("*.trace.jsonl"))
     trace = tmp_path / "content" / "race.jsonl"
     trace.parent.mkdir()
     trace.write_bytes(shipped.read_bytes())
     kept.release("me", 0, [str(trace)])
+    kept.keep("another", [str(trace)])  # so that no file is made room for by removing it
     behaviour = Behaviour({}, None, kept, [tmp_path, EXAMPLES])
     me = Caller("visit", "me")
 
@@ -467,17 +422,18 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.M
         (trace, Caller("other", "you"), messages.NO_FILE.format(name="The race")),
     ]
     for path, caller, said in refused:
-        assert behaviour.share(str(path), caller) == {"problem": said}
+        assert refusal(behaviour, str(path), caller) == said
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, SPARE_BYTES))
-        assert behaviour.share(str(trace), me) == {"problem": messages.DISK_FULL}
+        assert refusal(behaviour, str(trace), me) == messages.DISK_FULL
     for number, said in ((errno.ENOSPC, messages.DISK_FULL), (errno.EROFS, messages.NOT_KEPT)):
         with monkeypatch.context() as patch:
             fault = OSError(number, os.strerror(number))
             patch.setattr(Path, "rename", Mock(side_effect=fault))
-            assert behaviour.share(str(trace), me) == {"problem": said}
-    with behaviour._sharing:
-        assert behaviour.share(str(trace), me) == {"problem": messages.SHARING}
+            assert refusal(behaviour, str(trace), me) == said
+    monkeypatch.setattr(handlers, "READING_S", 0.0)
+    with behaviour._reading:
+        assert refusal(behaviour, str(trace), me) == messages.SHARING
     assert files() == [trace] and not list(EXAMPLES.glob("*.html"))
     made = behaviour.share(str(trace), me)["url"].removeprefix("gradio_api/file=")
     assert Path(made).read_text().startswith("<!doctype html>")
@@ -488,12 +444,29 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.M
     assert files() == [trace]
 
 
+def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path) -> None:
+    """What is no trace, or was not uploaded, has a sentence instead. No upload is kept."""
+    comparisons = {tile["id"]: tile["compared"] for tile in catalog.examples()}
+    scene, sent = EXAMPLES / "scene.trace.jsonl", tmp_path / "sent" / "race.trace.jsonl"
+    visits = Uploads(tmp_path)
+    behaviour, me = Behaviour({}, None, visits, [tmp_path]), Caller("visit", "me")
+    for content, expected in ((scene.read_text(), comparisons["scene"]), ("{}", None)):
+        sent.parent.mkdir(exist_ok=True)
+        sent.write_text(content)
+        visits.release("me", 0, [str(sent)])
+        with nullcontext() if expected else pytest.raises(ValueError, match="line 1"):
+            assert behaviour.compared(str(sent), me) == expected
+        assert not sent.exists()
+    for foreign in (None, [], str(scene)):
+        with pytest.raises(ValueError, match="no longer on the server"):
+            behaviour.compared(foreign, me)
+        assert scene.exists()
+
+
 def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A visitor leaves in the middle of the look: the next one is answered, by what is still
-    there.
-    """
+    """A visitor leaves in the middle of the look: the next is answered, by what is there."""
     for name in ("mine", "gone"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.png").write_bytes(b"x" * 6000)

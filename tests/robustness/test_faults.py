@@ -1,6 +1,4 @@
-"""Faults put in on purpose: the visitor reads what happened, the next run works, nobody else is
-touched.
-"""
+"""Faults put in on purpose: the visitor reads what happened, the next run works, no other fails."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import random
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -76,9 +73,7 @@ def question() -> Job:
 
 
 def answer(guest: Guest) -> dict[str, list[int]]:
-    """The ids of a run that went well, by lane: in what order lanes take turns is a matter of
-    clocks.
-    """
+    """The ids of a run that went well, by lane: the order of turns is a matter of clocks."""
     guest.until("done")
     assert not guest.of("error"), guest.of("error")
     assert [event["record"].stop for event in guest.of("end")] == ["length"] * 2
@@ -119,8 +114,9 @@ def of_python() -> None:
     raise MemoryError
 
 
-@pytest.mark.parametrize("fault", [too_much, on_a_gpu, of_python])
-@pytest.mark.parametrize("where", ["prefill", "decode"])
+@pytest.mark.parametrize(
+    ("where", "fault"), [("prefill", too_much), ("decode", on_a_gpu), ("decode", of_python)]
+)
 def test_memory_that_runs_out(
     queue: Queue,
     where: str,
@@ -141,38 +137,26 @@ def test_memory_that_runs_out(
     assert answer(Guest(queue, question())) == before
 
 
-def mistake() -> None:
-    raise KeyError("a mistake of ours")
-
-
 def kernel() -> None:
     raise RuntimeError(
         "mat1 and mat2 shapes cannot be multiplied (1x64 and 32x8)\nand a second line"
     )
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [(mistake, "a mistake of ours"), (kernel, "mat1 and mat2 shapes cannot be multiplied")],
-)
 def test_a_drafter_that_raises_in_the_middle(
-    queue: Queue,
-    fault: Callable[[], None],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = answer(Guest(queue, question()))
     with monkeypatch.context() as patch:
-        patch.setattr(Chain, "propose", broken(Chain.propose, 5, fault))
+        patch.setattr(Chain, "propose", broken(Chain.propose, 5, kernel))
         guest = Guest(queue, question())
         guest.until("run")
         other = Guest(queue, question())
         guest.until("done")
         other_answer = answer(other)
     (error,) = guest.of("error")
-    assert said in error["text"] and "The answers so far are kept" in error["text"]
-    assert "second line" not in error["text"]
+    assert "mat1 and mat2 shapes cannot be multiplied" in error["text"]
+    assert "The answers so far are kept" in error["text"] and "second line" not in error["text"]
     kept = saved(guest, tmp_path)
     assert sum(isinstance(record, Begin) for record in kept) == 2
     assert sum(isinstance(record, Round) for record in kept) >= 1
@@ -191,18 +175,9 @@ WEIGHTS = "model.safetensors"
 DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no weights": (lambda d: (d / WEIGHTS).unlink(), "could not be loaded"),
     "cut in the middle": (lambda d: cut(d / WEIGHTS, 100_000), "damaged or cut short"),
-    "cut by a byte": (
-        lambda d: cut(d / WEIGHTS, (d / WEIGHTS).stat().st_size - 1),
-        "damaged or cut short",
-    ),
     "cut in the header": (lambda d: cut(d / WEIGHTS, 60), "damaged or cut short"),
-    "empty": (lambda d: cut(d / WEIGHTS, 0), "damaged or cut short"),
-    "noise": (
-        lambda d: (d / WEIGHTS).write_bytes(random.Random(0).randbytes(5000)),
-        "damaged or cut short",
-    ),
-    "half of the shards": (lambda d: half(d), "1 of its 2 weight files are missing"),
-    "index of nothing": (lambda d: (d / hub.INDEX).write_text("[]"), "index.json is damaged"),
+    "half of the shards": (lambda d: half(d), "lacks 1 of its 2 weight files"),
+    "index of nothing": (lambda d: (d / hub.INDEX).write_text("[]"), "is not a JSON object"),
     "half a configuration": (lambda d: cut(d / "config.json", 40), "not a valid JSON file"),
     "no configuration": (lambda d: (d / "config.json").unlink(), "config.json"),
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "could not be loaded"),
@@ -296,17 +271,3 @@ def test_a_hub_that_does_not_answer(
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         with pytest.raises(ValueError, match=f"nobody/nothing could not be loaded: the hub {said}"):
             loading.fetch("nobody/nothing", lambda _: None)
-
-
-def test_a_pair_of_the_hub_without_the_hub_is_refused_before_anything_is_tried(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    hub = next(one for one in pairs.PAIRS if not one.local)
-    asked = Job(hub.id, (("ar", {}),), Question("what", max_new_tokens=2))
-    monkeypatch.setattr(pairs, "find", lambda _: hub)
-    monkeypatch.setattr(loading, "snapshot_download", None)
-    (error,) = [e for e in decoding.Engine()(asked, bool) if e["k"] == "error"]
-    assert hub.id in error["text"] and (
-        "HF_HUB_OFFLINE" in error["text"] or "memory" in error["text"]
-    )

@@ -1,6 +1,4 @@
-"""The line, its limits, and the process that computes: who waits, who is told, what is freed and
-replaced.
-"""
+"""The line, its limits, and the process that computes: who waits, is told, freed, replaced."""
 
 from __future__ import annotations
 
@@ -9,26 +7,28 @@ import errno
 import os
 import re
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from specvl_demo.question import Question
 from specvl_demo.records import Round
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import UNHEARD_S, Behaviour, Caller
 from specvl_demo.ui.serve import queue as queues
-from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.queue import FIRST_LANE_S, OVERDUE, Queue, Run
 from specvl_demo.ui.serve.uploads import Uploads
-from specvl_demo.ui.serve.workers import ProcessWorker, reason
+from specvl_demo.ui.serve.workers import ProcessWorker
 from tests.page import fake_page
-from tests.robustness.support import WAIT_S, Guest, computed, job, offered, saved, slowness, until
+from tests.robustness.support import Guest, computed, job, saved, until
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +90,15 @@ def test_clients_take_turns_in_the_line() -> None:
 
 def test_a_run_without_a_listener_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, listeners = Still(), Counter()
-    catalog = {"pairs": [offered("p")]}
-    behaviour = Behaviour(catalog, Queue(worker), Uploads(tmp_path), [tmp_path], (), listeners)
+    behaviour = Behaviour({}, Queue(worker), Uploads(tmp_path), [tmp_path], (), listeners)
     caller = Caller(listens=("s", "e"))
 
     async def story() -> None:
-        asked = {"pair": "p", "question": "?", "methods": ["ar"]}
-        answering = behaviour.answer(asked, True, caller)
+        asked = {"pair": "pocket", "question": "?", "methods": ["ar"]}
+        answering = behaviour.records(asked, True, caller)
         listeners["e"] += 1
         caller.heard -= 2 * UNHEARD_S
-        assert await anext(answering) is None  # somebody does
+        assert await anext(answering) == []  # somebody does
         listeners["e"] -= 1
         caller.heard -= 2 * UNHEARD_S
         with pytest.raises(ValueError, match="has been disconnected"):
@@ -149,28 +148,25 @@ def test_stopping_or_leaving_frees_the_machine_within_a_round(
         assert guest.until("end")["record"].totals.n_rounds == len(guest.of("round")) == 3
 
 
-def test_leaving_while_waiting_leaves_the_line_at_once(worker: ProcessWorker, ledger: Path) -> None:
-    queue = Queue(worker, max_waiting=1)
-    first = Guest(queue, job("who=first rounds=1000 each=0.1"))
-    first.until("round")
-    waiting = Guest(queue, job("who=gone"))
-    assert waiting.until("queue")["place"] == 1
-    full = Guest(queue, job("who=full"))
-    assert "busy: 1 visitors" in full.until("error")["text"]
-    waiting.leave()
-    second = Guest(queue, job("who=second"))
-    assert second.until("queue")["place"] == 1
-    first.leave()
-    second.until("done")
-    assert len(second.of("round")) == 3 and computed(ledger, "gone") == 0
-
-
 def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker) -> None:
     guest = Guest(Queue(worker, limit_s=1.0), job("who=long rounds=100000 each=0.05"))
     guest.until("done")
     assert "ended after 1 s, the limit" in guest.until("error")["text"]
     end = guest.until("end")["record"]
     assert end.totals.n_rounds == len(guest.of("round")) > 0
+
+
+def test_a_load_has_the_limit_from_its_last_word_on() -> None:
+    """Loading that goes on is not counted; one that hangs is ended."""
+    worker = Still()
+    guest = Guest(Queue(worker, limit_s=1.0), job("long load"))
+    until(lambda: worker.puts, "the run")
+    for _ in range(6):
+        worker.puts["long load"]({"k": "status", "stage": "loading", "detail": "a part"})
+        time.sleep(0.25)
+    assert not guest.of("error")
+    assert "ended after 1 s, the limit" in guest.until("error")["text"]
+    worker.end("long load")
 
 
 def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) -> None:
@@ -184,38 +180,10 @@ def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) 
     assert worker.pid != pid
 
 
-def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
-    """A worker that says how far a download is may take its time; one that says nothing may not."""
-    said: list[str] = []
-    silent, slow = threading.Event(), slowness()
-
-    class Loading(Still):
-        def start(self, run: str, asked: Any, put: Any) -> None:
-            def go() -> None:
-                for _ in range(8):
-                    time.sleep(0.15 * slow)
-                    put({"k": "status", "stage": "loading", "detail": "…"})
-                silent.wait(WAIT_S)
-                put({"k": "done"})
-
-            threading.Thread(target=go, daemon=True).start()
-
-        def stop(self, run: str) -> None:
-            said.append("stop")
-            silent.set()
-
-    guest = Guest(Queue(Loading(), limit_s=0.9 * slow), job())
-    guest.until("done")
-    assert [event["k"] for event in guest.events] == ["run", *["status"] * 8, "error", "done"]
-    assert said == ["stop"]
-
-
 def test_what_is_kept_of_runs_is_bounded(
     worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs that are over are kept for pages that missed something: so many, and no larger than
-    that.
-    """
+    """Runs that are over are kept for pages that missed something: so many, so large."""
     monkeypatch.setattr(queues, "MOST_RUNS_KEPT", 3)
     queue = Queue(worker)
 
@@ -268,56 +236,69 @@ def test_a_worker_that_ends_in_the_middle(
 
 
 def test_a_worker_that_cannot_live_is_not_started_for_ever() -> None:
-    """It ends before it says anything, each time: after the second the visitor is told."""
+    """It ends before it says anything, each time: the visitor is told."""
     with closing(ProcessWorker(None, fake_page.dying)) as made:
         guest = Guest(Queue(made), job())
         guest.until("done")
         assert "stopped unexpectedly (exit code 7)" in guest.until("error")["text"]
 
 
-@pytest.mark.parametrize(
-    ("when", "place", "fault"),
-    [
-        (
-            "dead before",
-            SpawnProcess,
-            BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
-        ),
-        ("dies of it", threading.Thread, RuntimeError("can't start new thread")),
-    ],
-    ids=["process", "thread"],
-)
 def test_a_worker_that_cannot_be_started_again_blocks_no_visitor(
-    worker: ProcessWorker, when: str, place: type, fault: Exception, monkeypatch: pytest.MonkeyPatch
+    worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No process, or no thread, is to be had: the visitor is told, and the next one is served when
-    it is.
-    """
+    """No process is to be had: the visitor is told, and the next one is served when it is."""
     queue = Queue(worker)
     before = worker.pid
-    if when == "dead before":
-        os.kill(before, signal.SIGKILL)
-        until(lambda: not worker._process.is_alive(), "the process to end")
-    real = place.start
+    os.kill(before, signal.SIGKILL)
+    until(lambda: not worker._process.is_alive(), "the process to end")
 
-    def start(self: Any) -> None:
-        if place is not threading.Thread or self._target == worker._read:
-            raise fault
-        real(self)
+    def start(_: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     with monkeypatch.context() as patch:
-        patch.setattr(place, "start", start)
-        guest = Guest(queue, job("fail=die at=-1"))
+        patch.setattr(SpawnProcess, "start", start)
+        guest = Guest(queue, job())
         guest.until("done")
-    assert (
-        str(fault) in guest.until("error")["text"]
-        and "could not be started" in guest.events[-2]["text"]
-    )
-    assert not queue._line and not worker._pending
+    (error,) = guest.of("error")
+    assert "could not be started" in error["text"] and "temporarily unavailable" in error["text"]
+    assert not queue._line
     served(queue, "after")
     assert worker.pid != before
 
 
-def test_a_signal_is_said_in_words() -> None:
-    assert reason(-9) == "SIGKILL, often a sign that memory ran out"
-    assert reason(-11) == "SIGSEGV" and reason(1) == "exit code 1"
+NEAR_S = 0.5
+
+
+def begun(ago_s: float = 0.0, lanes: int = 1) -> Run:
+    run = Run(None, lanes)
+    run.began = time.monotonic() - ago_s
+    return run
+
+
+def wait_s(*ahead: Run, lane_s: tuple[float, ...] = (4.0,), seats: int = 1) -> Any:
+    queue = Queue(SimpleNamespace(capacity=seats))  # type: ignore[arg-type]
+    queue._lane_s.extend(lane_s)
+    return pytest.approx(queue._wait_s(ahead), abs=NEAR_S)
+
+
+def test_who_waits_is_told_the_rest_of_all_who_are_before() -> None:
+    ended = begun()
+    ended.told_to_end = True
+    assert wait_s(begun(lanes=4)) == 16.0
+    assert wait_s(begun(6.0, lanes=4)) == 10.0
+    assert wait_s(begun(20.0)) == OVERDUE * 20.0  # one that outlasts the estimate
+    assert wait_s(begun(1.0), Run(None, 2), Run(None, 3)) == 3.0 + 8.0 + 12.0
+    assert wait_s(begun(), lane_s=(4.0, 90.0, 4.0)) == 4.0  # one had to load
+    assert wait_s(ended) == 0.0 and wait_s(begun(lanes=2), lane_s=()) == 2 * FIRST_LANE_S
+    assert wait_s(begun(lanes=3), begun(), Run(None, 2), seats=2) == 12.0
+
+
+@pytest.mark.parametrize("how", ["stopped", "failed", "whole"])
+def test_runs_that_were_cut_short_teach_nothing(how: str) -> None:
+    queue = Queue(SimpleNamespace(capacity=1))  # type: ignore[arg-type]
+    run = queue._enter(Job("p", (("ar", {}),), Question("?")))
+    run.began, run.stopped = time.monotonic() - 3.0, how == "stopped"
+    if how == "failed":
+        queue._take(run, {"k": "error", "text": "The run failed."})
+    queue._take(run, {"k": "done"})
+    assert len(queue._lane_s) == (how == "whole")

@@ -161,9 +161,7 @@ def uploads(tmp_path: Path) -> Path:
 def test_code_in_the_decoder_reaches_nothing(
     uploads: Path, user: int, doors: list[str] | None
 ) -> None:
-    """Neither network, programs, processes and signals nor files, also where Landlock is missing;
-    threads and memory are left to it.
-    """
+    """Neither network, programs, processes nor files, also without Landlock; threads are left."""
     found = json.loads(run(TRIES, uploads, json.dumps(doors), user))
     assert found["sealed"] == (doors or sandbox.offered())
     assert found["reached"] == [] and found["tried"] == 29
@@ -190,7 +188,7 @@ def test_page_and_engine_cannot_be_read_by_their_own_user() -> None:
 
 def test_what_a_system_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     for doors, said in {
-        (): "neither seccomp nor Landlock",
+        (): "no seccomp",
         (sandbox.LANDLOCK,): "no seccomp",
         (sandbox.SECCOMP,): None,
     }.items():

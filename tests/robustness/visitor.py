@@ -7,7 +7,6 @@ protocol (a JSON string per batch, numbered), nothing of what is behind it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -20,9 +19,7 @@ from specvl_demo.records import Record, loads
 
 Event = dict[str, Any]
 PATIENCE_S = 600.0
-"""Longer than the line and the longest run together: a visitor who waits longer has been
-forgotten.
-"""
+"""Longer than the line and the longest run: a visitor who waits longer has been forgotten."""
 KINDS = ("begin", "round", "end")
 
 
@@ -72,9 +69,7 @@ class Visitor:
         await self._http.aclose()
 
     async def ask(self, asked: Any) -> AsyncIterator[Event]:
-        """Yield the events of one race for a page's request; closing the iterator leaves
-        the run.
-        """
+        """Yield the events of one race for a page's request; closing it leaves the run."""
         session = self.session = secrets.token_hex(6)
         body = {"data": [], "event_data": asked, "fn_index": self._run, "trigger_id": self._board}
         await self._post("/gradio_api/queue/join", json={**body, "session_hash": session})
@@ -97,9 +92,7 @@ class Visitor:
                         yield event
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Return a named endpoint's result for a program. Turned, with the server's sentence, if it
-        refuses.
-        """
+        """Return a named endpoint's result for a program. Turned, with the sentence, if refused."""
         started = await self._post(f"/gradio_api/call/v2/{name}", json=dict(arguments))
         kind = ""
         async with aclosing(
@@ -129,21 +122,6 @@ class Visitor:
     async def upload(self, name: str, content: bytes) -> dict[str, str]:
         """A file as a question may then use it."""
         paths = await self._post("/gradio_api/upload", files={"files": (name, content)})
-        return {"path": paths[0], "name": name}
-
-    async def upload_slowly(self, name: str, content: bytes, rate: float) -> dict[str, str]:
-        """The same over a line of so many bytes a second. httpx.HTTPError where it is cut off."""
-        part = f'Content-Disposition: form-data; name="files"; filename="{name}"'
-        body = f"--b\r\n{part}\r\n\r\n".encode() + content + b"\r\n--b--\r\n"
-
-        async def trickle() -> AsyncIterator[bytes]:
-            for at in range(0, len(body), step := max(1, int(rate))):
-                yield body[at : at + step]
-                await asyncio.sleep(1.0)
-
-        kind = {"content-type": "multipart/form-data; boundary=b"}
-        size = {"content-length": str(len(body))}
-        paths = await self._post("/gradio_api/upload", content=trickle(), headers=kind | size)
         return {"path": paths[0], "name": name}
 
     async def leave(self) -> None:

@@ -100,8 +100,7 @@ async def call(queue: Queue, method: str = "chain", stop_after: int | None = Non
 
 
 def main() -> None:
-    """Start the worker as a Space does, then call it. Steps have fixed shapes, as on a GPU, however
-    fast they are here."""
+    """Start the worker as a Space does, then call it. Steps have fixed shapes, as on a GPU."""
     timed = calibration._timed
     calibration._timed = lambda *words: (0.0, timed(*words)[1])
     lend()
@@ -110,7 +109,7 @@ def main() -> None:
     one, other = (Checkpoint(str(folder / name), 1e6, "", True) for name in ("target", "drafter"))
     tiny = PairSpec(PAIR, PAIR, "llava", one, {"small": other})
     pairs.find = lambda _: tiny
-    queue = Queue(workers.make(PAIR, workers.Cluster()), 16, 500, 5)
+    queue = Queue(workers.make(PAIR), 16, 500, 5)
     spaces.zero.startup()
     if not patching.tensor_packs:
         raise RuntimeError("nothing was packed")

@@ -1,8 +1,8 @@
-"""The loop on tables: bookkeeping, stop rules, clocks, races."""
+"""The loop on tables, whose distribution is known exactly: answers, bookkeeping, clocks, races."""
 
 from __future__ import annotations
 
-import itertools
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,16 @@ from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Prompt
-from specvl_demo.methods.policies import Chain, ChainSettings
+from specvl_demo.core.types import Policy, Prompt
+from specvl_demo.methods.ar import OneNode
+from specvl_demo.methods.policies import (
+    BestFirst,
+    BestFirstSettings,
+    Chain,
+    ChainSettings,
+    RankedTree,
+)
+from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.records import Begin, Round
 from tests.conftest import spell
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
@@ -48,6 +56,56 @@ def chained(
 
 def ids(found: list[records.Record]) -> list[int]:
     return [token.id for r in found if isinstance(r, Round) for token in r.tokens]
+
+
+RANKS = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (0, 0, 0, 0)]
+
+
+def random_table(rng: random.Random, near: torch.Tensor | None = None) -> torch.Tensor:
+    """Logits [12, 12] after every token; near another table where one is given."""
+    noise = torch.randn(12, 12, generator=torch.Generator().manual_seed(rng.randrange(2**31)))
+    return noise * 1.5 if near is None else near + noise * rng.choice((0.1, 0.7, 3.0))
+
+
+def random_policy(rng: random.Random) -> Policy:
+    """Any shape of draft."""
+    nodes, width, loops = rng.randint(2, 14), rng.randint(3, 5), rng.randint(2, 4)
+    return rng.choice(
+        (
+            Chain(ChainSettings(rng.randint(1, 9), rng.choice((0.0, 0.3)))),
+            RankedTree(RANKS[: rng.randint(1, len(RANKS))]),
+            BestFirst(BestFirstSettings(nodes=nodes, width=width, loops=loops)),
+            EntropyTree(SageSettings(growth="online", max_nodes=6, max_width=2, max_depth=3)),
+            OneNode(),
+        )
+    )
+
+
+def test_random_drafts_never_change_the_answer() -> None:
+    """Random tables, drafters, trees, limits and ends, greedy or sampled: the plain answer, to the
+    token. An end is the last token and ends the lane, the limit holds, the cache holds the prompt
+    and the answer but for its last token, records add up. Real models have
+    tests/contract/test_lossless.py.
+    """
+    accepted = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        logits, eos = random_table(rng), frozenset(rng.sample(range(1, 12), rng.choice((0, 1, 3))))
+        hot = (Sampling(0.9, seed=seed), Sampling(1.4, top_p=0.8, top_k=5, seed=seed))
+        target, n = TableTarget(logits, eos=eos), rng.randint(1, 24)
+        asked = request(target, n, sampling=rng.choice((Sampling(), *hot)), detail="light")
+        plain = run(asked)
+        drafter = TableDrafter(random_table(rng, near=logits))
+        made = replace(parts(drafter, random_policy(rng)), draws=rng.choice(("argmax", "shared")))
+        found = list(race([Lane("l", made, SharedPrefill(asked))]))
+        said, stop = ids(found), found[-1].stop
+        assert (said, stop) == (ids(plain), plain[-1].stop), seed
+        assert stop == ("eos" if said[-1] in eos else "length") and not eos & set(said[:-1])
+        assert len(said) == n or (len(said) < n and stop == "eos")
+        assert target.sessions[-1].decided == [0, 0, *said[:-1]]
+        records.validate_trace(found)
+        accepted += found[-1].totals.n_accepted
+    assert accepted > 600  # equal answers would prove nothing if no draft were ever right
 
 
 def test_origins_path_and_candidates_line_up() -> None:
@@ -117,21 +175,6 @@ def test_light_records_keep_the_tree_and_leave_out_the_rest() -> None:
     assert first.tree.draft_logp is not None and first.tree.tokens == [0, 1, 2, 3]
 
 
-def test_records_fold_to_the_end_and_survive_a_round_trip() -> None:
-    target = TableTarget(
-        CYCLE, costs={"draft_s": 0.1, "verify_s": 1.0, "commit_s": 0.01, "other_s": 0.02}
-    )
-    found = chained(target, 11, 3)
-    rounds = [r for r in found if isinstance(r, Round)]
-    assert found[-1].totals == records.fold(rounds)
-    assert [records.loads(records.dumps(r)) for r in found] == found
-    clock = list(itertools.accumulate(r.seconds for r in rounds))
-    assert [r.clock_s for r in rounds] == pytest.approx(clock)
-    tau, cost = found[-1].totals.tau, found[-1].totals.decode_s / len(rounds)
-    # A plain step costs what verification costs here: S = tau / rho can never exceed tau.
-    assert tau / cost <= tau
-
-
 def test_a_cancelled_request_stops_before_its_next_round() -> None:
     calls = iter([False, False, True])
     target = TableTarget(CYCLE)
@@ -166,34 +209,6 @@ def test_a_race_always_advances_the_lane_that_is_furthest_behind() -> None:
         [t.id for r in found if isinstance(r, Round) and r.lane == n for t in r.tokens] == alone[n]
         for n in clocks
     )
-
-
-def test_equal_clocks_take_turns_in_order() -> None:
-    lanes = [Lane(name, parts(), SharedPrefill(request(costly(1.0), 3))) for name in "ab"]
-    assert [r.lane for r in race(lanes) if isinstance(r, Round)] == ["a", "b"] * 3
-
-
-def test_lanes_share_one_prefill_and_pay_for_it_each() -> None:
-    target = TableTarget(CYCLE)
-    passes = []
-    encode, prefill = target.encode, target.prefill
-    target.encode = lambda prompt: passes.append("encode") or encode(prompt)
-    target.prefill = lambda *a, **k: passes.append("prefill") or prefill(*a, **k)
-    shared = SharedPrefill(request(target, 4))
-    found = list(race([Lane(name, parts(), shared) for name in "abc"]))
-    begins = [r for r in found if isinstance(r, Begin)]
-    assert passes == ["encode", "prefill"]
-    assert [(b.vision_s, b.prefill_s) for b in begins] == [(0.25, 0.5)] * 3
-
-
-def test_begin_says_what_was_asked() -> None:
-    target = TableTarget(CYCLE)
-    asked = request(target, 5, sampling=Sampling(0.5, seed=9), pair="p", versions={"torch": "x"})
-    begin = Lane("l", parts(name="m"), SharedPrefill(asked)).begin()
-    assert (begin.request, begin.lane, begin.method, begin.pair) == ("r", "l", "m", "p")
-    assert begin.sampling == {"temperature": 0.5, "top_p": 1.0, "top_k": 0, "seed": 9}
-    assert (begin.n_prompt, begin.n_visual, begin.dtype, begin.device) == (2, 0, "float32", "cpu")
-    assert begin.max_new_tokens == 5 and begin.versions == {"torch": "x"}
 
 
 def test_a_request_and_a_prompt_refuse_what_cannot_be() -> None:

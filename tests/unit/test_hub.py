@@ -1,5 +1,4 @@
-"""What people bring is told before its weights are read: flawed copies of a tiny pair, through the
-command line, the check of two models and the loader."""
+"""What people bring is refused before its weights are read: flawed copies of a tiny pair."""
 
 from __future__ import annotations
 
@@ -8,24 +7,23 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import transformers as hf
-from huggingface_hub.errors import NotASafetensorsRepoError
 from safetensors.torch import load_file, save_file
 
 from specvl_demo.__main__ import main
 from specvl_demo.compare import peers
-from specvl_demo.media import PLACE
 from specvl_demo.question import Question
 from specvl_demo.serving import custom, loader, session
 from specvl_demo.serving.choosing import choose
 from specvl_demo.vlm import hub
+from specvl_demo.vlm.prompts import PromptBuilder
 from tests.contract.families import zoo
-from tests.pocketlike import save_pair, tokenizer
+from tests.contract.families.conftest import often
+from tests.pocketlike import make_model, make_processor, save_pair, tokenizer
 
 FLOAT8 = torch.float8_e4m3fn
 
@@ -86,7 +84,7 @@ def replaced(part: str, made: Callable[[torch.Tensor], torch.Tensor], more: str 
 FLAWS: dict[str, tuple[Callable, str]] = {
     "no projector": (drop("projector"), r"its weights lack model\.multi_modal_projector"),
     "no attention": (drop("layers.1.self_attn"), r"its weights lack .*layers\.1\.self_attn.k_proj"),
-    "no eyes": (drop("vision_tower"), r"its weights lack .* and \d+ more\."),
+    "no eyes": (drop("encoder.layers.0"), r"its weights lack .* and \d+ more\."),
     "a stranger": (
         lambda weights: weights.update({"foo.bar": torch.ones(2)}),
         r"its weights also hold foo\.bar\.",
@@ -106,8 +104,9 @@ FLAWS: dict[str, tuple[Callable, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["target", "drafter"])
-@pytest.mark.parametrize("flaw", FLAWS)
+@pytest.mark.parametrize(
+    ("flaw", "name"), [*((flaw, "target") for flaw in FLAWS), ("no attention", "drafter")]
+)
 def test_weights_that_are_not_the_configurations_are_refused_by_name(
     flaw: str, name: str, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,62 +115,38 @@ def test_weights_that_are_not_the_configurations_are_refused_by_name(
     rewrite(flawed, change)
     folders = {"target": pair / "target", "drafter": pair / "drafter"} | {name: flawed}
     named = ["--target", str(folders["target"]), "--drafter", str(folders["drafter"])]
-    assert main(["generate", "--method", "chain", "--prompt", "what", *named]) == 2
+    assert main(["models", *named]) == 2
     refused = capsys.readouterr().err
     with pytest.raises(ValueError, match=said):
         raise ValueError(refused)
     assert refused.count("\n") == 1 and str(flawed) in refused
-    found = custom.check(str(folders["target"]), str(folders["drafter"]))
-    assert found.fits is False and found.findings[-1].text == refused.strip()
 
 
-def test_the_loader_asks_the_same_of_pickled_weights(pair: Path, tmp_path: Path) -> None:
-    flawed = copied(pair, "target", tmp_path)
-    weights = load_file(flawed / "model.safetensors")
-    drop("projector")(weights)
-    torch.save(weights, flawed / "pytorch_model.bin")
-    (flawed / "model.safetensors").unlink()
-    plan = loader.loading.LoadPlan(pickles=True)
-    with pytest.raises(ValueError, match="its weights lack .*projector"):
-        loader.loading.model(flawed, plan, "flawed")
-
-
-@pytest.mark.parametrize("family", [*zoo.FAMILIES, *zoo.RECURRENT])
+@pytest.mark.parametrize("family", often([*zoo.FAMILIES, *zoo.RECURRENT]))
 def test_every_family_is_whole_as_the_library_writes_it(family: str, tmp_path: Path) -> None:
     make = zoo.RECURRENT.get(family) or zoo.FAMILIES[family].build
     model, _ = make()
     model.save_pretrained(tmp_path)
     outline = hub.outline(tmp_path, family, sees=True)
-    hub.try_out(outline, family)
-    assert hub.sizes(outline).params == sum(p.numel() for p in outline.parameters()) > 0
+    assert outline.state_dict().keys() == model.state_dict().keys()
+    assert hub.sizes(outline)["kv"] > 0
 
 
-OTHERS: dict[str, dict[str, Any]] = {
-    "Bloom": {"n_layer": 1, "n_head": 4},
-    "GPTNeoX": {},
-    "OPT": {"max_position_embeddings": 48, "ffn_dim": 96},
-    "Mamba": {"state_size": 4},
-    "Gemma2": {"query_pre_attn_scalar": 16},  # its attention is capped
-    "Phi": {},
-    "Qwen3": {},
-}
-
-
-@pytest.mark.parametrize("kind", OTHERS)
-def test_drafters_whose_attention_cannot_run_are_refused(
+@pytest.mark.parametrize("kind", ["Mamba", "Qwen3"])
+def test_only_language_models_that_are_known_here_draft(
     kind: str, pair: Path, tmp_path: Path
 ) -> None:
-    """By what one forward shows; others fit."""
     words = tokenizer()
     sizes = zoo._text(words, num_hidden_layers=1, vocab_size=len(words), hidden_size=32, head_dim=8)
-    config = getattr(hf, f"{kind}Config")(**(sizes | OTHERS[kind]))
+    more = {"state_size": 4} if kind == "Mamba" else {}
+    config = getattr(hf, f"{kind}Config")(**(sizes | more))
     getattr(hf, f"{kind}ForCausalLM")(config).save_pretrained(tmp_path)
     words.save_pretrained(tmp_path)
-    found = custom.check(str(pair / "target"), str(tmp_path))
-    said = " ".join(finding.text for finding in found.findings)
-    assert found.fits is (kind in ("Phi", "Qwen3")), said
-    refused = f"cannot run here: {kind}ForCausalLM computes its attention in a way" in said
-    assert refused is not found.fits
+    if kind == "Qwen3":
+        assert list(custom.custom_pair(str(pair / "target"), str(tmp_path)).drafters) == ["small"]
+        return
+    with pytest.raises(ValueError, match=f"is of type '{kind.lower()}'; supported are .*qwen3"):
+        custom.custom_pair(str(pair / "target"), str(tmp_path))
 
 
 def test_a_drafter_with_fewer_positions_is_told_and_refuses_what_is_longer(
@@ -180,11 +155,9 @@ def test_a_drafter_with_fewer_positions_is_told_and_refuses_what_is_longer(
     short = copied(pair, "drafter", tmp_path)
     edit(short / "config.json", lambda c: c["text_config"].update(max_position_embeddings=30))
     named = ["--target", str(pair / "target"), "--drafter", str(short)]
-    assert main(["models", *named]) == 0
-    assert "It takes 30 positions, the target " in capsys.readouterr().out
+    assert main(["models", "--json", *named]) == 0
+    assert "takes 30 positions, the target " in capsys.readouterr().out
     asked = ["generate", "--method", "chain", "--prompt", "what is this", *named]
-    assert main([*asked, "--max-new-tokens", "12", "--json"]) == 0
-    capsys.readouterr()
     assert main([*asked, "--max-new-tokens", "40"]) == 2
     assert "drafter takes 30 positions; this prompt and its answer may need" in (
         capsys.readouterr().err
@@ -214,8 +187,6 @@ def test_penalties_are_told_and_the_library_s_rows_run_without_them(
     )
     loaded = brought(target)
     assert loaded.remarks == [told]
-    found = custom.check(str(target), str(pair / "drafter"))
-    assert found.fits and told in [finding.text for finding in found.findings]
     asked = session.request(loaded, Question("what is this", max_new_tokens=16))
     (lane,) = session.answers(loaded, asked, [choose(loaded.pair, "ar")])
     ids = [token.id for round_ in lane.rounds for token in round_.tokens]
@@ -229,42 +200,37 @@ TEMPLATES = {
         "{% if messages[0].role == 'system' %}{{ raise_exception('No system role') }}{% endif %}"
         "{% for m in messages %}{% for c in m.content %}"
         "{{ '<image>' if c.type == 'image' else c.text }}{% endfor %}{% endfor %}",
-        (True, False, True),
+        (True, False),
     ),
     "has a word for it that it never uses": (
         "{# system #}{% for m in messages if m.role == 'user' %}{% for c in m.content %}"
         "{{ '<image>' if c.type == 'image' else c.text }}{% endfor %}{% endfor %}",
-        (True, False, True),
+        (True, False),
     ),
     "joins texts": (
         "{% for m in messages %}{{ m.role + ': ' + m.content + ' ' }}{% endfor %}answer:",
-        (False, True, True),
-    ),
-    "prints lists": (
-        "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}answer:",
-        (False, True, True),
+        (False, True),
     ),
     "takes the last text": (
         "{% for m in messages %}<image>{{ m.content[-1].text }}{% endfor %}",
-        (True, False, False),
+        (True, False),
     ),
 }
 
 
 @pytest.mark.parametrize("case", TEMPLATES)
-def test_what_a_chat_template_takes_is_found_by_trying(
-    case: str, pair: Path, tmp_path: Path
-) -> None:
+def test_what_a_chat_template_takes_is_found_by_trying(case: str) -> None:
     template, takes = TEMPLATES[case]
-    target = copied(pair, "target", tmp_path)
-    (target / "chat_template.jinja").write_text(template)
-    loaded = brought(target)
-    assert loaded.prompter._format[:2] == takes[:2]
+    words = tokenizer()
+    processor = make_processor(words)
+    processor.chat_template = template
+    prompter = PromptBuilder(processor, make_model(len(words), layers=1, tower_layers=1))
+    assert prompter._format[:2] == takes
     asked = Question("what is this", (zoo.picture(1),), max_new_tokens=4)
-    assert bool(loaded.prompter.prompt(asked).visual.any())
+    assert bool(prompter.prompt(asked).visual.any())
     if not takes[1]:
         with pytest.raises(ValueError, match="does not support a system prompt"):
-            session.request(loaded, replace(asked, system="Be brief."))
+            prompter.prompt(replace(asked, system="Be brief."))
 
 
 def test_templates_that_cannot_be_used_are_a_sentence(pair: Path, tmp_path: Path) -> None:
@@ -280,61 +246,3 @@ def test_templates_that_cannot_be_used_are_a_sentence(pair: Path, tmp_path: Path
         (target / "chat_template.jinja").write_text(template)
         with pytest.raises(ValueError, match=said):
             custom.custom_pair(str(target))
-
-
-def test_a_format_with_pictures_first_refuses_one_between_texts(pair: Path) -> None:
-    loaded = brought(pair / "target")
-    picture = zoo.picture(1)
-    asked = Question(f"before{PLACE}after{PLACE}", (picture, picture))
-    with pytest.raises(ValueError, match="pictures before the text"):
-        session.request(loaded, asked)
-
-
-def test_weights_on_the_hub_are_compared_by_their_headers(
-    pair: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a repository whose file lacks a layer, and of one with other files than safetensors."""
-    info = SimpleNamespace(siblings=(), safetensors=None, card_data=None)
-    monkeypatch.setattr(hub, "HfApi", lambda **_: SimpleNamespace(model_info=lambda *a, **k: info))
-
-    def folder(repo: str) -> Path:
-        return pair / repo.split("/")[1]
-
-    monkeypatch.setattr(hub, "hf_hub_download", lambda repo, name, **_: str(folder(repo) / name))
-
-    flaws: list[str | None] = ["nothing like it", None, "layers.0.mlp"]
-
-    def metadata(repo: str, **_: object) -> SimpleNamespace:
-        if flaws[0] is None:
-            raise NotASafetensorsRepoError("none")
-        weights = load_file(folder(repo) / "model.safetensors")
-        drop(flaws[0])(weights)
-        tensors = {k: SimpleNamespace(shape=[*v.shape], dtype="F32") for k, v in weights.items()}
-        return SimpleNamespace(files_metadata={"model": SimpleNamespace(tensors=tensors)})
-
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr(hub, "get_safetensors_metadata", metadata)
-    for fits in (True, True, False):
-        found = custom.check("me/target", "me/drafter")
-        said = found.findings[-1].text
-        assert found.fits is fits and ("its weights lack" in said) is not fits, said
-        flaws.pop(0)
-
-
-def test_heads_of_the_hub_are_known_by_their_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configs = {
-        "dflash": {"architectures": ["DFlashDraftModel"], "dflash_config": {}},
-        "dflash of speculators": {"speculators_model_type": "dflash", "draft_vocab_size": 9},
-        "eagle3": {"architectures": ["LlamaForCausalLMEagle3"]},
-        "a model": {"architectures": ["LlamaForCausalLM"]},
-    }
-    info = SimpleNamespace(siblings=(), safetensors=None, card_data=None)
-    monkeypatch.setattr(hub, "HfApi", lambda: SimpleNamespace(model_info=lambda *a, **k: info))
-    file = tmp_path / "config.json"
-    monkeypatch.setattr(hub, "hf_hub_download", lambda *a, **k: str(file))
-    for name, config in configs.items():
-        file.write_text(json.dumps(config))
-        card = hub.hub_head("owner/head")
-        assert (card and card.family) == (None if name == "a model" else name.split()[0])

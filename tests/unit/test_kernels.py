@@ -1,10 +1,13 @@
 """Our own layers compute what torch's operations do, a row with the bits of a plain step; products
-have the bits of FBGEMM's. Without a compiler or the processor, others are used.
+have the bits of FBGEMM's. Without a compiler or the processor others are used: packed in half
+precision where it holds the numbers, else the library's.
 """
 
 from __future__ import annotations
 
+import copy
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -17,74 +20,28 @@ import torch
 from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
-from specvl_demo.decoders import kernels
+from specvl_demo.decoders import kernels, packed_decoder, packed_linear
 from specvl_demo.decoders.calibration import min_padded_rows, random_ids, started, text_context
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.layer_stack import LayerParts, stacked
-from specvl_demo.decoders.packed_decoder import PackedDecoder
-from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax
-from specvl_demo.decoders.rotated import RotatedDecoder
+from specvl_demo.decoders.lean import LeanDecoder
+from specvl_demo.decoders.packed_decoder import PackedDecoder, RotatedDecoder
+from specvl_demo.decoders.packed_linear import PackedLinear, in_half, log_softmax
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.native import build_kernels
-from tests.conftest import VOCAB, tiny_llava
-from tests.unit.test_packed_linear import numbers
+from specvl_demo.native.build_kernels import LEVELS, SOURCE, Level
+from specvl_demo.vlm.encoder import VLM
+from tests.conftest import tiny_llava, tiny_prompt
 
 ROWS = (1, 2, 8, 14, 15, 29)
 SHAPES = [(576, 576), (96, 1536), (4096, 64)]
 TREE = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))
 
 half_here = pytest.mark.skipif(
-    kernels.floats(torch.zeros(32, 16), None) is None,
-    reason="our own kernels do not run here",
+    kernels.floats(torch.zeros(32, 16), None) is None, reason="our own kernels do not run here"
 )
 compiles = pytest.mark.skipif(build_kernels._compiler() is None, reason="no C compiler")
 in_8_bits = pytest.mark.skipif(not kernels.available(), reason="our own kernels do not run here")
-
-
-@half_here
-@pytest.mark.parametrize("shape", SHAPES)
-@torch.inference_mode()
-def test_half_precision_has_fbgemms_bits(
-    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weight = numbers(*shape).half().float()
-    own = PackedLinear(weight)
-    monkeypatch.setattr(kernels, "floats", lambda *_: None)
-    other = PackedLinear(weight)
-    assert own.matrix is not None and other.matrix is None
-    for rows in (3, *ROWS[2:]):
-        x = numbers(rows, shape[1], seed=rows)
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            if own.n_bytes == 2 * own.numel:
-                assert torch.equal(own(x), other(x)), (rows, threads)
-            torch.testing.assert_close(own(x), other(x), atol=1e-4, rtol=1e-5)
-
-
-@in_8_bits
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("most", [None, 4.0])
-@torch.inference_mode()
-def test_8_bits_are_those_of_rounded_numbers(shape: tuple[int, int], most: float | None) -> None:
-    weight = numbers(*shape)
-    own = kernels.eight_bits(weight, most)
-    assert own is not None
-    step = weight.abs().amax(1, keepdim=True) / 127
-    rounded = (weight / step).round().double()
-    for rows in ROWS:
-        x = 3 * numbers(rows, shape[1], seed=rows)
-        unit = (x.abs().amax(1, keepdim=True) if most is None else torch.tensor(most)) / 127
-        whole = (x / unit).round().clamp(-128, 127).double()
-        told = (whole @ rounded.t()).float() * unit * step.t()
-        found = []
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            found.append(own(x))
-            # A number in the middle between two steps may be rounded to either.
-            wrong = (found[-1] - told).abs()
-            assert (wrong <= 1.01 * unit * weight.abs().amax(1)).all()
-            assert (wrong > 1e-4 * told.std()).float().mean() < 0.2
-        assert torch.equal(*found)
 
 
 @in_8_bits
@@ -102,9 +59,9 @@ def test_integers_come_close_whatever_the_rows_are(
     assert own is not None
     x = numbers(17, shape[1], seed=1)
     x[1], x[2], x[3, 1:], x[4] = 0, x[2] * 1e6, x[3, 1:] * 1e-6, 1
-    told = (x.double() @ weight.double().t()).float()
+    expected = (x.double() @ weight.double().t()).float()
     size = x.norm(dim=1, keepdim=True) * weight.norm(dim=1)
-    assert ((own(x) - told).abs() <= error * size + 1e-30).all()
+    assert ((own(x) - expected).abs() <= error * size + 1e-30).all()
 
 
 @in_8_bits
@@ -140,7 +97,7 @@ def test_a_row_has_the_same_bits_alone() -> None:
             assert torch.equal(one(x[at : at + 1]), whole[at : at + 1])
 
 
-def decoders(width: int, kind: str) -> tuple[PackedDecoder, PackedDecoder]:
+def decoders(width: int, kind: str) -> tuple[PackedDecoder, LeanDecoder]:
     """A random decoder with heads of a width, by our own layers and by torch's operations."""
     model = tiny_llava(kv_heads=2)
     decoder, head = model.get_decoder(), model.get_output_embeddings()
@@ -150,16 +107,10 @@ def decoders(width: int, kind: str) -> tuple[PackedDecoder, PackedDecoder]:
         decoder = type(decoder)(config).eval().requires_grad_(False)
         for weight in decoder.parameters():
             weight.copy_(numbers(*weight.shape) * 0.1 + (weight.ndim == 1))
-
-    def made() -> PackedDecoder:
-        if kind == "8bit":
-            return RotatedDecoder(decoder, head)
-        return PackedDecoder(decoder.bfloat16() if kind == "half" else decoder, head)
-
-    own, by_torch = made(), made()
-    assert own._stack is not None
-    by_torch._stack = None
-    return own, by_torch
+    if kind == "half":
+        decoder.bfloat16()
+    by_torch = LeanDecoder(copy.deepcopy(decoder).float(), copy.deepcopy(head).float())
+    return (RotatedDecoder if kind == "8bit" else PackedDecoder)(decoder, head), by_torch
 
 
 KINDS = ["float", "half", pytest.param("8bit", marks=in_8_bits)]
@@ -167,7 +118,7 @@ KINDS = ["float", "half", pytest.param("8bit", marks=in_8_bits)]
 
 @half_here
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", [16, 32, 64, 128])
+@pytest.mark.parametrize("width", [16, 128])
 @torch.inference_mode()
 def test_layers_are_those_of_torch(width: int, kind: str) -> None:
     """Prompts, chains and trees, of one sequence and of two with padding, and what is captured."""
@@ -194,13 +145,12 @@ def test_layers_are_those_of_torch(width: int, kind: str) -> None:
         said.append([one.float() for one in found])
     for own, told in zip(*said, strict=True):
         assert own.shape == told.shape
-        # Where rows are rounded to 8 bits, one step of one number changes all that follows.
-        assert (own - told).std() < (0.05 if kind == "8bit" else 2e-3) * told.std()
+        assert (own - told).std() < (0.1 if kind == "8bit" else 2e-3) * told.std()
 
 
 @half_here
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", [16, 32, 64, 128])
+@pytest.mark.parametrize("width", [16, 128])
 @torch.inference_mode()
 def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> None:
     own, _ = decoders(width, kind)
@@ -209,20 +159,13 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> 
     path = [0, 2, 4, 6, 7]
     tree, plain = (started(own, ids[:40], 60) for _ in range(2))
     tokens = ids[40 : 40 + len(TREE)]
+    torch.set_num_threads(3)  # bits do not depend on their number
     hidden = tree.score(own.embed(tokens)[None], TREE, least=1)[0, path]
+    torch.set_num_threads(1)
     for depth, token in enumerate(tokens[path]):
         step = plain.score(own.embed(token[None])[None], chain(0), least=1)
         plain.keep([0])
         assert torch.equal(step[0, 0], hidden[depth])
-
-
-@in_8_bits
-@torch.inference_mode()
-def test_a_vocabulary_whose_head_has_no_8_bits_has_exact_steps_too() -> None:
-    model = tiny_llava(kv_heads=2, vocab=VOCAB + 5)
-    decoder = RotatedDecoder(model.get_decoder(), model.get_output_embeddings())
-    assert decoder._stack is not None
-    assert min_padded_rows(decoder) == 1
 
 
 @half_here
@@ -275,7 +218,7 @@ def test_log_probabilities_are_those_of_torch(size: int, never: list[int]) -> No
 def test_other_sizes_are_left_to_torch() -> None:
     assert kernels.integers(torch.zeros(32, 24), 8) is None
     assert kernels.eight_bits(torch.zeros(32, 24), None) is None
-    assert stacked([LayerParts(None, None, None, None)], 2, 2, 16, 1e-3) is None
+    assert stacked([LayerParts(*[PackedLinear(torch.zeros(32, 24))] * 4)], 2, 2, 16, 1e-3) is None
 
 
 SMALL = """
@@ -330,35 +273,16 @@ def test_without_it_products_are_fbgemms(
     assert not kernels.available()
     weight, x = numbers(6400, 48).half().float(), numbers(3, 48, seed=1)
     assert torch.allclose(PackedLinear(weight)(x), x @ weight.t(), atol=1e-4)
+    decoder = VLM(tiny_llava(), "tiny").decoder
+    assert type(decoder) is LeanDecoder and decoder.output.packed is not None
 
 
 @half_here
 @compiles
-@pytest.mark.parametrize("left", [0, 16, 10_000])
-def test_a_part_of_a_library_is_built_again(afresh: Path, left: int) -> None:
+def test_a_part_of_a_library_is_built_again(afresh: Path) -> None:
     """Loading it would end the process."""
     built = build_kernels.build(afresh)
-    assert built.stat().st_size > left
-    built.write_bytes(built.read_bytes()[:left])
-    assert kernels.floats(torch.zeros(32, 16), None) is not None
-
-
-@half_here
-@compiles
-def test_what_a_broken_compiler_built_is_told_and_built_again(
-    afresh: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    empty = tmp_path / "empty.c"
-    empty.write_text("")
-    with monkeypatch.context() as broken:
-        broken.setattr(build_kernels, "library", lambda folder, _: folder / "kernels.so")
-        broken.setattr(build_kernels, "SOURCE", empty)
-        assert kernels.floats(torch.zeros(32, 16), None) is None
-        assert "slower" in caplog.text and not (afresh / "kernels.so").exists()
-    kernels._loaded.cache_clear()
+    built.write_bytes(built.read_bytes()[:10_000])
     assert kernels.floats(torch.zeros(32, 16), None) is not None
 
 
@@ -409,22 +333,202 @@ def test_a_processor_gets_no_library_that_it_cannot_run(
     assert best.exists()
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("clang") is None, reason="there is no clang")
-def test_clang_builds_it_without_threads_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build_kernels, "COMPILERS", ("clang",))
-    assert b"omp_get" not in build_kernels.build(tmp_path).read_bytes()
+PROGRAM = Path(__file__).with_name("kernels_bits.c")
+CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+BUILT_FOR_RUNNING = tuple(flag for flag in build_kernels.FLAGS if flag not in ("-fPIC", "-shared"))
 
 
-@half_here
+def hashes(level: Level, folder: Path) -> list[str]:
+    """Return the lines that the program prints, built for a level."""
+    program, run = folder / level.name, []
+    compiler = build_kernels._compiler()
+    assert compiler is not None
+    if platform.machine() not in level.machines:
+        if not (shutil.which(CROSS) and shutil.which(EMULATOR)):
+            pytest.skip(f"{CROSS} and {EMULATOR} are not installed")
+        compiler, run = CROSS, [EMULATOR, "-cpu", "max"]
+    elif not build_kernels._features().issuperset(level.features.split()):
+        pytest.skip(f"this processor is no {level.name}")
+    options = (*BUILT_FOR_RUNNING, *level.options.split(), f'-DKERNELS="{SOURCE}"')
+    if run:
+        options += ("-static",)
+    command = [compiler, *options, "-o", str(program), str(PROGRAM), "-lm"]
+    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run([*run, str(program)], check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
+# Each is compiled for some seconds.
+QUICK = ("avx2",)
+CASES = [
+    pytest.param(level, id=level.name, marks=() if level.name in QUICK else pytest.mark.slow)
+    for level in LEVELS
+]
+
+
 @compiles
-def test_an_old_compiler_builds_for_less_than_the_processor_has(
-    afresh: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("level", CASES)
+def test_every_processor_computes_the_same_bits(level: Level, tmp_path: Path) -> None:
+    expected = PROGRAM.with_suffix(".txt").read_text().splitlines()
+    lines = hashes(level, tmp_path)
+    assert len(lines) == len(expected)
+    assert [line for line in lines if line not in expected] == []
+
+
+packs = pytest.mark.skipif(
+    packed_linear.PACKING is None, reason="this torch packs no half precision"
+)
+by_rows = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() == "AVX2",
+    reason="torch's kernels for AVX2 add up a few rows in another order than more",
+)
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 150])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(8, 48), (6400, 48)])
+@pytest.mark.parametrize("private", [True, False])
+@torch.inference_mode()
+def test_every_way_gives_the_product(
+    rows: int, bias: bool, shape: tuple[int, int], private: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(build_kernels.VARIABLE, raising=False)
-    *better, last = build_kernels.levels()
-    unknown = [level._replace(options="--no-such-option") for level in better]
-    monkeypatch.setattr(build_kernels, "LEVELS", (*unknown, last))
-    assert last.name in build_kernels.build(afresh).name
+    """Also where this torch lacks the operators that pack: they are none of its public ones."""
+    if not private:
+        monkeypatch.setattr(packed_linear, "PACKING", None)
+    weight, x = numbers(*shape).half().float(), numbers(rows, shape[1], seed=1)
+    plus = numbers(shape[0], seed=2) if bias else None
+    told = (x.double() @ weight.double().t()).float()
+    one = PackedLinear(weight)
+    want = told if plus is None else told + plus
+    assert torch.allclose(one(x, None if plus is None else plus[None]), want, atol=1e-4)
+    out = torch.full_like(told, torch.nan)
+    one.into(out, x, plus)
+    assert torch.allclose(out, want, atol=1e-4)
+    out = torch.ones_like(told)
+    one.onto(out, x)
+    assert torch.allclose(out, 1 + told, atol=1e-4)
+
+
+def test_half_precision_must_hold_every_number() -> None:
+    """All that float16 holds, bfloat16 by a power of two, and nothing that would be rounded."""
+    held = in_half(numbers(50, 50).half().float())
+    assert held is not None and held[1] == 1
+    small = (numbers(50, 50) * 1e-5).bfloat16()
+    shifted = in_half(small)
+    assert (
+        shifted is not None
+        and shifted[1] < 1
+        and torch.equal(shifted[0] * shifted[1], small.float())
+    )
+    for weight in (
+        numbers(50, 50),
+        torch.tensor([[1e30, 1e-30]]),
+        torch.tensor([[torch.inf]]),
+        torch.zeros(2, 2),
+    ):
+        assert in_half(weight) is None
+
+
+@packs
+@torch.inference_mode()
+def test_only_a_drafters_numbers_are_rounded() -> None:
+    weight, x = numbers(6400, 48), numbers(3, 48, seed=1)
+    told = x @ weight.t()
+    torch.testing.assert_close(PackedLinear(weight)(x), told, atol=1e-5, rtol=1e-5)
+    for bits, error in ((16, 1e-3), (8, 2e-2)):
+        rounded = PackedLinear(weight, bits)
+        assert rounded.n_bytes in (bits // 8 * weight.numel(), 2 * weight.numel())
+        assert 0 < (rounded(x) - told).std() < error * told.std()
+
+
+@in_8_bits
+@torch.inference_mode()
+def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
+    """Only weights are in bfloat16; and its steps are exact."""
+    model = tiny_llava(kv_heads=2)
+    half = copy.deepcopy(model).bfloat16()
+
+    def logits(vlm: VLM) -> torch.Tensor:
+        hidden = prefill(vlm.decoder, [vlm.encode(tiny_prompt()).context("all")], 0)[1]
+        return vlm.decoder.logits(hidden)[0].float()
+
+    truth, fused = logits(VLM(model, "truth", backend="hf")), VLM(half, "fused")
+    assert isinstance(fused.decoder, PackedDecoder) and min_padded_rows(fused.decoder) == 1
+    library = logits(VLM(half, "library", backend="hf"))
+    assert (logits(fused) - truth).abs().mean() < (library - truth).abs().mean()
+
+
+@packs
+@by_rows
+@torch.inference_mode()
+def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
+    decoder = VLM(tiny_llava(kv_heads=2).bfloat16(), "fused").decoder
+    ids, shape, path = (
+        random_ids(decoder, 180),
+        shape_of((-1, 0, 0, 1, 2, 4, 4, 6)),
+        [0, 2, 4, 6, 7],
+    )
+    least = min_padded_rows(decoder)
+    for before in (124, 126, 128):
+        start = started(decoder, ids[:before])
+        stepped, branched = start.fork(200), start.fork(200)
+        tokens = ids[:8].clone()
+        tokens[path] = ids[before : before + len(path)]
+        for stream in (stepped, branched):
+            stream.cache.clear()
+        tree = branched.score(decoder.embed(tokens)[None], shape, least=least)[0]
+        for node, token in zip(path, ids[before:], strict=False):
+            row = stepped.score(decoder.embed(token[None])[None], chain(0), least=least)[0, 0]
+            stepped.keep([0])
+            assert torch.equal(row, tree[node]), (before, node)
+
+
+@pytest.mark.parametrize("n", [7, 48, 64, 576])
+def test_a_rotation_spreads_a_large_number_and_keeps_lengths(n: int) -> None:
+    turn = packed_decoder.Rotation.of(n)(torch.eye(n))
+    assert torch.allclose(turn @ turn.t(), torch.eye(n), atol=1e-5)
+    power = n & -n
+    assert turn.abs().max() <= (2 * power / n if power < n else 1) ** 0.5 / power**0.5 + 1e-6
+
+
+@in_8_bits
+@pytest.mark.parametrize("bias", [False, True])
+@torch.inference_mode()
+def test_before_rounding_a_rotated_decoder_is_the_same_model(
+    bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_llava(kv_heads=2)
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    if bias:
+        for layer in decoder.layers:
+            for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+                part.bias = torch.nn.Parameter(numbers(len(part.weight)))
+    plain = PackedDecoder(decoder, head)
+    monkeypatch.setattr(
+        packed_decoder, "PackedLinear", lambda weight, *_, **__: PackedLinear(weight)
+    )
+    turned = RotatedDecoder(decoder, head)
+    ids = random_ids(plain, 40)
+    contexts = [[text_context(one, ids)] for one in (plain, turned)]
+    capture = Capture(layers=(1,))
+    _, a, kept = prefill(plain, contexts[0], 0, capture)
+    _, b, mine = prefill(turned, contexts[1], 0, capture)
+    assert torch.allclose(kept.layers[1], mine.layers[1], atol=1e-4)
+    assert torch.allclose(plain.logits(a), turned.logits(b), atol=1e-3)
+
+
+@in_8_bits
+@torch.inference_mode()
+def test_rows_with_a_given_range_are_clipped_to_it() -> None:
+    weight, x = numbers(640, 96), numbers(5, 96, seed=1)
+    one, told = PackedLinear(weight, 8, 8, largest=4.0), x @ weight.t()
+    assert (one(x) - told).std() < 0.03 * told.std()
+    clipped = torch.full((1, 96), 9.0)
+    assert torch.allclose(one(clipped), one(clipped.clamp(max=4.0)), atol=1e-5)
+    out = torch.ones_like(told)
+    one.onto(out, x)
+    assert torch.allclose(out, 1 + one(x), atol=1e-5)

@@ -1,6 +1,4 @@
-"""LVSpec and FLy on hand-made rounds: what stays, what is called relaxed, what is never let
-through.
-"""
+"""LVSpec and FLy on hand-made rounds: what stays, what is relaxed, what is never let through."""
 
 from __future__ import annotations
 
@@ -13,13 +11,9 @@ from torch import Tensor
 from specvl_demo.core.sampling import Sampler, Sampling
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Scores, Verdict, Vocabulary
-from specvl_demo.core.verification import Branch, RelaxedVerifier, Strict
+from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods.fly import EntropyVerifier, FlySettings
-from specvl_demo.methods.lvspec import (
-    LvspecSettings,
-    VisualVerifier,
-    least_relevant,
-)
+from specvl_demo.methods.lvspec import LvspecSettings, VisualVerifier
 
 V, D, EOS, IMAGE = 50, 8, 1, 2
 VOCABULARY = Vocabulary(size=V, banned=(IMAGE,), eos=frozenset({EOS}), special=frozenset({0, EOS}))
@@ -58,9 +52,7 @@ def drafted(tokens: list[int], parent: tuple[int, ...] | None = None) -> DraftTr
 
 
 def facing(angles: list[float]) -> Tensor:
-    """Hidden states whose cosine with the picture's only direction is the given number; the root's
-    is 0.
-    """
+    """Hidden states of the given cosines with the picture's only direction; the root's is 0."""
     rows = torch.zeros(len(angles) + 1, D)
     for i, cosine in enumerate(angles, 1):
         rows[i, 0], rows[i, 1] = cosine, (1 - cosine**2) ** 0.5
@@ -69,9 +61,7 @@ def facing(angles: list[float]) -> Tensor:
 
 
 def test_the_least_visual_mismatches_stay_and_the_most_visual_stops_the_round() -> None:
-    """Ten drafted, none matches. λ = .7 loosens the seven least visual: all but numbers 2, 5 and
-    9.
-    """
+    """Ten drafted, none matches. λ = .7 loosens the seven least visual: all but 2, 5 and 9."""
     relevance = [0.1, 0.2, 0.9, 0.1, 0.3, 0.8, 0.2, 0.1, 0.3, 0.7]
     told = scores(list(range(30, 41)), facing(relevance))
     verdict = judged(
@@ -94,14 +84,6 @@ def test_matches_are_not_called_relaxed_and_a_whole_block_gets_its_bonus() -> No
     verdict = judged(VisualVerifier(LvspecSettings(loose=0.5, shift=False)), drafted(tokens), told)
     assert verdict.tokens == [11, 12, 13, 14, 40]
     assert verdict.relaxed == [False, True, False, False]
-
-
-@pytest.mark.parametrize("count", range(1, 11))
-def test_how_many_are_loosened(count: int) -> None:
-    assert len(least_relevant([0.5] * count, 0.7)) == int(0.7 * count + 1e-6)
-    assert least_relevant([0.5] * 10, 0.7) == set(range(7)), "of equals the earlier"
-    assert least_relevant([0.5] * count, 0.0) == set()
-    assert least_relevant([0.5] * count, 1.0) == set(range(count))
 
 
 def test_relevance_is_the_mean_of_the_largest_cosines() -> None:
@@ -133,39 +115,13 @@ def test_position_shift_accepts_what_the_branch_says_elsewhere() -> None:
     [VisualVerifier(LvspecSettings(loose=1.0)), EntropyVerifier(FlySettings(gate=0.0, window=0))],
 )
 def test_special_tokens_are_never_let_through(verifier: RelaxedVerifier, special: int) -> None:
-    """Neither a drafted end that the target does not emit, nor a draft that continues past the
-    target's end.
-    """
+    """Neither a drafted end that the target does not emit, nor a draft beyond the target's end."""
     invented = judged(verifier, drafted([11, special, 13]), scores([30, 31, 32, 33], sure=1.0))
     assert invented.tokens == [11, 31]
     overrun = judged(verifier, drafted([11, 12, 13]), scores([30, special, 32, 33], sure=1.0))
     assert overrun.tokens == [11, special]
     agreed = judged(verifier, drafted([11, special]), scores([30, special, 32], sure=1.0))
     assert agreed.tokens == [11, special, 32] and agreed.relaxed == [True, False]
-
-
-@pytest.mark.parametrize(
-    "verifier",
-    [
-        VisualVerifier(LvspecSettings(loose=0.0, shift=False)),
-        EntropyVerifier(FlySettings(gate=2.0)),
-        EntropyVerifier(FlySettings(gate=2.0, window=0)),
-    ],
-)
-def test_without_looseness_it_is_strict(verifier: RelaxedVerifier) -> None:
-    g = torch.Generator().manual_seed(0)
-    for _ in range(200):
-        parent = (-1, 0, 0, 1, 1, 2, 3, 5)
-        tokens = torch.randint(3, 6, (8,), generator=g)
-        tokens[2], tokens[4] = (
-            3 + (tokens[1] - 2) % 3,
-            3 + (tokens[3] - 2) % 3,
-        )  # siblings differ, as drafters' do
-        tree = DraftTree(tokens, shape_of(parent))
-        told = scores(torch.randint(3, 6, (8,), generator=g).tolist())
-        loose = judged(verifier, tree, told)
-        strict = Strict().verify(tree, told, Sampler(Sampling(), CPU))
-        assert loose.tokens == strict.tokens and not any(loose.relaxed)
 
 
 def test_a_prompt_without_a_picture_is_strict_and_says_so() -> None:
@@ -179,18 +135,8 @@ def test_a_prompt_without_a_picture_is_strict_and_says_so() -> None:
     assert "no picture" in verdict.notes["strict"]
 
 
-@pytest.mark.parametrize(
-    "verifier", [VisualVerifier(LvspecSettings()), EntropyVerifier(FlySettings())]
-)
-def test_sampling_is_refused_in_a_sentence(verifier: RelaxedVerifier) -> None:
-    with pytest.raises(ValueError, match="temperature 0.7; set it to 0"):
-        verifier.begin(start(torch.eye(D), temperature=0.7))
-
-
 def test_two_branches_are_ranked_apart_and_the_longer_wins() -> None:
-    """Branch one (nodes 1, 2) holds its least visual token second, branch two (nodes 3, 4)
-    first.
-    """
+    """Branch one (nodes 1, 2) has its least visual token second, branch two (3, 4) first."""
     tree = drafted([11, 12, 21, 22], (-1, 0, 1, 0, 3))
     told = scores([30, 31, 40, 22, 41], facing([0.9, 0.1, 0.3, 0.8]))
     verdict = judged(VisualVerifier(LvspecSettings(loose=0.5, shift=False)), tree, told)
@@ -246,12 +192,3 @@ def test_entropy_is_of_three_probabilities_where_the_token_was_judged() -> None:
     expected = -(top * top.log()).sum()
     assert entropy[1].item() == pytest.approx(expected.item(), abs=1e-6)
     assert entropy[2].item() == pytest.approx(expected.item(), abs=1e-6)
-
-
-def test_impossible_settings_are_refused() -> None:
-    for wrong in ({"loose": 1.2}, {"anchors": 0}):
-        with pytest.raises(ValueError, match="loose|anchor"):
-            VisualVerifier(LvspecSettings(**wrong))
-    for wrong in ({"gate": -1.0}, {"window": -1}):
-        with pytest.raises(ValueError, match="gate|window"):
-            EntropyVerifier(FlySettings(**wrong))

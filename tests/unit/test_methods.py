@@ -35,14 +35,6 @@ def test_what_a_row_offers_instead_is_legal_too(name: str) -> None:
                 assert choose(name, {slot: part.name}).settings[slot] == part.name
 
 
-@pytest.mark.parametrize(
-    "part", [*PARTS["policy"].values(), *PARTS["verifier"].values()], ids=lambda p: p.name
-)
-def test_policies_and_verifiers_are_built_from_their_settings(part: base.Part) -> None:
-    made = part.build(part.settings())
-    assert made.lossless == part.lossless if part.slot == "verifier" else made.max_nodes >= 1
-
-
 def test_parameters_of_one_method_do_not_share_a_name() -> None:
     """A setting must not mean two things, whatever parts are combined."""
     shared = [*PARTS["views"].values(), *PARTS["mixture"].values()]

@@ -1,4 +1,6 @@
-"""Folds over records, on records made by hand whose every number can be checked by eye."""
+"""Folds over records made by hand, whose every number can be checked by eye; and the page's scripts
+outside a browser (`node --test tests/js`), held to them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ import csv
 import io
 import json
 import math
-import random
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,20 +27,13 @@ from specvl_demo.records import (
     End,
     LaneRecords,
     Prefix,
+    Record,
     Round,
     Token,
     Tree,
     fold,
 )
-from specvl_demo.report import (
-    confidence,
-    figure,
-    html,
-    metrics,
-    remarks,
-    tables,
-    trace,
-)
+from specvl_demo.report import confidence, figure, html, metrics, remarks, tables, trace
 
 
 def begin(method: str = "chain", **changes: object) -> Begin:
@@ -92,17 +89,10 @@ def chain_lane() -> LaneRecords:
 
 
 def ar_lane(text: str = "abcxefg") -> LaneRecords:
-    rounds = []
-    for index, letter in enumerate(text):
-        rounds.append(
-            replace(
-                chain_round(index, 0.08 * (index + 1), "", "", letter, "ar"),
-                draft_s=0.0,
-                verify_s=0.07,
-                commit_s=0.006,
-                other_s=0.004,
-            )
-        )
+    rounds = [
+        chain_round(i, 0.08 * (i + 1), "", "", letter, "ar", draft_s=0.0)
+        for i, letter in enumerate(text)
+    ]
     return LaneRecords(begin("ar"), rounds, End("ar", "eos", fold(rounds)))
 
 
@@ -125,13 +115,6 @@ def test_speedup_is_tau_over_rho() -> None:
     assert beside.doubt() is None and beside.why_slow() is None
 
 
-def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
-    lane = chain_lane()
-    slow = LaneRecords(lane.begin, [replace(lane.rounds[0], verify_s=0.97)])
-    pooled = metrics.measure([lane, slow])
-    assert pooled.totals.tokens_per_s == pytest.approx(11 / 1.2)
-
-
 @pytest.mark.parametrize(
     ("draft", "verify", "kept", "rest", "part"),
     [
@@ -139,12 +122,10 @@ def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
         (0.02, 0.40, "abc", 0.01, "verifying 5 nodes costs 5.0 AR steps"),
         (0.07, 0.08, "", 0.01, "too few drafted tokens"),
         # Drafts that cost nothing, and models' forwards that nearly pay: prompt lookup.
-        (0.0, 0.159, "a", 0.002, "verifying 5 nodes costs 2.0 AR steps"),
         (0.0, 0.079, "", 0.002, "too few drafted tokens are accepted (0.0 per round)"),
         (0.0, 0.079, "", 0.012, "everything outside the models' forwards costs 0.1 AR steps"),
         # All that was drafted was accepted: it is never the drafts.
         (0.5, 0.6, "abcd", 0.01, "verifying 5 nodes costs 7.5 AR steps"),
-        (0.7, 0.5, "abcd", 0.01, "drafting costs 8.8 AR steps"),
     ],
 )
 def test_why_slow_names_the_reason(
@@ -169,15 +150,6 @@ def test_other_programs_are_the_reason_where_they_took_the_time() -> None:
     }
     assert "other programs used 10 % of the machine" in said[0.1]
     assert "verifying 2 nodes costs 3.0 AR steps" in said[None]
-
-
-def test_unknown_is_none_never_zero() -> None:
-    empty = LaneRecords(begin(), [])
-    found = metrics.measure(empty)
-    assert found.totals.tau is None and found.totals.tokens_per_s is None
-    assert set(found.shares.values()) == {None}
-    beside = metrics.compare(empty, ar_lane())
-    assert beside.speedup_decode is None and beside.why_slow() is None
 
 
 def test_what_was_not_drafted_is_not_refused() -> None:
@@ -214,6 +186,16 @@ def test_a_lane_that_was_stopped_does_not_differ() -> None:
         assert "differ" not in remarks.remark(lane, [base, lane])
 
 
+def beside_g(other: float, temperature: float) -> LaneRecords:
+    """AR's answer with z at 0.5 where chain's has g, which the target gives `other`."""
+    ar = ar_lane("abcxefz")
+    listed = [[Candidate(ord("z"), "z", 0.5), Candidate(ord("g"), "g", other)]]
+    drawn = {"draws": {"rival": [ord("g")], "gap": [math.log(0.5 / other)]}}
+    told = {"notes": drawn} if temperature else {"candidates": listed}
+    rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], **told)]
+    return LaneRecords(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
+
+
 @pytest.mark.parametrize(
     ("other", "temperature", "kind"),
     [(0.49, 0.0, "tie"), (0.40, 0.0, "differs"), (0.49, 1.0, "tie"), (0.40, 1.0, "differs")],
@@ -221,15 +203,8 @@ def test_a_lane_that_was_stopped_does_not_differ() -> None:
 def test_a_difference_by_rounding_is_called_a_tie(
     other: float, temperature: float, kind: str
 ) -> None:
-    """Below 0.05 nats between the target's two choices, in bfloat16 0.25, the noise of a draw
-    added, where nothing is let through.
-    """
-    ar = ar_lane("abcxefz")
-    listed = [[Candidate(ord("z"), "z", 0.5), Candidate(ord("g"), "g", other)]]
-    drawn = {"draws": {"rival": [ord("g")], "gap": [math.log(0.5 / other)]}}
-    told = {"notes": drawn} if temperature else {"candidates": listed}
-    rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], **told)]
-    ar = LaneRecords(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
+    """Below 0.05 nats between two choices, in bfloat16 0.25, the noise of a draw added."""
+    ar = beside_g(other, temperature)
     found = remarks.agreement(chain_lane(), ar)
     half = chain_lane()
     half = half._replace(begin=replace(half.begin, dtype="bfloat16"))
@@ -252,6 +227,9 @@ def test_words_count_after_aligning() -> None:
     )
     assert told("the star is red", "The star, is crimson.") == pytest.approx(3 / 4)
     assert told("", "") == 1 and told("a", "") == 0
+    plain, other = ["a", "red", "star", "is", "here"], ["a", "very", "red", "moon", "is", "here"]
+    assert remarks.differing(plain, other) == [(1, 1, 1, 2), (2, 3, 3, 4)]
+    assert remarks.differing(plain, plain) == [] == remarks.differing(plain, plain[:2])
     assert told("x y " * 10**5, "y x " * 10**5) > 0.9  # an answer of any length is compared soon
 
 
@@ -284,7 +262,7 @@ def timed(
         ({"n": 12, "lane_s": 0.3}, "; 12 tokens are too few to time; 20 are needed."),
         (
             {"lane_s": 0.3, "load": 0.5},
-            "timing disturbed, not meaningful (other programs kept 50 %",
+            "timing disturbed (other programs kept 50 %",
         ),
         ({"lane_s": 0.3, "load": 0.1}, "slower than AR"),
         ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
@@ -303,23 +281,13 @@ def test_no_reason_is_given_that_the_measurement_does_not_carry(
 def races() -> list[tuple[LaneRecords, LaneRecords]]:
     """A lane and AR that agree, differ in all ways, are short, disturbed, or were stopped."""
     lane = chain_lane()
-    found = [timed(), timed(lane_s=0.3), timed(n=12), timed(load=0.5), timed(jitter=1.0)]
-    found += [timed(lane_s=0.01), (cut(lane, 1), ar_lane()), (lane, ar_lane("abcxefz"))]
-    for seed in range(52):
-        rng = random.Random(seed)
-        words = rng.choices(
-            ["a ", "large ", "red ", "star. ", "on ", "blue "], k=rng.randrange(20, 40)
-        )
-        other = [w for w in words if rng.random() < 0.9]
-        rng.random() < 0.5 and other.insert(rng.randrange(len(other)), "very ")
-        heat = float(seed % 2)
-        spoke = spoken("chain", other, 1 + seed % 3, rng, heat)
-        found.append((spoke, spoken("ar", words, 0, rng, heat)))
-    return found
+    made = [timed(), timed(lane_s=0.3), timed(n=12), timed(load=0.5), timed(jitter=1.0)]
+    made += [timed(lane_s=0.01), (cut(lane, 1), ar_lane()), (lane, ar_lane("abcxefz"))]
+    return made + [(lane, beside_g(0.49, heat)) for heat in (0.0, 1.0)]
 
 
 def test_the_page_is_told_what_the_remarks_say() -> None:
-    """Agreement with words and gap, why times are not reported, why a lane is slow: 60 races."""
+    """Agreement with words and gap, why times are not reported, why a lane is slow."""
     kinds = set()
     for lane, ar in races():
         found = json.loads(msgspec.json.encode(remarks.comparison([ar, lane])))
@@ -343,87 +311,11 @@ def test_the_page_is_told_what_the_remarks_say() -> None:
     assert kinds >= {"cut", "whole"}
 
 
-def test_a_word_more_costs_itself_and_not_all_that_follows() -> None:
-    plain, other = ["a", "red", "star", "is", "here"], ["a", "very", "red", "moon", "is", "here"]
-    assert remarks.differing(plain, other) == [(1, 1, 1, 2), (2, 3, 3, 4)]
-    assert remarks.differing(plain, plain) == [] == remarks.differing(plain, plain[:2])
-
-
 def test_without_the_plain_lane_only_the_times_are_judged() -> None:
     lane, _ = timed(load=0.5)
     (told,) = remarks.comparison([lane]).lanes.values()
     assert told.agreement is None and told.slow is None and told.speedup_total is None
     assert told.doubt.kind == "disturbed"
-
-
-def spoken(
-    name: str, words: list[str], drafted: int, rng: random.Random, heat: float
-) -> LaneRecords:
-    """A lane that says these words, each with candidates near it, or a rival where it is hot."""
-    ids = {
-        word: i
-        for i, word in enumerate(("a ", "large ", "red ", "star. ", "on ", "blue ", "very "))
-    }
-    rounds, clock, left = [], 0.0, words
-    while left:
-        kept, left = left[: drafted + 1], left[drafted + 1 :]
-        took = 0.1 + 0.05 * rng.random() + 0.03 * drafted * rng.random()
-        clock += took
-        tokens = [
-            Token(ids[w], w, "draft" if i < len(kept) - 1 else "target") for i, w in enumerate(kept)
-        ]
-        listed = [
-            [Candidate(ids[w], w, 0.4), *(Candidate(i, "", 0.39) for i in (0, 2) if i != ids[w])]
-            for w in kept
-        ]
-        tree = Tree([9, *(ids[w] for w in kept[:-1])], list(range(-1, len(kept) - 1)))
-        phases = {
-            "draft_s": took / 4,
-            "verify_s": took / 2,
-            "commit_s": took / 8,
-            "other_s": took / 8,
-        }
-        path = list(range(len(kept)))
-        draws = {"rival": [rng.randrange(3) for _ in kept], "gap": [0.03 for _ in kept]}
-        rounds.append(
-            Round(
-                name,
-                len(rounds),
-                tokens,
-                tree,
-                path,
-                clock_s=clock,
-                candidates=listed,
-                notes={"draws": draws} if heat else {},
-                **phases,
-            )
-        )
-    return LaneRecords(
-        begin(name, sampling={"temperature": heat}), rounds, End(name, "eos", fold(rounds))
-    )
-
-
-def test_runs_follow_the_records_even_where_text_repeats() -> None:
-    rounds = [chain_round(0, 0.1, "aa", "aab", "a"), chain_round(1, 0.2, "a", "a", "a")]
-    assert metrics.runs(rounds) == [
-        ("draft", "aa"),
-        ("target", "a"),
-        ("draft", "a"),
-        ("target", "a"),
-    ]
-
-
-def test_a_character_of_several_tokens_has_one_origin() -> None:
-    tokens = [
-        Token(1, "", "draft"),
-        Token(2, "", "relaxed"),
-        Token(3, "é", "draft"),
-        Token(4, "", "target"),
-    ]
-    tree = Tree([0, 1, 2, 3], [-1, 0, 1, 2])
-    assert metrics.runs([Round("l", 0, tokens, tree, [0, 1, 2, 3], 0, 0, 0, 0, 0)]) == [
-        ("relaxed", "é")
-    ]
 
 
 def test_lane_rows_have_the_fields_of_the_command_line() -> None:
@@ -452,9 +344,7 @@ def test_tables_for_spreadsheets_hold_no_formulas() -> None:
 
 
 def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing() -> None:
-    """Well-formed SVG with the whole answers and a bar a phase of a round; a disturbed race has its
-    reason in place of the speedup.
-    """
+    """Well-formed SVG with whole answers and a bar a phase; a disturbed race has its reason."""
     recorded, problems = trace.inspect(EXAMPLES / "bars.trace.jsonl")
     assert not problems
     loads = [replace(lane.end, load=0.9) for lane in recorded]
@@ -469,11 +359,10 @@ def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing() -> None:
         bars = [one for one in drawn.iter() if one.get("height") == "12"]
         rounds = sum(len(lane.rounds) for lane in lanes)
         assert rounds <= len(bars) <= 3 * rounds
-        small = html.page(lanes, compact=True, earlier=[("What <b>was</b> it?", "A star.")])
-        assert len(small.encode()) < html.MOST_COMPACT and "<script" not in small
-        assert "What &lt;b&gt;was&lt;/b&gt; it?" in small and "A star." in small
+        page = html.page(lanes, earlier=[("What <b>was</b> it?", "A star.")])
+        assert "What &lt;b&gt;was&lt;/b&gt; it?" in page and "A star." in page
         # The page withholds a speedup that was disturbed: so does what is kept of it.
-        cells = re.findall(r"<tr><td>([^<]*)</td>.*?<td>([^<]*)</td><td>([^<]*)</td></tr>", small)
+        cells = re.findall(r"<tr><td>([^<]*)</td>.*?<td>([^<]*)</td><td>([^<]*)</td></tr>", page)
         assert bool(cells[1][1]) == bool(cells[1][2]) == (lanes is recorded)
     ar, lane = recorded
     assert f"{metrics.compare(lane, ar).speedup_decode:.2f}×" in found[0]
@@ -504,9 +393,7 @@ def answered(probs: list[float], pair: str = "photo", **changes: object) -> Lane
 
 
 def test_a_target_is_as_sure_as_of_its_least_sure_word() -> None:
-    """The full stop is no word. The likeliest word comes first, and no word is worth more than the
-    ones before it.
-    """
+    """The full stop is no word. The likeliest word is first; each is worth less than the last."""
     for word in confidence.WORDS:
         found = confidence.confidence(answered([1.0, word.prob, 1.0]))
         assert (found.word, found.prob, found.right) == (word.word, word.prob, word.right)
@@ -538,17 +425,57 @@ def test_what_the_target_thinks_is_told_once_beside_the_figures_and_in_the_file(
     """As on the page, whose sentence it is; nothing where the records tell nothing."""
     lane = answered([0.9, 0.6])
     told = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
-    words = (
-        "The large model is unsure of its answer: 41 % of such answers were right on photographs"
-        " held out of its training."
-    )
+    share = round(100 * told.end.confidence.right)
+    words = f"{share} % of such answers were right on photographs held out of its training."
     for lanes, times in (([told, told], 1), ([lane, lane], 0)):
         answer._say_numbers(lanes)
         assert capsys.readouterr().out.count(words) == times
-        assert html.page(lanes, compact=True).count(words) == times
+        assert html.page(lanes).count(words) == times
 
 
 def test_the_tree_tells_of_a_relaxed_token_that_is_not_among_the_likeliest() -> None:
     made = chain_round(0, 0.1, "a", "a", None, candidates=[[Candidate(1, "z", 0.6)]])
     tree = replace(made.tree, target_logp=[None, math.log(0.2)])
     assert confidence.lowest([replace(made, tree=tree)]) == pytest.approx(0.2)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def node() -> str | None:
+    """A JavaScript engine: the one the browser tests bring, or the system's."""
+    try:
+        import playwright
+    except ImportError:
+        return shutil.which("node")
+    brought = Path(playwright.__file__).parent / "driver" / "node"
+    return str(brought) if brought.exists() else shutil.which("node")
+
+
+def flat(race: tuple[LaneRecords, ...]) -> list[Record]:
+    return [record for lane in race for record in (lane.begin, *lane.rounds, lane.end) if record]
+
+
+def told_of(race: tuple[LaneRecords, ...]) -> dict[str, object]:
+    """Return a race's records, and what the program says of its two lanes."""
+    return {
+        "records": [msgspec.to_builtins(record) for record in flat(race)],
+        "compared": remarks.comparison(race),
+        "depths": metrics.accepted_by_depth(race[1].rounds),
+    }
+
+
+@pytest.mark.skipif(node() is None, reason="needs a JavaScript engine: node, or playwright's own")
+def test_the_pages_scripts_say_what_the_program_says(tmp_path: Path) -> None:
+    lane, ar = timed()
+    still = LaneRecords(lane.begin, lane.rounds)
+    lists = [(ar, lane), (ar, cut(lane, 3)), (ar, still), *((ar, lane) for lane, ar in races())]
+    told = msgspec.json.encode([told_of(race) for race in lists])
+    (tmp_path / "races.json").write_bytes(told)
+    done = subprocess.run(
+        [str(node()), "--test", *map(str, sorted((ROOT / "tests" / "js").glob("*.test.js")))],
+        env=os.environ | {"SPECVL_FIXTURES": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,5 +1,4 @@
-"""SAGE: the paper's numbers, templates against their definition, online growth against a
-node-by-node search."""
+"""SAGE: the paper's numbers, templates by definition, online growth against a slow search."""
 
 from __future__ import annotations
 
@@ -15,16 +14,18 @@ from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Verdict
-from specvl_demo.methods.entropy_growth import TreePlan, template, threshold
 from specvl_demo.methods.policies import EAGLE_TREE
 from specvl_demo.methods.sage import (
     MIN_DEPTH,
     DepthFeedback,
     EntropyTree,
     SageSettings,
+    TreePlan,
     confidence,
     depth_for,
     plan,
+    template,
+    threshold,
     width_for,
 )
 
@@ -92,9 +93,7 @@ def test_the_papers_numbers_at_both_ends() -> None:
 
 
 def in_tree(path: tuple[int, ...], top: Sequence[float], want: TreePlan) -> bool:
-    """The formal definition (section 3.2): every level within its width, every prefix above its
-    threshold.
-    """
+    """The formal definition (section 3.2): levels within their width, prefixes above threshold."""
     own, product = 1.0, 1.0
     for level, rank in enumerate(path, 1):
         if rank >= want.children(level, own):
@@ -127,9 +126,7 @@ def test_a_full_tree_keeps_the_most_probable_paths() -> None:
 
 
 def best_first_by_hand(toy: Toy, root: int, want: TreePlan, room: int) -> set[tuple[int, ...]]:
-    """One node at a time: take the most probable candidate, ask the drafter about it, add its
-    children.
-    """
+    """One node at a time: the most probable candidate is asked about, its children are added."""
     waiting = [(-1.0, (root,), 1.0)]
     tree: set[tuple[int, ...]] = set()
     while waiting and len(tree) < want.max_nodes:
@@ -148,12 +145,12 @@ def best_first_by_hand(toy: Toy, root: int, want: TreePlan, room: int) -> set[tu
 
 @pytest.mark.parametrize("sharp", [0.5, 2.0, 4.0])
 @pytest.mark.parametrize("max_nodes", [6, 12, 64])
-@pytest.mark.parametrize("room", [0, 1, 3, 20])
+@pytest.mark.parametrize("room", [0, 2, 20])
 def test_online_growth_is_the_best_first_tree_in_one_forward_a_level(
     sharp: float, max_nodes: int, room: int
 ) -> None:
     limits = SageSettings(max_nodes=max_nodes)
-    for seed in range(5):
+    for seed in range(3):
         toy = Toy(sharp)
         policy = EntropyTree(replace(limits, growth="online", first="entropy"))
         tree = policy.propose(toy, torch.tensor([seed]), room)

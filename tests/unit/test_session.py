@@ -1,40 +1,50 @@
-"""From a conversation to lanes and back to text: what is text stays text, what lanes have in common
-is computed once, and pieces of text never tear a character."""
+"""From a question, however it is written down, to lanes and back to text: one parser for every
+door; text stays text; what lanes share is computed once; no character is torn.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from specvl_demo.cli.parse import parse
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
-from specvl_demo.core.engine import Lane, SharedPrefill
+from specvl_demo.core.engine import SharedPrefill
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
-from specvl_demo.methods.base import assemble, choose
-from specvl_demo.question import Question, Turn
+from specvl_demo.media import PLACE, VideoFrames
+from specvl_demo.methods.base import choose
+from specvl_demo.question import MAX_CHARACTERS, Question, Turn, line_of, named, read
 from specvl_demo.records import Begin, Confidence, End, Round
 from specvl_demo.serving import session
+from specvl_demo.ui.serve import benches
+from specvl_demo.ui.serve.jobs import read_job
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
 from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
 from specvl_demo.vlm.shared_drafter import with_layers
 from tests import pocketlike
 from tests.conftest import ask, tiny_prompt
+from tests.contract.families import zoo
 
 PICTURE = Image.new("RGB", (96, 96), (200, 30, 30))
 
 
 @pytest.fixture(scope="module")
 def model_and_processor() -> tuple[torch.nn.Module, object]:
-    """The pocket family's, with two added tokens: words joined for brevity, and a mark without the
-    flag.
-    """
+    """The pocket family's, with two added tokens: joined words, and a mark without the flag."""
     words = pocketlike.tokenizer()
     words.add_tokens([" top left", "<tool>"])
     model = pocketlike.make_model(len(words), layers=1, tower_layers=1)
@@ -48,9 +58,7 @@ def prompter(model_and_processor: tuple[torch.nn.Module, object]) -> PromptBuild
 
 
 def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: PromptBuilder) -> None:
-    """Else the next question would show the model another text, and none of the kept rows would
-    hold.
-    """
+    """Else the next question would show another text, and none of the kept rows would hold."""
     said = prompter.ids(" a star above. In the top left is a circle top left")
     assert prompter.ids(" top left")[0] in said
     first = prompter.prompt(Question("what is it?", (PICTURE,)))
@@ -70,6 +78,12 @@ def test_marks_that_a_person_types_are_taken_apart(prompter: PromptBuilder, mark
     (number,) = prompter.ids(mark)
     assert torch.equal((typed.ids == number).sum(), (plain.ids == number).sum())
     assert len(typed) > len(plain)
+
+
+def test_a_format_with_pictures_first_refuses_one_between_texts(prompter: PromptBuilder) -> None:
+    asked = Question(f"before{PLACE}after{PLACE}", (PICTURE, PICTURE))
+    with pytest.raises(ValueError, match="pictures before the text"):
+        prompter.prompt(asked)
 
 
 @pytest.mark.parametrize("method", ["ar", "chain", "tree", "tabed"])
@@ -128,9 +142,7 @@ def test_words_behind_a_pictures_patches_are_no_patches() -> None:
 def test_warm_up_and_race_share_encodings_and_prefills(
     models: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two lanes: one vision pass a model, one prefill of the target, in the warm-up; the race finds
-    them.
-    """
+    """Two lanes: one vision pass a model, one prefill, in the warm-up; the race finds them."""
     passes: Counter[str] = Counter()
     target, small = models.target, models.drafter("small")
     for owner, name in ((target, "prefill"), (target.vlm, "encode"), (small, "encode")):
@@ -177,15 +189,6 @@ def test_rounds_note_how_busy_others_keep_the_machine(
     assert set(noted(-1.0)) == {0.5} and set(noted(60.0)) == {None}
 
 
-def test_a_prefill_is_dropped_when_its_last_lane_has_begun(models: object) -> None:
-    shared = SharedPrefill(ask(models.target, tiny_prompt()))
-    first, second = (Lane(name, assemble(choose(name), models), shared) for name in ("ar", "chain"))
-    first.begin()
-    assert len(shared._prefills) == 1
-    second.begin()
-    assert not shared._prefills
-
-
 def test_a_drafter_with_its_targets_tower_looks_through_it(
     models: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,16 +199,6 @@ def test_a_drafter_with_its_targets_tower_looks_through_it(
     shared = SharedPrefill(ask(target, tiny_prompt()))
     assert shared.encoded(small) is shared.encoded(target)
     assert torch.equal(small.encode(tiny_prompt()).embeds, shared.encoded(target).embeds)
-
-
-def test_lanes_of_one_prefill_do_not_disturb_each_other(target: object) -> None:
-    prefill = target.prefill(target.encode(tiny_prompt()))
-    tree = DraftTree(torch.tensor([9, 20, 21, 22]), shape_of((-1, 0, 0, 2)))
-    alone = target.open(prefill, 8, 16).score(tree).logits
-    first, second = target.open(prefill, 8, 16), target.open(prefill, 8, 16)
-    first.score(DraftTree(torch.tensor([11, 30, 31]), shape_of((-1, 0, 1))))
-    first.commit([0, 1, 2])
-    assert torch.equal(second.score(tree).logits, alone)
 
 
 def test_a_session_has_room_for_what_was_announced_and_no_more(target: object) -> None:
@@ -219,8 +212,7 @@ def test_a_session_has_room_for_what_was_announced_and_no_more(target: object) -
 
 
 def decode_bytes(ids: Sequence[int], keep_special: bool = False) -> str:
-    """Ids below 256 are bytes; 256 is special. Like sentencepiece, the first token loses its
-    leading space."""
+    """Ids below 256 are bytes; 256 is special. The first token loses its leading space."""
     text = bytes(i for i in ids if i < 256).decode("utf-8", errors="replace")
     text = text.removeprefix(" ")
     return text + "<end>" * (keep_special and 256 in ids)
@@ -261,19 +253,138 @@ def test_words_keep_their_space_and_special_tokens_have_names() -> None:
     assert token_texts.word(256) == "<end>"
 
 
-def test_what_was_decoded_once_is_remembered() -> None:
-    calls = []
-    token_texts = TokenTexts(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids))
-    for _ in range(5):
-        Detokenizer(token_texts, ord("x")).say(ord("a"))
-        token_texts.word(ord("b"))
-    assert len(calls) <= 4
+UNEVEN = (0.0, 3.0, 6.0, 9.0, 10.0, 10.4, 10.8, 11.0)
 
 
-def test_a_small_vocabulary_is_looked_up_ahead() -> None:
-    calls = []
-    token_texts = TokenTexts(
-        lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids), 200
+def builder(family: str) -> PromptBuilder:
+    model, processor = zoo.FAMILIES[family].build()
+    return PromptBuilder(processor, model)
+
+
+def said(prompter: PromptBuilder, question: Question) -> str:
+    """The prompt as the model reads it."""
+    ids = prompter.prompt(question, room=1).ids.tolist()
+    return prompter._decode(ids, keep_special=True)
+
+
+@pytest.mark.parametrize(
+    ("family", "pattern", "times"),
+    [
+        ("qwen3-vl", r"<([\d.]+) seconds>", ["1.5", "7.5", "10.2", "10.9"]),  # means of pairs
+        ("glm4v", r"<\|end_of_image\|>(\d+)", ["0", "6", "10", "10"]),  # the first of each pair
+    ],
+)
+def test_a_prompt_names_the_times_at_which_frames_are_shown(
+    family: str, pattern: str, times: list[str]
+) -> None:
+    frames = tuple(
+        Image.fromarray(np.full((64, 64, 3), 20 * i, np.uint8)) for i in range(len(UNEVEN))
     )
-    calls.clear()
-    assert [token_texts.word(i) for i in (65, 66, 199)][:2] == ["A", "B"] and not calls
+    text = said(builder(family), Question("What happens?", (VideoFrames(frames, UNEVEN),)))
+    assert re.findall(pattern, text) == times
+
+
+def test_pictures_stand_where_a_question_marks_their_places() -> None:
+    prompter, picture = builder("qwen3-vl"), zoo.picture(1, 56, 56)
+    shown = r"<\|vision_start\|>(?:<\|image_pad\|>)+<\|vision_end\|>"
+    asked = Question(f"before:{PLACE}after:{PLACE}", (picture, picture))
+    assert re.search(f"before:{shown}after:{shown}", said(prompter, asked))
+    # A mark that somebody typed stands for nothing.
+    plain = said(prompter, Question(f"what{PLACE} is this", (picture, picture)))
+    assert re.search(f"{shown}{shown}what is this", plain)
+
+
+def page(folder: Path) -> Question:
+    file = {"path": str(folder / "a.png"), "name": "mine"}
+    asked = {"pair": "pocket", "question": "what", "media": file, "seed": 3}
+    return read_job(asked | {"max_new_tokens": 9.0}, [folder]).question
+
+
+def endpoint(folder: Path) -> Question:
+    asked = {
+        "pair": "pocket",
+        "prompt": "what",
+        "image": {"path": str(folder / "a.png")},
+        "video": None,
+    }
+    sampling = {"seed": 3, "max_new_tokens": 9, "answer_prefix": "", "picture_detail": None}
+    return read_job(asked | sampling, [folder]).question
+
+
+def command(folder: Path) -> Question:
+    words = ["generate", "--method", "ar", "--prompt", "what", "--image", str(folder / "a.png")]
+    return read(vars(parse([*words, "--seed", "3", "--max-new-tokens", "9"])))
+
+
+def line(folder: Path) -> Question:
+    text = json.dumps({"id": "x", "query": "what", "images": ["a.png"], "answer": ["halves"]})
+    sampling = {"seed": 3, "max_new_tokens": 9}
+    return read(line_of(text) | sampling, partial(named, folders=[folder]))
+
+
+@pytest.mark.parametrize("door", [page, endpoint, command, line])
+def test_every_door_reads_the_same_question(
+    tmp_path: Path, door: Callable[[Path], Question]
+) -> None:
+    (tmp_path / "a.png").write_bytes(b"x")
+    question = door(tmp_path)
+    assert (question.words, question.paths) == ("what", [str(tmp_path / "a.png")])
+    assert (question.seed, question.max_new_tokens, question.temperature) == (3, 9, 0.0)
+    assert type(question.max_new_tokens) is int
+    assert question.prefix in ((), "") and not question.earlier and not question.system
+
+
+def test_what_a_line_shows_belongs_to_its_first_turn() -> None:
+    before = [{"question": "Where?", "answer": "left"}]
+    question = read({"question": "And now?", "image": "a.png", "before": before})
+    assert [len(turn.shown) for turn in question.turns] == [1, 0]
+    assert question.paths == ["a.png"] and question.earlier[0].answer == "left"
+
+
+def test_only_a_visitors_text_is_limited() -> None:
+    words = "a" * (MAX_CHARACTERS + 1)
+    assert read({"question": words}).words == words
+    with pytest.raises(ValueError, match=f"at most {MAX_CHARACTERS} are allowed"):
+        read({"question": words}, visitor=True)
+
+
+def test_a_model_is_shown_no_more_pixels_than_it_is_to_be() -> None:
+    def shown(width: int, height: int, **detail: float) -> tuple[int, int]:
+        asked = Question("?", (Image.new("RGB", (width, height)),), **detail)
+        (image,) = asked.opened(8).media
+        return image.size
+
+    assert shown(1000, 1000) == (1000, 1000)
+    assert shown(4000, 3000) == (1290, 968)
+    assert shown(4000, 3000, picture_detail=3.0) == (2000, 1500)
+
+
+def test_a_question_without_words_asks_for_a_description() -> None:
+    picture = Image.new("RGB", (40, 30))
+    earlier = (Turn("", (picture, picture), "two"),)
+    opened = Question(media=(picture,), earlier=earlier).opened(8)
+    assert opened.words == "Describe the picture."
+    assert opened.earlier[0].question == "Describe the pictures."
+    assert opened.opened(8) == opened
+
+
+PREFIXES: list[Any] = ["The picture \ud800", [1, 2], None]
+
+
+def test_an_answers_beginning_is_text_or_tokens() -> None:
+    begun = [read({"question": "?", "prefix": prefix}, visitor=True).prefix for prefix in PREFIXES]
+    assert begun == ["The picture \N{REPLACEMENT CHARACTER}", (1, 2), ()]
+
+
+def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order() -> None:
+    """Every question in every repeat; a method that cannot sample is left out at a temperature."""
+    request = {"pair": "pocket", "methods": ["chain", "ngram"], "questions": 2, "repeats": 2}
+    bench = benches.read(request, [], None)
+    assert bench.methods == ["ar", "chain", "ngram"] and bench.total == 4
+    step = benches.Step(bench, 3)
+    assert [name for name, _ in step.job.lanes] == ["chain", "ngram", "ar"]
+    assert step.job.timed and (step.job.question.seed, step.job.question.temperature) == (1, 0)
+    lossy = {"methods": ["lvspec", "chain"], "temperature": 0.8}
+    sampled = benches.read(request | lossy, [], None)
+    assert (sampled.methods, sampled.left_out) == (["ar", "chain"], ["lvspec"])
+    assert sampled.jobs[0].question.temperature == 0.8

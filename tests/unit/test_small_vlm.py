@@ -1,21 +1,23 @@
-"""The small VLM as drafter: after many rounds it returns the same as a fresh one for the
-same text.
+"""The small VLM as drafter: after many rounds it returns what a fresh one does. And its views:
+what of a prompt stays, what replaces the rest, where they map.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
-from specvl_demo.core.types import Prompt, Start
+from specvl_demo.core.engine import Lane, Parts, SharedPrefill
+from specvl_demo.core.types import Capture, Context, Encoded, Prefill, Prompt, Start
 from specvl_demo.core.verification import Strict
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
+from specvl_demo.methods.base import Models
 from specvl_demo.methods.policies import (
     BestFirst,
     BestFirstSettings,
@@ -24,7 +26,18 @@ from specvl_demo.methods.policies import (
     RankedTree,
 )
 from specvl_demo.methods.small_vlm import SmallVLM
-from specvl_demo.methods.views import FullView, TextView
+from specvl_demo.methods.views import (
+    CAPTION,
+    CaptionView,
+    FullView,
+    PooledView,
+    PrunedSettings,
+    PrunedView,
+    TextView,
+    guided,
+    kept_count,
+)
+from specvl_demo.records import Span
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
@@ -57,9 +70,7 @@ class Even:
 
 
 def fresh_logp(vlm: VLM, prompt: Prompt, answer: Sequence[int], views: int) -> Tensor:
-    """Return [V], the output of an equal mixture of the same views after prompt and answer, by the
-    library's forward.
-    """
+    """Return [V], an equal mixture of the views after prompt and answer, by the library."""
     ids = [*prompt.ids.tolist(), *answer]
     said = []
     for text_only in (False, True)[:views]:
@@ -119,21 +130,6 @@ def test_a_mixer_learns_accepted_positions_and_the_first_mismatch(
         assert mixed == round_.tree.tokens[1 : positions + 1]
 
 
-def test_views_are_recorded_where_they_spoke(target: VLMTarget, small: VLM) -> None:
-    drafter = SmallVLM(small, (FullView(), TextView((5,))), Even())
-    parts = Parts("m", "m", True, {}, drafter, Chain(ChainSettings(3)), Strict())
-    begin, *rounds, _ = race([Lane("l", parts, SharedPrefill(ask(target, tiny_prompt(1))))])
-    assert [s.view for s in begin.seen] == ["multimodal", "text-only"]
-    full, text = begin.seen
-    assert full.index == list(range(begin.n_prompt - 1)) and -1 in text.index and text.n < full.n
-    for round_ in (one for one in rounds if one.views is not None):
-        assert set(round_.views) == {"multimodal", "text-only"}
-        for lists in round_.views.values():
-            assert len(lists) == len(round_.tokens)
-            # A full chain's last node is never fed, so no view spoke there.
-            assert [bool(c) for c in lists] == [i < round_.n_drafted for i in range(len(lists))]
-
-
 def test_placeholders_and_foreign_ids_are_never_drafted(llava: torch.nn.Module) -> None:
     """A drafter in love with the picture placeholder, with a smaller vocabulary than its target."""
     target = VLMTarget(VLM(llava, "t"))
@@ -156,26 +152,6 @@ def test_a_target_that_says_what_the_drafter_cannot_read(llava: torch.nn.Module)
     assert max(said) >= 40 and len(said) == 30
 
 
-def test_two_lanes_encode_for_the_drafter_once_and_both_pay(target: VLMTarget, small: VLM) -> None:
-    shared = SharedPrefill(ask(target, tiny_prompt(1)))
-    calls = []
-    eyes = VLM(small.model, "d")
-    encode = eyes.encode
-    eyes.encode = lambda prompt: calls.append(1) or replace(encode(prompt), seconds=5.0)
-    drafter, policy = SmallVLM(eyes, (FullView(),)), Chain(ChainSettings(2))
-    parts = Parts("m", "m", True, {}, drafter, policy, Strict())
-    begins = [lane.begin() for lane in [Lane(name, parts, shared) for name in "ab"]]
-    assert len(calls) == 1
-    assert all(5.0 < begin.draft_prefill_s < 6.0 for begin in begins)
-
-
-def test_it_wants_views_and_a_mixture_for_several(small: VLM) -> None:
-    with pytest.raises(ValueError, match="at least one view"):
-        SmallVLM(small, ())
-    with pytest.raises(ValueError, match="need a mixture"):
-        SmallVLM(small, (FullView(), TextView((5,))))
-
-
 @torch.inference_mode()
 @pytest.mark.parametrize("banned", [(), (3, 9)])
 def test_a_draft_vocabulary_says_what_normalizing_over_all_ids_would(
@@ -190,3 +166,147 @@ def test_a_draft_vocabulary_says_what_normalizing_over_all_ids_would(
     said = LogProbabilities(narrow, size, banned, ids.device)(hidden)
     torch.testing.assert_close(said, wide.log_softmax(-1))
     assert said.shape[-1] == size and (said.isfinite().sum(-1) == 11 - len(banned)).all()
+
+
+D, C = 6, 5
+TABLE = torch.randn(100, D, generator=torch.Generator().manual_seed(0))
+PROJECTOR = torch.randn(C, D, generator=torch.Generator().manual_seed(1))
+EYES = SimpleNamespace(
+    decoder=SimpleNamespace(embed=lambda ids: TABLE[ids]),
+    project=lambda features: features @ PROJECTOR,
+)
+
+
+def pruned(layers: tuple[int, ...] = (), **settings: object) -> PrunedView:
+    return PrunedView(PrunedSettings(**settings), layers)
+
+
+def prompt(layout: str, spans: tuple[Span, ...] = (), axes: int = 1) -> Encoded:
+    """'t' a text token, 'v' a visual one; text ids count from 20, visual ones are all 5."""
+    visual = torch.tensor([c == "v" for c in layout])
+    n = len(layout)
+    features = torch.randn(int(visual.sum()), C, generator=torch.Generator().manual_seed(2))
+    ids = torch.where(visual, 5, torch.arange(n) + 20)
+    embeds = TABLE[ids]
+    embeds[visual] = features @ PROJECTOR
+    positions = torch.arange(n) if axes == 1 else torch.arange(n).expand(3, -1) * 2
+    return Encoded(ids, visual, embeds, positions, Prompt(ids, visual, {}, spans), features)
+
+
+def image(start: int, rows: int, cols: int, kind: str = "image") -> Span:
+    return Span(kind, 0, 0, start, start + rows * cols, rows, cols)
+
+
+def asked(encoded: Encoded, attention: Tensor | None = None) -> Prefill:
+    """The target's prefill; attention [rows, P] of layers 0 and 1, the second three times it."""
+    layers = {} if attention is None else {0: attention, 1: attention * 3}
+    return Prefill(encoded, encoded.embeds[:-1], None, attention=layers)
+
+
+def seen(view: object, encoded: Encoded, attention: Tensor | None = None) -> Context:
+    context = view.build_context(encoded, EYES, asked(encoded, attention))
+    assert context.name == view.name
+    assert (
+        len(context.ids)
+        == len(context.embeds)
+        == len(context.index)
+        == len(context.visual)
+        == context.positions.shape[-1]
+    )
+    mine = context.index >= 0
+    assert torch.equal(context.ids[mine], encoded.ids[context.index[mine]])
+    assert context.index.max() < len(encoded.ids) - 1, "the last prompt token is the round's root"
+    return context
+
+
+def test_captions_stand_where_their_pictures_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = CaptionView((30, 31), ask=(), stop=())
+    assert seen(view, prompt("tttt")).ids.tolist() == [20, 21, 22]
+    monkeypatch.setattr(CaptionView, "captions", lambda *_: [[40, 41], []])
+    context = seen(view, prompt("tvvvtvvt"))
+    assert context.ids.tolist() == [20, 30, 31, 40, 41, 24, 30, 31]
+    assert context.index.tolist() == [0, -1, -1, -1, -1, 4, -1, -1]
+
+
+def test_a_drafter_that_reads_only_text_writes_no_captions() -> None:
+    blind = SimpleNamespace(name="a language model", sees=False)
+    models = Models(SimpleNamespace(), {"small": blind}, {"caption": (6,), "describe": (7,)})
+    with pytest.raises(ValueError, match=r"a language model reads only text .* leave the view"):
+        CAPTION.build(models, CAPTION.settings())
+
+
+def test_pooling_takes_every_picture_by_itself_and_odd_grids_too() -> None:
+    encoded = prompt("t" + "v" * 15 + "v" * 4 + "tt", (image(1, 3, 5), image(16, 2, 2)))
+    context = seen(PooledView(), encoded)
+    assert len(context.ids) == 1 + 2 * 3 + 1 + 1
+    assert context.index.tolist() == [0, 1, 2, 4, 6, 7, 9, 16, 20]
+    assert torch.allclose(context.embeds[7], encoded.features[15:].mean(0) @ PROJECTOR, atol=1e-6)
+
+
+def test_pooling_without_a_grid_changes_nothing_and_without_features_is_refused() -> None:
+    encoded = prompt("tvvvvtt")
+    assert torch.equal(seen(PooledView(), encoded).embeds, encoded.embeds[:-1])
+    bare = replace(prompt("tvvvvtt", (image(1, 2, 2),)), features=None)
+    with pytest.raises(ValueError, match="leave this view out"):
+        PooledView().build_context(bare, EYES, None)
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_even_pruning_keeps_the_text_and_evenly_spaced_patches(axes: int) -> None:
+    """On one axis positions leave no gaps; three axes keep theirs."""
+    encoded = prompt("tt" + "v" * 20 + "ttt", (image(2, 4, 5),), axes)
+    context = seen(pruned(drop_image=0.8), encoded)
+    kept = [2 + i for i in (0, 6, 12, 19)]
+    assert context.index.tolist() == [0, 1, *kept, 22, 23]
+    if axes == 1:
+        assert context.positions.tolist() == list(range(8)) and context.next_position == 8
+    else:
+        assert torch.equal(context.positions, encoded.positions[..., context.index])
+        assert context.next_position == encoded.positions[..., -1].max()
+
+
+def test_pictures_and_clips_have_their_own_rates() -> None:
+    spans = (image(1, 2, 5), image(12, 4, 5, "video"))
+    context = seen(
+        pruned(drop_image=0.8, drop_video=0.9),
+        prompt("t" + "v" * 10 + "t" + "v" * 20 + "tt", spans),
+    )
+    assert context.index.tolist() == [0, 1, 10, 11, 12, 31, 32]
+
+
+@pytest.mark.parametrize(
+    ("total", "rate", "keep"),
+    [(1000, 0.9, 100), (10, 0.9, 1), (5, 0.9, 1), (1, 0.9, 1), (36, 0.8, 7), (36, 0, 36)],
+)
+def test_how_many_stay(total: int, rate: float, keep: int) -> None:
+    assert kept_count(total, rate) == keep
+
+
+def test_guided_pruning_takes_the_attended_then_evenly_from_the_rest() -> None:
+    """Sum 20; 40 % is 8: the best two (5 + 4) reach it; of 8 others first, middle, last stay."""
+    scores = torch.tensor([1.0, 5, 1, 1, 4, 1, 1, 1, 3, 2])
+    assert guided(scores, 5, 0.4).tolist() == [0, 1, 4, 5, 9]
+    assert guided(scores, 2, 0.4).tolist() == [1, 4]
+    assert guided(scores, 1, 0.4).tolist() == [1]
+    assert guided(scores, 10, 0.4).tolist() == list(range(10))
+    assert guided(torch.ones(4), 2, 0.0).tolist() == [0, 1], (
+        "no share at all still takes the best one"
+    )
+
+
+def test_guided_pruning_listens_to_the_question_only() -> None:
+    """Rows before the last three (the question but its last token) are the picture's."""
+    encoded = prompt("t" + "v" * 10 + "tttt", (image(1, 2, 5),))
+    attention = torch.zeros(14, 14)
+    attention[:11, 3] = 1.0
+    attention[11:, 7] = 1.0
+    context = seen(pruned(drop_image=0.9, layers=(0, 1)), encoded, attention)
+    assert context.index[context.visual].tolist() == [7]
+
+
+def test_guided_pruning_asks_the_target_for_its_attention() -> None:
+    view = pruned(layers=(2, 5))
+    assert view.capture.attention == (2, 5) and view.capture.rows[-1] == -1
+    assert pruned().capture == Capture()
+    with pytest.raises(ValueError, match=r"layers \[2, 5\].*guided=false"):
+        view.build_context(prompt("tvvvt"), EYES, asked(prompt("tvvvt")))

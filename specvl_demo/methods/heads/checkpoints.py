@@ -19,19 +19,46 @@ from torch import Tensor
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.files import compare, own_embeddings, own_output_head, read
-from specvl_demo.methods.heads.shapes import BIASES, COPIES, Shapes, in_layer
 from specvl_demo.methods.openers import Opening, opens
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
 STRETCH = (*("factor", "low_freq_factor", "high_freq_factor"), "original_max_position_embeddings")
 """What a config says of llama3's rotary positions, in the order of `Geometry.stretch`."""
+Shapes = Mapping[str, str]
+"""Shapes by name, a word for each dimension: D the target's width; Q and K all heads of queries and
+of keys, H one head; F the MLP's width; S all states that are fused; V the head's vocabulary; N any
+number; 2D is twice D. A * stands for any shape.
+"""
+
+_ROWS = (("q", "Q"), ("k", "K"), ("v", "K"))
+
+
+def attention(name: str, inputs: str = "D") -> Shapes:
+    """Return the projections of an attention."""
+    projections = {f"{name}.{letter}_proj.weight": f"{rows} {inputs}" for letter, rows in _ROWS}
+    return {**projections, f"{name}.o_proj.weight": "D Q"}
+
+
+def in_layer(number: int | str, shapes: Shapes) -> Shapes:
+    return {f"layers.{number}.{name}": shape for name, shape in shapes.items()}
+
+
+MLP: Shapes = {
+    **{"mlp.gate_proj.weight": "F D", "mlp.up_proj.weight": "F D", "mlp.down_proj.weight": "D F"},
+    "post_attention_layernorm.weight": "D",
+}
+BLOCK: Shapes = {**attention("self_attn"), **MLP}
+"""A Llama-type block without a norm before it."""
+FIRST = in_layer(0, BLOCK)
+COPIES: Shapes = {"embed_tokens.weight": "N D", "lm_head.weight": "V D", "head.weight": "*"}
+"""Of the target's own tables."""
+BIASES = in_layer(0, {f"self_attn.{name}_proj.bias": rows for name, rows in _ROWS})
 
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """A published format of trained heads, registered by the file of the method that drafts with
-    it.
+    """A published format of trained heads, registered by the method that drafts with it.
 
     Attributes:
         kind: Its name in cards and messages, and the role in a pair that its heads have.
@@ -199,9 +226,7 @@ def role_in(folder: Path) -> str | None:
 
 
 def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = None) -> Format:
-    """Return the format of these tensors; ValueError with a sentence if it is an unsupported one,
-    or not the wanted one.
-    """
+    """Return the format of these tensors; ValueError if none is known, or it is not `kind`."""
     form = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if form is not None and kind is not None and form.kind != kind:
         raise ValueError(
@@ -336,9 +361,7 @@ def _every_shape(
 
 
 def _draft_vocabulary(tensors: Mapping[str, Tensor], vocab: int, source: str) -> None:
-    """Raise ValueError unless every draft id maps to one id of the target, the same that `t2d`
-    marks.
-    """
+    """Raise ValueError unless every draft id maps to an id of the target."""
     if DRAFT_IDS in tensors:
         ids = tensors[DRAFT_IDS]
     elif "d2t" in tensors:
@@ -350,13 +373,3 @@ def _draft_vocabulary(tensors: Mapping[str, Tensor], vocab: int, source: str) ->
             f"{source} drafts ids from {int(ids.min())} to {int(ids.max())}; its target's"
             f" vocabulary ends at {vocab - 1}"
         )
-    marked = tensors["t2d"].nonzero()[:, 0].tolist() if "t2d" in tensors else []
-    if marked and marked != sorted(ids.tolist()):
-        first = min({*marked} ^ {*ids.tolist()})
-        raise ValueError(
-            f"{source} contradicts itself: d2t and t2d name different tokens of the target, the"
-            f" first of them {first}"
-        )
-    if len(ids.unique()) < len(ids):
-        n = len(ids) - len(ids.unique())
-        raise ValueError(f"{source} has a draft vocabulary with {n} duplicate ids")

@@ -8,7 +8,7 @@ before i and predicts feature i, hence token i + 1. Knows no tree policy and no 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +22,6 @@ from specvl_demo.core.types import (
     Capture,
     Drafter,
     Encoded,
-    NoDrafter,
     Prefill,
     Scores,
     Start,
@@ -68,15 +67,18 @@ class HeadPrompt(NamedTuple):
     holes: int = 0
 
 
-class TrainedHead(ABC):
+class TrainedHead(Backend):
     """The weights of a head that reads a target's states. Shared by lanes, never changed."""
 
     capture: Capture = NOTHING
     view = "full"
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
+        super().__init__()
         self.name, self.decoder, self.remarks = head.source, decoder, head.remarks
         self.width, self.vocab, self._dtype = head.geometry.width, decoder.vocab, decoder.dtype
+        self.input_width = self.width
+        self.fixed = decoder.fixed  # until its own steps are calibrated
         self._geometry = head.geometry
         self._rotary = Rotary(head.geometry, decoder.device)
         self._output = _output_head(head, decoder)
@@ -88,7 +90,6 @@ class TrainedHead(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of its weights and features."""
         return self._dtype
 
     @abstractmethod
@@ -104,18 +105,29 @@ class TrainedHead(ABC):
 
         steps: As for `calibration.pick_faster`.
         """
-        return None
+        if not self.fixed:
+            return None
+        generator = torch.Generator().manual_seed(0)
+        rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(
+            self.device, self.dtype
+        )
+        log_probs = self.log_probabilities(self.vocab, ())
+        return pick_faster(self, rows, log_probs, steps)
+
+    def layouts(self) -> list[Layout]:
+        g = self._geometry
+        return [Layout(self.device, g.kv_heads, g.head_width)] * self.n_layers
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the target's embeddings [k, D] of ids [k]."""
+        return self.decoder.embed(ids)
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Return a function from predicted features [k, D] to log-probabilities [k, size] of the
-        next token; `banned` ids are at -inf.
-        """
+        """Return what maps features [k, D] to log-probabilities [k, size], banned ones at -inf."""
         return LogProbabilities(self._output, size, banned, self.device)
 
     def _read(self, layers: Sequence[int], fuse: Tensor) -> None:
-        """Read the inputs of these layers of the target; ValueError unless `fuse` has their
-        columns.
-        """
+        """Read the inputs of these target layers; ValueError unless `fuse` has their columns."""
         fused = fuse.shape[1] // self.width
         if fused != len(layers):
             raise ValueError(
@@ -125,9 +137,7 @@ class TrainedHead(ABC):
 
 
 def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
-    """Return the head's own output head, or the target's, or the rows of it that the head was
-    trained with.
-    """
+    """Return the head's own output head, the target's, or rows of it that it was trained with."""
     tensors, vocab = head.tensors, decoder.vocab
     if "lm_head.weight" not in tensors:
         if "d2t" in tensors:
@@ -144,7 +154,7 @@ def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
     return output.limited_to(ids, vocab)
 
 
-class FeatureHead(TrainedHead, Backend):
+class FeatureHead(TrainedHead):
     """The weights of an EAGLE-2 head."""
 
     n_layers = 1
@@ -152,10 +162,7 @@ class FeatureHead(TrainedHead, Backend):
     """Step embeddings; 1 means none."""
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
-        TrainedHead.__init__(self, head, decoder)
-        Backend.__init__(self)
-        self.input_width = self.width
-        self.fixed = decoder.fixed  # until its own steps are calibrated
+        super().__init__(head, decoder)
         self._visual_scale: float = head.specvl.get("visual_scale", 1.0)
         self._chain: ChainParts | None = None
         """What drafts a chain by one call."""
@@ -168,21 +175,6 @@ class FeatureHead(TrainedHead, Backend):
 
     def drafter(self) -> Drafter:
         return FeatureDrafter(self)
-
-    def layouts(self) -> list[Layout]:
-        return [
-            Layout(self.device, self._geometry.kv_heads, self._geometry.head_width)
-        ] * self.n_layers
-
-    def calibrate(self, steps: int | None = None) -> str | None:
-        if not self.fixed:
-            return None
-        generator = torch.Generator().manual_seed(0)
-        rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(
-            self.device, self.dtype
-        )
-        log_probs = self.log_probabilities(self.vocab, ())
-        return pick_faster(self, rows, log_probs, steps)
 
     def open(self, start: Start) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it."""
@@ -232,10 +224,6 @@ class FeatureHead(TrainedHead, Backend):
         scale = torch.where(encoded.visual, self._visual_scale, 1.0)[:, None]
         return encoded.embeds * scale.to(encoded.embeds.dtype)
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """Return the target's embeddings [k, D] of ids [k]."""
-        return self.decoder.embed(ids)
-
     def features(self, scores: Prefill | Scores) -> Tensor:
         """Return the target's features of every prompt position or every node [r, D]."""
         return scores.hidden
@@ -271,9 +259,7 @@ class FeatureHead(TrainedHead, Backend):
         return ChainParts(self._block.stack, "product", self._project.matrix, self._bias)
 
     def chain_drafter(self, size: int, banned: Sequence[int]) -> ChainDrafter | None:
-        """Return what drafts a chain by one call, to log-probabilities as `log_probabilities`
-        makes them; None where torch takes over.
-        """
+        """Return what drafts a chain by one call; None where torch takes over."""
         cos_sin, table = self._rotary.cos_sin, self._embeddings()
         if self._chain is None or table is None or cos_sin is None:
             return None
@@ -281,9 +267,8 @@ class FeatureHead(TrainedHead, Backend):
         return log_probs.chain_drafter(self._chain, table, cos_sin)
 
 
-class FeatureDrafter(NoDrafter):
-    """A `core.types.Drafter` over a feature head: drafted rows continue from the head's own
-    features.
+class FeatureDrafter(Drafter):
+    """Drafts with a feature head: drafted rows continue from the head's own features.
 
     Known rows stay in its cache: the prompt's in one forward, then the accepted tokens with the
     target's features in one forward per round, together with the root. Drafted rows are dropped.
@@ -325,7 +310,7 @@ class FeatureDrafter(NoDrafter):
             first, self._fed = 0, 1
         else:
             self._fed = first + tokens.shape[0]
-            above = _rows(parents, self._outputs.device)
+            above = as_index(parents, self._outputs.device)
             step: Tensor | int = 0
             if head.n_steps > 1:
                 step = (self._step[above] + 1).clamp_max_(head.n_steps - 1)
@@ -373,8 +358,8 @@ def head_part(name: str, title: str, settings: type[Settings] = Settings) -> Par
     return Part("drafter", name, title, build, settings, gives=TREE, role=name)
 
 
-def _rows(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | slice:
-    """Return parents as an index; a single one as a slice, which copies nothing."""
+def as_index(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | slice:
+    """Return parents as an index that does not wait for the device: a single one as a slice."""
     if isinstance(parents, Tensor):
         return parents
     if len(parents) == 1:

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import hf_hub_download
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specvl_demo.core.types import Decoder
@@ -71,21 +69,6 @@ def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[s
     return _canonical(named, folder.name), settings
 
 
-def outline_on_hub(repo: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the same for a repository of the hub, from headers of safetensors and config.json.
-
-    Raises:
-        ValueError: With a sentence if it has none.
-    """
-    named = hub.headers_on_hub(repo).items()
-    if not named:
-        raise ValueError(
-            f"{repo} has no safetensors; other files can be examined only after fetching them"
-        )
-    config = Path(hf_hub_download(repo, "config.json"))
-    return _canonical(named, repo), flattened(hub.read_json(config))
-
-
 def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name, tensor in named:
@@ -96,9 +79,7 @@ def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Te
 
 
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config with the nested sections of speculators and others lifted to the top. Null
-    means not set, at every depth.
-    """
+    """Return a config with nested sections lifted to the top. Null means not set, anywhere."""
     settings = _without_nulls(settings)
     layer = settings.get("transformer_layer_config") or settings.get("text_config") or {}
     eagle = settings.get("eagle_config") or {}
@@ -204,19 +185,7 @@ def _files(folder: Path) -> list[Path]:
             return [folder / whole]
         index = folder / f"{whole}.index.json"
         if index.is_file():
-            named = hub.read_json(index).get("weight_map")
-            if not isinstance(named, dict):
-                raise ValueError(
-                    f"{index.name} of {folder.name} has no weight_map, which must name the shards"
-                )
-            of_target = [shard for name, shard in named.items() if name.startswith(_OF_TARGET)]
-            shards = sorted(set(map(str, of_target or named.values())))
-            missing = [shard for shard in shards if not (folder / Path(shard).name).is_file()]
-            if missing:
-                raise ValueError(
-                    f"{folder.name} lacks shards that its index names: {', '.join(missing)}"
-                )
-            return [folder / Path(shard).name for shard in shards]
+            return hub.shards(index, _OF_TARGET)
     raise ValueError(
         f"{folder.name} has no weights; it needs {' or '.join(_WHOLE)}, whole or with an index"
     )
@@ -224,22 +193,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _open(file: Path, outline: bool) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
-        try:
-            with safe_open(file, framework="pt") as held:
-                every = [*held.keys()]
-                names = [name for name in every if name.startswith(_OF_TARGET)] or every
-                if not outline:
-                    return {name: held.get_tensor(name) for name in names}
-                slices = {name: held.get_slice(name) for name in names}
-                return {
-                    name: hub.empty(piece.get_shape(), piece.get_dtype())
-                    for name, piece in slices.items()
-                }
-        except SafetensorError as fault:
-            raise ValueError(
-                f"{file.name} of {file.parent.name} is damaged or cut short:"
-                f" {str(fault).splitlines()[0]}"
-            ) from None
+        return hub.tensors_in(file, outline, _OF_TARGET)
     try:
         place = "meta" if outline else "cpu"
         loaded = torch.load(file, map_location=place, weights_only=True)

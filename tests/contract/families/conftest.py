@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.types import Prompt
-from specvl_demo.methods.base import Models, assemble, choose
+from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.question import Question
 from specvl_demo.records import Record, Round
 from specvl_demo.vlm.encoder import VLM
@@ -22,8 +22,11 @@ from tests.conftest import noisy
 from tests.contract.families import zoo
 
 TOKENS = 14
-OFTEN = ("llava", "llava-onevision", "qwen2.5-vl", "qwen3-vl", "idefics3", "gemma3", "pixtral")
-"""One family of each layout of visual tokens; the others are slow tests."""
+OFTEN = (
+    *("llava", "llava-onevision", "qwen2.5-vl", "qwen3-vl", "idefics3", "gemma3", "pixtral"),
+    "qwen3.5",
+)
+"""One family of each layout of visual tokens, and one whose layers keep a running state."""
 SHOWN: dict[str, Callable[[], tuple[Any, ...]]] = {
     "nothing": tuple,
     "picture": lambda: (zoo.picture(0),),
@@ -34,11 +37,16 @@ SHOWN: dict[str, Callable[[], tuple[Any, ...]]] = {
 }
 
 
+def often(families: Iterable[str]) -> list[Any]:
+    """Families as parameters of a test; those that are not in OFTEN are slow ones."""
+    return [
+        pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in families
+    ]
+
+
 @dataclass
 class Here:
-    """One family, loaded as the loader would. library: the same model, which this engine never
-    touched.
-    """
+    """One family, loaded as the loader would. library: the same model, untouched by this engine."""
 
     name: str
     library: torch.nn.Module
@@ -90,7 +98,7 @@ class Here:
         )
         lane = Lane(
             method,
-            assemble(choose(method, settings), models or self.models),
+            build_parts(choose(method, settings), models or self.models),
             SharedPrefill(request),
         )
         records = list(race([lane]))
@@ -109,10 +117,6 @@ def load(name: str) -> Here:
     return Here(name, library, prompter, target, models, zoo.FAMILIES[name])
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in zoo.FAMILIES
-    ]
-)
+@pytest.fixture(params=often(zoo.FAMILIES))
 def here(request: pytest.FixtureRequest) -> Here:
     return load(request.param)

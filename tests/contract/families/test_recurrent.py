@@ -14,7 +14,6 @@ import torch
 
 from recipes.drafters.dflash import DflashHead as DflashModule
 from specvl_demo import pairs
-from specvl_demo.core.types import Prompt
 from specvl_demo.decoders import recurrent
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads.blocks import Geometry
@@ -26,7 +25,7 @@ from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import noisy
 from tests.contract.families import zoo
-from tests.contract.families.conftest import SHOWN, TOKENS, Here
+from tests.contract.families.conftest import SHOWN, TOKENS, Here, often
 
 pytest.importorskip("torchvision", reason="the processor of this family needs torchvision")
 
@@ -50,7 +49,7 @@ def load(name: str) -> Here:
     return Here(name, library, prompter, target, models, family)
 
 
-@pytest.fixture(params=list(zoo.RECURRENT))
+@pytest.fixture(params=often(zoo.RECURRENT))
 def here(request: pytest.FixtureRequest) -> Here:
     return load(request.param)
 
@@ -113,24 +112,3 @@ def test_a_pair_offers_no_methods_that_draft_trees() -> None:
     with pytest.raises(ValueError, match="tree drafts a tree, but Qwen3.5 has linear-attention"):
         choosing.choose(pair, "tree")
     assert choosing.choose(pair, "custom", {"policy": "chain"}).policy.name == "chain"
-
-
-@torch.inference_mode()
-def test_a_copy_goes_on_from_where_it_was_taken(here: Here) -> None:
-    """A lane's copy, and a copy of a copy."""
-    prompt: Prompt = here.prompt("picture")
-    begun = here.target.prefill(here.target.encode(prompt))
-    stream, embed = begun.cache, here.target.decoder.embed
-    x = embed(torch.tensor([[5, 6, 7, 8]]))
-    one = stream.fork(stream.length + 8)
-    whole = one.score(x[:, :1], recurrent.chain(0))
-    one.keep([0])
-    twin = one.fork(one.length + 8)
-    for other in (one, twin):
-        torch.testing.assert_close(
-            other.score(x[:, 1:], recurrent.chain(2)),
-            stream.fork(stream.length + 8).score(x, recurrent.chain(3))[:, 1:],
-            atol=1e-4,
-            rtol=1e-4,
-        )
-    assert whole.isfinite().all()

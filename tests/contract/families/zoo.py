@@ -30,9 +30,7 @@ class Family:
 
     build: Callable[[], tuple[torch.nn.Module, Any]]
     pools: bool = False
-    """Whether the features before its projector lie one to one, in a grid, under its visual
-    tokens.
-    """
+    """Whether the features before its projector lie, in a grid, under its visual tokens."""
 
 
 def _template(
@@ -117,45 +115,26 @@ _PINPOINTS = [[56, 112], [112, 56], [112, 112]]
 _SQUARE = {"height": 56, "width": 56}
 
 
-def llava(decoder: str = "Llama") -> tuple[torch.nn.Module, Any]:
+def llava(decoder: str = "Llama", kind: str = "Llava") -> tuple[torch.nn.Module, Any]:
     tok = _tokenizer(["<image>"])
-    processor = hf.LlavaProcessor(
-        hf.CLIPImageProcessor(size={"shortest_edge": 56}, crop_size=_SQUARE),
+    tiles: dict[str, Any] = {"image_grid_pinpoints": _PINPOINTS} if kind == "LlavaNext" else {}
+    image = hf.LlavaNextImageProcessor if tiles else hf.CLIPImageProcessor
+    processor = getattr(hf, kind + "Processor")(
+        image(size={"shortest_edge": 56}, crop_size=_SQUARE, **tiles),
         tok,
         patch_size=14,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
         chat_template=_template("<image>\\n", "USER: ", " ", "ASSISTANT:"),
     )
-    config = hf.LlavaConfig(
+    config = getattr(hf, kind + "Config")(
         vision_config=_clip_vision(),
         text_config=getattr(hf, decoder + "Config")(**_text(tok)),
         image_token_index=tok.convert_tokens_to_ids("<image>"),
         tie_word_embeddings=False,
+        **tiles,
     )
-    return hf.LlavaForConditionalGeneration(config), processor
-
-
-def llava_next() -> tuple[torch.nn.Module, Any]:
-    tok = _tokenizer(["<image>"])
-    processor = hf.LlavaNextProcessor(
-        hf.LlavaNextImageProcessor(
-            size={"shortest_edge": 56}, crop_size=_SQUARE, image_grid_pinpoints=_PINPOINTS
-        ),
-        tok,
-        patch_size=14,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=_template("<image>\\n", "USER: ", " ", "ASSISTANT:"),
-    )
-    config = hf.LlavaNextConfig(
-        vision_config=_clip_vision(),
-        text_config=hf.LlamaConfig(**_text(tok)),
-        image_grid_pinpoints=_PINPOINTS,
-        image_token_index=tok.convert_tokens_to_ids("<image>"),
-        tie_word_embeddings=False,
-    )
-    return hf.LlavaNextForConditionalGeneration(config), processor
+    return getattr(hf, kind + "ForConditionalGeneration")(config), processor
 
 
 def llava_onevision() -> tuple[torch.nn.Module, Any]:
@@ -468,7 +447,7 @@ def internvl() -> tuple[torch.nn.Module, Any]:
 FAMILIES: dict[str, Family] = {
     "llava": Family(llava, pools=True),
     "llava-qwen2": Family(lambda: llava("Qwen2"), pools=True),
-    "llava-next": Family(llava_next),
+    "llava-next": Family(lambda: llava(kind="LlavaNext")),
     "llava-onevision": Family(llava_onevision),
     "qwen2-vl": Family(lambda: _qwen("Qwen2VL")),
     "qwen2.5-vl": Family(lambda: _qwen("Qwen2_5_VL")),
@@ -492,9 +471,7 @@ OTHER_CUT = {"smolvlm": lambda: _idefics("SmolVLM", scale=4)}
 def build(
     name: str, seed: int = 0, make: Callable[[], tuple[torch.nn.Module, Any]] | None = None
 ) -> tuple[torch.nn.Module, Any]:
-    """The family's model and processor; the model never ends by itself, and its norms and biases
-    matter.
-    """
+    """The family's model and processor; it never ends by itself, and norms and biases matter."""
     torch.manual_seed(seed)
     model, processor = (make or FAMILIES[name].build)()
     generator = torch.Generator().manual_seed(seed + 1)

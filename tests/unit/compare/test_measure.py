@@ -1,69 +1,42 @@
-"""Methods measured side by side on a tiny pair: what is counted is right, what is told can be
-read.
+"""Methods measured side by side on a tiny pair: counts are right, what is told can be read. And
+what is asked: the same everywhere, never what something was tuned or trained on.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specvl_demo import pairs
 from specvl_demo.compare import forwards, measure, page, questions
 from specvl_demo.compare.measure import BenchOptions
-from specvl_demo.compare.peers import GAMMA, PEERS
+from specvl_demo.compare.peers import GAMMA, PEERS, Library
+from specvl_demo.media import VideoFrames
 from specvl_demo.methods.base import choose
+from specvl_demo.pairs import PAIRS
+from specvl_demo.places import EXAMPLES
+from specvl_demo.question import Question
+from specvl_demo.records import gather
 from specvl_demo.report import answers
-from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer, Repeat
+from specvl_demo.report.answers import HF_GENERATE, Answer, Repeat
 from specvl_demo.serving.loader import Loaded
+from tests import corpus
 
 CHAIN = choose("chain", {"gamma": 3})
 
 
-@pytest.fixture(scope="module")
-def beside(loaded: Loaded, options: BenchOptions) -> dict[str, Any]:
-    """AR and a chain beside each other, as `bench --json` prints it."""
-    every = questions.of_pair(loaded.pair)
-    asked = [case for case in every if case.kind in ("where", "follow-up")][:2]
-    report = measure.bench(loaded, asked, replace(options, repeats=2, max_new_tokens=6))
-    return json.loads(json.dumps(report, allow_nan=False))
-
-
 def test_timed_forwards_are_those_of_the_rounds(loaded: Loaded) -> None:
     (request,) = measure.requests(loaded, questions.of_pair(loaded.pair)[:1], 10)
-    rounds = forwards.run(loaded, CHAIN, request)[1]
-    assert sum(len(round_.round.tokens) for round_ in rounds) == 10
-    for one in rounds:
-        # A chain feeds one node a step.
-        assert [width for width, _ in one.steps] == one.round.n_drafted * [1]
-        assert 0 < one.verify_s <= one.round.verify_s  # each lies inside its phase
-        assert one.forward_s - one.verify_s <= one.round.draft_s
-    assert not any(one.steps for one in forwards.run(loaded, choose("ngram"), request)[1])
-
-
-def test_methods_beside_each_other(beside: dict[str, Any]) -> None:
-    rows = {row["method"]: row for row in beside["rows"]}
-    for name in ("ar", "chain"):
-        row = rows[name]
-        assert set(answers.COLUMNS) | set(answers.TOTAL) <= set(row)
-        assert row["speedup_vs_ar"] <= row["limit"] and 0 < row["efficiency"] <= 1
-        assert row["held_back_by"]
-        assert 0 < row["share_before"] < 1 and row["first_token_ms"] < row["answer_ms"]
-    assert rows["ar"]["speedup_vs_ar"] == rows["ar"]["speedup_total_vs_ar"] == 1.0
-    assert rows["chain"]["identical_to_ar"] is True and rows[HF_GENERATE]["identical_to_ar"] is True
-    for row in (rows["ar"], rows["chain"]):
-        kinds = row["by_kind"]
-        assert [kinds[kind]["cases"] for kind in ("where", "follow-up")] == [1, 1]
-        assert min(one["tau"] for one in kinds.values()) <= row["tau"]
-        assert max(one["tau"] for one in kinds.values()) >= row["tau"]
-        assert len(row["accepted_by_depth"]) == (3 if row["method"] == "chain" else 0)
-    told = beside["machine"]
-    assert told["versions"]["torch"] and "others_share_meanwhile" in told
-    text, weights = page.page_of(beside).markdown(), told["weights"]["target"]
-    assert weights and weights in text
-    for part in ("From pictures to answer", "× our AR", "τ by kind of question"):
-        assert part in text
+    for choice in (CHAIN, choose("ngram")):
+        (lane,) = gather(forwards.run(loaded, choice, request))
+        assert len(lane.token_ids) == 10
+        for one in lane.rounds:
+            drafted_s = one.draft_s if choice is CHAIN else 0.0
+            assert 0 < one.notes["forward_s"] <= drafted_s + one.verify_s
 
 
 def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat() -> None:
@@ -92,10 +65,9 @@ def test_an_interval_resamples_questions_and_quality_counts_shared_words() -> No
     assert answers.f1("no", "yes") == 0.0
 
 
-def test_a_peer_drafts_as_many_tokens_as_our_method_of_its_kind() -> None:
-    ours = [choose("ar"), CHAIN, choose("ngram", {"gamma": 8})]
-    assert [PEERS[name].gamma(ours) for name in (HF_ASSISTED, HF_LOOKUP)] == [3, 8]
-    assert PEERS[HF_ASSISTED].gamma(ours[:1]) == GAMMA
+def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain() -> None:
+    ours = [choose("ar"), CHAIN]
+    assert [Library(None, PEERS, some).gamma for some in (ours, ours[:1])] == [3, GAMMA]  # type: ignore[arg-type]
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -128,6 +100,92 @@ def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
     assert "efficiency" in anyway[1] and "omitted" not in anyway[-1] and "busy" in anyway[-1]
     assert "Speed by kind of question, × our AR" not in [head for head, *_ in shown.tables]
     for _, rows, columns in shown.tables:
-        assert rows and not set(columns) & set(answers.COMPARED)
+        assert rows and not set(columns) & {page.HEADS.get(key, key) for key in answers.COMPARED}
         assert all(any(row[key] is not None for row in rows) for key in columns)
     assert "others used 60 % of the machine" in page.provenance_line(told["machine"])
+
+
+POCKET = pairs.find("pocket")
+
+
+@pytest.fixture
+def unopened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave files closed."""
+    monkeypatch.setattr(Question, "opened", lambda self, _: self)
+
+
+def contents(questions: list[Question]) -> set[bytes]:
+    return {Path(file).read_bytes() for question in questions for file in question.paths}
+
+
+def test_the_shipped_cases_cover_every_kind(unopened: None) -> None:
+    cases = questions.of_pair(POCKET)
+    assert len({case.id for case in cases}) == len(cases)
+    assert [case.kind for case in cases] == list(Counter(questions.POCKET_KINDS).elements())
+    followed = next(case for case in cases if case.kind == "follow-up")
+    assert [turn.answer is None for turn in followed.turns] == [False, True]
+    assert followed.turns[0].shown and not followed.turns[1].shown
+
+
+def test_nothing_is_chosen_on_what_is_held_out(unopened: None) -> None:
+    chosen, judged = questions.of_pair(POCKET, "choose"), questions.of_pair(POCKET, "all")
+    assert contents(judged) and not contents(judged) & contents(chosen)
+
+
+@pytest.mark.parametrize(("n", "most"), [(12, 12), (200, 39)])
+def test_few_questions_to_the_photo_pair_are_of_all_kinds(
+    n: int, most: int, unopened: None
+) -> None:
+    cases = BenchOptions(pairs.find("photo"), [], 1, 6, n, None).cases("all")
+    assert len(cases) == most == len({case.id for case in cases})
+    assert len({case.kind for case in cases}) == 6
+
+
+def test_the_photo_pair_is_asked_about_pictures_that_are_shipped(unopened: None) -> None:
+    """Six kinds; no picture on which settings are chosen is judged on; a pair names its file."""
+    (file,) = {pair.questions for pair in PAIRS if pair.knows == "photographs"}
+    rows = [json.loads(line) for line in (EXAMPLES / file).read_text().splitlines()]
+    judged, chosen = ([r for r in rows if r["split"] == use] for use in ("evaluate", "choose"))
+    kinds = {"describe", "story", "short answer", "two pictures", "clip", "text"}
+    assert len(judged) >= 24 and {row["kind"] for row in judged} == kinds
+    assert {row["kind"] for row in chosen} == kinds
+    assert all(row["answer"] for row in rows if row["kind"] == "short answer")
+    named = [{name for row in half for name in files(row)} for half in (judged, chosen)]
+    assert not named[0] & named[1] and all((EXAMPLES / name).is_file() for name in named[0])
+    read = questions.of_pair(pairs.find("photo"), "choose")
+    assert [case.id for case in read] == [row["id"] for row in chosen]
+    assert [len(case.paths) for case in read] == [len(files(row)) for row in chosen]
+    assert POCKET.questions == questions.POCKET
+
+
+def files(row: dict[str, Any]) -> list[str]:
+    """Return the files that a row of a shipped file shows."""
+    return [*row.get("images", []), *([row["video"]] if "video" in row else [])]
+
+
+def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
+    corpus.halves().save(tmp_path / "a.png")
+    corpus.write_clip(tmp_path / "c.mp4")
+    lines: list[dict[str, Any]] = [
+        {"question": "What is it?", "image": "a.png", "answer": "halves", "id": "mine"},
+        {"prompt": "Compare.", "images": ["a.png", "a.png"]},
+        {"question": "What happens?", "video": "c.mp4"},
+        {"question": "Who are you?"},
+        {
+            "question": "And left?",
+            "image": "a.png",
+            "before": [{"question": "Where is it?", "answer": "right"}],
+        },
+    ]
+    file = tmp_path / "own.jsonl"
+    file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+    first, two, clip, text, then = questions.of_file(str(file), 9)
+    assert (first.id, first.reference, len(first.shown)) == ("mine", "halves", 1)
+    assert (two.id, len(two.shown), two.reference) == ("own-2", 2, None)
+    assert isinstance(clip.shown[0], VideoFrames) and len(clip.shown[0].frames) > 1
+    assert not text.shown
+    assert [(turn.question, len(turn.shown), turn.answer) for turn in then.turns] == [
+        ("Where is it?", 1, "right"),
+        ("And left?", 0, None),
+    ]
+    assert len(questions.of_file(str(file), 2)) == 2

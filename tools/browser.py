@@ -1,6 +1,6 @@
 """The browser that the page's tests drive: the system's, else one that Playwright has fetched.
 
-    python -m tests.browser     install one if none starts
+    python -m tools.browser     install one if none starts
 
 Uses the system's package manager if it needs no password (root, or sudo without one), else
 Playwright. If neither works, the page's tests are skipped.

@@ -1,0 +1,319 @@
+"""Heads of every format draft what their formulas say, from files as they are published.
+
+The truth is the module that learns such a head (recipes/), or the paper's equations written out
+over the whole sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.types import Prefill, Scores, Start, Verdict
+from specvl_demo.methods.base import METHODS, Models, build_parts, choose
+from specvl_demo.methods.eagle3 import DrafterSettings
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.checkpoints import open_head
+from specvl_demo.methods.heads.features import FeatureDrafter
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.target import VLMTarget
+from tests.conftest import VOCAB, tiny_llava, tiny_prompt
+from tests.contract.test_checkpoints import CONFIG, DFLASH, LAYERS, D, published, write
+from tests.heads import GEOMETRY, begun, built, random_module
+
+ANSWER = torch.tensor([11, 12, 13, 14, 15, 16, 17, 18])
+"""What is drafted and accepted, whatever the heads say."""
+Tensors = dict[str, Tensor]
+Truth = Callable[[Start, Tensor, Tensor], Tensor]
+"""Given a begun drafter's start, the prompt's last token and all that follow it, and what the
+target is known to have computed [r, width]: logits [n, V] of the last n drafted rows.
+"""
+
+
+def module_says(
+    module: torch.nn.Module, kind: str, n: int, start: Start, ids: Tensor, states: Tensor
+) -> Tensor:
+    encoded, decoder = start.encoded, start.target_decoder
+    embeds = torch.cat((encoded.embeds[:-1], decoder.embed(ids)))
+    # Rubbish: drafted rows must not read it.
+    hidden = torch.cat((states, 50.0 * torch.ones(len(embeds) - 1 - len(states), states.shape[1])))
+    keep = torch.ones(len(embeds), dtype=torch.bool)
+    if kind == "hivis":
+        keep[: len(encoded.visual)] = ~encoded.visual
+    if kind == "dream":
+        at, n_prompt = torch.arange(len(embeds))[None], torch.tensor([len(encoded.ids) - 1])
+        steps = module(embeds[None], at, hidden[None], n_prompt, n)
+    else:
+        read = hidden[keep[: len(hidden)]][: int(keep.sum()) - 1]
+        steps = module(embeds[keep][1:][None], read[None], n)
+    return torch.stack([decoder.logits(out[0])[i - n] for i, (out, _) in enumerate(steps)])
+
+
+def norm(x: Tensor, weight: Tensor) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
+
+
+def turned(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotary positions as the published code has them: x [n, heads, width]."""
+    half = x.shape[-1] // 2
+    angles = positions[:, None] * 10000.0 ** -(torch.arange(half) / half)
+    cos, sin = (torch.cat((f(angles), f(angles)), -1)[:, None] for f in (torch.cos, torch.sin))
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+
+def attend(h: Tensor, context: Tensor, t: Tensors, hidden: Tensor) -> Tensor:
+    """Attention of h [n, w] to the context [m, w], h's rows last; `hidden` [n, m] is not seen."""
+    at = torch.arange(len(context))
+    parts = zip("qkv", (h, context, context), strict=True)
+    q, k, v = ((x @ t[f"self_attn.{n}_proj.weight"].t()).view(len(x), -1, 16) for n, x in parts)
+    if "self_attn.q_norm.weight" in t:
+        q, k = norm(q, t["self_attn.q_norm.weight"]), norm(k, t["self_attn.k_norm.weight"])
+    q, k = turned(q, at[-len(h) :]), turned(k, at)
+    k, v = (rows.repeat_interleave(q.shape[1] // rows.shape[1], 1) for rows in (k, v))
+    scores = torch.einsum("ihd,jhd->hij", q, k) / 4
+    mixed = torch.einsum("hij,jhd->ihd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
+    return mixed.reshape(len(h), -1) @ t["self_attn.o_proj.weight"].t()
+
+
+def mlp(x: Tensor, t: Tensors) -> Tensor:
+    h = norm(x, t["post_attention_layernorm.weight"])
+    gate, up = (h @ t[f"mlp.{n}_proj.weight"].t() for n in ("gate", "up"))
+    return x + (F.silu(gate) * up) @ t["mlp.down_proj.weight"].t()
+
+
+def under(tensors: Tensors, prefix: str) -> Tensors:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def spread(t: Tensors, out: Tensor) -> Tensor:
+    """Logits of a draft vocabulary, over the whole one."""
+    logits = torch.full((len(out), VOCAB), -torch.inf)
+    logits[:, torch.arange(40) + t["d2t"].long()] = out @ t["lm_head.weight"].t()
+    return logits
+
+
+def eagle3_says(
+    t: Tensors, config: dict[str, Any], pictures: str, start: Start, ids: Tensor, states: Tensor
+) -> Tensor:
+    middle, encoded, decoder = under(t, "midlayer."), start.encoded, start.target_decoder
+    tokens = torch.cat((encoded.ids[:-1], ids))
+    embeds = torch.cat((encoded.embeds[:-1], decoder.embed(ids)))
+    if "embed_tokens.weight" in t:
+        seen = torch.cat((encoded.visual[:-1], torch.zeros(len(ids), dtype=torch.bool)))
+        embeds = torch.where(seen[:, None], embeds, t["embed_tokens.weight"][tokens])
+    if pictures == "placeholders":
+        embeds = decoder.embed(tokens)
+    features, logits = states @ t["fc.weight"].t(), []
+    for n in range(len(states), len(embeds)):
+        normed = norm(features, middle["hidden_norm.weight"])
+        h = torch.cat((norm(embeds[1 : n + 1], middle["input_layernorm.weight"]), normed), -1)
+        residual = normed if "norm_before_residual" in config else features
+        later = torch.ones(n, n).triu(1).bool()
+        out = mlp(residual + attend(h, h, middle, later), middle)[-1:]
+        logits.append(spread(t, norm(out, t["norm.weight"])))
+        features = torch.cat((features, out))
+    return torch.cat(logits)
+
+
+def dflash_says(
+    t: Tensors, layers: list[tuple[int | None, bool]], start: Start, ids: Tensor, states: Tensor
+) -> Tensor:
+    """A block of four: rows attend to the states before them and to each other, each layer in its
+    window, to tokens of the head's own vocabulary if it has one.
+    """
+    context = norm(states @ t["fc.weight"].t(), t["hidden_norm.weight"])
+    root = ids[len(states) - len(start.encoded.ids) + 1]
+    tokens = torch.tensor([int(root), 0, 0, 0])
+    table = t.get("embed_tokens.weight")
+    x = start.target_decoder.embed(tokens) if table is None else table[tokens]
+    at = torch.arange(len(context) + 4)
+    for i, (window, causal) in enumerate(layers):
+        part = under(t, f"layers.{i}.")
+        h = norm(x, part["input_layernorm.weight"])
+        hidden = torch.zeros(4, len(at), dtype=torch.bool)
+        if window is not None:
+            hidden |= at <= at[-4:, None] - window
+        if causal:
+            hidden |= at > at[-4:, None]
+        x = mlp(x + attend(h, torch.cat((context, h)), part, hidden), part)
+    out = norm(x[1:], t["norm.weight"])
+    return spread(t, out) if "d2t" in t else start.target_decoder.logits(out)
+
+
+GROUPED = Geometry(64, 4, 2, 16, 1e-5, 1e6)
+SPECULATORS = {
+    LAYERS: [1, 3, 6],
+    "norm_before_residual": True,
+    "transformer_layer_config": {k: v for k, v in CONFIG.items() if k != "hidden_act"},
+    **dict.fromkeys(CONFIG),
+    "hidden_act": "silu",
+}
+OPTIMIZER = {"use_swa": True, "swa_window_size": 6, "causal": False}
+EAGLE3: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "authors": ({}, (2, 4, 5)),
+    "specforge": ({"eagle_config": {LAYERS: [0, 3, 6]}}, (1, 4, 7)),
+    "speculators": (SPECULATORS, (1, 3, 6)),
+    "placeholders": ({}, (2, 4, 5)),
+}
+"""What config.json says, and the layers whose inputs are read."""
+SLIDING, FULL = "sliding_attention", "full_attention"
+WINDOWS: dict[str, tuple[dict[str, Any], list[tuple[int | None, bool]]]] = {
+    "plain": ({}, [(None, False)] * 2),
+    "windows": ({"layer_types": [SLIDING, FULL], "sliding_window": 4}, [(4, True), (None, False)]),
+    "not causal": (
+        {"layer_types": [SLIDING] * 2, "sliding_window": 5, "is_causal": False},
+        [(5, False)] * 2,
+    ),
+    "speculators": (
+        {"layer_types": [FULL, SLIDING], "sliding_window": 3, "sliding_window_non_causal": True},
+        [(None, False), (3, False)],
+    ),
+    "model optimizer": ({"dflash_config": DFLASH["dflash_config"] | OPTIMIZER}, [(6, False)] * 2),
+    "own output": ({"draft_vocab_size": 40}, [(None, False)] * 2),
+}
+"""What config.json says of DFlash's layers, and the window of each and whether it is causal."""
+
+
+@pytest.fixture(scope="module")
+def targets() -> dict[str, VLMTarget]:
+    """A target of eight layers, enough to read three distinct ones; and one of grouped keys."""
+    deep = VLMTarget(VLM(tiny_llava(layers=8), "deep"))
+    return {"deep": deep, "grouped": VLMTarget(VLM(tiny_llava(kv_heads=2), "grouped"))}
+
+
+def learnt(kind: str, form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
+    geometry = GROUPED if form == "grouped" else GEOMETRY
+    module = random_module(kind, geometry)
+    config = {"num_key_value_heads": geometry.kv_heads, "rope_theta": geometry.theta}
+    card = {"method": kind, "keep": 1.0}
+    head = open_head(write(folder, module.published(), **config, specvl=card), target.decoder)
+    return head, partial(module_says, module, kind, 4)
+
+
+def fused(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
+    config, _ = EAGLE3[form]
+    t = published("eagle3", target)
+    if form == "speculators":  # with embeddings of its own
+        t["embed_tokens.weight"] = torch.randn(VOCAB, D)
+    head = open_head(write(folder, t, **config), target.decoder)
+    pictures = "placeholders" if form == "placeholders" else "embeddings"
+    head = head.with_settings(DrafterSettings(pictures=pictures))
+    return head, partial(eagle3_says, t, config, pictures)
+
+
+def in_blocks(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
+    config, layers = WINDOWS[form]
+    t = published("dflash", target)
+    if form == "own output":
+        ids = torch.randperm(VOCAB)[:40].sort().values
+        t["lm_head.weight"], t["d2t"] = torch.randn(40, D), (ids - torch.arange(40)).float()
+        t["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True)
+        t["embed_tokens.weight"] = torch.randn(VOCAB, D)
+    return open_head(write(folder, t, **DFLASH | config), target.decoder), partial(
+        dflash_says, t, layers
+    )
+
+
+CASES = [(kind, form) for kind in ("eagle2", "hivis", "dream") for form in ("deep", "grouped")]
+CASES += [("eagle3", form) for form in EAGLE3] + [("dflash", form) for form in WINDOWS]
+
+
+@pytest.mark.parametrize(("kind", "form"), CASES)
+@pytest.mark.usefixtures("unrounded")
+@torch.inference_mode()
+def test_a_chain_says_what_the_formulas_say(
+    kind: str, form: str, targets: dict[str, VLMTarget], tmp_path: Path
+) -> None:
+    """Two rounds of forced tokens: after the prompt, and after three accepted ones."""
+    target = targets.get(form, targets["deep"])
+    if kind == "eagle3":
+        (head, truth), layers = fused(form, tmp_path, target), EAGLE3[form][1]
+    elif kind == "dflash":
+        (head, truth), layers = in_blocks(form, tmp_path, target), (2, 4, 5)
+    else:
+        (head, truth), layers = learnt(kind, form, tmp_path, target), ()
+
+    def computed(by: Prefill | Scores) -> Tensor:
+        return torch.cat([by.layers[i] for i in layers], -1) if layers else by.hidden
+
+    drafter, n = head.drafter(), 3 if kind == "dflash" else 4
+    start = begun(target, drafter, tiny_prompt(2, words=20))
+    ids, states = torch.cat((start.encoded.ids[-1:], ANSWER)), computed(start.prefill)
+    for done in (0, 3):
+        fed = ids[done : done + n]
+        drafted = [drafter.extend(fed[i : i + 1], (i - 1,))[0] for i in range(n)]
+        logits = truth(start, ids[: done + n], states)
+        logits[:, list(start.vocabulary.banned)] = -torch.inf
+        torch.testing.assert_close(
+            torch.stack(drafted), logits.log_softmax(-1), atol=5e-4, rtol=1e-3
+        )
+        tree = DraftTree(fed, chain(n - 1), rows=tuple(range(n)))
+        scores = start.session.score(tree)
+        verdict = Verdict([0, 1, 2], ids[done + 1 : done + 4].tolist(), [False] * 2)
+        start.session.commit(verdict.path)
+        drafter.commit(tree, verdict, scores)
+        states = torch.cat((states, computed(scores)[:3]))
+
+
+@pytest.mark.parametrize("kind", ["eagle2", "hivis", "dream", "eagle3"])
+@torch.inference_mode()
+def test_a_tree_says_what_its_chains_say(
+    kind: str, targets: dict[str, VLMTarget], tmp_path: Path
+) -> None:
+    """Every branch of a tree has the log-probabilities that a chain along it has."""
+    target = targets["deep"]
+    head = open_head(write(tmp_path, published(kind, target)), target.decoder)
+    shape = ((-1,), (0, 0), (1, 1, 2), (3, 5, 4))
+    tokens = torch.tensor([9, 21, 22, 23, 24, 25, 26, 27, 28])
+    tree = FeatureDrafter(head)
+    begun(target, tree, tiny_prompt())
+    rows, parents, first = [], [], 0
+    for level in shape:
+        at = level if level[0] < 0 else torch.tensor(level)
+        rows.append(tree.extend(tokens[first : first + len(level)], at))
+        parents += level
+        first += len(level)
+    log_probs = torch.cat(rows)
+    for node in range(len(parents)):
+        path = [node]
+        while parents[path[-1]] >= 0:
+            path.append(parents[path[-1]])
+        alone = FeatureDrafter(head)
+        begun(target, alone, tiny_prompt())
+        for i, at in enumerate(path[::-1]):
+            last = alone.extend(tokens[at : at + 1], (i - 1,))
+        torch.testing.assert_close(log_probs[node], last[0], atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("card", "preset", "settings", "share"),
+    [
+        ({"keep": 0.5}, None, {}, 0.5),  # as it was trained, not as the paper's was
+        ({"keep": 0.5}, None, {"keep": 1.0}, 1.0),
+        ({}, None, {}, 0.75),  # a published head, as its paper says
+        ({}, METHODS["dream"].presets["published-code"], {}, 1.0),
+        ({}, None, {"keep": 0.5}, 0.5),
+    ],
+)
+@torch.inference_mode()
+def test_a_dream_head_looks_at_what_it_was_trained_for_unless_told(
+    target: object,
+    card: dict[str, float],
+    preset: dict[str, float] | None,
+    settings: dict[str, float],
+    share: float,
+) -> None:
+    head = built(random_module("dream"), "dream", target.decoder, **card)
+    choice = choose("dream", settings, preset)
+    drafter = build_parts(choice, Models(target, {"dream": head})).drafter
+    start = begun(target, drafter, tiny_prompt(2))
+    (seen,) = drafter.seen().values()
+    assert int(start.encoded.visual[seen].sum()) == int(18 * share)
