@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from specvl_demo.records import LaneRecords
 from specvl_demo.report.metrics import Comparison, compare
-from specvl_demo.report.remarks import MIN_TOKENS, disturbance
+from specvl_demo.report.remarks import timing
+
+UNTIMED = {"short": "too few to time", "disturbed": "timing disturbed"}
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,9 @@ class Finding:
 
 
 def find(example: str, plain: LaneRecords, lane: LaneRecords) -> Finding:
+    doubt = timing(lane, plain)
+    untimed = UNTIMED[doubt.kind] if doubt else ""
     n_tokens = len(lane.token_ids)
-    short = min(n_tokens, len(plain.token_ids)) < MIN_TOKENS
-    untimed = "too few to time" if short else "timing disturbed" if disturbance(lane, plain) else ""
     return Finding(example, compare(lane, plain), n_tokens, lane.begin.lossless, untimed)
 
 

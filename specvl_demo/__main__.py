@@ -14,15 +14,13 @@ from collections.abc import Callable, Sequence
 
 from specvl_demo.cli.parse import InputError, parse, run
 from specvl_demo.core.faults import cause, loses_device
+from specvl_demo.report.tables import one_line
 
 DEVICE_LOST = (
     "The GPU stopped responding: {reason} Run the command again; if it fails again, run it with"
     " SPECVL_GRAPHS=off, or with CUDA_LAUNCH_BLOCKING=1 to see where."
 )
 """CUDA answers every later call of this process with an error."""
-
-_LOST = "\N{REPLACEMENT CHARACTER}"
-_JOINER = "\N{ZERO WIDTH JOINER}"  # part of many emoji
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,8 +81,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 def _sentence(text: str) -> str:
     """Return one line with a full stop, long words cut and without control characters."""
-    text = "".join(c if c.isprintable() or c == _JOINER else _LOST for c in " ".join(text.split()))
-    text = re.sub(r"\S{200,}", lambda long: f"{long[0][:80]}…{long[0][-80:]}", text)
+    text = re.sub(r"\S{200,}", lambda long: f"{long[0][:80]}…{long[0][-80:]}", one_line(text))
     return text + ("" if text.endswith((".", "!", "?", ").")) else ".")
 
 

@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     name = tables.one_line(Path(options.file).name)
     lanes, problems = trace.inspect(options.file)
     if problems:
-        if options.action == "check" and problems[0].line is not None:
+        if options.action == "check" and len(problems) > 1:
             sys.stdout.writelines(f"{problem}\n" for problem in problems)
         more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
         raise InputError(f"{name} is not a valid trace: {problems[0]}{more}.")

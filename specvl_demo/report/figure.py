@@ -14,8 +14,9 @@ from typing import NamedTuple
 from unicodedata import east_asian_width
 
 from specvl_demo.records import LaneRecords, Origin, Round
-from specvl_demo.report import remarks, tables
+from specvl_demo.report import remarks
 from specvl_demo.report.metrics import compare, measure, runs
+from specvl_demo.report.tables import facts, one_line
 
 WIDTH, MARGIN = 960, 20
 CELL, LINE = 7.8, 20
@@ -53,8 +54,8 @@ def svg(lanes: Sequence[LaneRecords]) -> str:
     title = first.notes.question or "A race"
     longest = max((lane.rounds[-1].clock_s for lane in lanes if lane.rounds), default=0.0) or 1.0
     y = MARGIN + 8.0
-    parts = [_text(MARGIN, y, _cut(title, COLUMNS), 'font-weight="700" font-size="15"')]
-    parts += [_text(MARGIN, y + 20, _cut(tables.facts(first), COLUMNS + 20), _SMALL)]
+    parts = [_text(MARGIN, y, one_line(title, COLUMNS), 'font-weight="700" font-size="15"')]
+    parts += [_text(MARGIN, y + 20, one_line(facts(first), COLUMNS + 20), _SMALL)]
     y += 48
     for lane in lanes:
         drawn, y = _lane(lane, lanes, longest, y)
@@ -76,7 +77,7 @@ def _lane(
     lane: LaneRecords, lanes: Sequence[LaneRecords], longest: float, y: float
 ) -> tuple[list[str], float]:
     """Return a lane's name, figures, clock and answer from y on, and where the next one begins."""
-    parts = [_text(MARGIN, y, _cut(lane.begin.title, 60), 'font-weight="700"')]
+    parts = [_text(MARGIN, y, one_line(lane.begin.title, 60), 'font-weight="700"')]
     numbers = _text(WIDTH - MARGIN, y, _numbers(lane, lanes), 'text-anchor="end"')
     parts += [numbers, *_clock(lane.rounds, longest, y + 8)]
     y += 42
@@ -89,7 +90,7 @@ def _lane(
     y += 4
     remark = remarks.remark(lane, lanes)
     if remark:
-        parts.append(_text(MARGIN, y, _cut(remark, COLUMNS + 20), _SMALL))
+        parts.append(_text(MARGIN, y, one_line(remark, COLUMNS + 20), _SMALL))
         y += LINE
     return parts, y + 12
 
@@ -179,8 +180,3 @@ def _text(x: float, y: float, words: str, more: str = "") -> str:
 def _xml_text(words: str) -> str:
     """Return text that is valid in XML."""
     return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", words))
-
-
-def _cut(words: str, max_chars: int) -> str:
-    words = " ".join(words.split())
-    return words if len(words) <= max_chars else f"{words[: max_chars - 1]}…"

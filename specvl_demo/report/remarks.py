@@ -66,8 +66,8 @@ class Agreement:
 class Doubt:
     """Why the times of a lane are not reported: a `sentence` without capital letter and full stop.
 
-    tokens: How many both lanes have, if these are too few. load: What other programs, or the
-    browser that showed the race, used, if that is too much.
+    tokens: How many both lanes have, if these are too few. load: Of disturbed ones, what other
+    programs, or the browser that showed the race, used.
     """
 
     kind: Literal["short", "disturbed"]
@@ -120,37 +120,26 @@ def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     return Agreement("differs", at, gap, words)
 
 
-def disturbance(lane: LaneRecords, ar: LaneRecords) -> str | None:
-    """Return why the times of this race are not meaningful; None if they are."""
-    doubt = compare(lane, ar).doubt()
-    if doubt is not None:
-        return doubt
-    load = _load(lane, ar)
-    if load > MAX_LOAD:
-        return f"other programs kept {100 * load:.0f} % of the machine busy"
-    if (watching := _load(lane, ar, "watching")) > MAX_LOAD:
-        return f"drawing this page kept {100 * watching:.0f} % of the machine busy"
-    steps = sorted(r.seconds for r in ar.rounds)
-    n = len(steps)
-    if n >= MIN_TOKENS and steps[3 * n // 4] - steps[n // 4] > MAX_JITTER * steps[n // 2]:
-        return (
-            f"half of the AR steps lie outside {1e3 * steps[n // 4]:.3g} to"
-            f" {1e3 * steps[3 * n // 4]:.3g} ms"
-        )
-    return None
-
-
 def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     """Return why the times of two lanes are not reported; None if they are."""
     tokens = min(len(lane.token_ids), len(ar.token_ids))
     if tokens < MIN_TOKENS:
         few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
         return Doubt("short", f"{few} too few to time; {MIN_TOKENS} are needed", tokens=tokens)
-    why, load = disturbance(lane, ar), max(_load(lane, ar), _load(lane, ar, "watching"))
-    if why is None:
+    load, watching = (_load(lane, ar, whose) for whose in ("load", "watching"))
+    steps = sorted(r.seconds for r in ar.rounds)
+    first, middle, third = (steps[part * len(steps) // 4] for part in (1, 2, 3))
+    if contradiction := compare(lane, ar).doubt():
+        why = contradiction
+    elif load > MAX_LOAD:
+        why = f"other programs kept {100 * load:.0f} % of the machine busy"
+    elif watching > MAX_LOAD:
+        why = f"drawing this page kept {100 * watching:.0f} % of the machine busy"
+    elif len(steps) >= MIN_TOKENS and third - first > MAX_JITTER * middle:
+        why = f"half of the AR steps lie outside {1e3 * first:.3g} to {1e3 * third:.3g} ms"
+    else:
         return None
-    sentence = f"timing disturbed ({why})"
-    return Doubt("disturbed", sentence, load=load if load > MAX_LOAD else None)
+    return Doubt("disturbed", f"timing disturbed ({why})", load=max(load, watching))
 
 
 def untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:

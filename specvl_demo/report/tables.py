@@ -21,6 +21,9 @@ LANE_COLUMNS = (
 )
 
 
+_UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
+
+
 def lane_row(lane: LaneRecords) -> dict[str, Any]:
     """Return the figures of one lane: the fields of `generate --json`, in their order."""
     measured = measure(lane)
@@ -117,16 +120,16 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def one_line(text: str) -> str:
-    """Return the text on one line, without terminal control characters."""
-    return plain(" ".join(text.split()))
+def one_line(text: str, max_chars: int | None = None) -> str:
+    """Return the text on one line, cut if it is long, without terminal control characters."""
+    line = plain(" ".join(text.split()))
+    return line if max_chars is None or len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 def plain(text: str) -> str:
     """Return the text with its line breaks, but without terminal control characters."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    shown = "\n\t\N{ZERO WIDTH JOINER}"  # the last is part of many emoji
+    return "".join(c if c.isprintable() or c in shown else _UNPRINTABLE for c in text)
 
 
 def _markdown(value: Any) -> str:

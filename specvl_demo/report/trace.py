@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from specvl_demo import records
@@ -18,42 +18,33 @@ MAX_LINES = 100_000
 MAX_LANES = 32
 MAX_PROBLEMS = 20
 
-
-@dataclass(frozen=True)
-class Problem:
-    """A problem with a trace; `line` is None if it concerns the whole."""
-
-    line: int | None
-    message: str
-
-    def __str__(self) -> str:
-        return self.message if self.line is None else f"line {self.line}: {self.message}"
+_one_line = partial(tables.one_line, max_chars=200)
 
 
-def inspect(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[Problem]]:
+def inspect(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[str]]:
     """Return the lanes of a trace, and its problems, at most MAX_PROBLEMS; with any problem, no
     lanes.
     """
     try:
         return inspect_text(read(Path(path)))
     except RecordError as fault:
-        return [], [Problem(None, str(fault))]
+        return [], [str(fault)]
 
 
-def inspect_text(text: str) -> tuple[list[LaneRecords], list[Problem]]:
+def inspect_text(text: str) -> tuple[list[LaneRecords], list[str]]:
     good: list[Record] = []
-    problems: list[Problem] = []
+    problems: list[str] = []
     # Not splitlines: JSON strings may contain U+2028 and similar characters.
     for number, line in enumerate(text.split("\n"), 1):
         if number > MAX_LINES:
-            problems.append(Problem(number, f"more than {MAX_LINES} lines"))
+            problems.append(f"line {number}: more than {MAX_LINES} lines")
         elif len(line) > MAX_LINE_BYTES:
-            problems.append(Problem(number, f"longer than {MAX_LINE_BYTES >> 20} MB"))
+            problems.append(f"line {number}: longer than {MAX_LINE_BYTES >> 20} MB")
         elif line.strip():
             try:
                 good.append(records.loads(line))
             except RecordError as fault:
-                problems.append(Problem(number, _one_line(str(fault))))
+                problems.append(f"line {number}: {_one_line(str(fault))}")
         if number > MAX_LINES or len(problems) >= MAX_PROBLEMS:
             break
     if problems:
@@ -61,11 +52,11 @@ def inspect_text(text: str) -> tuple[list[LaneRecords], list[Problem]]:
     try:
         lanes = records.validate_trace(good)
     except RecordError as fault:
-        return [], [Problem(None, _one_line(str(fault)))]
+        return [], [_one_line(str(fault))]
     if not lanes:
-        return [], [Problem(None, "contains no record")]
+        return [], ["contains no record"]
     if len(lanes) > MAX_LANES:
-        return [], [Problem(None, f"{len(lanes)} lanes, but at most {MAX_LANES} are accepted")]
+        return [], [f"{len(lanes)} lanes, but at most {MAX_LANES} are accepted"]
     return lanes, []
 
 
@@ -103,15 +94,6 @@ def read(path: Path) -> str:
         raise RecordError(f"not UTF-8 text (byte {fault.start})") from None
     except OSError as fault:
         raise RecordError(f"cannot be read: {fault.strerror or fault}") from None
-    except RecordError:
-        raise
-    except ValueError:  # a zero byte in the name
-        raise RecordError(f"{str(path)!r} is not a file name") from None
-
-
-def _one_line(text: str, max_chars: int = 200) -> str:
-    text = tables.one_line(text)
-    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
 def _fate(lane: LaneRecords) -> str:
@@ -124,4 +106,4 @@ def _fate(lane: LaneRecords) -> str:
 def _bracketed_text(lane: LaneRecords) -> str:
     brackets = {"draft": "[{}]", "relaxed": "{{{}}}", "target": "{}"}
     marked = (brackets[origin].format(text) for origin, text in runs(lane.rounds))
-    return _one_line("".join(marked), 4000)
+    return tables.one_line("".join(marked), 4000)

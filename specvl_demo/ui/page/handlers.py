@@ -238,7 +238,7 @@ class Behaviour:
         try:
             lanes, problems = trace.inspect(file)
             if problems:
-                raise ValueError(str(problems[0]))
+                raise ValueError(problems[0])
             yield lanes
         finally:
             self._reading.release()
