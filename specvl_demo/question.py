@@ -58,8 +58,6 @@ DESCRIBE = {
     "video": "What happens in the clip?",
 }
 NOTHING = "There is nothing to answer: type a question, or add a picture or a clip."
-SETTINGS_FORM = '{"chain": {"gamma": 3}}'
-"""Settings of methods, as Python and the endpoints take them."""
 Medium: TypeAlias = MediaFile | Visual
 
 

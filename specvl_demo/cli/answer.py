@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -130,38 +130,23 @@ def pick(
     to the autoregressive lane beside them.
     """
     drafting = [name for name in names if name != "ar"] or names
+    given: dict[str, dict[str, str]] = {name: {} for name in names}
     # Parts first: they decide which parameters a method has.
-    in_order = sorted(settings, key=lambda setting: setting[0].rpartition(".")[2] not in NAMED)
-    chosen, used = [], set()
-    for name in names:
-        choosing.choose(pair, name)
-        mine: dict[str, str] = {}
-        for key, value in in_order:
-            owner, dot, inner = key.rpartition(".")
-            if dot and owner not in names:
-                running = ", ".join(names)
-                raise InputError(f"--set {key}: {owner} does not run here; running: {running}.")
-            bare = not dot and name in drafting
-            if owner == name or (
-                bare and (len(drafting) == 1 or _has(pair, name, mine, key, value))
-            ):
-                mine[inner] = value
-                used.add((key, value))
-        chosen.append(choosing.choose(pair, name, mine, temperature))
-    for key, value in settings:
-        if (key, value) not in used:
-            what = f"can be set to {value!r}" if key in NAMED else "has this parameter"
-            raise InputError(f"--set {key}: none of {', '.join(drafting)} {what}.")
-    return chosen
-
-
-def _has(pair: PairSpec, name: str, mine: Mapping[str, str], key: str, value: str) -> bool:
-    """Whether a method with these settings has the parameter, or preset or parts of this name."""
-    if key == "preset":
-        return value in base.find(name).presets
-    if key in base.SLOTS:
-        return {part.name for part in base.alternatives(name, key)} >= set(value.split(base.AND))
-    return key in choosing.choose(pair, name, mine).params
+    for key, value in sorted(settings, key=lambda one: one[0].rpartition(".")[2] not in NAMED):
+        owner, dot, inner = key.rpartition(".")
+        if dot and owner not in names:
+            running = ", ".join(names)
+            raise InputError(f"--set {key}: {owner} does not run here; running: {running}.")
+        takers = [owner] if dot else drafting
+        if len(takers) > 1:
+            changed = {name: {**given[name], key: value} for name in takers}
+            # If no method can be set so, the first one says why.
+            takers = [
+                name for name in takers if choosing.fits(pair, name, changed[name], temperature)
+            ] or takers
+        for name in takers:
+            given[name][inner] = value
+    return [choosing.choose(pair, name, given[name], temperature) for name in names]
 
 
 def find_pair(options: argparse.Namespace) -> PairSpec:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 from specvl_demo import pairs
 from specvl_demo.methods import base
@@ -12,9 +11,13 @@ from specvl_demo.methods.base import Choice, Value
 from specvl_demo.methods.heads.files import compare, flattened
 from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, PairSpec, Role, base_weights
 from specvl_demo.pairs.machine import Machine
+from specvl_demo.question import kind_of, listed, text_of, wrong_kind
 from specvl_demo.serving import availability
 from specvl_demo.serving.availability import Availability, available, there
 from specvl_demo.vlm.hub import RECURRENT, asks
+
+MOST_NAME = 120
+"""Characters of a name."""
 
 
 def default_pair() -> PairSpec:
@@ -39,6 +42,34 @@ def roles_of(choices: Sequence[Choice]) -> list[Role]:
         choice.drafter.role for choice in choices if choice.drafter.role is not None
     )
     return cast("list[Role]", list(roles))
+
+
+def lanes_of(
+    names: Any, settings: Any, baseline: bool = False
+) -> list[tuple[str, dict[str, Value]]]:
+    """Return the methods in plain data, each once with its settings; ValueError if they are none.
+
+    settings: Parameters by method, whose bounds `choose` checks; those of other methods do not
+    count. baseline: Whether the plain model runs first.
+    """
+    names = listed(names, str, "The methods", "a list of names")
+    what = 'an object with the parameters of each method by name, such as {"chain": {"gamma": 3}}'
+    if not isinstance(settings, Mapping | None):
+        raise wrong_kind("Settings", what, settings)
+    for name, values in (settings or {}).items():
+        method = _find(name)
+        if not isinstance(values, Mapping | None):
+            raise ValueError(f"Settings must be {what}; under {method!r} is {kind_of(values)}.")
+        for key, value in (values or {}).items():
+            if not isinstance(value, bool | int | float | str):
+                setting = f"The setting {text_of(key, 'A setting', MOST_NAME)!r}"
+                raise wrong_kind(setting, "a number, text, true or false", value)
+    names = dict.fromkeys([*(["ar"] if baseline else []), *map(_find, names)])
+    return [(name, dict((settings or {}).get(name) or {})) for name in names]
+
+
+def _find(name: Any) -> str:
+    return base.find(text_of(name, "A method's name", MOST_NAME)).name
 
 
 def choose(
@@ -80,6 +111,17 @@ def choose(
     return choice
 
 
+def fits(
+    pair: PairSpec, name: str, settings: Mapping[str, Value] | None, temperature: float
+) -> bool:
+    """Whether a method can be set up so."""
+    try:
+        choose(pair, name, settings, temperature)
+    except ValueError:
+        return False
+    return True
+
+
 def standard(pair: PairSpec, name: str) -> str | None:
     """Return the preset a method starts from: the one made for the pair, else the paper's."""
     return next(
@@ -91,12 +133,8 @@ def served(pair: PairSpec, temperature: float = 0.0, custom: bool = False) -> li
     """Return the methods that the pair's drafters support by default; `custom` too if its own parts
     can be chosen.
     """
-    names = []
-    for name in base.METHODS:
-        with suppress(ValueError):
-            choose(pair, name, temperature=temperature)
-            names.append(name)
-    return [name for name in names if custom or name != "custom"]
+    names = [name for name in base.METHODS if custom or name != "custom"]
+    return [name for name in names if fits(pair, name, None, temperature)]
 
 
 def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability:

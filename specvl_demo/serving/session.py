@@ -24,7 +24,7 @@ from specvl_demo.media import to_rgb
 from specvl_demo.methods.base import Choice, build_parts
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs.machine import Load
-from specvl_demo.question import SETTINGS_FORM, Medium, Question, listed, named, read, wrong_kind
+from specvl_demo.question import Medium, Question, named, read
 from specvl_demo.records import Begin, LaneRecords, QuestionNotes, Record, Round, gather
 from specvl_demo.report import figure, tables
 from specvl_demo.report.confidence import confidence
@@ -68,17 +68,14 @@ def request(
 def lanes(
     loaded: Loaded, request: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
 ) -> list[Lane]:
-    """Return one new lane for each choice, named by its method, and numbered if that runs twice.
+    """Return one new lane for each choice, named by its method.
 
     shared: Encodings and prefills of other lanes for the same request.
     """
     shared = shared or SharedPrefill(request)
-    names: list[str] = []
-    for choice in choices:
-        same = sum(name.split("#")[0] == choice.method.name for name in names)
-        names.append(f"{choice.method.name}#{same + 1}" if same else choice.method.name)
-    parts = [build_parts(choice, loaded.models) for choice in choices]
-    return [Lane(name, of_method, shared) for name, of_method in zip(names, parts, strict=True)]
+    return [
+        Lane(choice.method.name, build_parts(choice, loaded.models), shared) for choice in choices
+    ]
 
 
 def warm(
@@ -242,22 +239,10 @@ class Pair:
             },
             _medium,
         )
-        names = listed(methods, str, "methods", "a list of names")
-        if not names:
+        wanted = choosing.lanes_of(methods, settings)
+        if not wanted:
             raise ValueError("methods must name at least one method.")
-        params = {} if settings is None else settings
-        if not isinstance(params, Mapping):
-            raise wrong_kind("settings", "a dictionary of parameters by method", params)
-        for name, values in params.items():
-            if name not in names:
-                raise ValueError(
-                    f"settings names {name!r}, which is not among methods: {', '.join(names)};"
-                    f" settings are by method, such as {SETTINGS_FORM}."
-                )
-            if not isinstance(values, Mapping):
-                what = 'a dictionary such as {"gamma": 4}'
-                raise wrong_kind(f"settings[{name!r}]", what, values)
-        chosen = [choosing.choose(pair, name, params.get(name), temperature) for name in names]
+        chosen = [choosing.choose(pair, *lane, temperature) for lane in wanted]
         running = race(
             self._loaded,
             request(self._loaded, question_),

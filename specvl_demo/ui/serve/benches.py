@@ -256,7 +256,8 @@ def read(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
     first = read_job({**payload, **greedy}, folders)
     lanes, left_out = first.lanes, list[str]()
     if temperature:
-        left_out = [name for name, params in lanes if not _samples(first.pair, name, params)]
+        pair = find(first.pair)
+        left_out = [name for name, params in lanes if not choosing.fits(pair, name, params, 1.0)]
         lanes = tuple(lane for lane in lanes if lane[0] not in left_out)
         if [name for name, _ in lanes] == ["ar"]:
             raise ValueError(messages.NONE_SAMPLES.format(names=_titles(left_out)))
@@ -308,15 +309,6 @@ def _questions(
 
 def _broken(lane: LaneRecords) -> bool:
     return lane.end is None or lane.end.stop in ("cancelled", "error")
-
-
-def _samples(pair: str, method: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a method is defined for sampling."""
-    try:
-        choosing.choose(find(pair), method, settings, temperature=1.0)
-    except ValueError:
-        return False
-    return True
 
 
 def _titles(methods: Sequence[str]) -> str:

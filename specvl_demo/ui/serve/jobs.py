@@ -14,22 +14,14 @@ from typing import Any, get_args
 from specvl_demo import pairs
 from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.media import MediaFile
-from specvl_demo.methods import base
 from specvl_demo.options import Dtype, Quantised
-from specvl_demo.question import (
-    NOTHING,
-    SETTINGS_FORM,
-    Question,
-    kind_of,
-    listed,
-    read,
-    wrong_kind,
-)
+from specvl_demo.question import NOTHING, Question, read, text_of, wrong_kind
+from specvl_demo.serving import choosing
+from specvl_demo.serving.choosing import MOST_NAME
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
 
 MOST_LANES = 6
-MOST_NAME = 120
 HZ = 30.0
 """How often a second the events of a run are sent at most."""
 
@@ -62,12 +54,15 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
     """
     if not isinstance(data, Mapping):
         raise ValueError(NOTHING)
-    pair = pairs.find(_shortened(data.get("pair")))
-    question = read(data, partial(uploaded, folders=folders), visitor=True)
+    pair = pairs.find(text_of(data.get("pair"), "The pair", MOST_NAME))
+    baseline = baseline and data.get("baseline", True) is not False
+    lanes = choosing.lanes_of(data.get("methods"), data.get("settings"), baseline)
+    if (n := sum(name != "ar" for name, _ in lanes)) > MOST_LANES:
+        raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=n))
     return Job(
         pair.id,
-        _lanes(data, baseline and data.get("baseline", True) is not False),
-        question,
+        tuple(lanes),
+        read(data, partial(uploaded, folders=folders), visitor=True),
         dtype=_one_of(data, "dtype", get_args(Dtype), "The dtype"),
         quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
         hz=_hz(data.get("hz")),
@@ -91,45 +86,13 @@ def _hz(value: Any) -> float:
     return min(HZ, max(1.0, float(value))) if number else HZ
 
 
-def _lanes(data: Mapping[str, Any], baseline: bool) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Return the methods, each with its parameters, whose bounds the method table has."""
-    names = listed(data.get("methods"), str, "The methods", "a list of names")
-    names = list(dict.fromkeys(base.find(_shortened(name)).name for name in names))
-    if baseline:
-        names = ["ar", *(name for name in names if name != "ar")]
-    if len(names) - ("ar" in names) > MOST_LANES:
-        raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=len(names) - 1))
-    settings = data.get("settings")
-    what = f"an object with the parameters of each method by name, such as {SETTINGS_FORM}"
-    if not isinstance(settings, Mapping | None):
-        raise wrong_kind("Settings", what, settings)
-    for method, params in (settings or {}).items():
-        if not isinstance(params, Mapping | None):
-            under = f"{_shortened(method)!r} is {kind_of(params)}"
-            raise ValueError(f"Settings must be {what}; under {under}.")
-        base.find(_shortened(method))
-        for name, value in (params or {}).items():
-            if not isinstance(value, bool | int | float | str):
-                setting = f"The setting {_shortened(name)!r}"
-                raise wrong_kind(setting, "a number, text, true or false", value)
-    return tuple((name, dict((settings or {}).get(name) or {})) for name in names)
-
-
-def _shortened(value: Any) -> Any:
-    """Return a sent value for use in a sentence: text shortened, anything else by its kind."""
-    if isinstance(value, str):
-        return replace_surrogates(value)[:MOST_NAME]
-    if isinstance(value, int) and abs(value) >= 10**12:
-        return "a number of more than 12 digits"
-    return value if value is None or isinstance(value, int | float) else kind_of(value)
-
-
 def _one_of(data: Mapping[str, Any], key: str, choices: Sequence[str], what: str) -> Any:
     """Return one of some words; None if nothing is given."""
     value = data.get(key)
     if value in (None, ""):
         return None
-    if value not in choices:
-        told = {"what": what, "known": ", ".join(choices), "value": _shortened(value)}
-        raise ValueError(messages.NOT_ONE_OF.format(**told))
+    if text_of(value, what, MOST_NAME) not in choices:
+        raise ValueError(
+            messages.NOT_ONE_OF.format(what=what, known=", ".join(choices), value=value)
+        )
     return value
