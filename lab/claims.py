@@ -13,7 +13,7 @@ from functools import partial
 
 from PIL import Image
 
-from lab.options import LabOptions
+from lab.options import LabOptions, every
 from specvl_demo.compare import questions
 from specvl_demo.media import VideoFrames
 from specvl_demo.methods.base import Choice, Value, choose
@@ -80,12 +80,12 @@ class Claim:
 
 
 def every_kind(options: LabOptions) -> list[Question]:
-    return options.cases("all")[: options.prompts]
+    return options.every()[: options.prompts]
 
 
 def shifting(options: LabOptions) -> list[Question]:
     """Return questions that no drafter was trained on: several pictures, second turns, text."""
-    every = options.cases("all")
+    every = options.every()
     found = [one for one in every if len(one.media) > 1 or one.earlier or not one.media]
     pictures = [one.media[0] for one in every if len(one.media) == 1]
     five = [
@@ -100,7 +100,7 @@ def shifting(options: LabOptions) -> list[Question]:
 def clips(options: LabOptions, frames: int = 16) -> list[Question]:
     """Return clips of unrelated pictures: drawn scenes for the pair that knows them, or its own."""
     asks = ("What happens in the clip?", "Describe the clip.")
-    every = options.cases("all") if options.pair.questions != questions.POCKET else scenes()
+    every = options.every() if options.pair.questions != questions.POCKET else scenes()
     shown = (one for case in every for one in case.media)
     pictures = [one for one in shown if isinstance(one, Image.Image)]
     if options.pair.questions != questions.POCKET:
@@ -117,7 +117,7 @@ def clips(options: LabOptions, frames: int = 16) -> list[Question]:
 
 def scenes() -> list[Question]:
     """Return the drawn scenes that the pocket pair is asked to describe."""
-    return questions.by_kind(questions.of_pair(find_pair("pocket"), "all"))["describe"]
+    return questions.by_kind(every(find_pair("pocket")))["describe"]
 
 
 def length(case: Question, tokens: int) -> str:

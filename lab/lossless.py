@@ -9,9 +9,8 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
-from lab.options import LabOptions
+from lab.options import LabOptions, requests
 from specvl_demo.compare import provenance
-from specvl_demo.compare.measure import requests
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
 from specvl_demo.question import Question
@@ -29,7 +28,7 @@ def report(options: LabOptions) -> dict[str, Any]:
     """Return the result of `lossless` on the pair's questions or the user's file. When sampling,
     few questions are repeated, each time with another seed.
     """
-    cases = options.cases("all")
+    cases = options.every()
     if cases and not options.sampling.greedy:
         cases = list(islice(cycle(cases), max(options.prompts, len(cases))))
     return lossless(options.load(options.roles), cases, options)

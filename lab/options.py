@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specvl_demo.compare.measure import GREEDY, BenchOptions
+from specvl_demo.compare import questions
+from specvl_demo.compare.measure import BenchOptions
+from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
+from specvl_demo.pairs import PairSpec
+from specvl_demo.question import Question
+from specvl_demo.serving import session
+from specvl_demo.serving.loader import Loaded
+
+GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
@@ -16,3 +25,31 @@ class LabOptions(BenchOptions):
     heads: Path | None = None
     claim: str | None = None
     sampling: Sampling = GREEDY
+
+    def every(self) -> list[Question]:
+        """Return the user's own questions if given, else `every` of the pair's."""
+        return self.cases() if self.data is not None else every(self.pair)[: self.prompts]
+
+
+def every(pair: PairSpec) -> list[Question]:
+    """Return all of a pair's shipped questions, opened, one of each kind in turn; of the pocket
+    pair only what is held out.
+    """
+    splits = ("evaluate",) if pair.questions == questions.POCKET else ("choose", "evaluate")
+    found = questions.in_turn(questions.shipped(pair, *splits))
+    return [question.opened(pair.n_frames) for question in found]
+
+
+def requests(
+    loaded: Loaded, cases: Iterable[Question], max_new_tokens: int, sampling: Sampling = GREEDY
+) -> Iterator[Request]:
+    """Yield the cases as requests, each with the next seed, one at a time, for their pictures."""
+    for at, case in enumerate(cases):
+        question = replace(
+            case,
+            max_new_tokens=max_new_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed + at,
+        )
+        yield session.request(loaded, question, detail="light")

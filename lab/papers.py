@@ -8,9 +8,8 @@ from typing import Any
 
 from lab import verdicts
 from lab.claims import Claim, find
-from lab.options import LabOptions
+from lab.options import LabOptions, requests
 from specvl_demo.compare import provenance
-from specvl_demo.compare.measure import requests
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import shape
 from specvl_demo.records import LaneRecords

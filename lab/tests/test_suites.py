@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from lab import claims, heads, lossless, papers, verdicts
-from lab.options import LabOptions
-from specvl_demo.compare import questions
+from lab.options import LabOptions, every
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.blocks import Geometry
@@ -66,7 +65,7 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
 def test_differences_are_counted_and_placed(
     loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases = questions.of_pair(loaded.pair, "all")[:2]
+    cases = every(loaded.pair)[:2]
     options = asked(loaded)
     lossy = asked(loaded, choices=[*options.choices, choose("fly")])
     (row,) = lossless.lossless(loaded, cases, lossy)["rows"]  # it makes no promise to hold

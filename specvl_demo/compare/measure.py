@@ -7,16 +7,13 @@ the rounds, is how much of it was reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 from specvl_demo.compare import forwards, provenance, questions
+from specvl_demo.compare.page import Report, report_of
 from specvl_demo.compare.peers import PEERS, Library
-from specvl_demo.compare.questions import Use
-from specvl_demo.core.engine import Request
-from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.question import Question
@@ -31,7 +28,6 @@ Tell = Callable[[str, float], None]
 
 Load = Callable[[Sequence[Role]], Loaded]
 """Loads the pair with drafters of these roles."""
-GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
@@ -56,29 +52,14 @@ class BenchOptions:
     def roles(self) -> list[Role]:
         return choosing.roles_of(self.choices)
 
-    def cases(self, use: Use = "evaluate") -> list[Question]:
+    def cases(self) -> list[Question]:
         """Return the user's own questions if given, else the pair's."""
         if self.data is not None:
             return questions.of_file(self.data, self.prompts, self.pair.n_frames)
-        return questions.of_pair(self.pair, use)[: self.prompts]
+        return questions.of_pair(self.pair)[: self.prompts]
 
 
-def requests(
-    loaded: Loaded, cases: Iterable[Question], max_new_tokens: int, sampling: Sampling = GREEDY
-) -> Iterator[Request]:
-    """Yield the cases as requests, each with the next seed, one at a time, for their pictures."""
-    for at, case in enumerate(cases):
-        question = replace(
-            case,
-            max_new_tokens=max_new_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            seed=sampling.seed + at,
-        )
-        yield session.request(loaded, question, detail="light")
-
-
-def answers(options: BenchOptions) -> dict[str, Any]:
+def answers(options: BenchOptions) -> Report:
     """Run every method on the shipped cases, or on the user's own, and the library's ways."""
     roles, peers = options.roles, [HF_GENERATE]
     if options.peers:
@@ -93,10 +74,12 @@ def bench(
     cases: Sequence[Question],
     options: BenchOptions,
     peers: Sequence[str] = (HF_GENERATE,),
-) -> dict[str, Any]:
-    """Return `machine, settings, rows`, as `bench --json` prints them."""
+) -> Report:
+    """Return the report of `bench --json`."""
     watch, choices, repeats = provenance.Watch(), options.choices, options.repeats
-    questions = list(requests(loaded, cases, options.max_new_tokens))
+    asked = {"max_new_tokens": options.max_new_tokens, "temperature": 0.0}
+    cases = [replace(case, **asked) for case in cases]
+    questions = [session.request(loaded, case, detail="light") for case in cases]
     session.warm(loaded, questions[0], choices)
     library = Library(loaded.models, peers, choices)
     for name in peers:
@@ -112,22 +95,9 @@ def bench(
                 measured[number].answers[way.method.name].append(folds.Answer.of(lane))
             elif (answer := library.answer(way, questions[at])) is not None:
                 measured[number].answers[way].append(answer)
-    settings = {
-        "pair": loaded.pair.id,
-        "cases": [case.id for case in cases],
-        "max_new_tokens": options.max_new_tokens,
-        "repeats": repeats,
-        "sampling": "greedy",
-        "methods": {choice.method.name: choice.settings for choice in choices},
-        "peers": list(peers),
-    }
     machine = {**provenance.collect(loaded), **watch.read()}
-    rows = folds.rows(
-        measured,
-        [choice.method.name for choice in choices],
-        [case.kind for case in cases],
-        [case.reference for case in cases],
-    )
+    report = report_of(machine, loaded.pair, cases, choices, measured, repeats, peers)
     for name, note in library.notes.items():
-        rows.append({**folds.shared(measured, name), "note": note, "held_back_by": None})
-    return {"machine": machine, "settings": settings, "rows": rows}
+        row = {**folds.shared(measured, name), "note": note, "held_back_by": None}
+        report["rows"].append(row)
+    return report

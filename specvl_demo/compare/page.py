@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specvl_demo.methods.base import shape
+from specvl_demo.methods.base import Choice, shape
+from specvl_demo.pairs import PairSpec
+from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
 from specvl_demo.report import tables
+from specvl_demo.report.answers import Repeat
 from specvl_demo.serving.availability import PACKED
 
 Report = dict[str, Any]
@@ -76,6 +79,33 @@ class Page:
             parts.append(tables.render(rows, columns))
         parts.append("\n".join(f"* {sentence}" for sentence in self.after))
         return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def report_of(
+    machine: Mapping[str, Any],
+    pair: PairSpec,
+    cases: Sequence[Question],
+    choices: Sequence[Choice],
+    measured: Sequence[Repeat],
+    repeats: int,
+    peers: Sequence[str] = (),
+) -> Report:
+    """Return `machine, settings, rows`, as `bench --json` prints them. cases: As they were asked.
+    measured: The repeats so far.
+    """
+    temperature = cases[0].temperature
+    settings = {
+        "pair": pair.id,
+        "cases": [case.id for case in cases],
+        "max_new_tokens": cases[0].max_new_tokens,
+        "repeats": repeats,
+        "sampling": f"T={temperature:g}" if temperature else "greedy",
+        "methods": {choice.method.name: choice.settings for choice in choices},
+        "peers": list(peers),
+    }
+    kinds, references = ([getattr(case, name) for case in cases] for name in ("kind", "reference"))
+    rows = folds.rows(measured, list(settings["methods"]), kinds, references) if measured else []
+    return {"machine": machine, "settings": settings, "rows": rows}
 
 
 def provenance_line(machine: Mapping[str, Any]) -> str:

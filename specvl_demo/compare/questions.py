@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from specvl_demo.pairs import PairSpec
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import WORDS, Question, line_of, named, read
-
-Use = Literal["choose", "evaluate", "all"]
-"""What questions are for: settings are chosen on some and judged on others."""
 
 POCKET = "pocket-questions.jsonl"
 POCKET_KINDS = {
@@ -29,29 +26,24 @@ POCKET_KINDS = {
 """How many of each kind are asked of the pocket pair."""
 
 
-def of_pair(pair: PairSpec, use: Use = "evaluate") -> list[Question]:
-    """Return a pair's shipped questions for a use, opened; `all` in turn of each kind, of the
-    pocket pair only what is held out.
-    """
-    drawn = pair.questions == POCKET
-    splits = (use,) if use != "all" else ("evaluate",) if drawn else ("choose", "evaluate")
-    questions = list(each(shipped(pair, *splits), pair.questions, partial(read, find=beside)))
-    if use == "all":
-        questions = in_turn(questions)
-    elif use == "evaluate" and drawn:
+def of_pair(pair: PairSpec) -> list[Question]:
+    """Return what a pair is measured with, opened: of the pocket pair, some of each kind."""
+    questions = shipped(pair, "evaluate")
+    if pair.questions == POCKET:
         kinds = by_kind(questions)
         questions = [question for kind, n in POCKET_KINDS.items() for question in kinds[kind][:n]]
     return [question.opened(pair.n_frames) for question in questions]
 
 
-def shipped(pair: PairSpec, *splits: str) -> list[str]:
-    """Return the lines of a pair's shipped questions that belong to these splits."""
+def shipped(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
+    """Return a pair's shipped questions of these splits. shared: What all are asked with."""
     lines = (EXAMPLES / pair.questions).read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if json.loads(line)["split"] in splits]
+    some = [line for line in lines if json.loads(line)["split"] in splits]
 
+    def read_line(line: dict[str, Any]) -> Question:
+        return read({**line, **shared}, partial(named, folders=(EXAMPLES,)))
 
-beside = partial(named, folders=(EXAMPLES,))
-"""Finds the files of shipped questions."""
+    return list(each(some, pair.questions, read_line))
 
 
 def of_file(name: str, n: int, n_frames: int = 8) -> list[Question]:

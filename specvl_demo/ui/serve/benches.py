@@ -17,7 +17,7 @@ from typing import Any
 
 from specvl_demo import question, records
 from specvl_demo.compare import questions as reader
-from specvl_demo.compare.page import Page, page_of
+from specvl_demo.compare.page import Page, page_of, report_of
 from specvl_demo.compare.provenance import BUSY_SHARE
 from specvl_demo.media import MediaFile
 from specvl_demo.methods import base
@@ -88,36 +88,18 @@ class Bench:
         """Return the report as `bench --json` prints it, with the titles of methods beside their
         names.
         """
-        rows = answers.rows(
-            self.measured,
-            self.methods if self.measured else (),
-            [question_.kind for question_ in self.questions],
-            [question_.reference for question_ in self.questions],
-        )
         others = mean(self.loads) if self.loads else 0.0
         busy = {"busy": others > BUSY_SHARE, "others_share_before": 0.0}
         machine: dict[str, Any] = {**busy, "others_share_meanwhile": others}
         if self.measured:
             begin = self.measured[0].lanes("ar")[0].begin
             machine |= {"device": begin.device, "dtype": begin.dtype, "versions": begin.versions}
-        first = self.jobs[0]
-        temperature = first.question.temperature
-        settings = {
-            "pair": self.pair,
-            "cases": [question_.id for question_ in self.questions],
-            "max_new_tokens": first.question.max_new_tokens,
-            "repeats": self.repeats,
-            "sampling": f"T={temperature:g}" if temperature else "greedy",
-            "methods": {
-                method: choosing.choose(find(self.pair), method, given).settings
-                for method, given in first.lanes
-            },
-            "peers": [],
-        }
-        titled = [
-            row | {"method": base.find(row["method"]).title, "name": row["method"]} for row in rows
-        ]
-        return answers.held_back({"machine": machine, "settings": settings, "rows": titled})
+        pair = find(self.pair)
+        choices = [choosing.choose(pair, *lane) for lane in self.jobs[0].lanes]
+        report = report_of(machine, pair, self.questions, choices, self.measured, self.repeats)
+        for row in report["rows"]:
+            row |= {"method": base.find(row["method"]).title, "name": row["method"]}
+        return answers.held_back(report)
 
     def state(self) -> dict[str, Any]:
         """Return the progress, the report, and its tables with their cells as text."""
@@ -297,14 +279,7 @@ def _questions(
             lambda line: question.read({**line, **shared}, sent_file, visitor=True),
         )
         return
-    shipped = find(pair)
-    yield from reader.in_turn(
-        reader.each(
-            reader.shipped(shipped, "evaluate"),
-            shipped.questions,
-            lambda line: question.read({**line, **shared}, reader.beside),
-        )
-    )
+    yield from reader.in_turn(reader.shipped(find(pair), "evaluate", **shared))
 
 
 def _broken(lane: LaneRecords) -> bool:

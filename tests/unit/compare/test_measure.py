@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specvl_demo import pairs
-from specvl_demo.compare import forwards, measure, page, questions
-from specvl_demo.compare.measure import BenchOptions
+from specvl_demo.compare import forwards, page, questions
 from specvl_demo.compare.peers import GAMMA, PEERS, Library
 from specvl_demo.media import VideoFrames
 from specvl_demo.methods.base import choose
@@ -23,6 +23,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import gather
 from specvl_demo.report import answers
 from specvl_demo.report.answers import HF_GENERATE, Answer, Repeat
+from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
 from tests import corpus
 
@@ -30,7 +31,8 @@ CHAIN = choose("chain", {"gamma": 3})
 
 
 def test_timed_forwards_are_those_of_the_rounds(loaded: Loaded) -> None:
-    (request,) = measure.requests(loaded, questions.of_pair(loaded.pair)[:1], 10)
+    question = replace(questions.of_pair(loaded.pair)[0], max_new_tokens=10)
+    request = session.request(loaded, question, detail="light")
     for choice in (CHAIN, choose("ngram")):
         (lane,) = gather(forwards.run(loaded, choice, request))
         assert len(lane.token_ids) == 10
@@ -127,21 +129,17 @@ def test_the_shipped_cases_cover_every_kind(unopened: None) -> None:
     assert followed.turns[0].shown and not followed.turns[1].shown
 
 
-def test_nothing_is_chosen_on_what_is_held_out(unopened: None) -> None:
-    chosen, judged = questions.of_pair(POCKET, "choose"), questions.of_pair(POCKET, "all")
+def test_nothing_is_chosen_on_what_is_held_out() -> None:
+    chosen, judged = (questions.shipped(POCKET, split) for split in ("choose", "evaluate"))
     assert contents(judged) and not contents(judged) & contents(chosen)
 
 
-@pytest.mark.parametrize(("n", "most"), [(12, 12), (200, 39)])
-def test_few_questions_to_the_photo_pair_are_of_all_kinds(
-    n: int, most: int, unopened: None
-) -> None:
-    cases = BenchOptions(pairs.find("photo"), [], 1, 6, n, None).cases("all")
-    assert len(cases) == most == len({case.id for case in cases})
-    assert len({case.kind for case in cases}) == 6
+def test_few_questions_to_the_photo_pair_are_of_all_kinds() -> None:
+    cases = questions.in_turn(questions.shipped(pairs.find("photo"), "evaluate"))[:12]
+    assert len({case.id for case in cases}) == 12 and len({case.kind for case in cases}) == 6
 
 
-def test_the_photo_pair_is_asked_about_pictures_that_are_shipped(unopened: None) -> None:
+def test_the_photo_pair_is_asked_about_pictures_that_are_shipped() -> None:
     """Six kinds; no picture on which settings are chosen is judged on; a pair names its file."""
     (file,) = {pair.questions for pair in PAIRS if pair.knows == "photographs"}
     rows = [json.loads(line) for line in (EXAMPLES / file).read_text().splitlines()]
@@ -152,7 +150,7 @@ def test_the_photo_pair_is_asked_about_pictures_that_are_shipped(unopened: None)
     assert all(row["answer"] for row in rows if row["kind"] == "short answer")
     named = [{name for row in half for name in files(row)} for half in (judged, chosen)]
     assert not named[0] & named[1] and all((EXAMPLES / name).is_file() for name in named[0])
-    read = questions.of_pair(pairs.find("photo"), "choose")
+    read = questions.shipped(pairs.find("photo"), "choose")
     assert [case.id for case in read] == [row["id"] for row in chosen]
     assert [len(case.paths) for case in read] == [len(files(row)) for row in chosen]
     assert POCKET.questions == questions.POCKET
