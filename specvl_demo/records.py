@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Annotated, Literal, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -347,10 +347,6 @@ def _foreign(value: object) -> NoReturn:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_foreign)
-
-
-def schema() -> dict[str, Any]:
-    return msgspec.json.schema(Record)
 
 
 def fold(rounds: Iterable[Round]) -> Totals:

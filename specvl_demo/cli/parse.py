@@ -238,7 +238,6 @@ TRACE = (
         "write the race as one SVG figure, for a page or a paper",
         (FILE, option("--out", "FILE.svg", required=True)),
     ),
-    ("schema", "print the JSON Schema of a trace's lines", ()),
 )
 BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered with one load'
 METHODS = "comma-separated; ar runs first and is added if missing; all: every method of the pair"

@@ -1,13 +1,11 @@
-"""`trace check | show | html | figure | schema`: saved races, without torch."""
+"""`trace check | show | html | figure`: saved races, without torch."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from specvl_demo import records
 from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.report import figure, tables, trace
 
@@ -17,9 +15,6 @@ DRAWN = {"html": "a page with its charts", "figure": "a figure"}
 
 def run(options: argparse.Namespace) -> int:
     """Run an action. `check` lists every problem; all fail on an invalid trace."""
-    if options.action == "schema":
-        sys.stdout.write(json.dumps(records.schema(), indent=1) + "\n")
-        return 0
     name = tables.one_line(Path(options.file).name)
     lanes, problems = trace.inspect(options.file)
     if problems:

@@ -199,7 +199,7 @@ class Race:
 
 
 class Pair:
-    """A loaded target with its drafters; see `specvl_demo.load`."""
+    """A loaded target with its drafters; see `load`."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -258,9 +258,22 @@ def _medium(item: Any) -> Medium:
 
 
 def load(
-    pair: str, dtype: str | None = None, target: str | None = None, drafter: str | None = None
+    pair: str = "photo",
+    dtype: str | None = None,
+    target: str | None = None,
+    drafter: str | None = None,
 ) -> Pair:
-    """See `specvl_demo.load`."""
+    """Return a target with its drafters, loaded.
+
+    Args:
+        pair: "photo", "pocket" or another id of `python -m specvl_demo models`.
+        dtype: float32, bfloat16 or float16; None for bfloat16 on a GPU, float32 on a CPU.
+        target: Any model of a supported family instead of a pair: a folder, or its hub id.
+        drafter: A smaller model with its vocabulary, or the folder of a trained head.
+
+    Raises:
+        ValueError: With a sentence if the pair is unknown or does not run here.
+    """
     # transformers, where models are loaded
     from specvl_demo.serving import loader  # noqa: PLC0415
     from specvl_demo.serving.custom import custom_pair  # noqa: PLC0415
