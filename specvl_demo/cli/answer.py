@@ -10,14 +10,15 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from specvl_demo import pairs, question, records
+from specvl_demo import question, records
 from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
@@ -25,7 +26,7 @@ from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.records import Begin, LaneRecords, Record, Round, gather
 from specvl_demo.report import confidence, remarks, tables
 from specvl_demo.serving import availability, choosing
-from specvl_demo.serving.custom import custom_pair
+from specvl_demo.serving.custom import named_pair
 
 if TYPE_CHECKING:
     from specvl_demo.serving.loader import Loaded
@@ -58,7 +59,7 @@ def batch(options: argparse.Namespace) -> int:
             "--batch takes prompts and files from its lines; omit --prompt, --image, --video and"
             " --trace."
         )
-    pair = find_pair(options)
+    pair = named_pair(options.pair, options.target, options.drafter)
     (choice,) = pick([options.method], options.set, pair, options.temperature)
     try:
         lines = Path(options.batch).read_text(encoding="utf-8").split("\n")
@@ -93,9 +94,8 @@ def batch(options: argparse.Namespace) -> int:
 
 def bench(options: argparse.Namespace) -> int:
     """Measure methods side by side on many questions; print tables, or one JSON document."""
-    pair = find_pair(options)
-    names = named_methods(options, pair)
-    choices = pick(["ar", *(name for name in names if name != "ar")], options.set, pair, 0.0)
+    pair = named_pair(options.pair, options.target, options.drafter)
+    choices = pick(named_methods(options, pair), options.set, pair, 0.0)
     from specvl_demo.compare import measure
     from specvl_demo.compare.page import page_of
     from specvl_demo.report import answers
@@ -149,23 +149,14 @@ def pick(
     return [choosing.choose(pair, name, given[name], temperature) for name in names]
 
 
-def find_pair(options: argparse.Namespace) -> PairSpec:
-    """Return the named pair, or a pair of the two named models; ValueError if there is none."""
-    if options.drafter is not None and options.target is None:
-        raise InputError("--drafter needs the --target that it drafts for.")
-    if options.target is not None:
-        return custom_pair(options.target, options.drafter)
-    return pairs.find(options.pair) if options.pair else choosing.default_pair()
-
-
 def named_methods(
     options: argparse.Namespace, pair: PairSpec, temperature: float = 0.0
 ) -> list[str]:
-    """Return the named methods, or all that the pair supports, AR among them."""
+    """Return AR, then the named methods, or all others that the pair supports."""
     names = options.methods
     if names == ["all"]:
         names = choosing.served(pair, temperature)
-    return names if "ar" in names else ["ar", *names]
+    return ["ar", *(name for name in names if name != "ar")]
 
 
 def _answer(
@@ -177,7 +168,7 @@ def _answer(
 
     names: Of the methods; by default those of --methods. document: What --json prints.
     """
-    pair = find_pair(options)
+    pair = named_pair(options.pair, options.target, options.drafter)
     names = names or named_methods(options, pair, options.temperature)
     chosen = pick(names, options.set, pair, options.temperature)
     opened = question.read(vars(options)).opened(pair.n_frames)
@@ -193,9 +184,8 @@ def _answer(
         for record in running:
             heard.append(record)
             if saved is not None and lost is None:
-                try:  # at once, so that a crash loses nothing
-                    saved.write(records.dumps(record) + "\n")
-                    saved.flush()
+                try:
+                    saved.write(f"{records.dumps(record)}\n".encode())
                 except OSError as fault:
                     lost = cannot_be("written", f"--trace {saved.name}", fault)
                     if isinstance(record, Begin):  # nothing was answered yet
@@ -251,22 +241,14 @@ def _load(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice])
     return loaded
 
 
-@contextmanager
-def _trace_file(path: str | None) -> Iterator[TextIO | None]:
-    """Open the trace file before anything is computed; None if there is none."""
+def _trace_file(path: str | None) -> AbstractContextManager[FileIO | None]:
+    """Open the trace file, unbuffered, so that a crash loses nothing; None if there is none."""
     if path is None:
-        yield None
-        return
+        return nullcontext()
     try:
-        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below, without a second error
+        return Path(path).open("wb", buffering=0)
     except (OSError, ValueError) as fault:
         raise cannot_be("written", f"--trace {path}", fault) from None
-    try:
-        yield file
-    finally:
-        # Every record was flushed, or its error reported, when it was written.
-        with suppress(OSError):
-            file.close()
 
 
 def _say_numbers(lanes: list[LaneRecords]) -> None:

@@ -9,7 +9,7 @@ import sys
 from typing import Any, get_args
 
 from specvl_demo import pairs
-from specvl_demo.cli.answer import find_pair, print_json
+from specvl_demo.cli.answer import print_json
 from specvl_demo.cli.parse import InputError
 from specvl_demo.methods import base
 from specvl_demo.options import Dtype
@@ -18,11 +18,13 @@ from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.report import tables
 from specvl_demo.serving import availability, choosing
 from specvl_demo.serving.availability import Availability
+from specvl_demo.serving.custom import named_pair
 
 
 def run(options: argparse.Namespace) -> int:
     machine = detect()
-    listed = [find_pair(options)] if options.target or options.drafter else pairs.PAIRS
+    models = options.target, options.drafter
+    listed = [named_pair(None, *models)] if any(models) else pairs.PAIRS
     document: dict[str, Any] = {
         "machine": machine.title,
         "pairs": [pair_row(pair, machine) for pair in listed],

@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.methods.heads import checkpoints, files
-from specvl_demo.pairs import CUSTOM, Checkpoint, PairSpec, Role
+from specvl_demo.pairs import CUSTOM, Checkpoint, PairSpec, Role, find
 from specvl_demo.pairs.machine import offline
+from specvl_demo.serving.choosing import default_pair
 from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.prompts import PromptBuilder
+
+
+def named_pair(name: str | None, target: str | None, drafter: str | None) -> PairSpec:
+    """Return the pair of this id, by default `default_pair`; of two models if a target is named."""
+    if target is not None:
+        return custom_pair(target, drafter)
+    if drafter is not None:
+        raise ValueError("A drafter needs the target that it drafts for.")
+    return find(name) if name else default_pair()
 
 
 def custom_pair(target: str, drafter: str | None = None) -> PairSpec:

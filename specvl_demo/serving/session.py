@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace as changed
 from PIL import Image
 
-from specvl_demo import pairs, records
+from specvl_demo import records
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
 from specvl_demo.core.sampling import Sampling
@@ -276,13 +276,10 @@ def load(
     """
     # transformers, where models are loaded
     from specvl_demo.serving import loader  # noqa: PLC0415
-    from specvl_demo.serving.custom import custom_pair  # noqa: PLC0415
+    from specvl_demo.serving.custom import named_pair  # noqa: PLC0415
 
     precisions = availability.DTYPE_BYTES
     if dtype not in (None, *precisions):
         raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(precisions)}.")
-    if drafter is not None and target is None:
-        raise ValueError("A drafter needs the target that it drafts for.")
     options = availability.Options.of_environment(dtype=dtype)
-    spec = custom_pair(target, drafter) if target is not None else pairs.find(pair)
-    return Pair(loader.load(spec, options=options))
+    return Pair(loader.load(named_pair(pair, target, drafter), options=options))
