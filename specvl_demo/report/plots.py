@@ -13,7 +13,6 @@ import plotly.graph_objects as go
 from specvl_demo.records import PHASES, Chart, LaneRecords, Series
 from specvl_demo.report.metrics import measure
 
-PHASE_COLOURS = ("#56b4e9", "#0072b2", "#cc79a7", "#a8b0b8")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
 """Distinguishable for colour-blind readers; dashes and symbols are the second cue."""
 DASHES = ("solid", "dash", "longdash", "dot", "dashdot", "longdashdot")
@@ -35,31 +34,30 @@ def figures(lanes: Sequence[LaneRecords]) -> list[go.Figure]:
 def progress(lanes: Sequence[LaneRecords]) -> go.Figure:
     """Plot the tokens of every lane over its own clock, without prefill."""
     figure = _figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
-    for i, lane in enumerate(lanes):
+    for lane in lanes:
         tokens = list(accumulate((len(round_.tokens) for round_ in lane.rounds), initial=0))
         clock = [0.0, *(round_.clock_s for round_ in lane.rounds)]
-        _line(figure, lane.begin.title, clock, tokens, i, shape="hv")
+        _line(figure, lane.begin.title, clock, tokens, "hv")
     return figure
 
 
 def emitted(lanes: Sequence[LaneRecords]) -> go.Figure:
     figure = _figure("Tokens per round", "round", "tokens, including the target's own")
-    for i, lane in enumerate(lanes):
+    for lane in lanes:
         x = [r.index + 1 for r in lane.rounds]
-        _line(figure, lane.begin.title, x, [len(r.tokens) for r in lane.rounds], i, shape="hv")
+        _line(figure, lane.begin.title, x, [len(r.tokens) for r in lane.rounds], "hv")
     figure.update_yaxes(rangemode="tozero")
     return _over_rounds(figure, lanes)
 
 
 def phases(lanes: Sequence[LaneRecords]) -> go.Figure:
     """Plot the milliseconds that a token costs in every lane, by phase of the round."""
-    figure = _figure("Where the time goes", "", "ms per token")
-    figure.update_layout(barmode="stack")
+    figure = _figure("Where the time goes", "", "ms per token").update_layout(barmode="stack")
     measured = [(lane.begin.title, measure(lane).totals) for lane in lanes if lane.rounds]
-    for i, phase in enumerate(PHASES):
+    titles = [_text(title) for title, _ in measured]
+    for phase in PHASES:
         y = [1e3 * getattr(totals, phase) / totals.n_tokens for _, totals in measured]
-        bar = go.Bar(name=phase.removesuffix("_s"), x=[_text(title) for title, _ in measured], y=y)
-        figure.add_trace(bar.update(marker_color=PHASE_COLOURS[i]))
+        figure.add_bar(name=phase.removesuffix("_s"), x=titles, y=y)
     return figure
 
 
@@ -72,28 +70,17 @@ def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
     if chart.y_range is not None:
         figure.update_yaxes(range=list(chart.y_range))
     if chart.y_right is not None:
-        figure.update_layout(
-            yaxis2={
-                "title": _text(chart.y_right),
-                "overlaying": "y",
-                "side": "right",
-                "rangemode": "tozero",
-                "tickmode": "auto",  # not at the heights of the left axis's
-            }
-        )
-    names = [name for (name, _, _), _ in lines]
-    beside = {series.name: series.beside for series in chart.series}
-    for i, ((name, axis, points), (x, y)) in enumerate(lines):
+        # Its ticks are not at the heights of the left axis's.
+        right = {"overlaying": "y", "side": "right", "rangemode": "tozero", "tickmode": "auto"}
+        figure.update_layout(yaxis2={"title": _text(chart.y_right), **right})
+    for (name, axis, points), (x, y) in lines:
         more: dict[str, Any] = {"yaxis": "y2"} if axis == "right" else {}
         if points:
-            marker = {"color": COLOURS[i % len(COLOURS)], "symbol": SYMBOLS[i % len(SYMBOLS)]}
+            marker = {"symbol": SYMBOLS[len(figure.data) % len(SYMBOLS)]}
             figure.add_scatter(name=_text(name), x=x, y=y, mode="markers", marker=marker, **more)
-            continue
-        more |= {"stackgroup": "one"} if chart.kind == "stack" else {}
-        place = names.index(beside[name]) if beside.get(name) in names else i
-        _line(figure, name, x, y, place, "hv" if chart.kind == "steps" else "linear", **more)
-        if place != i:
-            figure.data[-1].update(line={"dash": "dot", "width": 1})
+        else:
+            more |= {"stackgroup": "one"} if chart.kind == "stack" else {}
+            _line(figure, name, x, y, "hv" if chart.kind == "steps" else "linear", **more)
     return _over_rounds(figure, [lane])
 
 
@@ -142,15 +129,9 @@ def dig(value: Any, path: str) -> Any:
 
 
 def _line(
-    figure: go.Figure,
-    name: str,
-    x: Sequence[float],
-    y: Sequence[float],
-    i: int,
-    shape: str,
-    **more: Any,
+    figure: go.Figure, name: str, x: Sequence[float], y: Sequence[float], shape: str, **more: Any
 ) -> None:
-    line = {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[i % len(DASHES)], "shape": shape}
+    line = {"dash": DASHES[len(figure.data) % len(DASHES)], "shape": shape}
     figure.add_scatter(name=_text(name), x=x, y=y, mode="lines", line=line, **more)
 
 
@@ -158,6 +139,7 @@ def _figure(title: str, x: str, y: str) -> go.Figure:
     layout = go.Layout(
         title=_text(title),
         template="plotly_white",
+        colorway=COLOURS,
         height=380,
         showlegend=True,
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
