@@ -36,8 +36,8 @@ def every(pair: PairSpec) -> list[Question]:
     pair only what is held out.
     """
     splits = ("evaluate",) if pair.questions == questions.POCKET else ("choose", "evaluate")
-    found = questions.in_turn(questions.shipped(pair, *splits))
-    return [question.opened(pair.n_frames) for question in found]
+    shipped = questions.in_turn(questions.shipped(pair, *splits))
+    return [question.opened(pair.n_frames) for question in shipped]
 
 
 def requests(

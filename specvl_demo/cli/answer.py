@@ -132,7 +132,7 @@ def pick(
     drafting = [name for name in names if name != "ar"] or names
     given: dict[str, dict[str, str]] = {name: {} for name in names}
     # Parts first: they decide which parameters a method has.
-    for key, value in sorted(settings, key=lambda one: one[0].rpartition(".")[2] not in NAMED):
+    for key, value in sorted(settings, key=lambda item: item[0].rpartition(".")[2] not in NAMED):
         owner, dot, inner = key.rpartition(".")
         if dot and owner not in names:
             running = ", ".join(names)

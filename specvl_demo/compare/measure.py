@@ -1,8 +1,6 @@
 """Methods compared on one machine: interleaved repeats, medians, spread, limits.
 
 The methods run one after the other on the same case, in an order that shifts with every repeat.
-`limit` is the speedup if only the models' forwards took time; `efficiency`, the forwards' share of
-the rounds, is how much of it was reached.
 """
 
 from __future__ import annotations
@@ -11,13 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from specvl_demo.compare import forwards, provenance, questions
+from specvl_demo.compare import provenance, questions
 from specvl_demo.compare.page import Report, report_of
 from specvl_demo.compare.peers import PEERS, Library
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.question import Question
-from specvl_demo.records import gather
 from specvl_demo.report import answers as folds
 from specvl_demo.report.answers import HF_GENERATE, Repeat
 from specvl_demo.serving import choosing, session
@@ -77,8 +74,9 @@ def bench(
 ) -> Report:
     """Return the report of `bench --json`."""
     watch, choices, repeats = provenance.Watch(), options.choices, options.repeats
-    asked = {"max_new_tokens": options.max_new_tokens, "temperature": 0.0}
-    cases = [replace(case, **asked) for case in cases]
+    cases = [
+        replace(case, max_new_tokens=options.max_new_tokens, temperature=0.0) for case in cases
+    ]
     questions = [session.request(loaded, case, detail="light") for case in cases]
     session.warm(loaded, questions[0], choices)
     library = Library(loaded.models, peers, choices)
@@ -91,7 +89,7 @@ def bench(
         options.tell(about, done / total)
         for way in folds.round_robin(turns, number):
             if isinstance(way, Choice):
-                (lane,) = gather(forwards.run(loaded, way, questions[at]))
+                (lane,) = session.answers(loaded, questions[at], [way])
                 measured[number].answers[way.method.name].append(folds.Answer.of(lane))
             elif (answer := library.answer(way, questions[at])) is not None:
                 measured[number].answers[way].append(answer)

@@ -22,7 +22,7 @@ Table = tuple[str, Rows, Sequence[str]]
 DECODING = (
     *("method", "drafts", "tau", "tokens_per_s"),
     *("speedup_vs_ar", "interval", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
-    *("limit", "efficiency", "phases", "same", "quality", "spread"),
+    *("limit", "phases", "same", "quality", "spread"),
 )
 HEADS = {
     "tau": "τ",
@@ -50,10 +50,7 @@ QUALITY = (
     " F1 of words: how far the answers' words are those of the reference, over the questions that"
     " have one."
 )
-LIMITS = (
-    " limit: the speedup if only the models' forwards took time; efficiency: how much of it was"
-    " reached."
-)
+LIMITS = " limit: the speedup if rounds took only the time to draft and to verify."
 BUSY = (
     "The machine was busy: other programs used {share:.0f} % of it{omitted}. Measure again when it"
     " is idle."

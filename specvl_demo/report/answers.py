@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, median, quantiles
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from specvl_demo.records import LaneRecords
 from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare
@@ -29,7 +29,7 @@ class Answer:
     tokens, and of decoding, in which `n_decoded` tokens were emitted.
 
     The library's first emission includes the prefill, so its rate is that of the tokens after it.
-    lane: Its records, whose rounds note the seconds of the forwards; None of the library's.
+    lane: Its records; None of the library's.
     """
 
     token_ids: list[int]
@@ -52,7 +52,7 @@ class Answer:
 COLUMNS = (
     *("method", "tau", "tokens_per_s"),
     *("speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
-    *("limit", "efficiency", "share_draft", "share_verify", "share_commit", "share_other"),
+    *("limit", "share_draft", "share_verify", "share_commit", "share_other"),
     *("identical_to_ar", "relaxed_share", "repeats", "spread", "interval", "quality"),
 )
 TOTAL = (
@@ -64,7 +64,7 @@ BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "accepted_by_depth")
 """What is also reported for each kind of question."""
 COMPARED = (
     *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
-    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "efficiency", "note", "held_back_by"),
+    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "note", "held_back_by"),
 )
 """What compares times, also in a sentence: omitted if the machine was busy."""
 AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
@@ -206,17 +206,13 @@ def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     lanes = [lane for repeat in repeats for lane in repeat.lanes(name)]
     beside = compare(lanes, [lane for repeat in repeats for lane in repeat.lanes("ar")])
     row = shared(repeats, name)
-    spent = beside.metrics.totals.decode_s
-    forwards = (round_.notes["forward_s"] for lane in lanes for round_ in lane.rounds)
-    forward_s = sum(cast("Iterable[float]", forwards))
-    efficiency = forward_s / spent if spent else None
-    speedup, doubt = row["speedup_vs_ar"], beside.doubt()
+    shares, speedup, doubt = beside.metrics.shares, row["speedup_vs_ar"], beside.doubt()
+    models_share = (shares["draft"] or 0.0) + (shares["verify"] or 0.0)
     return row | {
         "tau": beside.metrics.totals.tau,
         "accepted_by_depth": accepted_by_depth(round_ for lane in lanes for round_ in lane.rounds),
-        "limit": speedup / efficiency if speedup and efficiency else None,
-        "efficiency": efficiency,
-        **{f"share_{phase}": share for phase, share in beside.metrics.shares.items()},
+        "limit": speedup / models_share if speedup and models_share else None,
+        **{f"share_{phase}": share for phase, share in shares.items()},
         "relaxed_share": beside.metrics.relaxed_share,
         "note": f"not meaningful: {doubt}" if doubt else beside.why_slow(),
         "held_back_by": _sentence(beside),

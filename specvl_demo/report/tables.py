@@ -128,8 +128,8 @@ def one_line(text: str, max_chars: int | None = None) -> str:
 
 def plain(text: str) -> str:
     """Return the text with its line breaks, but without terminal control characters."""
-    shown = "\n\t\N{ZERO WIDTH JOINER}"  # the last is part of many emoji
-    return "".join(c if c.isprintable() or c in shown else _UNPRINTABLE for c in text)
+    whites = "\n\t\N{ZERO WIDTH JOINER}"  # the last is part of many emoji
+    return "".join(c if c.isprintable() or c in whites else _UNPRINTABLE for c in text)
 
 
 def _markdown(value: Any) -> str:

@@ -239,10 +239,10 @@ class Pair:
             },
             _medium,
         )
-        wanted = choosing.lanes_of(methods, settings)
-        if not wanted:
+        named_lanes = choosing.lanes_of(methods, settings)
+        if not named_lanes:
             raise ValueError("methods must name at least one method.")
-        chosen = [choosing.choose(pair, *lane, temperature) for lane in wanted]
+        chosen = [choosing.choose(pair, *lane, temperature) for lane in named_lanes]
         running = race(
             self._loaded,
             request(self._loaded, question_),

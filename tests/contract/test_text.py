@@ -66,8 +66,8 @@ def test_odd_questions_are_answered_and_recorded(loaded: object, what: str, tmp_
     lanes, _ = trace.inspect(tmp_path / "t.jsonl")
     assert lanes[0].token_ids == lanes[1].token_ids
     assert lanes[0].begin.n_visual == 0
-    told = trace.summary(lanes).replace("\N{ZERO WIDTH JOINER}", "")  # part of some emoji
-    assert all(line.isprintable() for line in told.split("\n"))
+    summary = trace.summary(lanes).replace("\N{ZERO WIDTH JOINER}", "")  # part of some emoji
+    assert all(line.isprintable() for line in summary.split("\n"))
 
 
 def test_halves_of_characters_are_mended() -> None:

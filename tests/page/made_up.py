@@ -297,11 +297,8 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
 def apart(methods: list[str], job: Job, ended: Callable[[], bool]) -> Iterator[Event]:
     """A question of a bench: lane after lane, until it is stopped."""
     asked = job.question
-    for number, name in enumerate(methods):
-        for plain in race_records([name], min(asked.max_new_tokens, 40), asked.seed):
-            record = replace(plain, lane=f"{name}#{number}")
-            if isinstance(record, Round):
-                record = replace(record, notes={"forward_s": 0.001})
+    for name in methods:
+        for record in race_records([name], min(asked.max_new_tokens, 40), asked.seed):
             if isinstance(record, End) and job.question.max_new_tokens == BUSY:
                 record = replace(record, load=0.9)
             yield event(record)

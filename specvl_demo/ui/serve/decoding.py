@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from PIL import Image
 
 from specvl_demo import pairs
-from specvl_demo.compare import forwards
 from specvl_demo.core.engine import Request
 from specvl_demo.core.faults import loses_device
 from specvl_demo.media import MediaFile
@@ -178,14 +177,12 @@ class Engine:
         lanes = sorted(map(repr, job.lanes))
         session.warm(loaded, request, choices[:1] if self._warmed == lanes else choices)
         self._warmed = lanes
-        for number, choice in enumerate(choices):
+        for choice in choices:
             load = Load()
-            name = f"{choice.method.name}#{number}"
-            *records, end = forwards.run(loaded, choice, request, name)
-            if request.cancelled():
+            (lane,) = session.answers(loaded, request, [choice])
+            if lane.end is None or request.cancelled():
                 return
-            yield from records
-            yield replace(end, load=load.others())
+            yield from (lane.begin, *lane.rounds, replace(lane.end, load=load.others()))
 
     def drop(self) -> None:
         """Give up the loaded pair, its graphs too."""

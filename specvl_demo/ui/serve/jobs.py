@@ -36,7 +36,7 @@ class Job:
     dtype: Dtype | None = None
     quantised: Quantised | None = None
     timed: bool = False
-    """Whether the lanes run one after the other with their forwards timed, as in a bench."""
+    """Whether the lanes run one after the other, as in a bench."""
     visit: str | None = field(default=None, compare=False)
     """Whose conversation it belongs to; None to keep nothing for another question."""
     watchers: tuple[int, ...] = field(default=(), compare=False)
