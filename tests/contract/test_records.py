@@ -17,10 +17,8 @@ from msgspec.structs import replace
 
 from specvl_demo import records
 from specvl_demo.records import (
-    Begin,
     Candidate,
     End,
-    LaneRecords,
     RecordError,
     Round,
     Seen,
@@ -31,30 +29,18 @@ from specvl_demo.records import (
     validate_trace,
 )
 from specvl_demo.report import trace
-from tests.unit.test_report import ar_lane, chain_lane
+from tests.lanes import ar_lane, begin, chain_lane, flat
 
 ROOT = Path(__file__).resolve().parents[2]
-BEGIN = Begin(
-    request="r",
-    lane="tabed",
-    method="tabed",
+BEGIN = begin(
+    "tabed",
     title="TABED",
     settings={"gamma": 2, "views": "multimodal+text-only"},
-    lossless=True,
-    pair="pocket",
-    models={"target": "t", "drafter": "d"},
-    sampling={"temperature": 0.0},
     max_new_tokens=8,
-    dtype="float32",
-    device="cpu",
-    versions={"torch": "2"},
     prompt="what is “this”?",
     n_prompt=12,
     n_visual=4,
     spans=[Span("image", 0, 0, 2, 6, 2, 2)],
-    vision_s=0.1,
-    prefill_s=0.2,
-    draft_prefill_s=0.05,
     seen=[Seen("text-only", 3, [0, -1, 7])],
 )
 FIRST = Round(
@@ -196,10 +182,6 @@ def test_a_trace_that_contradicts_itself_is_refused(
 ) -> None:
     with pytest.raises(RecordError, match=sentence):
         validate_trace(copy.deepcopy(trace))
-
-
-def flat(*lanes: LaneRecords) -> list[records.Record]:
-    return [record for lane in lanes for record in (lane.begin, *lane.rounds, lane.end) if record]
 
 
 @pytest.fixture

@@ -27,39 +27,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specvl_demo.records import Begin, End, QuestionNotes, Round, Token, Totals, Tree
+from specvl_demo.records import End, QuestionNotes, Round, Token, Totals, Tree
 from specvl_demo.ui.serve.cluster import Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.workers import Compute, Tell
+from tests import lanes
 
 LEDGER = "ECHO_LEDGER"
 Event = dict[str, Any]
 
 
-def begin(lane: str = "ar") -> Begin:
-    return Begin(
-        request="r",
-        lane=lane,
-        method="ar",
-        title="Autoregressive",
-        settings={},
-        lossless=True,
-        pair="light",
-        models={"target": "light", "drafter": None},
-        sampling={"temperature": 0.0},
-        max_new_tokens=4096,
-        dtype="float32",
-        device="cpu",
-        versions={},
-        prompt="?",
-        n_prompt=2,
-        n_visual=0,
-        spans=[],
-        vision_s=0.0,
-        prefill_s=0.0,
-        draft_prefill_s=0.0,
-        seen=[],
-    )
+BEGIN = lanes.begin(
+    "ar",
+    title="Autoregressive",
+    pair="light",
+    max_new_tokens=4096,
+    **{"n_prompt": 2, "n_visual": 0, "vision_s": 0.0, "prefill_s": 0.0},
+)
 
 
 def token(who: str, index: int) -> int:
@@ -86,7 +70,7 @@ def compute(job: Job, ended: Callable[[], bool], tell: Tell | None = None) -> It
     """One lane: begin, rounds whose tokens spell who asked, end."""
     words = dict(word.split("=", 1) for word in job.question.words.split() if "=" in word)
     who, at, fault = words.get("who", "nobody"), int(words.get("at", 2)), words.get("fail")
-    yield {"k": "begin", "record": replace(begin(), notes=QuestionNotes(job.question.words))}
+    yield {"k": "begin", "record": replace(BEGIN, notes=QuestionNotes(job.question.words))}
     totals = Totals()
     for index in range(int(words.get("rounds", 3))):
         if ended():

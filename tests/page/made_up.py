@@ -43,7 +43,7 @@ from specvl_demo.ui.page.handlers import Behaviour
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.uploads import Uploads
-from tests.page.fake_page import Event, ThreadWorker, begin
+from tests.page.fake_page import BEGIN, Event, ThreadWorker
 
 TEXT = (
     "There are five things in this picture. At the top left there is a large red star, and to the"
@@ -95,7 +95,8 @@ class _Lane:
             index = [i for i in range(n_prompt) if not 4 <= i < 4 + n_visual or i % 5 == 0]
             seen = [Seen("pruned", len(index), index)]
         self.begin = replace(
-            begin(method),
+            BEGIN,
+            lane=method,
             method=method,
             title=base.find(method).title,
             lossless=method != "lvspec",

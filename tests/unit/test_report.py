@@ -22,78 +22,15 @@ from msgspec.structs import replace
 from specvl_demo.cli import answer
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import (
-    Begin,
     Candidate,
     End,
     LaneRecords,
     Prefix,
-    Record,
-    Round,
     Token,
-    Tree,
     fold,
 )
 from specvl_demo.report import confidence, figure, html, metrics, remarks, tables, trace
-
-
-def begin(method: str = "chain", **changes: object) -> Begin:
-    fields = {
-        "request": "r1",
-        "lane": method,
-        "method": method,
-        "title": method.title(),
-        "settings": {},
-        "lossless": True,
-        "pair": "pocket",
-        "models": {"target": "t", "drafter": "d"},
-        "sampling": {"temperature": 0.0, "seed": 7},
-        "max_new_tokens": 64,
-        "dtype": "float32",
-        "device": "cpu",
-        "versions": {"torch": "2.13.0"},
-        "prompt": "What is here?",
-        "n_prompt": 40,
-        "n_visual": 36,
-        "spans": [],
-        "vision_s": 0.2,
-        "prefill_s": 0.1,
-        "draft_prefill_s": 0.0,
-    }
-    return Begin(**fields | changes)
-
-
-def chain_round(
-    index: int,
-    clock: float,
-    kept: str,
-    drafted: str,
-    own: str | None,
-    lane: str = "chain",
-    **more: object,
-) -> Round:
-    """Drafted letters of which `kept` came through, then the target's own; a tenth of a second."""
-    origins = {c: "draft" for c in kept}
-    tokens = [Token(ord(c), c, origins[c]) for c in kept]
-    if own is not None:
-        tokens.append(Token(ord(own), own, "target"))
-    tree = Tree([0, *map(ord, drafted)], list(range(-1, len(drafted))), ["", *drafted])
-    seconds = {"draft_s": 0.02, "verify_s": 0.07, "commit_s": 0.006, "other_s": 0.004}
-    return Round(
-        lane, index, tokens, tree, list(range(len(kept) + 1)), **seconds | {"clock_s": clock} | more
-    )
-
-
-def chain_lane() -> LaneRecords:
-    rounds = [chain_round(0, 0.1, "abc", "abcd", "x"), chain_round(1, 0.2, "ef", "ef", "g")]
-    return LaneRecords(begin(), rounds, End("chain", "eos", fold(rounds)))
-
-
-def ar_lane(text: str = "abcxefg") -> LaneRecords:
-    rounds = [
-        chain_round(i, 0.08 * (i + 1), "", "", letter, "ar", draft_s=0.0)
-        for i, letter in enumerate(text)
-    ]
-    return LaneRecords(begin("ar"), rounds, End("ar", "eos", fold(rounds)))
+from tests.lanes import ar_lane, begin, chain_lane, chain_round, flat
 
 
 def test_tau_counts_the_targets_own_token() -> None:
@@ -452,14 +389,10 @@ def node() -> str | None:
     return str(brought) if brought.exists() else shutil.which("node")
 
 
-def flat(race: tuple[LaneRecords, ...]) -> list[Record]:
-    return [record for lane in race for record in (lane.begin, *lane.rounds, lane.end) if record]
-
-
 def told_of(race: tuple[LaneRecords, ...]) -> dict[str, object]:
     """Return a race's records, and what the program says of its two lanes."""
     return {
-        "records": [msgspec.to_builtins(record) for record in flat(race)],
+        "records": [msgspec.to_builtins(record) for record in flat(*race)],
         "compared": remarks.comparison(race),
         "depths": metrics.accepted_by_depth(race[1].rounds),
     }
