@@ -138,12 +138,7 @@ def page_of(report: Report) -> Page:
         {**row, **_in_words(row), "drafts": drafts.get(row.get("name", row["method"]))}
         for row in report["rows"]
     ]
-    notes = [
-        f"{row['method']}: {row[key]}"
-        for row in rows
-        for key in ("note", "held_back_by")
-        if row[key]
-    ]
+    notes = [f"{row['method']}: {row['note']}" for row in rows if row["note"]]
     tables = [
         _table("Decoding", rows, DECODING),
         _table("From pictures to answer", rows, folds.TOTAL),

@@ -64,7 +64,7 @@ BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "accepted_by_depth")
 """What is also reported for each kind of question."""
 COMPARED = (
     *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
-    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "note", "held_back_by"),
+    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "note"),
 )
 """What compares times, also in a sentence: omitted if the machine was busy."""
 AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
@@ -214,12 +214,11 @@ def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
         "limit": speedup / models_share if speedup and models_share else None,
         **{f"share_{phase}": share for phase, share in shares.items()},
         "relaxed_share": beside.metrics.relaxed_share,
-        "note": f"not meaningful: {doubt}" if doubt else beside.why_slow(),
-        "held_back_by": _sentence(beside),
+        "note": f"not meaningful: {doubt}" if doubt else beside.why_slow() or _costs(beside),
     }
 
 
-def _sentence(beside: Comparison) -> str | None:
+def _costs(beside: Comparison) -> str | None:
     """Say what a round yields and costs in AR steps."""
     rho = {name: cost or 0.0 for name, cost in beside.rho.items()}
     whole, tau = sum(rho.values()), beside.metrics.totals.tau

@@ -76,7 +76,7 @@ def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
     assert row["speedup_vs_ar"] is None and row["tau"] == 3.0
     full = dict.fromkeys([*answers.COLUMNS, *answers.TOTAL, *answers.COMPARED], 1.0)
     kinds = {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 2.0}}}
-    told["rows"] = [full | kinds | {"method": "chain", "held_back_by": "3.3 AR steps"}]
+    told["rows"] = [full | kinds | {"method": "chain", "note": "3.3 AR steps"}]
     told["settings"] |= {"methods": {}, "repeats": 2}
     (busy,) = answers.held_back(told)["rows"]
     assert busy["tau"] == 1.0 and busy["tokens_per_s"] == 1.0
