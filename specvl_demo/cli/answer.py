@@ -24,7 +24,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.records import Begin, LaneRecords, Record, Round, gather
-from specvl_demo.report import confidence, remarks, tables
+from specvl_demo.report import tables, trace
 from specvl_demo.serving import availability, choosing
 from specvl_demo.serving.custom import named_pair
 
@@ -199,7 +199,9 @@ def _answer(
     if options.json:
         print_json(document(lanes))
     else:
-        _say_numbers(lanes)
+        texts = (f"{lane.begin.title}: {tables.plain(lane.text)}\n\n" for lane in lanes)
+        sys.stdout.writelines(texts if len(lanes) > 1 else ())
+        sys.stdout.write(f"{trace.figures(lanes)}\n")
     if lost is not None:  # the disk filled up while they ran
         raise lost
     return int(any(lane.end is not None and lane.end.stop == "error" for lane in lanes))
@@ -249,19 +251,6 @@ def _trace_file(path: str | None) -> AbstractContextManager[FileIO | None]:
         return Path(path).open("wb", buffering=0)
     except (OSError, ValueError) as fault:
         raise cannot_be("written", f"--trace {path}", fault) from None
-
-
-def _say_numbers(lanes: list[LaneRecords]) -> None:
-    if len(lanes) > 1:
-        for lane in lanes:
-            sys.stdout.write(f"{lane.begin.title}: {tables.plain(lane.text)}\n\n")
-    sys.stdout.write(tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS) + "\n")
-    for lane in lanes[1:]:
-        if sentence := remarks.remark(lane, lanes):
-            sys.stdout.write(f"{lane.begin.title}: {sentence}\n")
-    if sure := confidence.sentence(lanes):
-        sys.stdout.write(f"{sure}\n")
-    sys.stdout.write("tau counts tokens per target forward, including the target's own token.\n")
 
 
 def print_json(document: object) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from specvl_demo import records
 from specvl_demo.records import LaneRecords, Record, RecordError
-from specvl_demo.report import remarks, tables
+from specvl_demo.report import confidence, remarks, tables
 from specvl_demo.report.metrics import runs
 
 MAX_BYTES = 64 * 2**20
@@ -61,23 +61,31 @@ def inspect_text(text: str) -> tuple[list[LaneRecords], list[str]]:
 
 
 def summary(lanes: Iterable[LaneRecords]) -> str:
-    """Return a trace as plain text: the question, a table of its lanes, each lane's answer, in
-    which accepted drafts are [drafted] and relaxed ones {relaxed}.
+    """Return a trace as plain text: the question, each lane's answer, in which accepted drafts are
+    [drafted] and relaxed ones {relaxed}, and its figures.
     """
     lanes = list(lanes)
     first = lanes[0].begin
-    head = [
+    lines = [
         _one_line(tables.facts(first)),
         f"Prompt ({first.n_prompt} tokens, {first.n_visual} visual): {_one_line(first.prompt)}",
         "",
+    ]
+    for lane in lanes:
+        lines += [f"{_one_line(lane.begin.title)}{_fate(lane)}", f"  {_bracketed_text(lane)}", ""]
+    return "\n".join([*lines, figures(lanes)])
+
+
+def figures(lanes: Sequence[LaneRecords]) -> str:
+    """Return a table of a race's lanes, and what can be said of them."""
+    lines = [
         tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS),
         "tau counts tokens per target forward, including the target's own token.",
     ]
     for lane in lanes:
-        text = remarks.remark(lane, lanes)
-        head += ["", f"{_one_line(lane.begin.title)}{_fate(lane)}", "  " + _bracketed_text(lane)]
-        head += [f"  {text}"] if text else []
-    return "\n".join(head)
+        if remark := remarks.remark(lane, lanes):
+            lines.append(f"{_one_line(lane.begin.title)}: {remark}")
+    return "\n".join(filter(None, [*lines, confidence.sentence(lanes)]))
 
 
 def read(path: Path) -> str:

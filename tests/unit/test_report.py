@@ -19,7 +19,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from specvl_demo.cli import answer
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import (
     Candidate,
@@ -356,17 +355,14 @@ def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated() -> Non
     assert [confidence.confidence(lane) for lane in unlike] == [None] * len(unlike)
 
 
-def test_what_the_target_thinks_is_told_once_beside_the_figures_and_in_the_file(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_the_target_thinks_is_told_once_beside_the_figures_and_in_the_file() -> None:
     """As on the page, whose sentence it is; nothing where the records tell nothing."""
     lane = answered([0.9, 0.6])
     told = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
     share = round(100 * told.end.confidence.right)
     words = f"{share} % of such answers were right on photographs held out of its training."
     for lanes, times in (([told, told], 1), ([lane, lane], 0)):
-        answer._say_numbers(lanes)
-        assert capsys.readouterr().out.count(words) == times
+        assert trace.figures(lanes).count(words) == times
         assert html.page(lanes).count(words) == times
 
 
