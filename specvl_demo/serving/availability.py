@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+import reprlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -59,15 +60,26 @@ class Options:
     exact: Switch | None = None
 
     @classmethod
-    def of_environment(cls, **given: str | None) -> Options:
-        """Return the given options, `quantised` by SPECVL_QUANTISED if it is not given."""
-        value, choices = os.environ.get("SPECVL_QUANTISED") or None, get_args(Quantised)
-        if value not in (None, *choices):
-            raise ValueError(
-                f"SPECVL_QUANTISED must be one of {', '.join(choices)}, not {value!r}."
-            )
-        given_values: dict[str, Any] = {name: choice for name, choice in given.items() if choice}
-        return cls(**{"quantised": value, **given_values})
+    def of_environment(cls, dtype: Any = None, quantised: Any = None, exact: Any = None) -> Options:
+        """Return these options, `quantised` by SPECVL_QUANTISED if it is not given; ValueError if
+        one is unknown.
+        """
+        variable, ways = os.environ.get("SPECVL_QUANTISED"), get_args(Quantised)
+        return cls(
+            _one_of(get_args(Dtype), "The dtype", dtype),
+            _one_of(ways, "The packing of weights", quantised)
+            or _one_of(ways, "SPECVL_QUANTISED", variable),
+            _one_of(get_args(Switch), "Exact", exact),
+        )
+
+
+def _one_of(words: Sequence[str], name: str, value: Any) -> Any:
+    """Return one of these words, or None if nothing is given."""
+    if value in (None, ""):
+        return None
+    if value not in words:
+        raise ValueError(f"{name} must be one of {', '.join(words)}, not {reprlib.repr(value)}.")
+    return value
 
 
 @dataclass(frozen=True)

@@ -278,8 +278,5 @@ def load(
     from specvl_demo.serving import loader  # noqa: PLC0415
     from specvl_demo.serving.custom import named_pair  # noqa: PLC0415
 
-    precisions = availability.DTYPE_BYTES
-    if dtype not in (None, *precisions):
-        raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(precisions)}.")
     options = availability.Options.of_environment(dtype=dtype)
     return Pair(loader.load(named_pair(pair, target, drafter), options=options))

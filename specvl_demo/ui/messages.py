@@ -104,7 +104,6 @@ BY_STATUS = {
 """Used when the web server's libraries refuse a request or fail."""
 TOO_MANY_LANES = "At most {most} methods can race against the autoregressive lane, got {n}."
 TOO_MANY_FILES = "A question can have at most {most} pictures and clips, got {n}."
-NOT_ONE_OF = "{what} must be one of {known}, got {value!r}."
 ONLY_THIS_PAIR = (
     "This Space lends its GPU only to the pair {pair!r}; other pairs need their own Space."
 )

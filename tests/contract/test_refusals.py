@@ -153,7 +153,11 @@ def test_python_refuses(pair: sv.Pair, fields: dict[str, Any], part: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "part"), [(("nope",), "no pair 'nope'"), (("pocket", "int8"), "no dtype 'int8'")]
+    ("words", "part"),
+    [
+        (("nope",), "no pair 'nope'"),
+        (("pocket", "int8"), "dtype must be one of float32, .* not 'int8'"),
+    ],
 )
 def test_python_loads_nothing_that_is_not_there(words: tuple[str, ...], part: str) -> None:
     with pytest.raises(ValueError, match=part):
@@ -182,8 +186,8 @@ QUESTIONS: list[tuple[dict[str, Any], str]] = [
     ({"max_new_tokens": True}, "Max new tokens must be .* not True"),
     ({"max_new_tokens": 1.5}, "Max new tokens must be .* between 1 and 1024, not 1.5"),
     ({"seed": 10**5000}, "Seed must be a whole number .* not a number of more than 12 digits"),
-    ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
-    ({"quantised": ["4bit"]}, "packing of weights must be text, not a list"),
+    ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, not 'float8'"),
+    ({"quantised": ["4bit"]}, "packing of weights must be one of none, .* not \\['4bit'\\]"),
     ({"picture_detail": 0}, "picture detail must be a number between 0.05 and 25"),
     ({"prefix": "é" * 513}, "beginning has 1026 bytes; at most 1024"),
     ({"prefix": [1] * 1025}, "beginning has 1025 tokens; at most 1024"),

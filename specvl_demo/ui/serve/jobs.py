@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from specvl_demo import pairs
 from specvl_demo.core.detokenizer import replace_surrogates
@@ -17,6 +17,7 @@ from specvl_demo.media import MediaFile
 from specvl_demo.options import Dtype, Quantised
 from specvl_demo.question import NOTHING, Question, read, text_of, wrong_kind
 from specvl_demo.serving import choosing
+from specvl_demo.serving.availability import Options
 from specvl_demo.serving.choosing import MOST_NAME
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
@@ -59,12 +60,13 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
     lanes = choosing.lanes_of(data.get("methods"), data.get("settings"), baseline)
     if (n := sum(name != "ar" for name, _ in lanes)) > MOST_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=n))
+    options = Options.of_environment(data.get("dtype"), data.get("quantised"))
     return Job(
         pair.id,
         tuple(lanes),
         read(data, partial(uploaded, folders=folders), visitor=True),
-        dtype=_one_of(data, "dtype", get_args(Dtype), "The dtype"),
-        quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
+        dtype=options.dtype,
+        quantised=options.quantised,
         hz=_hz(data.get("hz")),
     )
 
@@ -84,15 +86,3 @@ def _hz(value: Any) -> float:
     """Return a rate between one a second and the most; the most if none, or no number, is given."""
     number = isinstance(value, int | float) and math.isfinite(value)
     return min(HZ, max(1.0, float(value))) if number else HZ
-
-
-def _one_of(data: Mapping[str, Any], key: str, choices: Sequence[str], what: str) -> Any:
-    """Return one of some words; None if nothing is given."""
-    value = data.get(key)
-    if value in (None, ""):
-        return None
-    if text_of(value, what, MOST_NAME) not in choices:
-        raise ValueError(
-            messages.NOT_ONE_OF.format(what=what, known=", ".join(choices), value=value)
-        )
-    return value
