@@ -80,13 +80,6 @@ def choose(
     `preset` among the settings names the changes to start from; the default is the preset made for
     the pair, else the paper's.
     """
-    if name not in base.METHODS:
-        names = ", ".join(served(pair, temperature, custom=True))
-        raise ValueError(
-            f"There is no method {name!r}; known: {names};"
-            f" others need a drafter that {pair.called} does not have here (`python -m recipes`"
-            " trains one). Your own are read from the files named in SPECVL_METHODS."
-        )
     method, rest = base.find(name), dict(settings or {})
     preset = rest.pop("preset", None)
     if preset is not None and preset not in method.presets:
@@ -129,11 +122,9 @@ def standard(pair: PairSpec, name: str) -> str | None:
     )
 
 
-def served(pair: PairSpec, temperature: float = 0.0, custom: bool = False) -> list[str]:
-    """Return the methods that the pair's drafters support by default; `custom` too if its own parts
-    can be chosen.
-    """
-    names = [name for name in base.METHODS if custom or name != "custom"]
+def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
+    """Return the methods that the pair's drafters support by default."""
+    names = (name for name in base.METHODS if name != "custom")
     return [name for name in names if fits(pair, name, None, temperature)]
 
 
