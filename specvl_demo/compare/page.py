@@ -91,17 +91,18 @@ def report_of(
     measured: The repeats so far.
     """
     temperature = cases[0].temperature
+    methods = {choice.method.name: choice.settings for choice in choices}
     settings = {
         "pair": pair.id,
         "cases": [case.id for case in cases],
         "max_new_tokens": cases[0].max_new_tokens,
         "repeats": repeats,
         "sampling": f"T={temperature:g}" if temperature else "greedy",
-        "methods": {choice.method.name: choice.settings for choice in choices},
+        "methods": methods,
         "peers": list(peers),
     }
     kinds, references = ([getattr(case, name) for case in cases] for name in ("kind", "reference"))
-    rows = folds.rows(measured, list(settings["methods"]), kinds, references) if measured else []
+    rows = folds.rows(measured, list(methods), kinds, references) if measured else []
     return {"machine": machine, "settings": settings, "rows": rows}
 
 

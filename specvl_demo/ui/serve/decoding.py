@@ -182,7 +182,9 @@ class Engine:
             (lane,) = session.answers(loaded, request, [choice])
             if lane.end is None or request.cancelled():
                 return
-            yield from (lane.begin, *lane.rounds, replace(lane.end, load=load.others()))
+            yield lane.begin
+            yield from lane.rounds
+            yield replace(lane.end, load=load.others())
 
     def drop(self) -> None:
         """Give up the loaded pair, its graphs too."""
