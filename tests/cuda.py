@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from specvl_demo.decoders import graphs
-from specvl_demo.decoders.attention import misfit
+from specvl_demo.decoders.attention import kernels_read
 
 HOST_READS = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "unique2"}
 """Operators that wait for the device, by their short names."""
@@ -60,8 +60,7 @@ class KernelsTakeAll(TorchFunctionMode):
             mask = (kwargs or {}).get("attn_mask")
             if mask is not None and mask.ndim < 4:
                 mask = mask[(None,) * (4 - mask.ndim)]
-            reason = misfit(queries, keys, values, mask)
-            assert reason is None, reason
+            assert kernels_read(queries, keys, values, mask)
         return func(*args, **(kwargs or {}))
 
 

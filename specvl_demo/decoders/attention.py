@@ -46,7 +46,7 @@ def attend(
     if groups == 1 or shared:
         mixed = fused(queries, keys, values, mask, causal)
     elif size <= MOST_PACKED and not causal:
-        mixed = packed(queries, keys, values, mask)
+        mixed = packed(queries, keys, values, None if mask is None else for_packed(mask, groups))
     else:
         keys, values = (rows.repeat_interleave(groups, 1) for rows in (keys, values))
         mixed = fused(queries, keys, values, mask, causal)
@@ -58,14 +58,17 @@ def packed(
 ) -> Tensor:
     """Return attention of queries [B, heads, T, width] whose groups of heads share keys and values:
     the heads of a group become rows of one matrix. Exact.
+
+    mask: As `for_packed` makes it.
     """
-    batch, heads, size, width = queries.shape
-    kv_heads = keys.shape[1]
-    groups = heads // kv_heads
-    rows = queries.reshape(batch, kv_heads, groups * size, width)
-    if mask is not None:
-        mask = (mask if mask.ndim == 4 else mask[None, None]).repeat(1, 1, groups, 1)
+    batch, _, _, width = queries.shape
+    rows = queries.reshape(batch, keys.shape[1], -1, width)
     return fused(rows, keys, values, mask, scale=scale).reshape(queries.shape)
+
+
+def for_packed(mask: Tensor, groups: int) -> Tensor:
+    """Repeat a mask [T, S] or [B or 1, 1, T, S] for every head of a group."""
+    return aligned((mask if mask.ndim == 4 else mask[None, None]).repeat(1, 1, groups, 1))
 
 
 def fused(
@@ -77,10 +80,9 @@ def fused(
     scale: float | None = None,
 ) -> Tensor:
     """The library's attention [B, heads, T, width], by a kernel that takes it, else plainly."""
-    on_host = queries.device.type == "cpu"
-    if mask is not None and not on_host:
+    if mask is not None and queries.device.type != "cpu":
         mask = aligned(mask if mask.ndim == 4 else mask[None, None])
-    maths = queries.is_cuda and misfit(queries, keys, values, mask) is not None
+    maths = queries.is_cuda and not kernels_read(queries, keys, values, mask)
     with sdpa_kernel(SDPBackend.MATH) if maths else own_kernels(queries.device):
         return F.scaled_dot_product_attention(
             queries,
@@ -103,29 +105,24 @@ def aligned(mask: Tensor) -> Tensor:
     return wide[..., :n_keys]
 
 
-def misfit(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> str | None:
-    """Return why the fused kernels of CUDA cannot read this, None if they can. Given one that they
-    cannot, some say so, and others stop the device.
+def kernels_read(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> bool:
+    """Whether the fused kernels of CUDA can read this. Given what they cannot, some say so, and
+    others stop the device.
     """
-    for name, rows in (("queries", queries), ("keys", keys), ("values", values)):
-        if rows.dtype != queries.dtype:
-            return f"{name} are {rows.dtype}, queries {queries.dtype}"
-        if not _is_aligned(rows):
-            return f"{name} {_layout(rows)} are not aligned to {ALIGNMENT} bytes"
-        if rows.shape[-1] * rows.element_size() % ALIGNMENT:
-            return f"rows of {name} are {rows.shape[-1] * rows.element_size()} bytes"
+    for rows in (queries, keys, values):
+        whole_words = rows.shape[-1] * rows.element_size() % ALIGNMENT == 0
+        if rows.dtype != queries.dtype or not _is_aligned(rows) or not whole_words:
+            return False
     if mask is None:
-        return None
-    if mask.dtype not in (queries.dtype, torch.bool):
-        return f"the mask is {mask.dtype}, queries are {queries.dtype}"
-    if queries.shape[1] != keys.shape[1]:
-        return "heads share keys under a mask"
-    whole = (*queries.shape[:3], keys.shape[2])
-    if mask.ndim != 4 or any(n not in (1, all_) for n, all_ in zip(mask.shape, whole, strict=True)):
-        return f"the mask is {tuple(mask.shape)}, scores are {whole}"
-    if not _is_aligned(mask):
-        return f"the mask {_layout(mask)} is not aligned to {ALIGNMENT} bytes"
-    return None
+        return True
+    scores = (*queries.shape[:3], keys.shape[2])
+    return (
+        mask.dtype in (queries.dtype, torch.bool)
+        and queries.shape[1] == keys.shape[1]
+        and mask.ndim == 4
+        and all(n in (1, whole) for n, whole in zip(mask.shape, scores, strict=True))
+        and _is_aligned(mask)
+    )
 
 
 def _is_aligned(x: Tensor) -> bool:
@@ -133,10 +130,6 @@ def _is_aligned(x: Tensor) -> bool:
     return x.stride(-1) == 1 and not any(
         number % step for number in (x.storage_offset(), *x.stride()[:-1])
     )
-
-
-def _layout(x: Tensor) -> str:
-    return f"(offset {x.storage_offset()}, strides {tuple(x.stride())}, {x.dtype})"
 
 
 def probabilities(
