@@ -1,8 +1,7 @@
-"""Attention of the lean decoder and of trained heads, attention probabilities, and rotary pairs.
+"""Attention of decoders and of trained heads, attention probabilities, and rotary pairs.
 
 Rotary pairs lie side by side, unlike in published weights, so that a rotation is one complex
-product. Two further forms of attention have owners of their own, since their sums differ:
-batch-invariant steps (`batch_invariance`), and the library's decoders (`huggingface`).
+product. Batch-invariant steps have their own attention (`batch_invariance`), whose sums differ.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ stops at masks of ours that it accepted, and the device with it.
 """
 ALIGNMENT = 16
 """Bytes that kernels read at once."""
+_WIDEST_SHARED = 256
+"""Width of heads up to which that kernel reads them."""
 MOST_PACKED = 256
 """Rows up to which a group's heads are packed as rows: a mask for each takes memory."""
 
@@ -31,25 +32,33 @@ def own_kernels(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
 ) -> Tensor:
     """Return [B * T, heads * width] for queries [B, heads, T, width].
 
     Args:
         keys, values: [B, kv_heads, S, width].
-        mask: Additive, [T, S] or [B or 1, 1, T, S]; None if every row sees all keys, or is causal.
+        mask: Additive or bool (True: visible), [T, S] or [B or 1, 1, T, S]; None if every row sees
+            all keys, or is causal.
+        scale: Of scores; None for 1 / sqrt(width).
     """
     heads, size, width = queries.shape[1:]
     groups = heads // keys.shape[1]
     # On CUDA only one kernel lets heads share keys, in half precision and without a mask.
-    shared = queries.device.type == "cpu" or (mask is None and queries.element_size() == 2)
-    if groups == 1 or shared:
-        mixed = fused(queries, keys, values, mask, causal)
+    half = queries.element_size() == 2 and width <= _WIDEST_SHARED
+    if groups == 1 or queries.device.type == "cpu" or (mask is None and half):
+        mixed = fused(queries, keys, values, mask, causal, scale)
     elif size <= MOST_PACKED and not causal:
-        mixed = packed(queries, keys, values, None if mask is None else for_packed(mask, groups))
+        for_groups = None if mask is None else for_packed(mask, groups)
+        mixed = packed(queries, keys, values, for_groups, scale)
     else:
         keys, values = (rows.repeat_interleave(groups, 1) for rows in (keys, values))
-        mixed = fused(queries, keys, values, mask, causal)
+        mixed = fused(queries, keys, values, mask, causal, scale)
     return mixed.transpose(1, 2).reshape(-1, heads * width)
 
 

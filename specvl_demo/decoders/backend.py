@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import GraphRunner
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from specvl_demo.decoders.layer_stack import ChainDrafter
     from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 
@@ -84,10 +85,6 @@ class Backend(ABC):
         `call.cache.at`, the rows to write. The mask spans the whole cache then.
         """
 
-    def watch(self, captured: Captured, stack: ExitStack) -> None:
-        """Capture inputs of layers until the stack is closed, unless `decode` does so itself."""
-        return None
-
     def new_cache(self, batch: int, room: int) -> KVCache:
         """Return an empty cache that `forward` writes into."""
         if self.fixed:
@@ -129,6 +126,20 @@ class LanguageBackend(Backend):
     n_weights: int
     n_bytes: int
     n_cached: int
+
+    def __init__(self, decoder: PreTrainedModel, head: nn.Module) -> None:
+        super().__init__()
+        self._decoder, self._head = decoder, cast("Any", head)
+        self.width = self.input_width = decoder.config.hidden_size
+        self.n_layers = decoder.config.num_hidden_layers
+        read = [*decoder.layers.parameters(), self._head.weight]
+        self.n_weights = sum(weight.numel() for weight in read)
+        self.n_bytes = sum(weight.nbytes for weight in read)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the output head; the precision that drafts and masks are made in."""
+        return self._head.weight.dtype
 
     @property
     def vocab(self) -> int:

@@ -366,9 +366,7 @@ class GraphRunner:
     def _compute(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         cache.at = step.at
         try:
-            with ExitStack() as stack:
-                backend.watch(step.captured, stack)
-                step.hidden = backend.decode(step.call(cache))
+            step.hidden = backend.decode(step.call(cache))
         finally:
             cache.at = None
 

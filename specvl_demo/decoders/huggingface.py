@@ -10,7 +10,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specvl_demo.decoders.attention import MOST_PACKED, aligned, own_kernels, packed, probabilities
+from specvl_demo.decoders.attention import attend, probabilities
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
 from specvl_demo.decoders.forward import Captured, ForwardInput
@@ -36,7 +35,12 @@ class HFDecoder(LanguageBackend):
     """A backend over `model.get_decoder()`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        super().__init__()
+        decoder, head = model.get_decoder(), model.get_output_embeddings()
+        if head is None:
+            raise ValueError(
+                f"{type(model).__name__} has no output head; load it with its language model"
+            )
+        super().__init__(decoder, head)
         # Here, not above: the page's server and the list of methods never build a decoder, and
         # these two take as long as torch itself.
         from transformers import AttentionInterface  # noqa: PLC0415
@@ -46,33 +50,20 @@ class HFDecoder(LanguageBackend):
         # Without a mask function of the same name the library would leave padded batches without a
         # mask.
         AttentionMaskInterface.register(ATTENTION, sdpa_mask)
-        self._decoder = model.get_decoder()
-        self._decoder.set_attn_implementation(ATTENTION)
-        self._embeddings = model.get_input_embeddings()
-        self._head = model.get_output_embeddings()
-        if self._head is None:
-            raise ValueError(
-                f"{type(model).__name__} has no output head; load it with its language model"
-            )
-        config = self._decoder.config
+        decoder.set_attn_implementation(ATTENTION)
+        self._embeddings, config = model.get_input_embeddings(), decoder.config
         types = set(getattr(config, "layer_types", None) or ())
         window = getattr(config, "sliding_window", None)
         sliding = "sliding_attention" in types or (not types and window is not None)
         self.window: int | None = window if sliding else None
         self._hybrid = sliding and len(types) > 1
         self._softcap = getattr(config, "final_logit_softcapping", None)
-        self.width: int = config.hidden_size
-        self.input_width = self.width
-        self.n_layers: int = config.num_hidden_layers
         # Without a reference back: graphs go with their decoder, not with the garbage collector.
         self.output = OutputHead(
-            partial(_logits, self._head, self._embeddings, self._softcap), len(self._head.weight)
+            partial(_logits, head, self._embeddings, self._softcap), len(head.weight)
         )
         rope = getattr(config, "rope_parameters", None) or {}
         self.axes = 3 if "mrope_section" in rope else 1
-        read = [*self._decoder.layers.parameters(), self._head.weight]
-        self.n_weights = sum(weight.numel() for weight in read)
-        self.n_bytes = sum(weight.nbytes for weight in read)
         # Layers differ in shape in Gemma 4.
         each = getattr(config, "per_layer_config", None) or [config] * self.n_layers
         self._shapes = [
@@ -82,7 +73,7 @@ class HFDecoder(LanguageBackend):
                 getattr(layer_config, "head_dim", None)
                 or self.width // layer_config.num_attention_heads,
             )
-            for layer_config, _ in zip(each, self._decoder.layers, strict=True)
+            for layer_config, _ in zip(each, decoder.layers, strict=True)
         ]
         self.near_blocks = config.model_type == "gemma4_text"
         self.n_cached = sum(2 * heads * width for heads, width in self._shapes)
@@ -91,11 +82,6 @@ class HFDecoder(LanguageBackend):
     def device(self) -> torch.device:
         """Where ids, masks and logits are; layers may lie elsewhere."""
         return self._embeddings.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the output head; the precision that drafts and masks are made in."""
-        return self._head.weight.dtype
 
     @property
     def is_split(self) -> bool:
@@ -131,28 +117,28 @@ class HFDecoder(LanguageBackend):
 
         return partial(_logits, multiply, self._embeddings, self._softcap)
 
-    def eager(self, call: ForwardInput) -> Tensor:
-        with ExitStack() as stack:
-            self.watch(call.captured, stack)
-            call.cache.whole = call.columns is not None
-            stack.callback(setattr, call.cache, "whole", False)
-            return super().eager(call)
-
     def decode(self, call: ForwardInput) -> Tensor:
+        captured, cache = call.captured, call.cache
         arguments: dict[str, Any] = {
             "inputs_embeds": call.x,
             "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
             "attention_mask": self._masks(call),
-            "past_key_values": adapter(call.cache),
+            "past_key_values": adapter(cache),
             "use_cache": True,
-            "specvl": _AttentionContext(
-                self.device, call.captured, call.mask is not None, call.columns
-            ),
+            "specvl": call,
         }
         if call.deepstack is not None:
             arguments["visual_pos_masks"] = call.visual
             arguments["deepstack_visual_embeds"] = list(call.deepstack)
-        return self._decoder(**arguments).last_hidden_state.to(self.device)
+        with ExitStack() as stack:
+            self._watch(captured, stack)
+            cache.whole = call.columns is not None
+            stack.callback(setattr, cache, "whole", False)
+            hidden = self._decoder(**arguments).last_hidden_state
+        # Of a split model all meet on one device.
+        for kept in (captured.layers, captured.attention):
+            kept.update({i: rows.to(self.device) for i, rows in kept.items()})
+        return hidden.to(self.device)
 
     def _masks(self, call: ForwardInput) -> Tensor | dict[str, Tensor] | None:
         if call.mask is None:
@@ -169,14 +155,12 @@ class HFDecoder(LanguageBackend):
             return {"full_attention": full, "sliding_attention": window}
         return full if self.window is None else window
 
-    def watch(self, captured: Captured, stack: ExitStack) -> None:
+    def _watch(self, captured: Captured, stack: ExitStack) -> None:
         """Put the inputs of chosen layers aside while the forward runs."""
 
         def watch(i: int) -> None:
             def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                states = args[0] if args else kwargs["hidden_states"]
-                # Of a split model all meet on one device.
-                captured.layers[i] = states.to(self.device)
+                captured.layers[i] = args[0] if args else kwargs["hidden_states"]
 
             handle = self._decoder.layers[i].register_forward_pre_hook(hook, with_kwargs=True)
             stack.callback(handle.remove)
@@ -241,16 +225,6 @@ class _CacheLayer(CacheLayerMixin):
         return cache
 
 
-@dataclass
-class _AttentionContext:
-    """Goes through the decoder's keywords to its attention. device: for what is captured."""
-
-    device: torch.device
-    captured: Captured
-    packed: bool
-    columns: Tensor | None
-
-
 def _attention(
     module: LlamaAttention,
     query: Tensor,
@@ -259,37 +233,27 @@ def _attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    specvl: _AttentionContext | None = None,
+    specvl: ForwardInput | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The library's fused attention; on request also probabilities, and query heads packed as rows.
+    """Attention as ours [B, T, heads * width], and on request its probabilities.
 
-    Packing lets the heads of a group share keys and values, which the library would copy once a
-    head for every masked call. Exact.
+    specvl: The call that goes through the decoder's keywords; None in a layer run by itself.
     """
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if specvl is not None and module.layer_idx in specvl.captured.capture.attention:
-        shares = probabilities(query, key, attention_mask, specvl.captured.capture.rows, scale)
-        specvl.captured.attention[module.layer_idx] = shares.to(specvl.device)
-    if specvl is not None and specvl.columns is not None and attention_mask is not None:
-        columns = specvl.columns.to(query.device)
-        mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)
-        return mixed.view(1, query.shape[2], query.shape[1], -1), None
-    groups, size = query.shape[1] // key.shape[1], query.shape[2]
-    if (
-        specvl is None
-        or not specvl.packed
-        or groups == 1
-        or size > MOST_PACKED
-        or attention_mask is None
-    ):
-        from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415
-
-        if attention_mask is not None and attention_mask.device.type != "cpu":
-            attention_mask = aligned(attention_mask)
-        with own_kernels(query.device):
-            return sdpa_attention_forward(
-                module, query, key, value, attention_mask, dropout, scaling, **kwargs
-            )
-    mixed = packed(query, key, value, attention_mask, scaling)
-    return mixed.transpose(1, 2).contiguous(), None
+    for name in ("softcap", "position_bias"):
+        if kwargs.get(name) is not None:
+            raise ValueError(f"{type(module).__name__} attends with {name}, which is not supported")
+    batch, _, size, width = query.shape
+    scale = width**-0.5 if scaling is None else scaling
+    if specvl is not None:
+        captured, columns = specvl.captured, specvl.columns
+        if module.layer_idx in captured.capture.attention:
+            rows = captured.capture.rows
+            shares = probabilities(query, key, attention_mask, rows, scale)
+            captured.attention[module.layer_idx] = shares
+        if columns is not None and attention_mask is not None:
+            columns = columns.to(query.device)
+            mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)
+            return mixed.view(batch, size, -1), None
+    causal = attention_mask is None and size > 1
+    return attend(query, key, value, attention_mask, causal, scale).view(batch, size, -1), None

@@ -121,12 +121,8 @@ class LeanDecoder(LanguageBackend):
         """bits: As for `PackedLinear`, to pack a small decoder for a CPU."""
         if reason := why_not(decoder):
             raise ValueError(f"this decoder cannot run lean: {reason}")
-        super().__init__()
-        config = decoder.config
-        self._decoder, self._head, self._bits = decoder, head, bits
-        self.width: int = config.hidden_size
-        self.input_width = self.width
-        self.n_layers: int = config.num_hidden_layers
+        super().__init__(decoder, head)
+        self._bits, config = bits, decoder.config
         packed = None if bits is None else PackedLinear(head.weight.detach(), bits)
         self.output = OutputHead(
             packed or (lambda hidden: F.linear(hidden, head.weight)), len(head.weight)
@@ -136,18 +132,11 @@ class LeanDecoder(LanguageBackend):
         self._heads: int = config.num_attention_heads
         self._kv_heads: int = config.num_key_value_heads
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
-        read = [*decoder.layers.parameters(), head.weight]
-        self.n_weights = sum(weight.numel() for weight in read)
-        self.n_bytes = sum(weight.nbytes for weight in read)
         self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
 
     @property
     def device(self) -> torch.device:
         return self._head.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._head.weight.dtype
 
     @property
     def table(self) -> Tensor:
