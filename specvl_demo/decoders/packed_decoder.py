@@ -33,7 +33,7 @@ from specvl_demo.decoders.layer_stack import (
 )
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
-from specvl_demo.decoders.packed_linear import Bits, PackedLinear
+from specvl_demo.decoders.packed_linear import Bits, PackedLinear, has_kernels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -44,44 +44,31 @@ _LARGEST = 4.0
 photo pair's distributions less than 4.5 and 5.
 """
 _WIDEST = 1024
+"""Above, the library's own kernels are as fast."""
 _LONGEST = 32768
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
-def why_not(decoder: PreTrainedModel) -> str | None:
-    """Return why this decoder's weights are not packed for a CPU, as the end of a sentence; None if
-    they are: for our own kernels (`PackedDecoder`), or else for the lean forward.
+def packs(decoder: PreTrainedModel) -> bool:
+    """Whether this decoder's weights are packed for a CPU: for our own kernels where they run
+    (`PackedDecoder`), else for the lean forward.
     """
-    if reason := lean.why_not(decoder):
-        return reason
+    if lean.why_not(decoder) or type(decoder).__name__ not in lean.ONE_AXIS:
+        return False
     config, weight = decoder.config, next(decoder.parameters())
-    normed = hasattr(decoder.layers[0].self_attn, "q_norm")
-    if normed or type(decoder).__name__ not in lean.ONE_AXIS:
-        return "it has three position axes, or norms of its queries"
-    # On the meta device a model is only looked at, before it is loaded to a CPU.
-    if weight.device.type not in ("cpu", "meta") or weight.dtype not in _DTYPES:
-        return (
-            f"it runs on {weight.device.type} in {weight.dtype}; packing is for float32 and"
-            " bfloat16 on a CPU"
-        )
-    if config.hidden_size > _WIDEST:
-        return (
-            f"it is {config.hidden_size} wide; above {_WIDEST} the library's own kernels are"
-            " as fast"
-        )
-    if config.rope_parameters.get("rope_type", "default") != "default":
-        return "its rotary positions are stretched"
-    return None
-
-
-def has_kernels(decoder: PreTrainedModel) -> bool:
-    """Whether our own kernels run here and take layers of this decoder's sizes."""
-    config = decoder.config
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     head_width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    outputs = (heads + 2 * kv_heads) * head_width, 2 * config.intermediate_size
     inputs = heads * head_width, config.intermediate_size
-    return takes(head_width, (config.hidden_size, *inputs), (config.hidden_size, *outputs))
+    outputs = (heads + 2 * kv_heads) * head_width, 2 * config.intermediate_size
+    return (
+        # On the meta device a model is only looked at, before it is loaded to a CPU.
+        weight.device.type in ("cpu", "meta")
+        and weight.dtype in _DTYPES
+        and config.hidden_size <= _WIDEST
+        and config.rope_parameters.get("rope_type", "default") == "default"
+        and not hasattr(decoder.layers[0].self_attn, "q_norm")
+        and takes(head_width, (config.hidden_size, *inputs), (config.hidden_size, *outputs))
+    )
 
 
 def side_by_side(*calls: Callable[[], Any]) -> list[Any]:
@@ -117,10 +104,8 @@ class PackedDecoder(LeanDecoder):
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear, rounded: bool = False) -> None:
         """rounded: Whether weights may be rounded to 8 bits, as is allowed for a drafter."""
-        if reason := why_not(decoder):
-            raise ValueError(f"this decoder cannot run packed: {reason}")
-        if not has_kernels(decoder):
-            raise ValueError("our own kernels do not run here, or do not take this decoder's sizes")
+        if not (packs(decoder) and has_kernels()):
+            raise ValueError("our own kernels do not run here, or do not take this decoder")
         super().__init__(decoder, head)
         self._few_bits: Bits = 8 if rounded else 32
         with torch.inference_mode():
@@ -134,7 +119,7 @@ class PackedDecoder(LeanDecoder):
             self.output = self._output(packed_head, len(head.weight))
             sizes = self._heads, self._kv_heads, self._head_width
             stack = stacked(self._packed, *sizes, float(self._root), self._ends())
-            assert stack is not None, "the kernels take these sizes, as was asked above"
+            assert stack is not None  # the kernels take these sizes, as was asked above
             self._stack = stack
             read = [packed_head, *(part for layer in self._packed for part in layer.matrices)]
             self.n_weights = sum(part.numel for part in read)
@@ -159,8 +144,6 @@ class PackedDecoder(LeanDecoder):
 
         What is captured changes no bit of the cache, so lanes that capture more continue alike.
         """
-        if call.deepstack is not None:
-            raise ValueError("a packed decoder takes no DeepStack rows")
         size = call.x.shape[1]
         cache, captured, capture = call.cache, call.captured, call.captured.capture
         cache.require(size)

@@ -21,7 +21,7 @@ from specvl_demo.decoders import calibration, lean, packed_decoder, recurrent
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.graphs import has_graphs, with_graphs
 from specvl_demo.decoders.huggingface import HFDecoder
-from specvl_demo.decoders.packed_linear import Bits
+from specvl_demo.decoders.packed_linear import Bits, has_kernels
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.vlm import shared_drafter, towers
 from specvl_demo.vlm.layouts import runs
@@ -268,8 +268,8 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBacke
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
         return packed_decoder.RotatedDecoder(decoder, head)
-    packs = wanted in ("auto", "lean") and packed_decoder.why_not(decoder) is None
-    if packs and packed_decoder.has_kernels(decoder):
+    packs = wanted in ("auto", "lean") and packed_decoder.packs(decoder)
+    if packs and has_kernels():
         return packed_decoder.PackedDecoder(decoder, head, drafts)
     plain: HFDecoder | lean.LeanDecoder
     if wanted == "lean" or (wanted != "hf" and lean.why_not(decoder) is None):
