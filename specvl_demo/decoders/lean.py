@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -95,22 +95,6 @@ def joined(parts: Sequence[nn.Parameter]) -> Tensor:
     return whole
 
 
-class Joint(NamedTuple):
-    """The projection to queries, keys and values of one layer, as views made once a forward.
-
-    Attributes:
-        rows: [B * T, all heads * width] what a layer's product writes.
-        queries: [B, heads, T, width] rotated.
-        fresh: Keys, rotated, and values as the cache has them, [2, B, kv_heads, T, width].
-        rotate: Called with a layer after its product: fills `queries` and `fresh`.
-    """
-
-    rows: Tensor
-    queries: Tensor
-    fresh: Tensor
-    rotate: Callable[[LayerParts], object]
-
-
 class LeanDecoder(LanguageBackend):
     """A backend over the library's weights.
 
@@ -132,6 +116,7 @@ class LeanDecoder(LanguageBackend):
         self._heads: int = config.num_attention_heads
         self._kv_heads: int = config.num_key_value_heads
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
+        self._scale = self._head_width**-0.5
         self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
 
     @property
@@ -161,8 +146,8 @@ class LeanDecoder(LanguageBackend):
         rows = call.x.reshape(-1, width)
         # In memory of its own: layers add to it.
         x = rows.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
-        joint = self._joint(x, call)
-        slots, keys, mixed = self._attention(joint.queries, call)
+        queries, fresh, project = self._projection(x, call)
+        slots, keys, mixed = self._attention(queries, call)
         deepstack, seen = call.deepstack, None
         if deepstack is not None:
             assert call.visual is not None  # as `ForwardInput` says
@@ -170,13 +155,11 @@ class LeanDecoder(LanguageBackend):
         for i, layer in enumerate(self._layers):
             if i in capture.layers:
                 captured.layers[i] = x.view(batch, size, width).clone()
-            layer.qkv.into(joint.rows, self._normed(x, layer.norm), layer.bias)
-            joint.rotate(layer)
-            slots[i].copy_(joint.fresh)
+            project(layer, self._normed(x, layer.norm))
+            slots[i].copy_(fresh)
             if i in capture.attention and call.columns is None:
-                scale = self._head_width**-0.5
                 captured.attention[i] = probabilities(
-                    joint.queries, keys[i], call.mask, capture.rows, scale
+                    queries, keys[i], call.mask, capture.rows, self._scale
                 )
             layer.out.onto(x, mixed(i))
             gate, up = layer.gate_up(self._normed(x, layer.after_norm)).chunk(2, -1)
@@ -226,10 +209,15 @@ class LeanDecoder(LanguageBackend):
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return F.rms_norm(x, (self.width,), weight, self._eps)
 
-    def _joint(self, x: Tensor, call: ForwardInput) -> Joint:
-        """Rotary pairs are the halves of a head here, as published.
+    def _projection(
+        self, x: Tensor, call: ForwardInput
+    ) -> tuple[Tensor, Tensor, Callable[[LayerParts, Tensor], None]]:
+        """Return queries [B, heads, T, width] and what the cache gets, keys and values [2, B,
+        kv_heads, T, width], as views made once a forward, and what fills them for a layer and its
+        normed rows.
 
-        Rotated rows lie head by head, so that the heads that share keys are rows of one matrix.
+        Rotary pairs are the halves of a head here, as published. Rotated rows lie head by head, so
+        that the heads that share keys are rows of one matrix.
         """
         batch, size, _ = call.x.shape
         heads, n_rotated, width = self._heads, self._heads + self._kv_heads, self._head_width
@@ -244,16 +232,17 @@ class LeanDecoder(LanguageBackend):
         low, high = rotated[:, :n_rotated].chunk(2, -1)
         from_low, from_high = by_head[:, :n_rotated].chunk(2, -1)
 
-        def rotate(layer: LayerParts) -> None:
+        def project(layer: LayerParts, normed: Tensor) -> None:
+            layer.qkv.into(rows, normed, layer.bias)
             if layer.head_norm is not None:
-                normed = F.rms_norm(to_rotate, (width,), None, self._eps)
-                torch.mul(normed, layer.head_norm, out=to_rotate)
+                unit = F.rms_norm(to_rotate, (width,), None, self._eps)
+                torch.mul(unit, layer.head_norm, out=to_rotate)
             torch.mul(by_head, cos, out=rotated)
             low.addcmul_(from_high, sin, value=-1)
             high.addcmul_(from_low, sin)
 
         fresh = rotated[:, heads:].unflatten(1, (2, -1)).transpose(0, 1)
-        return Joint(rows, rotated[:, :heads], fresh, rotate)
+        return rotated[:, :heads], fresh, project
 
     def _cosines(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cosines [B or 1, 1, T, width] and sines [B or 1, 1, T, width / 2]."""
@@ -279,11 +268,11 @@ class LeanDecoder(LanguageBackend):
             causal = mask is None and size > 1
             return slots, keys, lambda i: attend(queries, keys[i], values[i], mask, causal)
         if columns is not None:
-            order, scale = mask if mask.ndim == 2 else mask[0, 0], self._head_width**-0.5
+            order = mask if mask.ndim == 2 else mask[0, 0]
 
             def ordered(i: int) -> Tensor:
                 data = call.cache.layer(i)
-                return ordered_attention(queries, data[0], data[1], order, columns, scale)
+                return ordered_attention(queries, data[0], data[1], order, columns, self._scale)
 
             return slots, keys, ordered
         # Once for all layers.

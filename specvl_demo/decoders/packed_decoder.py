@@ -174,9 +174,9 @@ class PackedDecoder(LeanDecoder):
             )
             if queries is not None:
                 seen = keys[first, :, :, : cache.length + size, : self._head_width]
-                scale = self._head_width**-0.5
-                attention = probabilities(queries, seen, mask, capture.rows, scale)
-                captured.attention[first] = attention
+                captured.attention[first] = probabilities(
+                    queries, seen, mask, capture.rows, self._scale
+                )
         return hidden.view(call.x.shape).to(self.dtype)
 
     def _queries(self, index: int, x: Tensor, call: ForwardInput) -> Tensor:
