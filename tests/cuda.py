@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 import torch
@@ -17,7 +17,9 @@ from torch.utils._pytree import tree_leaves
 
 from specvl_demo.decoders import graphs
 from specvl_demo.decoders.attention import kernels_read
+from specvl_demo.decoders.backend import Backend
 
+B = TypeVar("B", bound=Backend)
 HOST_READS = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "unique2"}
 """Operators that wait for the device, by their short names."""
 
@@ -206,6 +208,12 @@ class _Capture:
         gc.set_threshold(*self._thresholds)
         self._graph.end()
         self._cuda.current = self._before
+
+
+def with_graphs(backend: B) -> B:
+    """Give a backend's small steps fixed shapes."""
+    backend.fixed = True
+    return backend
 
 
 def graphs_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache as cached
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -34,7 +34,6 @@ from specvl_demo.decoders.kv_cache import KVCache
 if TYPE_CHECKING:
     from specvl_demo.decoders.backend import Backend
 
-B = TypeVar("B", bound="Backend")
 _LOG = logging.getLogger(__name__)
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 LEAST_ROWS = 512
@@ -161,8 +160,7 @@ class GraphCache(KVCache):
 
     def _owners(self) -> tuple[GraphRunner, Backend]:
         runner, backend = self._runner(), self._backend()
-        if runner is None or backend is None:
-            raise ReferenceError("the decoder of this cache is gone; keep it while its caches live")
+        assert runner is not None and backend is not None  # who uses a cache holds its decoder
         return runner, backend
 
 
@@ -387,14 +385,6 @@ class _Pool:
         if not self.graphs:
             self._handle = torch.cuda.graph_pool_handle()
         return self._handle
-
-
-def with_graphs(backend: B) -> B:
-    """Give a backend's small steps fixed shapes; ValueError if it is spread over devices."""
-    if backend.is_split:
-        raise ValueError("graphs span one device; this model is spread over several")
-    backend.fixed = True
-    return backend
 
 
 def has_graphs(device: torch.device) -> bool:

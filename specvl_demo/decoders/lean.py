@@ -71,26 +71,10 @@ def why_not(decoder: PreTrainedModel) -> str | None:
 @torch.no_grad()
 def joined(parts: Sequence[nn.Parameter]) -> Tensor:
     """Return these parameters [n_i, ...] below each other in one tensor, of which they become
-    views, so that none is stored twice.
-
-    Modules that share a parameter keep sharing it. Nothing is copied if they lie so already.
+    views, so that none is stored twice. Modules that share a parameter keep sharing it.
     """
-    first = parts[0]
-    rows = [len(part) for part in parts]
-    sizes, ends = (sum(rows), *first.shape[1:]), [0]
-    for part in parts:
-        ends.append(ends[-1] + part.numel())
-    adjacent = all(
-        part.is_contiguous()
-        and part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr() != 0
-        and part.storage_offset() == first.storage_offset() + end
-        for part, end in zip(parts, ends, strict=False)
-    )
-    if adjacent:
-        strides = (first.numel() // len(first), 1)[-first.ndim :]
-        return first.detach().as_strided(sizes, strides)
     whole = torch.cat([part.detach() for part in parts])
-    for part, view in zip(parts, whole.split(rows), strict=True):
+    for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
         part.data = view
     return whole
 

@@ -19,7 +19,7 @@ from transformers.feature_extraction_utils import BatchFeature
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
 from specvl_demo.decoders import calibration, lean, packed_decoder, recurrent
 from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.decoders.graphs import has_graphs, with_graphs
+from specvl_demo.decoders.graphs import has_graphs
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.packed_linear import Bits, has_kernels
 from specvl_demo.decoders.timing import synchronize
@@ -277,8 +277,9 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBacke
         plain = lean.LeanDecoder(decoder, head, bits)
     else:
         plain = HFDecoder(model)
-    graphs = has_graphs(plain.device) and not plain.is_split
-    return with_graphs(plain) if wanted == "graphs" or (wanted == "auto" and graphs) else plain
+    graphs = wanted == "graphs" or (wanted == "auto" and has_graphs(plain.device))
+    plain.fixed = graphs and not plain.is_split
+    return plain
 
 
 def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:

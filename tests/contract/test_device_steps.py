@@ -19,7 +19,7 @@ from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.decoders.calibration import started
 from specvl_demo.decoders.forward import ForwardInput
-from specvl_demo.decoders.graphs import StepShape, with_graphs
+from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.recurrent import RecurrentDecoder
 from specvl_demo.methods.dream import DreamHead
@@ -31,7 +31,14 @@ from tests.contract.families import zoo
 from tests.contract.families.conftest import often
 from tests.contract.families.test_vendor_drafters import layer_tensors
 from tests.contract.test_checkpoints import published
-from tests.cuda import FakeCuda, FakeGraph, KernelsTakeAll, OnDeviceOnly, graphs_on_the_processor
+from tests.cuda import (
+    FakeCuda,
+    FakeGraph,
+    KernelsTakeAll,
+    OnDeviceOnly,
+    graphs_on_the_processor,
+    with_graphs,
+)
 from tests.heads import GEOMETRY, random_module
 from tests.unit.test_graphs import decode
 

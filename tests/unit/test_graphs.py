@@ -26,7 +26,6 @@ from specvl_demo.decoders.graphs import (
     GraphRunner,
     GraphStep,
     StepShape,
-    with_graphs,
 )
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -36,7 +35,7 @@ from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, ask, noisy, tiny_llava, tiny_prompt
-from tests.cuda import FakeCuda, FakeGraph, graphs_on_the_processor
+from tests.cuda import FakeCuda, FakeGraph, graphs_on_the_processor, with_graphs
 from tests.heads import built, random_module
 
 cuda = pytest.fixture(graphs_on_the_processor)
