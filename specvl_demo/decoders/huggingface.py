@@ -143,17 +143,13 @@ class HFDecoder(LanguageBackend):
     def _masks(self, call: ForwardInput) -> Tensor | dict[str, Tensor] | None:
         if call.mask is None:
             return None
-        if self.window is not None and call.window_mask is None:
-            raise ValueError(
-                f"this decoder looks through a window of {self.window}; it needs a window mask too"
-            )
         full, window = (
             m if m is None or m.ndim == 4 else m[None, None] for m in (call.mask, call.window_mask)
         )
-        if self._hybrid:
-            assert full is not None and window is not None  # as checked above
-            return {"full_attention": full, "sliding_attention": window}
-        return full if self.window is None else window
+        if self.window is None:
+            return full
+        assert full is not None and window is not None  # as `ForwardInput` says
+        return {"full_attention": full, "sliding_attention": window} if self._hybrid else window
 
     def _watch(self, captured: Captured, stack: ExitStack) -> None:
         """Put the inputs of chosen layers aside while the forward runs."""

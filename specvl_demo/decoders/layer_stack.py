@@ -252,18 +252,12 @@ class ChainDrafter:
         assert layers is not None
         self._memory = parts, head, table, cos_sin, ids, banned, bias
         self._n, self._cos_sin, (self._n_embeddings, self._width) = n, cos_sin, table.shape
+        # What the library reads without a look.
         floats = [tensor for tensor in (table, cos_sin, bias) if tensor is not None]
-        fits = (
-            n <= head.n and self._width == layers.width,
-            all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in floats),
-            banned.dtype == torch.int64 and (ids is None or ids.dtype == torch.int64),
-            parts.reads != "product" or (parts.join is not None and bias is not None),
-        )
-        if not all(fits):
-            raise ValueError(
-                "a chain needs float32 tables of the layers' width, int64 ids, no more outputs than"
-                f" its head has, and for products a matrix and a bias; fulfilled are {fits}"
-            )
+        assert all(each.dtype == torch.float32 and each.is_contiguous() for each in floats)
+        assert banned.dtype == torch.int64 and (ids is None or ids.dtype == torch.int64)
+        assert n <= head.n and self._width == layers.width
+        assert parts.reads != "product" or (parts.join is not None and bias is not None)
         self._struct = kernels.DraftingStruct(
             stack=kernels.pointer(layers),
             join=pointer(parts.join),
@@ -304,8 +298,7 @@ class ChainDrafter:
         k, tokens = len(tokens), tokens.long().contiguous()
         if features is not None:
             features = features.float().contiguous()
-            if len(features) != k:
-                raise ValueError(f"{k} tokens need as many features, not {len(features)}")
+            assert len(features) == k
         positions = torch.arange(position, position + k + limit - 1)
         chain = DraftedChain(
             tokens=torch.empty(limit, dtype=torch.int64),

@@ -61,8 +61,7 @@ class RecurrentDecoder(HFDecoder):
     def forward(self, call: ForwardInput) -> Tensor:
         """Return hidden states of the new rows; rows that must be replayed run before them."""
         cache = call.cache
-        if not isinstance(cache, RecurrentCache):
-            raise TypeError(f"this decoder has its own kind of cache, got {type(cache).__name__}")
+        assert isinstance(cache, RecurrentCache)  # as made by `plain_cache`
         x, positions, n = call.x, call.positions, 0
         again = cache.rewound()
         if again is not None:
@@ -82,7 +81,7 @@ class RecurrentDecoder(HFDecoder):
     def _run(self, call: ForwardInput, x: Tensor, positions: Tensor) -> Tensor:
         """Run a forward of these rows after the cache's."""
         size, cache = x.shape[1], call.cache
-        assert isinstance(cache, RecurrentCache)  # as `forward` has checked
+        assert isinstance(cache, RecurrentCache)  # as made by `plain_cache`
         mask = None
         if size > 1 and cache.length:
             mask = chain(size - 1).additive(cache.length, self.dtype, self.device)

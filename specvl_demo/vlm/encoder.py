@@ -55,8 +55,8 @@ class VLM:
         special: Ids that no relaxed verifier may relax, besides end and placeholders.
         backend: "auto" uses a lean forward if one can run, else Hugging Face's, and on one CUDA
             device steps of fixed shapes, replayed as graphs. "graphs" has these steps on any
-            device, "lean" requires a lean forward, "8bit" is lean with weights rounded to 8 bits,
-            and "hf" is Hugging Face's without graphs.
+            device, "8bit" is lean with weights rounded to 8 bits, and "hf" is Hugging Face's
+            without graphs.
         again: For a drafter that splits pictures into other tokens than its target: makes its own
             prompt from a target's.
         shares: The target, which encodes, of a drafter with its tower and embeddings.
@@ -261,18 +261,18 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
 
 
 def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBackend:
-    if wanted not in ("auto", "lean", "8bit", "hf", "graphs"):
-        raise ValueError(f"backend must be auto, lean, 8bit, hf or graphs, got {wanted!r}")
+    if wanted not in ("auto", "8bit", "hf", "graphs"):
+        raise ValueError(f"backend must be auto, 8bit, hf or graphs, got {wanted!r}")
     decoder, head = model.get_decoder(), model.get_output_embeddings()
     if recurrent.is_recurrent(decoder):
         return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
         return packed_decoder.RotatedDecoder(decoder, head)
-    packs = wanted in ("auto", "lean") and packed_decoder.packs(decoder)
+    packs = wanted == "auto" and packed_decoder.packs(decoder)
     if packs and has_kernels():
         return packed_decoder.PackedDecoder(decoder, head, drafts)
     plain: HFDecoder | lean.LeanDecoder
-    if wanted == "lean" or (wanted != "hf" and lean.why_not(decoder) is None):
+    if wanted != "hf" and lean.why_not(decoder) is None:
         bits: Bits | None = None if not packs else 8 if drafts else 32
         plain = lean.LeanDecoder(decoder, head, bits)
     else:
