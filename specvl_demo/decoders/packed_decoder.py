@@ -101,6 +101,10 @@ class PackedDecoder(LeanDecoder):
     """
 
     batch_invariant = True
+    _in: PackedLinear | None = None
+    """Maps embeddings to what the layers add to, if that is not the same."""
+    _out: PackedLinear | None = None
+    """Maps that back."""
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear, rounded: bool = False) -> None:
         """rounded: Whether weights may be rounded to 8 bits, as is allowed for a drafter."""
@@ -156,9 +160,10 @@ class PackedDecoder(LeanDecoder):
         )
         for first, end in zip(stops, (*stops[1:], self.n_layers), strict=True):
             if first == 0 and (0 in capture.layers or 0 in capture.attention):
-                x.copy_(self._entered(embedded))
+                x.copy_(embedded if self._in is None else self._in(embedded))
             if first in capture.layers:
-                captured.layers[first] = self._left(x).view(call.x.shape).to(self.dtype, copy=True)
+                states = x if self._out is None else self._out(x)
+                captured.layers[first] = states.view(call.x.shape).to(self.dtype, copy=True)
             queries = self._queries(first, x, call) if first in capture.attention else None
             self._stack.run(
                 x,
@@ -187,14 +192,6 @@ class PackedDecoder(LeanDecoder):
         pairs = rows[:, :n].reshape(*call.x.shape[:2], self._heads, -1, 2)
         rotated = torch.view_as_complex(pairs) * self._rotations[call.positions]
         return torch.view_as_real(rotated).flatten(-2).transpose(1, 2)
-
-    def _entered(self, x: Tensor) -> Tensor:
-        """Map embeddings [rows, D] to what the layers add to."""
-        return x
-
-    def _left(self, x: Tensor) -> Tensor:
-        """Map what the layers add to, [rows, D], back to the space of the embeddings."""
-        return x
 
     def _pack(self, layer: LlamaDecoderLayer) -> LayerParts:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
@@ -276,6 +273,8 @@ class RotatedDecoder(PackedDecoder):
     bits as well: a sixth of a layer, and with 8 the divergence would be half as large again.
     """
 
+    _in: PackedLinear
+
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
         self._rotation = Rotation.of(decoder.config.hidden_size)
         rotation = self._rotation(torch.eye(decoder.config.hidden_size))
@@ -292,12 +291,6 @@ class RotatedDecoder(PackedDecoder):
             return packed(rows).view(*hidden.shape[:-1], vocab)
 
         return OutputHead(multiply, vocab)
-
-    def _entered(self, x: Tensor) -> Tensor:
-        return self._in(x)
-
-    def _left(self, x: Tensor) -> Tensor:
-        return self._out(x)
 
     def _ends(self) -> Ends:
         rotation = self._rotation(torch.eye(self.width))

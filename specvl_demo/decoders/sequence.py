@@ -253,10 +253,8 @@ class CachedSequence:
             size, room = max(64, 2 * rows), self.cache.room
             block = torch.zeros(size, room + size, dtype=x.dtype, device=x.device)
             depth = torch.zeros(size, dtype=torch.int64, device=x.device)
-            self._alone = torch.full((size, size), self._low, dtype=x.dtype, device=x.device)
-            self._alone.fill_diagonal_(0.0)
             self._among = block[:, room:]
-            self._among.copy_(self._alone)
+            self._among.fill_(self._low).fill_diagonal_(0.0)
             if self._block is not None and not self._is_chain:
                 old = self._block.shape[0]
                 block[:old, : room + old] = self._block
@@ -266,10 +264,10 @@ class CachedSequence:
 
     def _start_branching(self, depth: Tensor, fed: int) -> None:
         """Write the chain fed so far in this round into the buffers."""
-        self._among.copy_(self._alone)
-        if fed > 1:
-            self._among[:fed, :fed].masked_fill_(sent(chain(fed - 1).ancestors, depth.device), 0.0)
-            depth[:fed] = chain(fed - 1).depth_on(depth.device)
+        among, line = self._among, chain(fed - 1)
+        among.fill_(self._low).fill_diagonal_(0.0)
+        among[:fed, :fed] = line.additive(0, among.dtype, among.device)
+        depth[:fed] = line.depth_on(depth.device)
         self._is_chain = False
 
 
