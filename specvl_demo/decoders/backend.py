@@ -64,7 +64,7 @@ class Backend(ABC):
     @property
     def is_split(self) -> bool:
         """Whether layers lie on several devices."""
-        return False
+        return len({layer.device for layer in self.layouts()}) > 1
 
     @abstractmethod
     def embed(self, ids: Tensor) -> Tensor:

@@ -9,8 +9,6 @@ in the order of the text. Whether a decoder's steps are so is not assumed but te
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -25,20 +23,6 @@ TAIL = MOST_NODES - 1
 """Positions before a row's own on its path: W = TAIL + 1 keys are summed apart, in order."""
 
 
-class RowOrder(NamedTuple):
-    """What T rows attend to, for `ordered_attention` over a cache with room for R rows.
-
-    Attributes:
-        mask: [T, R + W] float32, additive: the cache's columns, then the tail.
-        window_mask: The same for layers with a sliding window, or None.
-        columns: [T, R + W] int64, the cache's, then those of the path's last W positions.
-    """
-
-    mask: Tensor
-    window_mask: Tensor | None
-    columns: Tensor
-
-
 def padded(size: int, least: int) -> int:
     """Return the rows, at least `least`, of a step over `size` nodes; 1 means no padding."""
     if least == 1:
@@ -48,8 +32,15 @@ def padded(size: int, least: int) -> int:
 
 def order(
     shape: TreeShape, rows: int, length: int, room: int, window: int | None, device: torch.device
-) -> RowOrder:
-    """Return the order for a tree after `length` rows, padded to `rows` by repeating the root."""
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return what the rows of a tree after `length` rows attend to, in a cache with room for R
+    rows; the tree is padded to T `rows` by repeating the root.
+
+    Returns:
+        The mask [T, R + W] float32, additive, of the cache's columns and then the tail; the same
+            for layers with a sliding window, if there are any; and the columns [T, W] int64 of the
+            tail, those of the path's last W positions.
+    """
     size = len(shape)
     depth = torch.zeros(rows, dtype=torch.int64, device=device)
     depth[:size] = shape.depth_on(device)
@@ -59,27 +50,27 @@ def order(
     first = length + depth[:, None] - TAIL
     at = first + torch.arange(TAIL + 1, device=device)
     below = (at - length).clamp(0, paths.shape[1] - 1)
-    tail = torch.where(at < length, at.clamp_min(0), length + paths.gather(1, below))
+    columns = torch.where(at < length, at.clamp_min(0), length + paths.gather(1, below))
     every = torch.arange(room, device=device).expand(rows, room)
-    columns = torch.cat((every, tail), -1)
     seen = torch.cat((every < first, at >= 0), -1)
     low = torch.finfo(torch.float32).min
     mask = torch.zeros(seen.shape, device=device).masked_fill_(~seen, low)
     if window is None:
-        return RowOrder(mask, None, columns)
+        return mask, None, columns
     near = torch.cat((every, at), -1) > (first + TAIL - window)
-    return RowOrder(mask, mask.masked_fill(~near, low), columns)
+    return mask, mask.masked_fill(~near, low), columns
 
 
 def ordered_attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, columns: Tensor, scale: float
 ) -> Tensor:
-    """Attention [T, heads * width] over a whole cache, in float32, by a `RowOrder`.
+    """Attention [T, heads * width] over a whole cache, in float32, in the order of `order`.
 
     Args:
         queries: [1, heads, T, width].
         keys, values: [1, kv_heads, R, width].
-        mask, columns: [T, R + W].
+        mask: [T, R + W].
+        columns: [T, W].
     """
     _, heads, size, width = queries.shape
     kv_heads, room = keys.shape[1], keys.shape[2]
@@ -89,10 +80,10 @@ def ordered_attention(
     grouped = _as(torch.float32, by_row).reshape(kv_heads, -1, width)
     wide = values[0].float()
     scores = torch.bmm(grouped, keys[0].float().transpose(1, 2)).view(kv_heads, size, groups, room)
-    at = columns[:, None].expand(kv_heads, size, groups, n_keys)
-    share = torch.add(mask[:, None], scores.gather(3, at), alpha=scale).softmax(-1)
+    tail = scores.gather(3, columns[:, None].expand(kv_heads, size, groups, -1))
+    share = torch.add(mask[:, None], torch.cat((scores, tail), -1), alpha=scale).softmax(-1)
     before = torch.bmm(share.view(kv_heads, size * groups, n_keys)[..., :room], wide)
-    tail_values = wide[:, columns[:, room:]].reshape(kv_heads * size, -1, width)
+    tail_values = wide[:, columns].reshape(kv_heads * size, -1, width)
     last = torch.bmm(share.view(kv_heads * size, groups, n_keys)[..., room:], tail_values)
     mixed = before.view(kv_heads, size, groups, width).add_(
         last.view(kv_heads, size, groups, width)

@@ -246,7 +246,7 @@ class GraphRunner:
         # Many rows without a mask are a causal prefill; a single row sees all rows before it.
         if (call.mask is None and size > 1) or capture.attention:
             return None
-        tail = 0 if call.columns is None else call.columns.shape[1] - call.cache.span
+        tail = 0 if call.columns is None else call.columns.shape[1]
         rows = next(bucket for bucket in BUCKETS if bucket >= size)
         return StepShape(rows, capture.layers, tail)
 
@@ -275,17 +275,17 @@ class GraphRunner:
         def mask() -> Tensor:
             return torch.zeros(batch, 1, rows, cache.span + shape.tail, dtype=dtype, device=device)
 
-        axes, columns = (backend.axes,) if backend.axes > 1 else (), None
-        if shape.tail:
-            every = torch.arange(cache.span + shape.tail, device=device).clamp_max(cache.span - 1)
-            columns = every.repeat(rows, 1)
+        def whole(*size: int) -> Tensor:
+            return torch.zeros(*size, dtype=torch.int64, device=device)
+
+        axes = (backend.axes,) if backend.axes > 1 else ()
         return GraphStep(
             x=torch.zeros(batch, rows, backend.input_width, dtype=backend.dtype, device=device),
-            positions=torch.zeros(*axes, batch, rows, dtype=torch.int64, device=device),
+            positions=whole(*axes, batch, rows),
             at=torch.arange(rows, device=device),
             mask=mask(),
             window_mask=None if backend.window is None else mask(),
-            columns=columns,
+            columns=whole(rows, shape.tail) if shape.tail else None,
             captured=Captured(Capture(layers=shape.layers)),
         )
 
@@ -405,15 +405,14 @@ def _undisturbed() -> Iterator[None]:
     """Collect garbage now and not until the end: the collector could free what may not be freed
     during a capture, or wait for the device.
     """
-    if not gc.isenabled():
-        yield
-        return
+    enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if enabled:
+            gc.enable()
 
 
 def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> None:

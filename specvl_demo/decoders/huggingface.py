@@ -83,10 +83,6 @@ class HFDecoder(LanguageBackend):
         """Where ids, masks and logits are; layers may lie elsewhere."""
         return self._embeddings.weight.device
 
-    @property
-    def is_split(self) -> bool:
-        return len({layer.device for layer in self.layouts()}) > 1
-
     def layouts(self) -> list[Layout]:
         """Where every layer keeps its rows: on several devices if the model was spread.
 

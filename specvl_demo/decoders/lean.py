@@ -41,30 +41,27 @@ _ROPES = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary positions whose frequencies do not depend on a prompt's length."""
 
 
-def why_not(decoder: PreTrainedModel) -> str | None:
-    """Return why this decoder cannot run lean, as the end of a sentence; None if it can."""
+def fits(decoder: PreTrainedModel) -> bool:
+    """Whether this decoder can run lean: a known class as it is published, on one device, without
+    a sliding window, other activations, quantised weights or biases of its output projections.
+    """
     name, config = type(decoder).__name__, decoder.config
     if name not in (*ONE_AXIS, *THREE_AXES):
-        return f"{name} is not one of {', '.join((*ONE_AXIS, *THREE_AXES))}"
-    types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if types != {"full_attention"} or (
-        name == "MistralModel" and config.sliding_window is not None
-    ):
-        return "it attends through a sliding window"
-    rope = config.rope_parameters.get("rope_type", "default")
-    if rope not in _ROPES:
-        return f"its rotary positions are of type {rope}"
-    if config.hidden_act != "silu":
-        return f"its activation is {config.hidden_act}"
-    parts = [module for module in decoder.layers.modules() if "Linear" in type(module).__name__]
-    if any(type(module) is not nn.Linear for module in parts):
-        return "its weights are quantised"
-    if len({weight.device for weight in decoder.parameters()}) > 1:
-        return "it is spread over several devices"
+        return False
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    slides = name == "MistralModel" and config.sliding_window is not None
+    linear = [module for module in decoder.layers.modules() if "Linear" in type(module).__name__]
     first = decoder.layers[0]
-    if first.self_attn.o_proj.bias is not None or first.mlp.down_proj.bias is not None:
-        return "its output projections have biases"
-    return None
+    return (
+        kinds == {"full_attention"}
+        and not slides
+        and config.rope_parameters.get("rope_type", "default") in _ROPES
+        and config.hidden_act == "silu"
+        and all(type(module) is nn.Linear for module in linear)
+        and len({weight.device for weight in decoder.parameters()}) == 1
+        and first.self_attn.o_proj.bias is None
+        and first.mlp.down_proj.bias is None
+    )
 
 
 @torch.inference_mode(False)
@@ -87,8 +84,8 @@ class LeanDecoder(LanguageBackend):
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear, bits: Bits | None = None) -> None:
         """bits: As for `PackedLinear`, to pack a small decoder for a CPU."""
-        if reason := why_not(decoder):
-            raise ValueError(f"this decoder cannot run lean: {reason}")
+        if not fits(decoder):
+            raise ValueError("this decoder cannot run lean")
         super().__init__(decoder, head)
         self._bits, config = bits, decoder.config
         packed = None if bits is None else PackedLinear(head.weight.detach(), bits)

@@ -53,7 +53,7 @@ def packs(decoder: PreTrainedModel) -> bool:
     """Whether this decoder's weights are packed for a CPU: for our own kernels where they run
     (`PackedDecoder`), else for the lean forward.
     """
-    if lean.why_not(decoder) or type(decoder).__name__ not in lean.ONE_AXIS:
+    if not lean.fits(decoder) or type(decoder).__name__ not in lean.ONE_AXIS:
         return False
     config, weight = decoder.config, next(decoder.parameters())
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads

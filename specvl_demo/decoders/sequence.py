@@ -41,20 +41,17 @@ class CachedSequence:
         backend: Backend,
         cache: KVCache,
         next_position: Tensor,
-        axes: int = 1,
         pad: Tensor | None = None,
     ) -> None:
         """Wrap a cache.
 
         Args:
             next_position: [m] position of the next committed row.
-            axes: 3 for three-axis positions.
             pad: [m, cache.length] bool, True at rows of padding.
         """
         self.backend = backend
         self.cache = cache
         self.length = cache.length
-        self._axes = axes
         self._next = next_position[:, None]
         self._fed = 0
         self._is_chain = True
@@ -77,9 +74,7 @@ class CachedSequence:
 
     def fork(self, room: int) -> CachedSequence:
         """Copy the committed rows into a new cache with `room` rows in all."""
-        return CachedSequence(
-            self.backend, self.cache.copy(room), self._next[:, 0], self._axes, self._padded
-        )
+        return CachedSequence(self.backend, self.cache.copy(room), self.position, self._padded)
 
     def score(
         self,
@@ -99,13 +94,14 @@ class CachedSequence:
                 ordered; hidden [1, rows, D] and captures then have padding after the nodes, so that
                 the head is batch-invariant too.
         """
-        if (
-            least is None
-            or self.backend.batch_invariant
-            or len(shape) > batch_invariance.MOST_NODES
-        ):
-            return self._score(x, shape, captured)
-        return self._score_batch_invariant(x, shape, captured, least)
+        small = len(shape) <= batch_invariance.MOST_NODES
+        if least is not None and small and not self.backend.batch_invariant:
+            return self._score_batch_invariant(x, shape, captured, least)
+        if not self.cache.branches and not shape.is_chain:
+            raise ValueError(ONE_LINE)
+        mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
+        self._fed = 0
+        return self._run(x, shape.depth_on(x.device), mask, captured)
 
     def root(self, x: Tensor) -> Tensor:
         """Run the first forward of a round: x [m, k, D] -> hidden [m, k, D].
@@ -174,13 +170,6 @@ class CachedSequence:
         self._next = self._next + len(nodes)
         self._fed = 0
 
-    def _score(self, x: Tensor, shape: TreeShape, captured: Captured | None) -> Tensor:
-        if not self.cache.branches and shape != chain(len(shape) - 1):
-            raise ValueError(ONE_LINE)
-        mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
-        self._fed = 0
-        return self._run(x, shape.depth_on(x.device), mask, captured)
-
     def _score_batch_invariant(
         self, x: Tensor, shape: TreeShape, captured: Captured | None, least: int
     ) -> Tensor:
@@ -192,7 +181,7 @@ class CachedSequence:
         ordered = batch_invariance.order(
             shape, rows, self.length, self.cache.span, self.backend.window, x.device
         )
-        hidden = self._forward(x, depth, captured, **ordered._asdict())
+        hidden = self._forward(x, depth, captured, *ordered)
         self.cache.truncate(self.length + size)
         self._fed = size
         return hidden
@@ -208,20 +197,18 @@ class CachedSequence:
         self.cache.truncate(self.length + self._fed)
         if not self._fed:
             self.cache.mark_committed()
-        mask, window_mask = self._masks(mask, depth, size)
-        hidden = self._forward(x, depth[-size:], captured, mask=mask, window_mask=window_mask)
+        hidden = self._forward(x, depth[-size:], captured, *self._masks(mask, depth, size))
         self._fed += size
         return hidden
 
     def _forward(
-        self, x: Tensor, depth: Tensor, captured: Captured | None, **masks: Tensor | None
+        self, x: Tensor, depth: Tensor, captured: Captured | None, *masks: Tensor | None
     ) -> Tensor:
-        """depth: of x's rows below the root."""
+        """depth: Of x's rows below the root. masks: As in `ForwardInput`, with the columns."""
         positions = self._next + depth
-        if self._axes > 1:
-            positions = positions.expand(self._axes, *positions.shape)
-        captured = captured or Captured()
-        call = ForwardInput(x, positions, self.cache, **masks, captured=captured)
+        if self.backend.axes > 1:
+            positions = positions.expand(self.backend.axes, *positions.shape)
+        call = ForwardInput(x, positions, self.cache, *masks, captured=captured or Captured())
         return self.backend.forward(call)
 
     def _masks(
@@ -314,8 +301,7 @@ def prefill(
     )
     hidden = backend.forward(call)
     following = torch.tensor([context.next_position for context in contexts], device=pad.device)
-    axes = 1 if positions.ndim == 2 else len(positions)
-    sequence = CachedSequence(backend, cache, following, axes, pad if padded else None)
+    sequence = CachedSequence(backend, cache, following, pad if padded else None)
     return sequence, hidden, captured
 
 

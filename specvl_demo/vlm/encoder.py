@@ -272,7 +272,7 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBacke
     if packs and has_kernels():
         return packed_decoder.PackedDecoder(decoder, head, drafts)
     plain: HFDecoder | lean.LeanDecoder
-    if wanted != "hf" and lean.why_not(decoder) is None:
+    if wanted != "hf" and lean.fits(decoder):
         bits: Bits | None = None if not packs else 8 if drafts else 32
         plain = lean.LeanDecoder(decoder, head, bits)
     else:

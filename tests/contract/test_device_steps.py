@@ -69,7 +69,7 @@ def test_steps_of_every_family_stay_on_the_device(name: str) -> None:
     model = on_meta(zoo.FAMILIES[name].build()[0])
     decoder = model.get_decoder()
     inners: list[HFDecoder | lean.LeanDecoder] = [HFDecoder(model)]
-    if lean.why_not(decoder) is None:
+    if lean.fits(decoder):
         inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
     for inner in inners:
         for shape in SHAPES:
@@ -92,7 +92,7 @@ def test_replays_of_every_family_say_what_its_steps_say(name: str, cuda: FakeCud
     plain = HFDecoder(model)
     truth, layers = decode(plain, 3)
     inners: list[HFDecoder | lean.LeanDecoder] = [plain]
-    if lean.why_not(decoder) is None:
+    if lean.fits(decoder):
         inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
     for inner in inners:
         said, states = decode(with_graphs(inner), 3)
