@@ -7,7 +7,6 @@ changed. Knows nothing of trees, prompts or vision towers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import GraphRunner
 from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -127,9 +127,9 @@ class LanguageBackend(Backend):
     n_bytes: int
     n_cached: int
 
-    def __init__(self, decoder: PreTrainedModel, head: nn.Module) -> None:
+    def __init__(self, decoder: PreTrainedModel, embeddings: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self._decoder, self._head = decoder, cast("Any", head)
+        self._decoder, self._embeddings, self._head = decoder, embeddings, cast("Any", head)
         self.width = self.input_width = decoder.config.hidden_size
         self.n_layers = decoder.config.num_hidden_layers
         read = [*decoder.layers.parameters(), self._head.weight]
@@ -137,9 +137,18 @@ class LanguageBackend(Backend):
         self.n_bytes = sum(weight.nbytes for weight in read)
 
     @property
+    def device(self) -> torch.device:
+        """Where ids, masks and logits are; layers may lie elsewhere."""
+        return cast("Tensor", self._embeddings.weight).device
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of the output head; the precision that drafts and masks are made in."""
         return self._head.weight.dtype
+
+    def embed(self, ids: Tensor) -> Tensor:
+        # By the module: some families scale the table's rows.
+        return self._embeddings(ids)
 
     @property
     def vocab(self) -> int:
@@ -150,9 +159,10 @@ class LanguageBackend(Backend):
         """hidden [..., D] after the final norm -> logits [..., V]."""
         return self.output(hidden)
 
-    @abstractmethod
-    def output_rows(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the product with only these rows [R] of the output head."""
+    def output_rows(self, rows: Tensor) -> PackedLinear:
+        """Return the product with only these rows [R] of the output head, for a drafter."""
+        weight = self._head.weight.detach()
+        return PackedLinear(weight[rows.to(weight.device)].to(self.device), bits=8)
 
     def chain_drafter(self, log_probs: LogProbabilities) -> ChainDrafter | None:
         """Return what drafts a greedy chain by one call; None where torch runs each step."""

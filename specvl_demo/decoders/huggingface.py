@@ -40,7 +40,7 @@ class HFDecoder(LanguageBackend):
             raise ValueError(
                 f"{type(model).__name__} has no output head; load it with its language model"
             )
-        super().__init__(decoder, head)
+        super().__init__(decoder, model.get_input_embeddings(), head)
         # Here, not above: the page's server and the list of methods never build a decoder, and
         # these two take as long as torch itself.
         from transformers import AttentionInterface  # noqa: PLC0415
@@ -51,16 +51,16 @@ class HFDecoder(LanguageBackend):
         # mask.
         AttentionMaskInterface.register(ATTENTION, sdpa_mask)
         decoder.set_attn_implementation(ATTENTION)
-        self._embeddings, config = model.get_input_embeddings(), decoder.config
+        config = decoder.config
         types = set(getattr(config, "layer_types", None) or ())
         window = getattr(config, "sliding_window", None)
         sliding = "sliding_attention" in types or (not types and window is not None)
         self.window: int | None = window if sliding else None
         self._hybrid = sliding and len(types) > 1
-        self._softcap = getattr(config, "final_logit_softcapping", None)
+        softcap = getattr(config, "final_logit_softcapping", None)
         # Without a reference back: graphs go with their decoder, not with the garbage collector.
         self.output = OutputHead(
-            partial(_logits, head, self._embeddings, self._softcap), len(head.weight)
+            partial(_logits, head, self._embeddings, softcap), len(head.weight)
         )
         rope = getattr(config, "rope_parameters", None) or {}
         self.axes = 3 if "mrope_section" in rope else 1
@@ -78,11 +78,6 @@ class HFDecoder(LanguageBackend):
         self.near_blocks = config.model_type == "gemma4_text"
         self.n_cached = sum(2 * heads * width for heads, width in self._shapes)
 
-    @property
-    def device(self) -> torch.device:
-        """Where ids, masks and logits are; layers may lie elsewhere."""
-        return self._embeddings.weight.device
-
     def layouts(self) -> list[Layout]:
         """Where every layer keeps its rows: on several devices if the model was spread.
 
@@ -99,19 +94,6 @@ class HFDecoder(LanguageBackend):
             layer = type(decoder.layers[i])(decoder.config, i)
         layer.self_attn.layer_idx = 0
         return layer.eval().requires_grad_(False), decoder.rotary_emb
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """ids [...] -> embeddings [..., D], by the module: some families scale the table's."""
-        return self._embeddings(ids)
-
-    def output_rows(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        weight = self._head.weight
-        part = weight[rows.to(weight.device)]
-
-        def multiply(hidden: Tensor) -> Tensor:
-            return nn.functional.linear(hidden.to(part.device), part)
-
-        return partial(_logits, multiply, self._embeddings, self._softcap)
 
     def decode(self, call: ForwardInput) -> Tensor:
         captured, cache = call.captured, call.cache

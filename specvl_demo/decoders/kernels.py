@@ -11,7 +11,6 @@ import ctypes
 import logging
 import os
 import subprocess
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -116,24 +115,17 @@ _TAKEN: dict[str, list[Any]] = {
 @cache
 def _loaded() -> ctypes.CDLL | None:
     """Return the library; None where it cannot be had."""
-    log = logging.getLogger(__name__)
     try:
         path = build(places.cache())
         if path.stat().st_uid not in (_ROOT, os.getuid()):
             raise OSError(f"{path} belongs to another user")
-    except (OSError, subprocess.SubprocessError) as fault:
-        log.info("%s is not used: %s", SOURCE.name, fault)
-        return None
-    try:
         loaded = ctypes.CDLL(str(path))
-        for name, arguments in _TAKEN.items():
-            getattr(loaded, name).argtypes = arguments
-        return loaded
-    except (OSError, AttributeError) as fault:
-        log.warning("%s was built wrongly, so small models run slower: %s", SOURCE.name, fault)
-        with suppress(OSError):
-            path.unlink()
+    except (OSError, subprocess.SubprocessError) as fault:
+        logging.getLogger(__name__).info("%s is not used: %s", SOURCE.name, fault)
         return None
+    for name, arguments in _TAKEN.items():
+        getattr(loaded, name).argtypes = arguments
+    return loaded
 
 
 def library() -> ctypes.CDLL:

@@ -257,7 +257,7 @@ class ChainDrafter:
         assert all(each.dtype == torch.float32 and each.is_contiguous() for each in floats)
         assert banned.dtype == torch.int64 and (ids is None or ids.dtype == torch.int64)
         assert n <= head.n and self._width == layers.width
-        assert parts.reads != "product" or (parts.join is not None and bias is not None)
+        assert parts.fits and (parts.reads != "product" or bias is not None)
         self._struct = kernels.DraftingStruct(
             stack=kernels.pointer(layers),
             join=pointer(parts.join),

@@ -86,7 +86,7 @@ class LeanDecoder(LanguageBackend):
         """bits: As for `PackedLinear`, to pack a small decoder for a CPU."""
         if not fits(decoder):
             raise ValueError("this decoder cannot run lean")
-        super().__init__(decoder, head)
+        super().__init__(decoder, decoder.embed_tokens, head)
         self._bits, config = bits, decoder.config
         packed = None if bits is None else PackedLinear(head.weight.detach(), bits)
         self.output = OutputHead(
@@ -101,23 +101,12 @@ class LeanDecoder(LanguageBackend):
         self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
 
     @property
-    def device(self) -> torch.device:
-        return self._head.weight.device
-
-    @property
     def table(self) -> Tensor:
         """The embeddings [V, D]."""
         return self._decoder.embed_tokens.weight.detach()
 
     def layouts(self) -> list[Layout]:
         return [Layout(self.device, self._kv_heads, self._head_width)] * self.n_layers
-
-    def embed(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.table)
-
-    def output_rows(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        weight = self._head.weight[rows.to(self.device)]
-        return lambda hidden: F.linear(hidden, weight)
 
     def decode(self, call: ForwardInput) -> Tensor:
         batch, size, width = call.x.shape
