@@ -6,6 +6,7 @@ product. Batch-invariant steps have their own attention (`batch_invariance`), wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -176,6 +177,21 @@ def rotations(frequencies: Tensor, n: int) -> Tensor:
     """Return the rotation of every rotary pair at positions below n, [n, width / 2] complex."""
     angles = torch.arange(n, device=frequencies.device).float()[:, None] * frequencies
     return torch.polar(torch.ones_like(angles), angles)
+
+
+def rotary_axes(sections: Sequence[int], interleaved: bool, device: torch.device) -> Tensor:
+    """Return which of three position axes every rotary pair follows, [width / 2].
+
+    sections: Pairs of each axis, which follow one another, or are interleaved until they are used
+        up.
+    """
+    first, second, third = sections
+    axis = torch.zeros(first + second + third, dtype=torch.int64, device=device)
+    if interleaved:
+        axis[1 : 3 * second : 3], axis[2 : 3 * third : 3] = 1, 2
+    else:
+        axis[first:], axis[first + second :] = 1, 2
+    return axis
 
 
 def in_pairs(weight: Tensor, width: int) -> Tensor:

@@ -123,8 +123,6 @@ class LanguageBackend(Backend):
     """
 
     output: OutputHead
-    n_weights: int
-    n_bytes: int
     n_cached: int
 
     def __init__(self, decoder: PreTrainedModel, embeddings: nn.Module, head: nn.Module) -> None:

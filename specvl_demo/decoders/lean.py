@@ -22,6 +22,7 @@ from specvl_demo.decoders.attention import (
     for_packed,
     packed,
     probabilities,
+    rotary_axes,
 )
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
@@ -169,12 +170,9 @@ class LeanDecoder(LanguageBackend):
     @cached_property
     def _axis(self) -> Tensor:
         """The position axis that every rotary pair follows, [width / 2], if there are three."""
-        time, height, width = self._decoder.config.rope_parameters["mrope_section"]
-        at = torch.arange(self._head_width // 2, device=self.device)
-        if type(self._decoder).__name__ != "Qwen3VLTextModel":
-            return (at >= time).long() + (at >= time + height)
-        # Interleaved, until the pairs of an axis are used up.
-        return ((at % 3 == 1) & (at < 3 * height)) + 2 * ((at % 3 == 2) & (at < 3 * width)).long()
+        interleaved = type(self._decoder).__name__ == "Qwen3VLTextModel"
+        sections = self._decoder.config.rope_parameters["mrope_section"]
+        return rotary_axes(sections, interleaved, self.device)
 
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return F.rms_norm(x, (self.width,), weight, self._eps)

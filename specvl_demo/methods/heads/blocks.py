@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.decoders import layer_stack
-from specvl_demo.decoders.attention import attend, in_pairs, rotations
+from specvl_demo.decoders.attention import attend, in_pairs, rotary_axes, rotations
 from specvl_demo.decoders.layer_stack import Ends, LayerParts, LayerStack
 from specvl_demo.decoders.packed_linear import PackedLinear
 
@@ -63,7 +63,10 @@ class Rotary:
             fast = ((cycles - low) / (high - low)).clamp(0, 1)
             frequency = frequency * (fast + (1 - fast) / factor)
         self._rotations = rotations(frequency, POSITIONS)
-        self._axis = _axes(geometry, half).to(device) if geometry.sections else None
+        self._axis: Tensor | None = None
+        if geometry.sections:
+            axes = rotary_axes(geometry.sections, geometry.interleaved, device)
+            self._axis = axes[:, None]
 
     @property
     def cos_sin(self) -> Tensor | None:
@@ -280,16 +283,3 @@ def rotate(h: Tensor, rotation: Tensor) -> None:
         return
     rotated = torch.view_as_complex(h.float().unflatten(-1, (-1, 2))) * rotation
     h.copy_(torch.view_as_real(rotated).flatten(-2))
-
-
-def _axes(geometry: Geometry, half: int) -> Tensor:
-    """Return which position axis every rotary pair follows, [half, 1]."""
-    axis = torch.zeros(half, dtype=torch.int64)
-    if geometry.interleaved:
-        for i in (1, 2):
-            axis[i : geometry.sections[i] * 3 : 3] = i
-    else:
-        axis = torch.repeat_interleave(
-            torch.arange(len(geometry.sections)), torch.tensor(geometry.sections)
-        )
-    return axis[:, None]
