@@ -86,22 +86,15 @@ def mark(built: Path) -> Path:
     return built.with_suffix(".sha256")
 
 
-def why_not(folder: Path) -> str | None:
-    """Return why `build` cannot return a library, as the end of a sentence; None if it may."""
+def possible(folder: Path) -> bool:
+    """Whether `build` may return a library: the folder has one, or a compiler can make it."""
     if os.environ.get(VARIABLE, "").upper() in ("OFF", "0", "NO", "FALSE"):
-        return f"{VARIABLE} turns them off"
-    if not levels():
-        return (
-            "kernels need a processor with AVX2 or 64-bit ARM, on Linux or macOS, not"
-            f" {sys.platform} {platform.machine()}"
-        )
+        return False
     try:
-        whole = any(_is_intact(library(folder, level)) for level in levels())
-        if not whole and _compiler() is None:
-            return f"no C compiler was found: {', '.join(COMPILERS)}"
-    except OSError as fault:  # the folder of another user
-        return f"{folder} cannot be read ({fault.strerror})"
-    return None
+        made = any(_is_intact(library(folder, level)) for level in levels())
+    except OSError:  # the folder of another user
+        return False
+    return made or (bool(levels()) and _compiler() is not None)
 
 
 def build(folder: Path) -> Path:
@@ -111,8 +104,11 @@ def build(folder: Path) -> Path:
         OSError: If this is no system for it, there is no compiler, or the folder cannot be written.
         subprocess.SubprocessError: If the compiler fails.
     """
-    if reason := why_not(folder):
-        raise OSError(reason)
+    if not possible(folder):
+        raise OSError(
+            f"it needs a C compiler ({', '.join(COMPILERS)}), and a processor with AVX2 or 64-bit"
+            f" ARM on Linux or macOS; {VARIABLE}=off turns it off"
+        )
     *better, last = levels()
     for level in better:
         try:

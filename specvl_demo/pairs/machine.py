@@ -70,7 +70,7 @@ def detect() -> Machine:
         cpu=platform.machine(),
         gpus=gpus(),
         offline=offline(),
-        kernels=build_kernels.why_not(places.cache()) is None,
+        kernels=build_kernels.possible(places.cache()),
         per_call=on_zerogpu(),
     )
 

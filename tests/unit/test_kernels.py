@@ -326,7 +326,7 @@ def test_a_processor_gets_no_library_that_it_cannot_run(
     assert build_kernels.levels() == [last]
     assert last.name in build_kernels.build(afresh).name
     processors.write_text("flags : fpu sse2\n")
-    assert "AVX2" in str(build_kernels.why_not(afresh))
+    assert not build_kernels.possible(afresh)
     with pytest.raises(OSError, match="AVX2"):
         build_kernels.build(afresh)
     monkeypatch.undo()
