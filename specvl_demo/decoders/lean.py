@@ -117,7 +117,7 @@ class LeanDecoder(LanguageBackend):
         rows = call.x.reshape(-1, width)
         # In memory of its own: layers add to it.
         x = rows.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
-        queries, fresh, project = self._projection(x, call)
+        queries, fresh, project = self._projector(x, call)
         slots, keys, mixed = self._attention(queries, call)
         deepstack, seen = call.deepstack, None
         if deepstack is not None:
@@ -177,7 +177,7 @@ class LeanDecoder(LanguageBackend):
     def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return F.rms_norm(x, (self.width,), weight, self._eps)
 
-    def _projection(
+    def _projector(
         self, x: Tensor, call: ForwardInput
     ) -> tuple[Tensor, Tensor, Callable[[LayerParts, Tensor], None]]:
         """Return queries [B, heads, T, width] and what the cache gets, keys and values [2, B,

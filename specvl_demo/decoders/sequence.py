@@ -178,10 +178,12 @@ class CachedSequence:
         if rows > size:
             x = F.pad(x, (0, 0, 0, rows - size))
         depth = F.pad(shape.depth_on(x.device), (0, rows - size))
-        ordered = batch_invariance.order(
+        mask, window_mask, columns = batch_invariance.order(
             shape, rows, self.length, self.cache.span, self.backend.window, x.device
         )
-        hidden = self._forward(x, depth, captured, *ordered)
+        hidden = self._forward(
+            x, depth, captured, mask=mask, window_mask=window_mask, columns=columns
+        )
         self.cache.truncate(self.length + size)
         self._fed = size
         return hidden
@@ -197,18 +199,19 @@ class CachedSequence:
         self.cache.truncate(self.length + self._fed)
         if not self._fed:
             self.cache.mark_committed()
-        hidden = self._forward(x, depth[-size:], captured, *self._masks(mask, depth, size))
+        mask, window_mask = self._masks(mask, depth, size)
+        hidden = self._forward(x, depth[-size:], captured, mask=mask, window_mask=window_mask)
         self._fed += size
         return hidden
 
     def _forward(
-        self, x: Tensor, depth: Tensor, captured: Captured | None, *masks: Tensor | None
+        self, x: Tensor, depth: Tensor, captured: Captured | None, **masks: Tensor | None
     ) -> Tensor:
         """depth: Of x's rows below the root. masks: As in `ForwardInput`, with the columns."""
         positions = self._next + depth
         if self.backend.axes > 1:
             positions = positions.expand(self.backend.axes, *positions.shape)
-        call = ForwardInput(x, positions, self.cache, *masks, captured=captured or Captured())
+        call = ForwardInput(x, positions, self.cache, **masks, captured=captured or Captured())
         return self.backend.forward(call)
 
     def _masks(

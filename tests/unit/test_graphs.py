@@ -100,6 +100,7 @@ def test_a_tree_fed_level_by_level_says_what_it_says_at_once(views: int) -> None
 LAYERS = (0, 2, 3)
 
 
+@torch.inference_mode()
 def decode(decoder: HFDecoder, rounds: int = 8) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Logits and layers of trees of many sizes, a path of each kept, drafts in between."""
     stream = started(decoder, torch.arange(20, device=decoder.device)).fork(256)
