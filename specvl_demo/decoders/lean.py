@@ -16,14 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specvl_demo.decoders.attention import (
-    MOST_PACKED,
-    attend,
-    for_packed,
-    packed,
-    probabilities,
-    rotary_axes,
-)
+from specvl_demo.decoders import grouped_attention
+from specvl_demo.decoders.attention import attend, probabilities, rotary_axes
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
 from specvl_demo.decoders.forward import ForwardInput
@@ -100,6 +94,7 @@ class LeanDecoder(LanguageBackend):
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
         self._scale = self._head_width**-0.5
         self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
+        self._mixes = grouped_attention.Fastest()
 
     @property
     def table(self) -> Tensor:
@@ -232,22 +227,15 @@ class LeanDecoder(LanguageBackend):
         """
         size, columns, mask = queries.shape[2], call.columns, call.mask
         slots, keys, values = call.cache.spans(size)
-        if mask is None or (columns is None and size > MOST_PACKED):
-            causal = mask is None and size > 1
-            return slots, keys, lambda i: attend(queries, keys[i], values[i], mask, causal)
-        if columns is not None:
-            order = mask if mask.ndim == 2 else mask[0, 0]
+        if mask is None:
+            return slots, keys, lambda i: attend(queries, keys[i], values[i], None, size > 1)
+        if columns is None:
+            steady = call.cache.at is not None
+            return slots, keys, self._mixes.of(queries, keys, values, mask, steady)
+        order = mask if mask.ndim == 2 else mask[0, 0]
 
-            def ordered(i: int) -> Tensor:
-                data = call.cache.layer(i)
-                return ordered_attention(queries, data[0], data[1], order, columns, self._scale)
+        def ordered(i: int) -> Tensor:
+            data = call.cache.layer(i)
+            return ordered_attention(queries, data[0], data[1], order, columns, self._scale)
 
-            return slots, keys, ordered
-        # Once for all layers.
-        for_groups = for_packed(mask, self._heads // self._kv_heads)
-
-        def mixed(i: int) -> Tensor:
-            heads = packed(queries, keys[i], values[i], for_groups)
-            return heads.transpose(1, 2).reshape(-1, self._heads * self._head_width)
-
-        return slots, keys, mixed
+        return slots, keys, ordered

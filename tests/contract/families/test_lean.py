@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
-from specvl_demo.decoders import lean
+from specvl_demo.decoders import grouped_attention, lean
+from specvl_demo.decoders.attention import attend, fused
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.calibration import started, text_context
 from specvl_demo.decoders.forward import Captured, ForwardInput
@@ -22,7 +24,14 @@ from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families import zoo
 from tests.contract.families.conftest import load, often
-from tests.cuda import FakeCuda, FakeGraph, OnDeviceOnly, graphs_on_the_processor, with_graphs
+from tests.cuda import (
+    FakeCuda,
+    FakeGraph,
+    KernelsTakeAll,
+    OnDeviceOnly,
+    graphs_on_the_processor,
+    with_graphs,
+)
 
 cuda = pytest.fixture(graphs_on_the_processor)
 
@@ -138,6 +147,67 @@ def test_a_layer_is_few_operations(family: str) -> None:
     assert counts[1] - counts[0] <= MOST_OPERATIONS + norms
 
 
+@pytest.mark.parametrize("size", [1, 5])
+@torch.inference_mode()
+def test_every_way_attends_alike(size: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(1, 6, size, 16, generator=generator)
+    keys, values = torch.randn(2, 1, 2, 512, 16, generator=generator)
+    seen = torch.rand(size, 512, generator=generator) < 0.4
+    seen[:, 300:] = False
+    mask = torch.zeros(size, 512).masked_fill_(~seen, torch.finfo(torch.float32).min)
+    told = attend(queries, keys, values, mask)
+    ways = grouped_attention.ways(1, 512)
+    assert len(ways) > 3 and len(grouped_attention.ways(2, 512)) == 2
+
+    def as_on_cuda(*call: torch.Tensor) -> torch.Tensor:
+        """Kernels there write row by row, not head by head."""
+        return ways[0](*call).transpose(1, 2).contiguous().transpose(1, 2)
+
+    for way in (*ways, as_on_cuda):
+        mixes = grouped_attention.Fastest()
+        mixes._chosen[1, size, 512] = way
+        made = mixes.of(queries, [keys], [values], mask, steady=True)(0)
+        torch.testing.assert_close(made, told, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_every_way_runs_on_the_device(size: int) -> None:
+    """Also the operators that only a GPU has."""
+
+    def empty(*shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.bfloat16, device="meta")
+
+    queries, mask, caches = empty(1, 6, size, 16), empty(1, 1, size, 512), empty(2, 1, 2, 512, 16)
+    for way in grouped_attention.ways(1, 512):
+        mixes = grouped_attention.Fastest()
+        mixes._chosen[1, size, 512] = way
+        with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
+            made = mixes.of(queries, [caches[0]], [caches[1]], mask, steady=True)(0)
+        assert made.shape == (size, 6 * 16) and made.dtype == torch.bfloat16
+
+
+def test_the_fastest_way_that_is_right_is_chosen() -> None:
+    taken: dict[Any, float] = {}
+
+    def way(seconds: float, change: float, *call: torch.Tensor) -> torch.Tensor:
+        if seconds < 1:
+            raise RuntimeError("not on this device")
+        return fused(*call) + change
+
+    ways = [partial(way, *of) for of in ((4.0, 0.0), (3.0, 0.001), (2.0, 1.0), (0.5, 0.0))]
+    rows = torch.ones(1, 2, 3, 16)
+    calls = [(rows, rows, rows, torch.zeros(1, 1, 3, 3))] * 2
+    slow = dict(zip(ways, (4.0, 3.0, 2.0, 0.5), strict=True))
+
+    def seconds(run: Any) -> float:
+        run()
+        return taken.setdefault(run.args[0], slow[run.args[0]])
+
+    assert grouped_attention.fastest(ways, calls, seconds) is ways[1]
+    assert [*taken] == ways[:2]
+
+
 @pytest.mark.parametrize("family", often(["qwen2-vl", "qwen2.5-vl", "qwen3-vl", "glm4v"]))
 def test_a_tower_sees_the_same_in_all_windows_at_once(
     family: str, monkeypatch: pytest.MonkeyPatch
@@ -185,6 +255,7 @@ def test_exact_replays_say_what_the_library_says(cuda: FakeCuda) -> None:
 @pytest.mark.parametrize("family", ["llava", "qwen2.5-vl", "qwen3-vl"])
 @torch.inference_mode()
 def test_graphs_of_it_compute_what_the_library_does(family: str) -> None:
+    """Every way of attention that this GPU runs, too: `fastest` leaves out those that disagree."""
     with torch.inference_mode(mode=False):
         models = [zoo.build(family)[0].cuda() for _ in range(2)]
     made = []

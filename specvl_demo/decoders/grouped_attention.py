@@ -1,0 +1,179 @@
+"""Attention under a mask where heads share keys and values: three ways, and their choice.
+
+The heads of a group become rows of one matrix (G heads, T rows: R = G * T), so that their keys and
+values are read once. Which way is fastest depends on the device, on R and on the keys, so it is
+measured for the steps of fixed shapes. Rows and masks may be anything; knows no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from specvl_demo.decoders.attention import MOST_PACKED, attend, for_packed, fused, kernels_read
+
+Way = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""Attention of queries [B, kv_heads, R, width] over keys and values [B, kv_heads, S, width] under
+an additive mask [B or 1, 1, R, S], of the queries' shape.
+"""
+
+_LOW = -3e4
+"""What masks are limited to: sums with it are finite in every precision."""
+_PARTS, _LEAST_PART = (4, 8, 16), 64
+_REPEATS, _LAYERS = 3, 16
+"""Layers that are timed: their keys and values are more than caches hold."""
+_ASLEEP = 2_000_000
+"""Cycles that the device waits before it is timed, until all launches are queued."""
+_CLOSE = 0.03
+"""How far ways may differ, by rounding, from the first one's largest number."""
+
+
+def by_products(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """By two products and a softmax in float32."""
+    left, right = queries.flatten(0, 1), keys.flatten(0, 1).mT
+    if queries.dtype == torch.float32:
+        scores = torch.bmm(left, right)
+    else:
+        scores = torch.bmm(left, right, out_dtype=torch.float32)
+    scores = scores.view(*queries.shape[:3], -1)
+    share = torch.add(mask, scores, alpha=queries.shape[3] ** -0.5).softmax(-1)
+    return share.to(values.dtype) @ values
+
+
+def in_parts(n: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """By the library's kernel over n parts of the keys at once, as if they were separate sequences,
+    then their mean, weighted by the sums of exponentials (as in FlashDecoding). Of one sequence.
+    """
+    keys, values = (rows[0].unflatten(1, (n, -1)).transpose(0, 1) for rows in (keys, values))
+    several = mask[0].unflatten(2, (n, -1)).movedim(2, 0)
+    mixed, sums = _with_sums(
+        queries.expand(n, -1, -1, -1), keys, values, several.expand(-1, queries.shape[1], -1, -1)
+    )
+    weights = sums[..., : queries.shape[2]].softmax(0)
+    return (mixed * weights[..., None]).sum(0, keepdim=True).to(queries.dtype)
+
+
+def _with_sums(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return attention and, for every row, the logarithm of its sum of exponentials."""
+    if queries.device.type != "cpu":
+        if not kernels_read(queries, keys, values, mask):
+            raise ValueError("the kernel cannot read this")
+        # The operator below `scaled_dot_product_attention`, which returns the attention only.
+        mixed, sums, _, _ = torch.ops.aten._scaled_dot_product_efficient_attention(
+            queries, keys, values, mask, True
+        )
+        return mixed, sums
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        queries, keys, values, attn_mask=mask
+    )
+
+
+class Fastest:
+    """Attention under masks in the way that is fastest for each shape."""
+
+    def __init__(self) -> None:
+        self._chosen: dict[tuple[int, ...], Way] = {}
+
+    def of(
+        self,
+        queries: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        mask: Tensor,
+        steady: bool,
+    ) -> Callable[[int], Tensor]:
+        """Return the attention [B * T, heads * width] of every layer.
+
+        Args:
+            queries: [B, heads, T, width], contiguous in a sequence, written before each layer's.
+            keys, values: Of every layer, [B, kv_heads, S, width].
+            mask: Additive, [T, S] or [B or 1, 1, T, S].
+            steady: Whether many calls will have these shapes, so that a choice is worth its time.
+        """
+        batch, heads, size, width = queries.shape
+        if size > MOST_PACKED:
+            return lambda i: attend(queries, keys[i], values[i], mask)
+        groups = heads // keys[0].shape[1]
+        # Once for all layers.
+        mask = for_packed(mask.clamp_min(_LOW), groups)
+        packed = queries.view(batch, -1, groups * size, width)
+        shape = batch, size, mask.shape[3]
+        new = steady and queries.is_cuda and shape not in self._chosen
+        if new and not torch.cuda.is_current_stream_capturing():
+            layers = [*zip(keys, values, strict=True)][:_LAYERS]
+            calls = [(_waves(packed), *both, mask) for both in layers]
+            self._chosen[shape] = fastest(ways(batch, mask.shape[3]), calls)
+        way = self._chosen.get(shape, fused)
+
+        def mixed(i: int) -> Tensor:
+            rows = way(packed, keys[i], values[i], mask).unflatten(2, (groups, size))
+            # One copy, whatever order the kernel writes in.
+            return rows.permute(0, 3, 1, 2, 4).reshape(batch * size, heads * width)
+
+        return mixed
+
+
+def ways(batch: int, n_keys: int) -> list[Way]:
+    """Return the ways that take so many keys, the safest first."""
+    fit = [n for n in _PARTS if n_keys % n == 0 and n_keys // n >= _LEAST_PART]
+    return [fused, by_products, *(partial(in_parts, n) for n in fit if batch == 1)]
+
+
+def fastest(
+    candidates: Sequence[Way],
+    calls: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
+    seconds: Callable[[Callable[[], object]], float] | None = None,
+) -> Way:
+    """Return the fastest of these ways over the calls of all layers.
+
+    A way that fails here, or disagrees with the first one, is left out.
+
+    Args:
+        seconds: Measures a function; None for the device's own clock.
+    """
+    measure = seconds or _device_seconds
+    rows, keys, values, mask = calls[0]
+    half_seen = mask.clone()
+    half_seen[..., mask.shape[3] // 2 :] = _LOW
+    trial = rows, _waves(keys), _waves(values).cos(), half_seen
+    truth = candidates[0](*trial).float()
+    bound = _CLOSE * truth.abs().max().item()
+    times: dict[Way, float] = {}
+    for way in candidates:
+        try:
+            far = (way(*trial).float() - truth).abs().max().item()
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+            continue
+        if far <= bound:
+            times[way] = measure(partial(_run, way, calls))
+    return min(times, key=times.__getitem__)
+
+
+def _run(way: Way, calls: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> None:
+    for call in calls:
+        way(*call)
+
+
+def _waves(like: Tensor) -> Tensor:
+    """Return numbers without pattern, of this shape, that no generator must be asked for."""
+    return torch.arange(like.numel(), device=like.device).sin().view(like.shape).to(like.dtype)
+
+
+def _device_seconds(run: Callable[[], object]) -> float:
+    """Return the median seconds that the device computes, without those of launching."""
+    times = []
+    for _ in range(_REPEATS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(_ASLEEP)
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    return median(times)
