@@ -114,8 +114,8 @@ class HFDecoder(LanguageBackend):
             stack.callback(setattr, cache, "whole", False)
             hidden = self._decoder(**arguments).last_hidden_state
         # Of a split model all meet on one device.
-        for kept in (captured.layers, captured.attention):
-            kept.update({i: rows.to(self.device) for i, rows in kept.items()})
+        for captures in (captured.layers, captured.attention):
+            captures.update({i: rows.to(self.device) for i, rows in captures.items()})
         return hidden.to(self.device)
 
     def _masks(self, call: ForwardInput) -> Tensor | dict[str, Tensor] | None:
