@@ -15,7 +15,7 @@ from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
 from specvl_demo.question import Question
 from specvl_demo.report.remarks import agreement
-from specvl_demo.serving import session
+from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 
 COLUMNS = (
@@ -31,7 +31,7 @@ def report(options: LabOptions) -> dict[str, Any]:
     cases = options.every()
     if cases and not options.sampling.greedy:
         cases = list(islice(cycle(cases), max(options.prompts, len(cases))))
-    return lossless(options.load(options.roles), cases, options)
+    return lossless(options.load(choosing.roles_of(options.choices)), cases, options)
 
 
 def lossless(loaded: Loaded, cases: Sequence[Question], options: LabOptions) -> dict[str, Any]:

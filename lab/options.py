@@ -1,16 +1,17 @@
-"""What the suites of the laboratory are asked, beyond a comparison's options."""
+"""What the suites of the laboratory are asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specvl_demo.compare import questions
-from specvl_demo.compare.measure import BenchOptions
+from specvl_demo.compare.measure import Tell
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.pairs import PairSpec
+from specvl_demo.methods.base import Choice
+from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.question import Question
 from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
@@ -19,12 +20,31 @@ GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
-class LabOptions(BenchOptions):
-    """Options of a suite: heads, a folder with one for each trained head; claim, None for all."""
+class LabOptions:
+    """The options of a suite.
 
+    choices: `ar` first. load: Loads the pair with drafters of these roles. tell: Called with the
+    current activity and the share that is done. data: A file in place of the pair's own questions.
+    prompts: How many. heads: A folder with one for each trained head. claim: None for all.
+    """
+
+    pair: PairSpec
+    choices: Sequence[Choice]
+    repeats: int
+    max_new_tokens: int
+    prompts: int
+    load: Callable[[Sequence[Role]], Loaded]
+    tell: Tell = lambda text, share: None
+    data: str | None = None
     heads: Path | None = None
     claim: str | None = None
     sampling: Sampling = GREEDY
+
+    def cases(self) -> list[Question]:
+        """Return the user's own questions if given, else those that the pair is measured with."""
+        if self.data is not None:
+            return questions.of_file(self.data, self.prompts, self.pair.n_frames)
+        return questions.of_pair(self.pair)[: self.prompts]
 
     def every(self) -> list[Question]:
         """Return the user's own questions if given, else `every` of the pair's."""

@@ -14,11 +14,10 @@ import os
 import statistics
 import subprocess
 import sys
-from functools import partial
 from typing import Any
 
 from specvl_demo import pairs
-from specvl_demo.compare import measure
+from specvl_demo.compare import measure, questions
 from specvl_demo.options import NEW_TOKENS
 from specvl_demo.serving import choosing, loader
 
@@ -41,12 +40,10 @@ def answers(pair: str) -> dict[str, Any]:
     """Return what this process measures of a pair, without the library's own ways."""
     spec = pairs.find(pair)
     choices = [choosing.choose(spec, name) for name in METHODS[pair].split(",")]
-    options = measure.BenchOptions(
-        spec, choices, 1, NEW_TOKENS.default, 1000, load=partial(loader.load, spec)
-    )
     kind = KIND.get(pair)
-    cases = [case for case in options.cases() if kind in (None, case.kind)]
-    return measure.bench(options.load(options.roles), cases, options, peers=())
+    cases = [case for case in questions.of_pair(spec) if kind in (None, case.kind)]
+    loaded = loader.load(spec, choosing.roles_of(choices))
+    return measure.bench(loaded, cases, choices, 1, NEW_TOKENS.default, peers=())
 
 
 def in_process(pair: str, variables: dict[str, str]) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.records import Begin, LaneRecords, Record, Round, gather
 from specvl_demo.report import tables, trace
-from specvl_demo.serving import availability, choosing
+from specvl_demo.serving import choosing
+from specvl_demo.serving.availability import Options
 from specvl_demo.serving.custom import named_pair
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def batch(options: argparse.Namespace) -> int:
 
     shared = {name: value for name, value in vars(options).items() if name not in question.LINE}
     find = partial(question.named, folders=(Path(), Path(options.batch).parent))
-    loaded = _load(options, pair, [choice])
+    loaded = _load(options, pair, choosing.roles_of([choice]))
     wrong = 0
     for number, line in enumerate(filter(str.strip, lines)):
         answer: dict[str, object] = {"id": None}
@@ -96,23 +97,22 @@ def bench(options: argparse.Namespace) -> int:
     """Measure methods side by side on many questions; print tables, or one JSON document."""
     pair = named_pair(options.pair, options.target, options.drafter)
     choices = pick(named_methods(options, pair), options.set, pair, 0.0)
-    from specvl_demo.compare import measure
+    from specvl_demo.compare import measure, questions
     from specvl_demo.compare.page import page_of
+    from specvl_demo.compare.peers import PEERS
     from specvl_demo.report import answers
 
+    if options.data is not None:
+        cases = questions.of_file(options.data, options.prompts, pair.n_frames)
+    else:
+        cases = questions.of_pair(pair)[: options.prompts]
+    peers, roles = PEERS if options.peers else PEERS[:1], choosing.roles_of(choices)
+    if options.peers and "small" in choosing.roles_here(pair) and "small" not in roles:
+        roles.append("small")
+    loaded = _load(options, pair, roles)
+    sizes = options.repeats, options.max_new_tokens
     with progress() as tell:
-        bench_options = measure.BenchOptions(
-            pair=pair,
-            choices=choices,
-            repeats=options.repeats,
-            max_new_tokens=options.max_new_tokens,
-            prompts=options.prompts,
-            load=partial(load, options, pair, tell),
-            tell=tell,
-            peers=options.peers,
-            data=options.data,
-        )
-        report = measure.answers(bench_options)
+        report = measure.bench(loaded, cases, choices, *sizes, peers, tell)
     if options.json:
         print_json(report)
     else:
@@ -175,7 +175,7 @@ def _answer(
     with _trace_file(options.trace) as saved:
         from specvl_demo.serving import session
 
-        loaded = _load(options, pair, chosen)
+        loaded = _load(options, pair, choosing.roles_of(chosen))
         notes = records.QuestionNotes(options.prompt)
         running = session.race(loaded, session.request(loaded, opened), chosen, notes=notes)
         quiet = options.json or len(chosen) > 1
@@ -223,21 +223,13 @@ def progress() -> Iterator[Callable[..., None]]:
         yield tell
 
 
-def load(
-    options: argparse.Namespace, pair: PairSpec, tell: Callable[..., None], roles: Sequence[Role]
-) -> Loaded:
+def _load(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role]) -> Loaded:
     """Load the pair with drafters of these roles, according to the options."""
     from specvl_demo.serving import loader
 
-    settings = availability.Options.of_environment(
-        dtype=options.dtype, quantised=options.quantised, exact=options.exact
-    )
-    return loader.load(pair, roles, tell, settings)
-
-
-def _load(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice]) -> Loaded:
+    settings = Options.of_environment(options.dtype, options.quantised, options.exact)
     with progress() as tell:
-        loaded = load(options, pair, tell, choosing.roles_of(chosen))
+        loaded = loader.load(pair, roles, tell, settings)
     for remark in loaded.remarks:
         sys.stderr.write(f"Note: {remark}\n")
     return loaded

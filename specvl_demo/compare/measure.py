@@ -6,77 +6,35 @@ The methods run one after the other on the same case, in an order that shifts wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
-from specvl_demo.compare import provenance, questions
+from specvl_demo.compare import provenance
 from specvl_demo.compare.page import Report, report_of
-from specvl_demo.compare.peers import PEERS, Library
+from specvl_demo.compare.peers import Library
 from specvl_demo.methods.base import Choice
-from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
 from specvl_demo.report.answers import HF_GENERATE, Repeat
-from specvl_demo.serving import choosing, session
+from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
 
 Tell = Callable[[str, float], None]
 """Called with the current activity and the share that is done, 0 to 1."""
 
-Load = Callable[[Sequence[Role]], Loaded]
-"""Loads the pair with drafters of these roles."""
-
-
-@dataclass(frozen=True)
-class BenchOptions:
-    """The options of a comparison.
-
-    choices: `ar` first. data: A file in place of the pair's own questions. prompts: How many.
-    peers: Also run the library's assisted generation.
-    """
-
-    pair: PairSpec
-    choices: Sequence[Choice]
-    repeats: int
-    max_new_tokens: int
-    prompts: int
-    load: Load
-    tell: Tell = lambda text, share: None
-    peers: bool = False
-    data: str | None = None
-
-    @property
-    def roles(self) -> list[Role]:
-        return choosing.roles_of(self.choices)
-
-    def cases(self) -> list[Question]:
-        """Return the user's own questions if given, else the pair's."""
-        if self.data is not None:
-            return questions.of_file(self.data, self.prompts, self.pair.n_frames)
-        return questions.of_pair(self.pair)[: self.prompts]
-
-
-def answers(options: BenchOptions) -> Report:
-    """Run every method on the shipped cases, or on the user's own, and the library's ways."""
-    roles, peers = options.roles, [HF_GENERATE]
-    if options.peers:
-        peers = list(PEERS)
-        if "small" in choosing.roles_here(options.pair) and "small" not in roles:
-            roles.append("small")
-    return bench(options.load(roles), options.cases(), options, peers)
-
 
 def bench(
     loaded: Loaded,
     cases: Sequence[Question],
-    options: BenchOptions,
+    choices: Sequence[Choice],
+    repeats: int,
+    max_new_tokens: int,
     peers: Sequence[str] = (HF_GENERATE,),
+    tell: Tell = lambda text, share: None,
 ) -> Report:
-    """Return the report of `bench --json`."""
-    watch, choices, repeats = provenance.Watch(), options.choices, options.repeats
-    cases = [
-        replace(case, max_new_tokens=options.max_new_tokens, temperature=0.0) for case in cases
-    ]
+    """Return the report of `bench --json`. choices: AR first. peers: The library's own ways."""
+    watch = provenance.Watch()
+    cases = [replace(case, max_new_tokens=max_new_tokens, temperature=0.0) for case in cases]
     questions = [session.request(loaded, case, detail="light") for case in cases]
     session.warm(loaded, questions[0], choices)
     library = Library(loaded.models, peers, choices)
@@ -86,7 +44,7 @@ def bench(
     turns: list[Choice | str] = [*choices, *library.running]
     for done, (number, at) in enumerate(product(range(repeats), range(len(questions)))):
         about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"
-        options.tell(about, done / total)
+        tell(about, done / total)
         for way in folds.round_robin(turns, number):
             if isinstance(way, Choice):
                 (lane,) = session.answers(loaded, questions[at], [way])
