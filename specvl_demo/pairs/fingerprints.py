@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,15 +35,13 @@ def _short(*files: tuple[Path, int, int]) -> str:
     return sha256(*(file for file, *_ in files))[:12]
 
 
-def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> str:
-    """Return the SHA-256 of files one after the other; `tell` gets the share that is read."""
-    digest, done, total = hashlib.sha256(), 0, max(1, sum(file.stat().st_size for file in files))
+def sha256(*files: Path) -> str:
+    """Return the SHA-256 of files one after the other."""
+    digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as opened:
             while block := opened.read(BLOCK):
                 digest.update(block)
-                done += len(block)
-                tell(done / total)
     return digest.hexdigest()
 
 

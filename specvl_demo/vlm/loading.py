@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import io
-import re
 import ssl
 import urllib.error
 import urllib.request
@@ -26,7 +25,6 @@ from tqdm import tqdm
 from transformers import AutoProcessor, BitsAndBytesConfig
 
 from specvl_demo.options import Quantised
-from specvl_demo.pairs import fingerprints
 from specvl_demo.vlm import hub
 
 Tell = Callable[[str], None]
@@ -34,7 +32,6 @@ Tell = Callable[[str], None]
 HUB_S = 10.0
 """How many seconds the hub may take to answer at all."""
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 _OTHERS = ("*/*", "consolidated*")
 """Copies in other layouts that some repositories contain: never needed, as large as the model."""
@@ -124,14 +121,12 @@ def fetch(repo: str, tell: Tell, is_head: bool = False, offline: bool = False) -
     silent = not offline and not hub_answers()
     with hub.explained(repo):
         try:
-            folder = Path(
-                snapshot_download(
-                    repo,
-                    allow_patterns=patterns,
-                    ignore_patterns=list(_OTHERS),
-                    tqdm_class=Bar,
-                    local_files_only=offline or silent,
-                )
+            folder = snapshot_download(
+                repo,
+                allow_patterns=patterns,
+                ignore_patterns=list(_OTHERS),
+                tqdm_class=Bar,
+                local_files_only=offline or silent,
             )
         except LocalEntryNotFoundError:
             if not silent:
@@ -139,31 +134,7 @@ def fetch(repo: str, tell: Tell, is_head: bool = False, offline: bool = False) -
             raise ValueError(
                 f"the hub did not answer within {HUB_S:.0f} s. Try again later."
             ) from None
-    if best:  # something came over the network; what lay here was looked at when it came
-        verify(folder, repo, tell)
-    return folder
-
-
-def verify(folder: Path, name: str, tell: Tell = lambda text: None) -> None:
-    """Remove a large file of the hub's cache that does not match its hash; ValueError then.
-
-    The cache names a large file by its SHA-256; the client itself compares only sizes.
-    """
-    for file in sorted(folder.glob("*.safetensors")):
-        blob = file.resolve()
-        if not _SHA256.fullmatch(blob.name):
-            continue
-
-        def hear(share: float, file: Path = file) -> None:
-            tell(f"Checking {name}: {file.name}, {share:.0%}")
-
-        if fingerprints.sha256(blob, tell=hear) != blob.name:
-            blob.unlink()
-            file.unlink(missing_ok=True)
-            raise ValueError(
-                f"{name} could not be loaded: {file.name} was damaged in transfer (its SHA-256"
-                " differs from the hub's) and was removed. Load it again."
-            )
+    return Path(folder)
 
 
 def hub_answers() -> bool:

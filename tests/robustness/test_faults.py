@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -209,24 +208,6 @@ def test_a_checkpoint_that_is_not_whole(
         shutil.rmtree(copy)
     shutil.copytree(folder / "target", copy)
     assert "error" not in [event["k"] for event in models(asked, bool)]
-
-
-def test_a_file_that_came_damaged_is_found_by_its_hash_and_removed(
-    folder: Path, tmp_path: Path
-) -> None:
-    """As the hub's cache has it: a link to a file that is named by its SHA-256."""
-    content = (folder / "target" / WEIGHTS).read_bytes()
-    blob = tmp_path / "blobs" / hashlib.sha256(content).hexdigest()
-    link = tmp_path / "snapshots" / "main" / WEIGHTS
-    for place in (blob, link):
-        place.parent.mkdir(parents=True)
-    blob.write_bytes(content)
-    link.symlink_to(blob)
-    loading.verify(link.parent, "org/model")
-    blob.write_bytes(content[:-5] + b"wrong")
-    with pytest.raises(ValueError, match="was damaged in transfer .* was removed. Load it again"):
-        loading.verify(link.parent, "org/model")
-    assert not link.exists() and not blob.exists()
 
 
 # ---------------------------------------------------------------- the disk
