@@ -421,7 +421,7 @@ def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
     page.evaluate("""() => {
       const none = async () => undefined;
       const bench = () => Promise.reject();
-      window.GONE = { trigger: none, server: { ...specvl.api.server, batches: none, bench } };
+      window.GONE = { trigger: none, server: { ...specvl.api.server, stop: none, bench } };
     }""")
     for change, said in (
         ("media[0].path = '/etc/hosts'", "did not accept this question"),

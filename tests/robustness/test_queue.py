@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
 import signal
 import time
 from collections import Counter
@@ -13,18 +12,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from specvl_demo.question import Question
 from specvl_demo.records import Round
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import UNHEARD_S, Behaviour, Caller
-from specvl_demo.ui.serve import queue as queues
-from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.queue import FIRST_LANE_S, OVERDUE, Queue, Run
+from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.workers import ProcessWorker
 from tests.page import fake_page
@@ -109,7 +104,7 @@ def test_a_run_without_a_listener_is_ended(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_run_belongs_to_its_visit_and_ends_with_it() -> None:
-    """Another visit can neither stop nor read it; when the visit is over nothing of it is left."""
+    """Another visit cannot stop it; when it is over nothing of it is left."""
     worker = Still()
     queue = Queue(worker)
     guest = Guest(queue, job("secret question", visit="mine"))
@@ -117,14 +112,11 @@ def test_a_run_belongs_to_its_visit_and_ends_with_it() -> None:
     until(lambda: worker.begun, "the run")
     queue.stop(run, "other")
     assert not queue._runs[run].stopped
-    assert queue.batches(run, "other") == [] and queue.batches(run) == []
-    worker.end("secret question")
-    guest.until("done")
-    late = Guest(queue, job("asked before the end", visit="mine"))
-    until(lambda: len(worker.begun) == 2, "the second run")
     queue.forget("mine")
-    late.leave()
-    assert queue.batches(run, "mine") == [] and not queue._runs
+    assert queue._runs[run].stopped
+    worker.end("secret question")
+    guest.leave()
+    assert not queue._runs and not queue._line
 
 
 @pytest.mark.parametrize("how", ["stop", "leave"])
@@ -179,26 +171,6 @@ def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) 
     hanging.leave()
     served(queue, "following")
     assert worker.pid != pid
-
-
-def test_what_is_kept_of_runs_is_bounded(
-    worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Runs that are over are kept for pages that missed something: so many, so large."""
-    monkeypatch.setattr(queues, "MOST_RUNS_KEPT", 3)
-    queue = Queue(worker)
-
-    async def play(question: str) -> str:
-        batches = [run.pack(events) async for run, events in queue.events(job(question))]
-        return re.search(r'"run":"([^"]+)"', batches[0])[1]
-
-    names = [asyncio.run(play(f"who=k{number}")) for number in range(6)]
-    asyncio.run(play("who=last"))
-    assert [bool(queue.batches(name)) for name in names] == [False, False, False, True, True, True]
-    monkeypatch.setattr(queues, "MOST_BYTES_KEPT", 10)
-    asyncio.run(play("who=large"))
-    assert not any(queue.batches(name) for name in names)
-    assert not queue._line
 
 
 # ---------------------------------------------------------------- the process that computes
@@ -265,41 +237,3 @@ def test_a_worker_that_cannot_be_started_again_blocks_no_visitor(
     assert not queue._line
     served(queue, "after")
     assert worker.pid != before
-
-
-NEAR_S = 0.5
-
-
-def begun(ago_s: float = 0.0, lanes: int = 1) -> Run:
-    run = Run(None, lanes)
-    run.began = time.monotonic() - ago_s
-    return run
-
-
-def wait_s(*ahead: Run, lane_s: tuple[float, ...] = (4.0,), seats: int = 1) -> Any:
-    queue = Queue(SimpleNamespace(capacity=seats))  # type: ignore[arg-type]
-    queue._lane_s.extend(lane_s)
-    return pytest.approx(queue._wait_s(ahead), abs=NEAR_S)
-
-
-def test_who_waits_is_told_the_rest_of_all_who_are_before() -> None:
-    ended = begun()
-    ended.told_to_end = True
-    assert wait_s(begun(lanes=4)) == 16.0
-    assert wait_s(begun(6.0, lanes=4)) == 10.0
-    assert wait_s(begun(20.0)) == OVERDUE * 20.0  # one that outlasts the estimate
-    assert wait_s(begun(1.0), Run(None, 2), Run(None, 3)) == 3.0 + 8.0 + 12.0
-    assert wait_s(begun(), lane_s=(4.0, 90.0, 4.0)) == 4.0  # one had to load
-    assert wait_s(ended) == 0.0 and wait_s(begun(lanes=2), lane_s=()) == 2 * FIRST_LANE_S
-    assert wait_s(begun(lanes=3), begun(), Run(None, 2), seats=2) == 12.0
-
-
-@pytest.mark.parametrize("how", ["stopped", "failed", "whole"])
-def test_runs_that_were_cut_short_teach_nothing(how: str) -> None:
-    queue = Queue(SimpleNamespace(capacity=1))  # type: ignore[arg-type]
-    run = queue._enter(Job("p", (("ar", {}),), Question("?")))
-    run.began, run.stopped = time.monotonic() - 3.0, how == "stopped"
-    if how == "failed":
-        queue._take(run, {"k": "error", "text": "The run failed."})
-    queue._take(run, {"k": "done"})
-    assert len(queue._lane_s) == (how == "whole")

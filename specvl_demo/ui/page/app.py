@@ -41,7 +41,7 @@ MOST_AT_ONCE = 64
 SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page stores nothing there."""
 SERVED = (
-    *("known", "panel", "stop", "batches", "drawn", "share", "compared"),
+    *("known", "panel", "stop", "drawn", "share", "compared"),
     *("bench", "benched", "packed"),
 )
 """The methods of the behaviour that the page's scripts may call."""

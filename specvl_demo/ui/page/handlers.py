@@ -156,10 +156,6 @@ class Behaviour:
         if isinstance(run, str):
             self.queue.stop(run, caller.visit)
 
-    def batches(self, run: Any, caller: Caller) -> list[str]:
-        """Return everything sent of a run of this visit, for a page that missed some."""
-        return self.queue.batches(run, caller.visit) if isinstance(run, str) else []
-
     def drawn(self, _: Any, caller: Caller) -> dict[str, Any]:
         """Return the cores, and the seconds that this server, and the visitor's browser if it is on
         this machine, have computed so far: a page that asks twice knows what its drawing costs.

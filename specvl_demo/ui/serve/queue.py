@@ -2,8 +2,8 @@
 stream per run.
 
 Clients take turns in the line, so that none has to wait for all runs of another. Events are sent at
-a bounded rate, as numbered JSON strings, so that a page can detect that one is missing and fetch it
-again; every lane that has begun gets its end. Knows nothing of the computation.
+a bounded rate, as numbered JSON strings; every lane that has begun gets its end. Knows nothing of
+the computation.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from statistics import median
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -37,16 +36,6 @@ BEAT_S = 1.0
 """How often a silent run sends an empty event, which reveals whether a listener is there."""
 GRACE_S = 60.0
 """How long a run may take to end after a stop request, before its worker is replaced."""
-MOST_RUNS_KEPT = 32
-MOST_BYTES_KEPT = 32 * 2**20
-MOST_VISITS_LEFT = 256
-"""How many ended visits are remembered, for what they requested before they ended."""
-FIRST_LANE_S = 5.0
-"""Seconds per lane until one was measured."""
-OVERDUE = 0.25
-"""A run is estimated to continue for at least this share of its time so far: one that outlasts its
-estimate, because it loads or for another reason, is not about to end.
-"""
 
 
 class Worker(ABC):
@@ -107,10 +96,8 @@ class Queue:
         self.limit_s = limit_s
         self.grace_s = grace_s
         self._line: list[Run] = []
-        self._runs: OrderedDict[str, Run] = OrderedDict()
-        self._left: deque[str] = deque(maxlen=MOST_VISITS_LEFT)
-        self._lane_s: deque[float] = deque(maxlen=8)
-        """Seconds per lane of the last runs that were not stopped, including loading."""
+        self._runs: dict[str, Run] = {}
+        """Those whose visitor listens."""
         self._lock = threading.RLock()
 
     async def events(self, job: Job) -> AsyncGenerator[tuple[Run, list[Event]], None]:
@@ -128,9 +115,8 @@ class Queue:
                             self._take(run, {"k": "done"})
                         elif not ahead:
                             self._start(run, job)
-                        elif ahead != before or time.monotonic() - at > BEAT_S:
-                            wait_s = self._wait_s(self._line[: self._line.index(run)])
-                            run.add({"k": "queue", "place": ahead, "eta_s": wait_s})
+                        elif ahead != before:
+                            run.add({"k": "queue", "place": ahead})
                     over, events, run.events = run.done, run.events, []
                 if events or time.monotonic() - at > BEAT_S:
                     at = time.monotonic()
@@ -143,8 +129,7 @@ class Queue:
                 self._leave(run)
             elif not run.done:
                 self._end(run)
-            if job.visit in self._left:
-                self._runs.pop(run.id, None)
+            self._runs.pop(run.id, None)
 
     def stop(self, run_id: str, visit: str | None = None) -> None:
         """Stop a visit's own run: it leaves the line, or ends within a round."""
@@ -153,20 +138,13 @@ class Queue:
             self._end(run)
 
     def forget(self, visit: str) -> None:
-        """End a visit: its runs end, and nothing of them is kept."""
-        self._left.append(visit)
-        for run in [run for run in self._runs.values() if run.visit == visit]:
-            if not run.done:
+        """End the runs of a visit."""
+        for run in list(self._runs.values()):
+            if run.visit == visit and not run.done:
                 self._end(run)
-            self._runs.pop(run.id, None)
-
-    def batches(self, run_id: str, visit: str | None = None) -> list[str]:
-        """Return all batches of a run of this visit so far, for a page that missed one."""
-        run = self._runs.get(run_id)
-        return list(run.batches) if run and run.visit == visit else []
 
     def _enter(self, job: Job) -> Run:
-        run = Run(job.client, max(1, len(job.lanes)), job.visit, job.hz)
+        run = Run(job.client, job.visit, job.hz)
         run.add({"k": "run", "run": run.id})
         with self._lock:
             self._line.append(run)
@@ -175,10 +153,8 @@ class Queue:
             full = len(self._line) > self.max_waiting + self.worker.capacity
             if full:  # the newcomer leaves, or the last run of the client with most runs
                 last = self._line.pop()
-                self._runs.pop(last.id, None)
                 for event in refusal(messages.BUSY.format(waiting=self.max_waiting)):
                     last.add(event)
-            self._forget()
         return run
 
     def _take_turns(self) -> None:
@@ -201,22 +177,11 @@ class Queue:
             for event in refusal(messages.ENGINE_NO_START.format(reason=fault)):
                 self._take(run, event)
 
-    def _forget(self) -> None:
-        """Drop the oldest ended runs if there are too many or they are too large."""
-        over = [run for run in self._runs.values() if run.done]
-        size = sum(run.size for run in over)
-        while over and (len(over) > MOST_RUNS_KEPT or size > MOST_BYTES_KEPT):
-            oldest = over.pop(0)
-            size -= oldest.size
-            self._runs.pop(oldest.id, None)
-
     def _leave(self, run: Run) -> None:
         with self._lock:
             if run in self._line:
                 self._line.remove(run)
                 self._take_turns()
-            if not run.done:  # left while waiting: there is nothing to fetch again
-                self._runs.pop(run.id, None)
 
     def _end(self, run: Run) -> None:
         """Request a run to end; from now on it has only the grace period."""
@@ -248,13 +213,10 @@ class Queue:
         with self._lock:
             if run.done:
                 return
-            now = time.monotonic()
             if not run.told_to_end and event["k"] == "status":
-                run.until = now + self.limit_s
+                run.until = time.monotonic() + self.limit_s
             run.add(event)
             if run.done:
-                if run.began is not None and not run.stopped and run.fault is None:
-                    self._lane_s.append((now - run.began) / run.lanes)
                 self._leave(run)
 
     def _ahead(self, run: Run) -> int:
@@ -262,33 +224,17 @@ class Queue:
         place = self._line.index(run) if run in self._line and run.began is None else 0
         return max(0, place - self.worker.capacity + 1)
 
-    def _wait_s(self, ahead: Sequence[Run]) -> float:
-        """Return the estimated seconds until these runs are over, on all seats together."""
-        # The median, since a run that had to load its pair does not predict the next one.
-        lane_s = median(self._lane_s) if self._lane_s else FIRST_LANE_S
-        now, left_s = time.monotonic(), 0.0
-        for run in ahead:
-            if not run.told_to_end:
-                so_far = 0.0 if run.began is None else now - run.began
-                left_s += max(run.lanes * lane_s - so_far, OVERDUE * so_far)
-        return left_s / self.worker.capacity
-
 
 class Run:
-    """One run: where it is in the line, its events, and the batches that were sent of them."""
+    """One run: where it is in the line, and its events."""
 
-    def __init__(
-        self, client: str | None = None, lanes: int = 1, visit: str | None = None, hz: float = HZ
-    ) -> None:
+    def __init__(self, client: str | None = None, visit: str | None = None, hz: float = HZ) -> None:
         self.id = secrets.token_urlsafe(12)
         self.visit = visit
         self.client = client
-        self.lanes = lanes
         self.hz = hz
         self.events: list[Event] = []
         """What was not sent yet."""
-        self.batches: list[str] = []
-        self.size = 0
         self.stopped = False
         self.done = False
         self.came = time.monotonic()
@@ -299,6 +245,7 @@ class Run:
         self.told_to_end = False
         self.killed = False
         self.fault: str | None = None
+        self._n_packed = 0
         self._lanes: dict[str, Totals] = {}
         """What the lanes that have not ended have so far."""
 
@@ -326,12 +273,10 @@ class Run:
         self.events.append(event)
 
     def pack(self, events: list[Event]) -> str:
-        """Return and keep events as one JSON string with the run, its number and the time."""
-        head = {"run": self.id, "seq": len(self.batches), "ts": round(time.time() * 1000)}
-        batch = msgspec.json.encode({**head, "events": events}).decode()
-        self.batches.append(batch)
-        self.size += len(batch)
-        return batch
+        """Return events as one JSON string with the run and its number."""
+        batch = {"run": self.id, "seq": self._n_packed, "events": events}
+        self._n_packed += 1
+        return msgspec.json.encode(batch).decode()
 
 
 def failed(fault: BaseException) -> str:

@@ -4,7 +4,7 @@
 import { Stream } from './stream.js';
 import { W } from './words.js';
 
-const SILENT_MS = 5000; // so long without a batch, and we ask whether there is something that never came
+const SILENT_MS = 5000; // so long without a batch, and we ask whether the server is there: it sends one each second
 const MOST_MISSES = 3;
 
 export class Runner {
@@ -14,28 +14,26 @@ export class Runner {
     this.busy = false;
     this.on = null;
     this.failed = null;
-    this.stream = new Stream(
-      {
-        run: () => {
-          if (this.stopping) this.stop();
-        },
-        queue: (e) => this.wait(e.place, e.eta_s),
-        status: (e) =>
-          this.status(
-            e.stage === 'loading'
-              ? W.run.loading(e.detail?.replace(/^Loading /, '').replace(/.*\//, '')) // a folder means nothing here
-              : (W.run.stage[e.stage] ?? e.stage),
-          ),
-        record: (e) => this.on?.record(e.record),
-        error: (e) => {
-          this.failed = e.text;
-        },
-        done: () => this.finish(),
+    this.stream = new Stream({
+      run: () => {
+        if (this.stopping) this.stop();
       },
-      (run) => api.server.batches(run),
-    );
+      queue: (e) => this.status(W.run.queue(e.place)),
+      status: (e) =>
+        this.status(
+          e.stage === 'loading'
+            ? W.run.loading(e.detail?.replace(/^Loading /, '').replace(/.*\//, '')) // a folder means nothing here
+            : (W.run.stage[e.stage] ?? e.stage),
+        ),
+      record: (e) => this.on?.record(e.record),
+      error: (e) => {
+        this.failed = e.text;
+      },
+      done: () => this.finish(),
+    });
     api.watch((value) => {
       this.heard = Date.now();
+      this.misses = 0;
       this.stream.feed(value);
     });
   }
@@ -46,7 +44,6 @@ export class Runner {
     this.busy = true;
     this.failed = null;
     this.stopping = false;
-    this.place = null;
     this.request = request;
     this.stream.reset();
     this.on = on;
@@ -64,17 +61,14 @@ export class Runner {
     if (!this.stopping) this.on?.status(text); // that it stops stays said
   }
 
-  /** In line: an estimate that grows was wrong, and none is given. */
-  wait(place, seconds) {
-    const late = place === this.place && seconds > this.least;
-    Object.assign(this, { place, least: late ? this.least : seconds });
-    this.status(W.run.queue(place, late ? null : seconds));
-  }
-
   /** Why a request failed: the sentence, unless the server does not answer at all. */
   async reason(sentence) {
-    const heard = await this.api.server.batches('').catch(() => null);
-    return Array.isArray(heard) ? sentence : W.run.away;
+    return (await this.answers('')) ? sentence : W.run.away;
+  }
+
+  /** Whether the server takes a call: one that stops no run, and so changes nothing. */
+  async answers(payload) {
+    return (await this.api.server.stop(payload).catch(() => false)) === null;
   }
 
   /** End the run after the round it is in; one that has no name yet ends as soon as it has. */
@@ -83,24 +77,15 @@ export class Runner {
     if (this.busy && this.stream.run) this.api.server.stop(this.stream.run);
   }
 
-  /** The stream is silent: fetch what may have been missed; give up if the server did not accept
-   *  the request, or no longer answers. */
+  /** The stream is silent: give up if the server did not accept the request, or sends no more. */
   async look() {
     const { run } = this.stream;
     if (Date.now() - this.heard < (run ? SILENT_MS : SILENT_MS / 2)) return;
-    const { batches } = this.api.server;
-    try {
-      if (run) await this.stream.heal();
-      else if (!Array.isArray(await batches(''))) throw new Error(W.run.lost);
-      this.misses = 0;
-      // The event that asks tells nothing of a refusal; a call that carries the same does.
-      const taken =
-        run || !this.busy || Array.isArray(await batches(this.request).catch(() => null));
-      if (!taken && this.busy) this.give(W.run.refused);
-    } catch {
+    if (run || !(await this.answers(''))) {
       this.misses += 1;
       if (this.misses >= MOST_MISSES) this.give(W.run.lost);
-    }
+      // The event that asks tells nothing of a refusal; a call that carries the same does.
+    } else if (this.busy && !(await this.answers(this.request))) this.give(W.run.refused);
   }
 
   give(sentence) {

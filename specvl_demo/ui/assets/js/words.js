@@ -451,8 +451,7 @@ export const W = {
     live: 'Live',
     yours: 'Your race',
     recordedOn: (machine) => `Recorded on ${machine}`,
-    queue: (place, eta) =>
-      `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}${eta ? `, about ${Math.max(1, Math.round(eta))} s` : ''}.`,
+    queue: (place) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}.`,
     loading: (what) => `Loading the models${what ? `: ${what}` : ''}…`,
     waited: (stage, seconds) => `${stage} ${seconds} s so far.`,
     stage: {
