@@ -190,31 +190,6 @@ def needs(
     )
 
 
-def too_many_lanes(
-    pair: PairSpec, place: Availability, machine: Machine, n_lanes: int, roles: Collection[Role]
-) -> str | None:
-    """Return why so many lanes cannot race on the loaded pair, and how many can."""
-    if place.device == "cpu":
-        memory = machine.memory_bytes
-    else:
-        used = place.split or [int(place.device.rpartition(":")[2])]
-        memory = sum(machine.gpus[index].memory_bytes for index in used)
-
-    def memory_of(n: int) -> int:
-        return needs(pair, place, roles, n).total
-
-    # The lanes that were counted when the pair was loaded are not refused now.
-    fit = next(
-        (n for n in range(n_lanes, N_LANES, -1) if memory_of(n) <= memory * USABLE_SHARE), None
-    )
-    if n_lanes <= N_LANES or fit == n_lanes:
-        return None
-    return (
-        f"{n_lanes} lanes of {pair.called} need about {gb(memory_of(n_lanes))}, but there are only"
-        f" {gb(memory)}: {fit or N_LANES} lanes fit. Choose fewer methods."
-    )
-
-
 def exact_cost(pair: PairSpec, place: Availability) -> float:
     """Return what batch-invariant steps add to an AR step there, as a share of the bytes that it
     reads.

@@ -50,7 +50,8 @@ DEVICE_LOST = (
     " are kept: run again in a moment, with other settings if it happens again."
 )
 NO_MEMORY = (
-    "There was not enough memory for this run. Use fewer or smaller pictures, or fewer tokens."
+    "There was not enough memory for this run. Choose fewer methods, fewer or smaller pictures, or"
+    " fewer tokens."
 )
 RUN_FAILED = (
     "The run failed: {reason}. The answers so far are kept; run again, or change the settings."

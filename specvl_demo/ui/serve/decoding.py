@@ -131,10 +131,7 @@ class Engine:
             if fresh := not self.has(pair, roles, options):
                 yield {"k": "status", "stage": "loading", "detail": pair.title}
             loaded = self.get(pair, roles, stage, options)
-            place, machine = loaded.availability, detect()
-            if short := availability.too_many_lanes(pair, place, machine, len(choices), roles):
-                raise ValueError(short)
-            loaded.try_out(stage, question.max_new_tokens if machine.per_call else None)
+            loaded.try_out(stage, question.max_new_tokens if detect().per_call else None)
             # 2. The question, as a request to its target.
             if question.shown:
                 yield {"k": "status", "stage": "media"}
@@ -149,7 +146,7 @@ class Engine:
                 records = self._alone(loaded, job, request, choices)
             else:
                 yield {"k": "status", "stage": "prefill"}
-                if fresh and place.device != "cpu":
+                if fresh and loaded.availability.device != "cpu":
                     yield {"k": "status", "stage": "loading", "detail": RECORDING}
                 notes = QuestionNotes(question.words, _small(opened.shown, question.shown))
                 records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
