@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from specvl_demo import __version__, media, question
+from specvl_demo import media, question
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
@@ -56,7 +56,6 @@ def build(first_pair: str) -> dict[str, Any]:
     pairs = [_pair(pair, machine) for pair in PAIRS]
     pairs.sort(key=lambda p: (p["id"] != first_pair, not p["available"], p["device"] == "cpu"))
     return {
-        "version": __version__,
         "machine": machine.title,
         "pairs": pairs,
         "methods": [_method(method) for method in base.METHODS.values()],
@@ -250,25 +249,8 @@ def _method(method: Method) -> dict[str, Any]:
         "expert": method.listed == "more",
         "reference": method.reference,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},
-        "drafts": _drafts(method),
         "verdict": _verdicts().get(method.name),
     }
-
-
-def _drafts(method: Method) -> str | None:
-    """Return in a sentence what a method with a paper drafts by default with the pairs trained
-    here, and in its paper; None if there is nothing to compare.
-    """
-    paper = method.presets.get("paper")
-    here = [pair for pair in PAIRS if pair.shipped and method.name in choosing.served(pair)]
-    if paper is None or not here:
-        return None
-    shapes: dict[str, list[str]] = {}
-    for pair in here:
-        shape = base.shape(choosing.choose(pair, method.name).settings)
-        shapes.setdefault(shape, []).append(pair.id)
-    told = "; ".join(f"{' and '.join(ids)}: {shape}" for shape, ids in shapes.items())
-    return f"{told}; in its paper: {base.shape(base.choose(method.name, None, paper).settings)}."
 
 
 @cache
