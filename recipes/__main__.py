@@ -82,7 +82,7 @@ def drafter(o: Options, recipe: Any) -> int:
     )
     # Where it is here, the small drafter answers the questions faster.
     small: tuple[Role, ...] = ("small",) if "small" in choosing.roles_here(pair) else ()
-    how = availability.Options.of_environment(dtype=o.dtype)
+    how = availability.Options(o.dtype)
     loaded = loader.load(pair, roles=small, options=how)
     sizes = o.conversations, o.held_out
     run = o.minutes, o.fresh, o.eight_bits, o.start

@@ -227,7 +227,7 @@ def _load(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role]) ->
     """Load the pair with drafters of these roles, according to the options."""
     from specvl_demo.serving import loader
 
-    settings = Options.of_environment(options.dtype, options.quantised, options.exact)
+    settings = Options(options.dtype, options.quantised, options.exact)
     with progress() as tell:
         loaded = loader.load(pair, roles, tell, settings)
     for remark in loaded.remarks:

@@ -155,8 +155,7 @@ PAIR = (
     ),
     option(
         "--quantised",
-        about="precision of the target's weights on a GPU (default: SPECVL_QUANTISED, else 4bit if"
-        " nothing else fits)",
+        about="precision of the target's weights on a GPU (default: 4bit if nothing else fits)",
         choices=get_args(Quantised),
     ),
     option(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -60,17 +59,15 @@ class Options:
     exact: Switch | None = None
 
     @classmethod
-    def of_environment(cls, dtype: Any = None, quantised: Any = None, exact: Any = None) -> Options:
-        """Return these options, `quantised` by SPECVL_QUANTISED if it is not given; ValueError if
-        one is unknown.
-        """
-        variable, ways = os.environ.get("SPECVL_QUANTISED"), get_args(Quantised)
+    def read(cls, dtype: Any, quantised: Any = None) -> Options:
+        """Return these options; ValueError if one is unknown."""
         return cls(
             _one_of(get_args(Dtype), "The dtype", dtype),
-            _one_of(ways, "The packing of weights", quantised)
-            or _one_of(ways, "SPECVL_QUANTISED", variable),
-            _one_of(get_args(Switch), "Exact", exact),
+            _one_of(get_args(Quantised), "The packing of weights", quantised),
         )
+
+
+AS_IT_FITS = Options()
 
 
 def _one_of(words: Sequence[str], name: str, value: Any) -> Any:
@@ -102,14 +99,10 @@ class Availability:
 def available(
     pair: PairSpec,
     machine: Machine,
-    options: Options | None = None,
+    options: Options = AS_IT_FITS,
     roles: Collection[Role] | None = None,
 ) -> Availability:
-    """Return whether the pair runs on the machine with its drafters of these roles (None: all).
-
-    options: None for those of the environment.
-    """
-    options = Options.of_environment() if options is None else options
+    """Return whether the pair runs on the machine with its drafters of these roles (None: all)."""
     checkpoints = [pair.target, *drafters(pair, roles)]
     reason = _not_here(pair, checkpoints, machine) or _not_packed(machine, options.quantised)
     if reason is not None:

@@ -16,6 +16,7 @@ from specvl_demo.pairs import ROLES, Checkpoint, PairSpec, Role
 from specvl_demo.pairs.machine import Machine, detect, versions
 from specvl_demo.serving import threads
 from specvl_demo.serving.availability import (
+    AS_IT_FITS,
     MOST_EXACT_COST,
     PACKED,
     Availability,
@@ -110,17 +111,16 @@ def load(
     pair: PairSpec,
     roles: Sequence[Role] | None = None,
     progress: Callable[[str], None] | None = None,
-    options: Options | None = None,
+    options: Options = AS_IT_FITS,
     place: Availability | None = None,
 ) -> Loaded:
     """Load a pair's target and its drafters of these roles (None: all that are available).
 
-    options: None for those of the environment. place: As `place_of` returned, if it was asked.
+    place: As `place_of` returned, if it was asked.
 
     Raises ValueError if the pair does not run here, a role is missing, or weights cannot be loaded.
     """
     machine = detect()
-    options = Options.of_environment() if options is None else options
     roles = list(roles_here(pair) if roles is None else roles)
     place = place or place_of(pair, roles, options)
     loading.share(machine.n_cpus)

@@ -278,5 +278,5 @@ def load(
     from specvl_demo.serving import loader  # noqa: PLC0415
     from specvl_demo.serving.custom import named_pair  # noqa: PLC0415
 
-    options = availability.Options.of_environment(dtype=dtype)
+    options = availability.Options.read(dtype)
     return Pair(loader.load(named_pair(pair, target, drafter), options=options))

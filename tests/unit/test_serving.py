@@ -161,19 +161,10 @@ def test_batch_invariant_steps_are_the_default_only_where_they_cost_ar_little() 
     assert costs["qwen2.5-vl-7b"] < availability.MOST_EXACT_COST < 0.25 < costs["llava-1.5-7b"]
 
 
-def test_old_cards_compute_in_float16_and_the_environment_decides(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_old_cards_compute_in_float16() -> None:
     small = find("smolvlm2-2.2b")
     assert available(small, T4).dtype == "float16" and available(small, L4).dtype == "bfloat16"
     assert available(small, T4, Options(dtype="float32")).dtype == "float32"
-    monkeypatch.setenv("SPECVL_QUANTISED", "4bit")
-    assert "bitsandbytes" in available(small, T4).reason
-    monkeypatch.setenv("SPECVL_QUANTISED", "5bit")
-    with pytest.raises(
-        ValueError, match="SPECVL_QUANTISED must be one of none, 8bit, 4bit, not '5bit'"
-    ):
-        available(small, T4)
 
 
 def test_devices_are_looked_for_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:

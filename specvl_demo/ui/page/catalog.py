@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -203,17 +203,16 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
 
 def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     """Return the default ways to load weights, and of every other way True or why it cannot be."""
-    options = availability.Options.of_environment()
     ways = {"dtype": get_args(Dtype)}
     if machine.gpus:
         ways["quantised"] = get_args(Quantised)
 
     def runs(key: str, value: str) -> bool | str:
         change: dict[str, Any] = {key: value}
-        verdict = availability.available(pair, machine, replace(options, **change), roles=())
+        verdict = availability.available(pair, machine, availability.Options(**change), roles=())
         return verdict.ok or verdict.reason
 
-    fits = availability.available(pair, machine, options, roles=())
+    fits = availability.available(pair, machine, roles=())
     return {
         "fits": {key: getattr(fits, key) if fits.ok else "" for key in ways},
         **{key: {value: runs(key, value) for value in values} for key, values in ways.items()},

@@ -23,7 +23,7 @@ from specvl_demo.question import Medium, Question
 from specvl_demo.records import QuestionNotes, Record, Thumbnail, gather
 from specvl_demo.report import remarks
 from specvl_demo.serving import availability, choosing, loader, session
-from specvl_demo.serving.availability import Options
+from specvl_demo.serving.availability import AS_IT_FITS, Options
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Event, failed
@@ -84,7 +84,7 @@ class Engine:
         self._first = first_pair
         self._loaded: loader.Loaded | None = None
         self._roles: list[pairs.Role] = []
-        self._options: Options | None = None
+        self._options = AS_IT_FITS
         self._warmed: list[str] = []
         """The lanes of the last bench step."""
 
@@ -127,7 +127,7 @@ class Engine:
             pair, question = pairs.find(job.pair), job.question
             choices = [choosing.choose(pair, *lane, question.temperature) for lane in job.lanes]
             roles = choosing.roles_of(choices)
-            options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
+            options = Options(job.dtype, job.quantised)
             if fresh := not self.has(pair, roles, options):
                 yield {"k": "status", "stage": "loading", "detail": pair.title}
             loaded = self.get(pair, roles, stage, options)
@@ -197,13 +197,12 @@ class Engine:
         pair: pairs.PairSpec,
         roles: list[pairs.Role] | None,
         tell: Tell,
-        options: Options | None = None,
+        options: Options = AS_IT_FITS,
     ) -> loader.Loaded:
         """Return the pair with these drafters (None: all available); a new pair replaces the last.
 
         Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
-        options = Options.of_environment() if options is None else options
         roles = list(choosing.roles_here(pair)) if roles is None else roles
         if self._loaded is None or not self.has(pair, roles, options):
             kept = self._roles if self._is(pair, options) else []

@@ -60,7 +60,7 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
     lanes = choosing.lanes_of(data.get("methods"), data.get("settings"), baseline)
     if (n := sum(name != "ar" for name, _ in lanes)) > MOST_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=n))
-    options = Options.of_environment(data.get("dtype"), data.get("quantised"))
+    options = Options.read(data.get("dtype"), data.get("quantised"))
     return Job(
         pair.id,
         tuple(lanes),
