@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specvl_demo.pairs import Checkpoint, PairSpec
+from specvl_demo.pairs import Checkpoint
 
 if TYPE_CHECKING:  # the page's process reads the methods, and loads no model
     from specvl_demo.vlm.loading import LoadPlan
@@ -24,16 +24,13 @@ class Opening:
         fetch: fetch(is_head) returns the folder of its files, downloaded first if they are not
             here; of a head, .bin files too.
         plan: How models beside the target are loaded: whole, on the device of its first layers.
-        weights: The folder of the target's files.
     """
 
-    pair: PairSpec
     checkpoint: Checkpoint
     fetch: Callable[[bool], Path]
     plan: LoadPlan
     target: VLMTarget
     prompter: PromptBuilder
-    weights: Path
 
 
 Opener = Callable[[Opening], Any]

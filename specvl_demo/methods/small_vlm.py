@@ -182,7 +182,6 @@ def _open(opening: Opening) -> VLM:
     sees = hub.is_vlm(folder)
     model = loading.model(folder, opening.plan, checkpoint.id, sees)
     if not sees:
-        hub.check_words(opening.weights, opening.pair.target.id, folder, checkpoint.id)
         return LanguageModel(model, checkpoint.title, special, drafts=True)
     again = None
     if not hub.cut_alike(target.vlm.model.config, model.config):

@@ -197,7 +197,7 @@ def _load(
     for role in roles:
         one = pair.drafters[role]
         tell(f"Loading {one.id}")
-        opening = Opening(pair, one, partial(folder, one), whole, target, prompter, weights)
+        opening = Opening(one, partial(folder, one), whole, target, prompter)
         drafters[role] = OPENERS[role](opening)
     models = Models(target, drafters, prompter.words())
     texts, may_decline = prompter.token_texts(), options.exact is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -250,14 +250,6 @@ def misfit(target: Card, drafter: Card) -> str | None:
     if len(common) < 0.9 * len(mine):
         return f"{drafter.id} knows only {len(common)} of the {len(mine)} tokens of {target.id}."
     return None
-
-
-def check_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
-    """Raise ValueError with a sentence if a language model's ids differ from its target's."""
-    first = replace(read(str(target), offline=True), id=target_id)
-    second = replace(read(str(drafter), offline=True, text=True), id=drafter_id)
-    if reason := misfit(first, second):
-        raise ValueError(reason)
 
 
 def cut_alike(mine: Any, theirs: Any) -> bool:

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from recipes.drafters.base import Shared
-from specvl_demo import pairs, records
+from specvl_demo import records
 from specvl_demo.__main__ import main
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders.forward import Captured, ForwardInput
@@ -29,7 +29,7 @@ from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import FullView, PrunedSettings, PrunedView
 from specvl_demo.pairs.machine import detect
-from specvl_demo.serving import availability, loader
+from specvl_demo.serving import availability
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.encoder import VLM
@@ -203,10 +203,8 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     a, b = list(table["model"]["vocab"])[50:52]
     table["model"]["vocab"] |= {a: table["model"]["vocab"][b], b: table["model"]["vocab"][a]}
     (tmp_path / "words" / "tokenizer.json").write_text(json.dumps(table))
-    one = pairs.Checkpoint(str(tmp_path / "words"), 10, "", True)
-    target = pairs.Checkpoint(str(pair / "target"), 20, "", True)
     with pytest.raises(ValueError, match="words has a different vocabulary from .*2 ids differ"):
-        loader.load(pairs.PairSpec("two", "two", "LLaVA", target, {"small": one}))
+        custom_pair(str(pair / "target"), str(tmp_path / "words"))
 
 
 def test_a_folder_with_a_trained_head_drafts_for_its_target(
