@@ -33,7 +33,6 @@ BUSY = (
     "This machine is busy: {waiting} visitors are waiting, which is the limit. Try again in a"
     " minute."
 )
-UNHEARD = "The run was ended: its page or program has been disconnected for {seconds:.0f} s."
 TOO_LONG = (
     "The run was ended after {seconds:.0f} s, the limit for one run here. The answers so far are"
     " above."
@@ -130,7 +129,7 @@ def status(sentence: str) -> int:
     """
     if sentence.startswith(BUSY.partition("{")[0]):
         return 503
-    ours = (UNHEARD, TOO_LONG, ENGINE_DIED, NO_MEMORY, RUN_FAILED, ENGINE_NO_START)
+    ours = (TOO_LONG, ENGINE_DIED, NO_MEMORY, RUN_FAILED, ENGINE_NO_START)
     return (
         500 if sentence.startswith(tuple(template.partition("{")[0] for template in ours)) else 400
     )

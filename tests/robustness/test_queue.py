@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from multiprocessing.context import SpawnProcess
@@ -18,9 +16,7 @@ import pytest
 
 from specvl_demo.records import Round
 from specvl_demo.ui import messages
-from specvl_demo.ui.page.handlers import UNHEARD_S, Behaviour, Caller
 from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.workers import ProcessWorker
 from tests.page import fake_page
 from tests.robustness.support import Guest, computed, job, saved, until
@@ -82,25 +78,6 @@ def test_clients_take_turns_in_the_line() -> None:
         until(lambda question=question: question in worker.puts, question)
         worker.end(question)
     assert worker.begun == turns
-
-
-def test_a_run_without_a_listener_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, listeners = Still(), Counter()
-    behaviour = Behaviour({}, Queue(worker), Uploads(tmp_path), [tmp_path], (), listeners)
-    caller = Caller(listens=("s", "e"))
-
-    async def story() -> None:
-        asked = {"pair": "pocket", "question": "?", "methods": ["ar"]}
-        answering = behaviour.records(asked, True, caller)
-        listeners["e"] += 1
-        caller.heard -= 2 * UNHEARD_S
-        assert await anext(answering) == []  # somebody does
-        listeners["e"] -= 1
-        caller.heard -= 2 * UNHEARD_S
-        with pytest.raises(ValueError, match="has been disconnected"):
-            await anext(answering)
-
-    asyncio.run(story())
 
 
 def test_a_run_belongs_to_its_visit_and_ends_with_it() -> None:

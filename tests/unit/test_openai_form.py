@@ -41,7 +41,7 @@ class Api:
         catalog = {"pairs": [offered("pocket", sage=True)]}
         behaviour = Behaviour(catalog, queue, uploads, [folder])
         page = Starlette(routes=chat.routes(behaviour))
-        self._app = RouteFilter(page, uploads, [folder], 2**20, listeners=behaviour.listeners)
+        self._app = RouteFilter(page, uploads, [folder], 2**20)
 
     def _compute(self, job: Job, ended: Callable[[], bool], tell: object) -> Iterator[Event]:
         """Remembers jobs, and the formats of their files."""

@@ -55,7 +55,7 @@ def _served(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
     def call(payload: Any, request: gr.Request) -> Any:
         host, port = request.client or (None, None)
         try:
-            return method(payload, Caller(request.state.visit, host, port=port))
+            return method(payload, Caller(request.state.visit, host, port))
         except ValueError as fault:
             return {"problem": str(fault)}
 
@@ -141,7 +141,6 @@ def launch_settings(
         events=frozenset(page.fns),
         components=frozenset(page.blocks),
         places=PLACES,
-        listeners=behaviour.listeners,
         admitted=_admitted,
     )
     return {

@@ -98,7 +98,7 @@ class Chat:
     async def completions(self, request: Request) -> Response:
         """Return an answer, whole or streamed."""
         key = secrets.token_urlsafe(12)
-        caller = Caller(None, request.client.host if request.client else None, (key,))
+        caller = Caller(key, request.client.host if request.client else None)
         try:
             body = await request.json()
             payload = await asyncio.to_thread(self._payload, body, caller)
@@ -221,8 +221,7 @@ class Chat:
         suffix = (sniff(content[:HEAD_BYTES]) or "bin?").lower()
         name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
-            client, (key,) = caller.client or "", caller.listens
-            return self._behaviour.uploads.put(client, key, name, content)
+            return self._behaviour.uploads.put(caller.client or "", caller.visit, name, content)
         except ValueError as fault:
             raise Refusal(507, str(fault), "messages") from None
 
@@ -232,9 +231,6 @@ class Chat:
         """Yield the records as they are made, at least an empty list per second; files are removed
         at the end.
         """
-        listeners = self._behaviour.listeners
-        (key,) = caller.listens
-        listeners[key] += 1
         try:
             running = self._behaviour.records(payload, False, caller)
             async with aclosing(running):
@@ -245,8 +241,7 @@ class Chat:
         except ValueError as fault:
             raise Refusal(messages.status(str(fault)), str(fault), None) from None
         finally:
-            del listeners[key]
-            self._behaviour.uploads.leave(key)
+            self._behaviour.uploads.leave(caller.visit)
 
 
 def _sampling(name: str, option: Option, value: Any) -> Any:

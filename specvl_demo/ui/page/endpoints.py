@@ -13,7 +13,6 @@ from inspect import Parameter, Signature
 from typing import Any
 
 import gradio as gr
-from gradio.context import LocalContext
 
 from specvl_demo.options import DETAIL, MAX_NEW_TOKENS_SERVED, OF_ANSWERS
 from specvl_demo.records import Record, validate_trace
@@ -87,8 +86,7 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
 
     async def endpoint(*given: Any) -> AsyncIterator[Answer | None]:
         *values, request = given
-        listens = (request.session_hash, LocalContext.event_id.get(None))
-        caller = Caller(client=request.client.host, listens=listens)
+        caller = Caller(client=request.client.host)
         payload = _payload(name, dict(zip(taken, values, strict=True)))
         records: list[Record] = []
         last = 0.0

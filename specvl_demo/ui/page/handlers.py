@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,23 +29,15 @@ from specvl_demo.ui.serve.watching import watchers
 MOST_SHARED_BYTES = 8 * 2**20
 READING_S = 5.0
 """How long a trace waits for others: one of long answers may take seconds."""
-UNHEARD_S = 10.0
-"""How long a run continues after its page or program has disconnected."""
 
 
 @dataclass
 class Caller:
-    """Where a request comes from: a visit, an address, its port there.
-
-    listens: The sessions or events that receive the answer; one of them is enough.
-    """
+    """Where a request comes from: a visit, an address, its port there."""
 
     visit: str | None = None
     client: str | None = None
-    listens: tuple[str | None, ...] = ()
     port: int | None = None
-    heard: float = field(default_factory=time.monotonic)
-    """When the page or program was last seen connected (monotonic seconds)."""
 
 
 @dataclass
@@ -57,7 +47,6 @@ class Behaviour:
     Args:
         folders: Where the files of a question may be.
         files: What else a page may fetch.
-        listeners: The number of connected listeners, by event or session.
     """
 
     catalog: dict[str, Any]
@@ -65,7 +54,6 @@ class Behaviour:
     uploads: Uploads
     folders: Sequence[Path]
     files: Sequence[Path] = ()
-    listeners: Counter[str | None] = field(default_factory=Counter)
     benches: Benches = field(init=False)
     _reading: threading.Lock = field(default_factory=threading.Lock)
     """Held while a trace is read: one takes seconds and tens of MB at most."""
@@ -76,7 +64,7 @@ class Behaviour:
     async def run(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
         host, port = request.client or (None, None)
-        caller = Caller(request.session_hash, host, (request.session_hash,), port)
+        caller = Caller(request.session_hash, host, port)
         payload, step = event._data, None
         try:
             if isinstance(payload, Mapping) and "bench" in payload:
@@ -94,8 +82,6 @@ class Behaviour:
             self.uploads.keep(caller.visit, job.question.paths)
             async with aclosing(self.queue.events(self._of(caller, job))) as running:
                 async for run, events in running:
-                    if self._unheard(caller):
-                        return
                     yield run.pack(step.hear(events) if step else events)
         except Exception as fault:
             yield Run().pack(refusal(messages.PAGE_FAILED.format(reason=type(fault).__name__)))
@@ -117,8 +103,6 @@ class Behaviour:
         late = messages.TOO_LONG.format(seconds=self.queue.limit_s)
         async with aclosing(self.queue.events(self._of(caller, job))) as running:
             async for _, events in running:
-                if self._unheard(caller):
-                    raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
                 for event in events:
                     if event["k"] == "error":
                         fault = fault or event["text"]
@@ -181,13 +165,6 @@ class Behaviour:
                 return msgspec.to_builtins(remarks.comparison(lanes))
         finally:
             self.uploads.leave(key)
-
-    def _unheard(self, caller: Caller) -> bool:
-        """Whether the caller has been disconnected for so long that its run should end."""
-        now = time.monotonic()
-        if any(self.listeners[key] for key in caller.listens if key):
-            caller.heard = now
-        return now - caller.heard > UNHEARD_S
 
     def share(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that is removed with the visit.

@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -66,7 +65,6 @@ WRITE_JSON = re.compile(
 )
 LOGIN = re.compile(r"/login/?")
 UPLOAD = re.compile(r"/gradio_api/upload/?")
-LISTENING = re.compile(r"/gradio_api/call/(?:v2/)?\w+/(\w+)")
 FILE = re.compile(r"/gradio_api/file=(\w+)/(.*)")
 FORWARDED = (b"x-forwarded-host", b"x-gradio-server")
 """Headers in which a proxy names the requested host."""
@@ -86,7 +84,6 @@ class RouteFilter:
         hosts: Host names that the page answers to, `*` for any.
         events, components: Numbers that a request may name.
         places: Folders whose files are fetched by the name of the place.
-        listeners: Counts the connected listeners, by event or session.
     """
 
     app: Any
@@ -97,7 +94,6 @@ class RouteFilter:
     events: frozenset[int] = frozenset()
     components: frozenset[int] = frozenset()
     places: Mapping[str, Path] = field(default_factory=dict)
-    listeners: Counter[str | None] = field(default_factory=Counter)
     admitted: Callable[[Scope], bool] = lambda _: True
 
     def __post_init__(self) -> None:
@@ -123,8 +119,6 @@ class RouteFilter:
         except RefusedRequest as refused:
             await answer.say(*refused.args)
             return
-        listened = _listened(scope, path)
-        self.listeners[listened] += 1
         try:
             await self.app(scope, receive, answer.send)
         except Exception as fault:  # noqa: BLE001 - a bug of this program, or of a library
@@ -132,7 +126,6 @@ class RouteFilter:
             if not isinstance(fault.__cause__ or fault, HTTPException | MultiPartException):
                 logging.getLogger(__name__).exception("A request to %r failed", path[:100])
         finally:
-            self.listeners -= Counter((listened,))
             if uploading:  # the body lists the files that it has become
                 paths = orjson.loads(answer.body) if answer.status == 200 else []
                 self.uploads.release(client, size, paths if isinstance(paths, list) else ())
@@ -254,16 +247,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return again
-
-
-def _listened(scope: Scope, path: str) -> str | None:
-    """Return the event or the session that a request listens to."""
-    if match := LISTENING.fullmatch(path):
-        return match[1]
-    if path == "/gradio_api/queue/data":
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        return query.get("session_hash", [None])[0]
-    return None
 
 
 def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
