@@ -101,11 +101,6 @@ class PairSpec:
         return self.title if self.id == CUSTOM else self.id
 
     @property
-    def local(self) -> bool:
-        """Whether nothing of it is ever fetched."""
-        return all(checkpoint.local for checkpoint in self.checkpoints)
-
-    @property
     def shipped(self) -> bool:
         return all(checkpoint.shipped for checkpoint in self.checkpoints)
 

@@ -48,11 +48,6 @@ class Machine:
     """Whether its GPU is lent for one call at a time, so that loading computes nothing on it."""
 
     @property
-    def device(self) -> str:
-        """Where small models go: the first GPU, else the processor."""
-        return "cuda:0" if self.gpus else "cpu"
-
-    @property
     def title(self) -> str:
         cores = f"{self.n_cpus} CPU core" + ("s" if self.n_cpus != 1 else "")
         gpus = [f"{gpu.name} ({gb(gpu.memory_bytes)})" for gpu in self.gpus]

@@ -331,7 +331,7 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     monkeypatch.setattr(hub, "hf_hub_download", remote.download)
     monkeypatch.setattr(hub, "get_safetensors_metadata", remote.headers)
     made = custom_pair("me/target", "me/small")
-    assert (made.target.params, made.target.licence, made.local) == (20, "mit", False)
+    assert (made.target.params, made.target.licence, made.target.local) == (20, "mit", False)
     assert set(remote.fetched) == {"config.json", "tokenizer.json"}
     verdict = availability.available(made, detect())
     assert verdict.ok and verdict.must_fetch

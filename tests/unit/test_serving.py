@@ -90,7 +90,7 @@ def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
     """It is never fetched, takes the memory any model does, and is not among the assets."""
     own = Checkpoint(str(tmp_path), 8.09e6, "", local=True)
     pair = dataclasses.replace(find("pocket"), target=own, drafters={})
-    assert pair.local and not pair.shipped and find("pocket").shipped
+    assert not pair.shipped and find("pocket").shipped
     assert available(pair, LAPTOP).reason == f"The weights of {tmp_path} are not there."
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").touch()
