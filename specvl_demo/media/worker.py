@@ -46,8 +46,6 @@ READ_THROUGH = 2_000
 HEAD = 64 * 2**10
 """Bytes at the beginning of a Matroska or WebM file that have its description."""
 MATROSKA = b"\x1aE\xdf\xa3"
-ALPHA = b"\x53\xc0\x81\x01"
-"""AlphaMode: transparency in a second stream, which decoders here leave out."""
 TRANSFER = b"\x55\xba\x81"
 """TransferCharacteristics, before a byte."""
 
@@ -150,7 +148,7 @@ class Stream(NamedTuple):
 def probe(source: Readable, limits: Limits) -> Stream:
     """Check what the container declares, with OpenCV, and read the times of its packets.
 
-    Raises MediaError beyond the limits, or if it is transparent, which no decoder here shows.
+    Raises MediaError beyond the limits.
     """
     import cv2
 
@@ -173,11 +171,6 @@ def probe(source: Readable, limits: Limits) -> Stream:
     source.seek(0)
     head = source.read(HEAD)
     matroska = head if head.startswith(MATROSKA) else b""
-    if ALPHA in matroska:
-        raise MediaError(
-            f"{NAME} is transparent, which no decoder here shows: convert it with a background"
-            " (ffmpeg -c:v libvpx-vp9 -i IN -pix_fmt yuv420p OUT.mp4)."
-        )
     depth = int(video.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) >> 24
     # Screens for HDR take more than 8 bits; in them a chance match is unlikely.
     curve = hdr_curve(_extradata(video), matroska) if depth in (10, 12) else None

@@ -241,16 +241,9 @@ def test_hdr_is_mapped_to_a_usual_screen() -> None:
     assert near(frame.getpixel((20, 80)), (255, 0, 0), 8)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("av1.mp4", r"is AV1.*convert it to H\.264"),
-        ("alpha.webm", "is transparent.*with a background"),
-    ],
-)
-def test_a_clip_that_no_decoder_reads_is_named_with_the_way_out(name: str, said: str) -> None:
-    with pytest.raises(MediaError, match=f"{name} {said}"):
-        load_clip(CLIPS / name)
+def test_a_clip_that_no_decoder_reads_is_named_with_the_way_out() -> None:
+    with pytest.raises(MediaError, match=r"av1.mp4 is AV1.*convert it to H\.264"):
+        load_clip(CLIPS / "av1.mp4")
 
 
 @pytest.mark.parametrize("fmt", ["GIF", "WEBP"])
