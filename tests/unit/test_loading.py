@@ -159,7 +159,7 @@ def test_the_command_line_takes_any_two_that_fit(
     (row,) = json.loads(capsys.readouterr().out)["pairs"]
     assert row["available"] and {"ar", "chain", "sage"} <= set(row["methods"])
     for words, said in (
-        (["--drafter", small], "--drafter needs the --target"),
+        (["--drafter", small], "A drafter needs the target that it drafts for"),
         (["--target", small, "--drafter", target], "must be smaller"),
         (["--target", str(pair / "nowhere"), "--drafter", small], "nowhere"),
         (["--target", target, "--drafter", "somebody/head"], "not in the local cache"),
