@@ -5,8 +5,7 @@ valid, why it is slower.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,8 +16,6 @@ from specvl_demo.report.metrics import compare
 
 MIN_TOKENS = 20
 """Number of tokens below which times are not reported: no speedup, no place."""
-MOST_WORDS = 4096
-"""Words of an answer that are compared: a trace may have any number."""
 MAX_LOAD = 0.25
 """Share of the machine that other programs may use before times count as disturbed."""
 MAX_JITTER = 0.3
@@ -37,15 +34,15 @@ class Agreement:
         at: The first token that differs, else the number of tokens in common.
         gap: By how many nats the target preferred AR's token there, including the noise of the draw
             when sampling; None if not recorded.
-        words: For two complete answers, the share of words that agree once the texts are aligned,
-            else None.
+        alike: For two complete answers, the share of tokens that agree once they are aligned, else
+            None.
         dtype: Of a tie, the precision whose rounding decided.
     """
 
     kind: Literal["same", "so_far", "tie", "differs"]
     at: int
     gap: float | None = None
-    words: float | None = None
+    alike: float | None = None
     dtype: str | None = None
 
     def sentence(self) -> str:
@@ -53,13 +50,13 @@ class Agreement:
             return "the AR answer, token for token"
         if self.kind == "so_far":
             return f"the same so far: {self.at} tokens, then one of the two was stopped"
-        words = "" if self.words is None else f"; {100 * self.words:.0f} % of the words agree"
+        alike = "" if self.alike is None else f"; {100 * self.alike:.0f} % of the text agrees"
         if self.kind == "tie":
             return (
                 f"differs from token {self.at + 1} on, a near tie that rounding in {self.dtype}"
-                f" decided ({self.gap:.3f} nats){words}"
+                f" decided ({self.gap:.3f} nats){alike}"
             )
-        return f"differs from token {self.at + 1} on{words}"
+        return f"differs from token {self.at + 1} on{alike}"
 
 
 @dataclass(frozen=True)
@@ -107,17 +104,18 @@ class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
 def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Compare two answers to one question, as far as both go."""
     ours, theirs = lane.token_ids, ar.token_ids
-    common = min(len(ours), len(theirs))
-    at = next((i for i in range(common) if ours[i] != theirs[i]), None)
     whole = _whole(lane) and _whole(ar)
-    if at is None:
-        return Agreement("same" if whole and len(ours) == len(theirs) else "so_far", common)
-    gap = _gap(ar, at, ours[at])
-    words = words_agreeing(lane.text, ar.text) if whole else None
-    dtype = lane.begin.dtype
+    changes = differing(theirs, ours)
+    if not changes:
+        same = whole and len(ours) == len(theirs)
+        return Agreement("same" if same else "so_far", min(len(ours), len(theirs)))
+    at = changes[0][0]
+    gap, dtype = _gap(ar, at, ours[at]), lane.begin.dtype
+    n_common = len(theirs) - sum(stop - start for start, stop, *_ in changes)
+    alike = n_common / max(len(ours), len(theirs)) if whole else None
     if lane.begin.lossless and gap is not None and abs(gap) < tie_nats(dtype):
-        return Agreement("tie", at, gap, words, dtype)
-    return Agreement("differs", at, gap, words)
+        return Agreement("tie", at, gap, alike, dtype)
+    return Agreement("differs", at, gap, alike)
 
 
 def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
@@ -218,7 +216,7 @@ def _noted(r: Round, name: str, at: int) -> float | None:
     return note if isinstance(note, int | float) else None
 
 
-def differing(ids: Sequence[Hashable], others: Sequence[Hashable]) -> list[Change]:
+def differing(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
     """Return where two answers differ once as many tokens as possible are aligned, in order; empty
     if they are equal as far as both go.
 
@@ -230,7 +228,7 @@ def differing(ids: Sequence[Hashable], others: Sequence[Hashable]) -> list[Chang
     if at is None:
         return []
     a, b = ids[at:], others[at:]
-    places: dict[Hashable, int] = {}
+    places: dict[int, int] = {}
     for j, token in enumerate(b):
         places[token] = places.get(token, 0) | 1 << j
     rows = [(1 << len(b)) - 1]
@@ -253,13 +251,3 @@ def differing(ids: Sequence[Hashable], others: Sequence[Hashable]) -> list[Chang
             j -= 1
     changes.append((at, at + stop_i, at, at + stop_j))
     return [(a, b, c, d) for a, b, c, d in reversed(changes) if a < b or c < d]
-
-
-def words_agreeing(text: str, other: str) -> float:
-    """Return the share of words, 0 to 1, that two texts have in common, of the longer one."""
-    a, b = (re.findall(r"\w+", words.lower())[:MOST_WORDS] for words in (text, other))
-    if a == b:
-        return 1.0
-    changes = differing(a, b)
-    common = len(a) - sum(stop - start for start, stop, *_ in changes)
-    return (common if changes else min(len(a), len(b))) / max(len(a), len(b))

@@ -19,8 +19,8 @@ const origins = { draft: 'accepted draft', relaxed: 'relaxed', target: 'written 
 
 const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other_s: 'other' };
 
-const agree = (words) =>
-  words === null ? '' : `; ${(100 * words).toFixed(0)} % of the words agree`;
+const agree = (alike) =>
+  alike === null ? '' : `; ${(100 * alike).toFixed(0)} % of the text agrees`;
 
 export const W = {
   name: 'SpecVL',
@@ -493,9 +493,9 @@ export const W = {
       same: (titles, _, begun) =>
         `${list(titles)}: same answer${begun ? ' from the given beginning on' : ''}, token for token`,
       so_far: (titles) => `${list(titles)}: the same, as far as both were written`,
-      tie: ([t], { at, gap, words, dtype }) =>
-        `${t}: differs from token ${at + 1} on, a near tie that rounding in ${dtype} decided (${gap.toFixed(3)} nats)${agree(words)}`,
-      differs: ([t], { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
+      tie: ([t], { at, gap, alike, dtype }) =>
+        `${t}: differs from token ${at + 1} on, a near tie that rounding in ${dtype} decided (${gap.toFixed(3)} nats)${agree(alike)}`,
+      differs: ([t], { at, alike }) => `${t}: differs from token ${at + 1} on${agree(alike)}`,
     },
     reasons: (n) => `Why ${spelt(n)} lanes are slower here`,
     save: 'Save',
