@@ -116,8 +116,7 @@ def bench(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report)
     else:
-        rows = report if options.busy else answers.held_back(report)
-        sys.stdout.write(page_of(rows).markdown())
+        sys.stdout.write(page_of(answers.held_back(report)).markdown())
     return 0
 
 

@@ -189,7 +189,6 @@ BENCH = (
     numeric("--prompts", "N", "ask only the first N questions", (1, 100_000), 1000),
     DTYPE,
     flag("--peers", "also run Hugging Face's assisted generation"),
-    flag("--busy", "print ratios even if other programs were running"),
     SET,
     JSON,
 )

@@ -52,12 +52,9 @@ QUALITY = (
 )
 LIMITS = " limit: the speedup if rounds took only the time to draft and to verify."
 BUSY = (
-    "The machine was busy: other programs used {share:.0f} % of it{omitted}. Measure again when it"
-    " is idle."
-)
-OMITTED = (
-    ", so everything that compares times (speedups, their limits, costs in AR steps) is omitted;"
-    " tokens/s are those of the busy machine"
+    "The machine was busy: other programs used {share:.0f} % of it, so everything that compares"
+    " times (speedups, their limits, costs in AR steps) is omitted; tokens/s are those of the busy"
+    " machine. Measure again when it is idle."
 )
 
 
@@ -199,8 +196,7 @@ def _conditions(report: Report) -> list[str]:
     limited = any(row.get("limit") is not None for row in report["rows"])
     sentences = [provenance_line(machine), settled + LIMITS if limited else settled]
     if machine.get("busy"):
-        share, omitted = 100 * _others_share(machine), "" if limited else OMITTED
-        sentences.append(BUSY.format(share=share, omitted=omitted))
+        sentences.append(BUSY.format(share=100 * _others_share(machine)))
     return sentences
 
 
