@@ -36,8 +36,6 @@ HEADS = {
     "same": "same as AR",
     "first_token_ms": "first token, ms",
     "answer_ms": "answer, ms",
-    "tokens_per_s_total": "tokens/s, all",
-    "share_before": "share of time before decoding",
     "speedup_total_vs_ar": "× our AR, all",
     "speedup_total_vs_hf_generate": "× HF generate, all",
 }

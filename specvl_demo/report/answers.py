@@ -56,7 +56,7 @@ COLUMNS = (
     *("identical_to_ar", "relaxed_share", "repeats", "spread", "interval", "quality"),
 )
 TOTAL = (
-    *("method", "first_token_ms", "answer_ms", "tokens_per_s_total", "share_before"),
+    *("method", "first_token_ms", "answer_ms"),
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
 )
 """Columns from pictures to answer, including vision, prefill and the drafter's prefill."""
@@ -241,15 +241,11 @@ def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     if not answers:
         return row
     rates = [rate for repeat in repeats if (rate := repeat.rate(name)) is not None]
-    total_s = sum(answer.total_s for answer in answers)
-    before_s = sum(answer.before_s for answer in answers)
     row |= {
         "tokens_per_s": _median(rates),
-        "tokens_per_s_total": _median(repeat.rate(name, total=True) for repeat in repeats),
         "identical_to_ar": [answer.token_ids for answer in answers] == ar,
         "first_token_ms": 1e3 * mean(answer.first_s for answer in answers),
-        "answer_ms": 1e3 * total_s / len(answers),
-        "share_before": before_s / total_s if total_s else None,
+        "answer_ms": 1e3 * mean(answer.total_s for answer in answers),
         "repeats": sum(name in repeat.answers for repeat in repeats),
         "spread": spread(rates),
     }
