@@ -32,7 +32,7 @@ PAINT: dict[Origin, tuple[str, str, str]] = {
     "target": ("none", "#0072b2", "the target's own"),
 }
 """Background, line and name of every origin."""
-PHASES = (("draft_s", "#56b4e9"), ("verify_s", "#3d4650"), ("rest", "#b6bec8"))
+PHASES = {"drafting": "#56b4e9", "verifying": "#3d4650", "rest": "#b6bec8"}
 """No colour of an origin is among them."""
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -115,10 +115,10 @@ def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
     x = float(MARGIN)
     for start in range(0, len(rounds), max(1, each)):
         some = rounds[start : start + each]
-        draft, verify = (sum(getattr(r, name) for r in some) for name, _ in PHASES[:2])
+        draft, verify = sum(r.draft_s for r in some), sum(r.verify_s for r in some)
         rest = sum(r.seconds for r in some) - draft - verify
         end = x + (draft + verify + rest) * scale
-        for (_, colour), seconds in zip(PHASES, (draft, verify, rest), strict=True):
+        for colour, seconds in zip(PHASES.values(), (draft, verify, rest), strict=True):
             # Rounds are separated by a gap if there is room for one.
             width = min(seconds * scale, max(0.0, end - x - (1 if end - x > 3 else 0)))
             if width > 0.05:
@@ -164,9 +164,8 @@ def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
 def _key(y: float) -> Iterator[str]:
     """Draw the meaning of the colours."""
     x = float(MARGIN)
-    marks = [(under, name) for _, under, name in PAINT.values()]
-    names = ("drafting", "verifying", "rest")
-    for colour, name in [*marks, *((c, n) for (_, c), n in zip(PHASES, names, strict=True))]:
+    origins = {name: under for _, under, name in PAINT.values()}
+    for name, colour in (origins | PHASES).items():
         yield f'<rect x="{x:.0f}" y="{y + 2:.0f}" width="10" height="10" fill="{colour}"/>'
         yield _text(x + 15, y + 11, name, _SMALL)
         x += 15 + 6.7 * len(name) + 18

@@ -163,13 +163,11 @@ def comparison(lanes: Sequence[LaneRecords]) -> Remarks:
 
 
 def _compared(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
-    if lane is ar:
+    if ar is None or lane is ar:
         return LaneRemarks()
-    doubt = timing(lane, ar or lane)
-    if ar is None:
-        return LaneRemarks(doubt=doubt)
     times, changes = compare(lane, ar), differing(ar.token_ids, lane.token_ids)
-    return LaneRemarks(agreement(lane, ar), doubt, times.why_slow(), times.speedup_total, changes)
+    slow, total = times.why_slow(), times.speedup_total
+    return LaneRemarks(agreement(lane, ar), timing(lane, ar), slow, total, changes)
 
 
 def ar_lane(lanes: Sequence[LaneRecords]) -> LaneRecords | None:

@@ -243,13 +243,6 @@ def test_the_page_is_told_what_the_remarks_say() -> None:
     assert kinds >= {"cut", "whole"}
 
 
-def test_without_the_plain_lane_only_the_times_are_judged() -> None:
-    lane, _ = timed(load=0.5)
-    (told,) = remarks.comparison([lane]).lanes.values()
-    assert told.agreement is None and told.slow is None and told.speedup_total is None
-    assert told.doubt.kind == "disturbed"
-
-
 def test_lane_rows_have_the_fields_of_the_command_line() -> None:
     chain, ar = tables.lane_rows([chain_lane(), ar_lane()])
     assert chain["text"] == "abcxefg" and chain["token_ids"] == [ord(c) for c in "abcxefg"]
