@@ -38,18 +38,16 @@ MAX_SHOWN = 16
 MAX_CHARACTERS = 20_000
 """Of a visitor's text."""
 
-WORDS = ("question", "prompt", "query", "instruction")
+WORDS = ("question", "prompt")
 """Names of the words, of which the first that has a value is taken."""
 MEDIA: dict[str, Want] = {
     "media": "any",
-    **dict.fromkeys(("image", "images", "picture"), "picture"),
-    **dict.fromkeys(("video", "videos", "clip"), "clip"),
+    **dict.fromkeys(("image", "images"), "picture"),
+    **dict.fromkeys(("video", "videos"), "clip"),
 }
 """Names of pictures and clips, all of which are taken, and what their files must be."""
-KIND = ("kind", "topic")
-REFERENCE = ("reference", "answer", "answers", "label", "caption")
 PREFIX = ("prefix", "answer_prefix")
-LINE = frozenset({*WORDS, *MEDIA, *KIND, *REFERENCE, "turns", "before", "id", "split"})
+LINE = frozenset({*WORDS, *MEDIA, "kind", "answer", "before", "id", "split"})
 """What a line of a file may say of a question."""
 
 DESCRIBE = {
@@ -196,7 +194,7 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
             " one."
         )
     limit = MAX_CHARACTERS if visitor else None
-    words = [text_of(_words(turn), "The question", limit) for turn in (*past, data)]
+    words = [text_of(_first(turn, WORDS, ""), "The question", limit) for turn in (*past, data)]
     if not words[-1].strip() and not items[-1]:
         raise ValueError(NOTHING)
     if before:  # what is shown belongs to the first question of all
@@ -204,9 +202,7 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
     media = [tuple(_with_want(find(item), want) for item, want in some) for some in items]
     answers = [text_of(turn.get("answer", ""), "An answer", limit) for turn in past]
     served = MAX_NEW_TOKENS_SERVED if visitor else None
-    name, reference = data.get("id"), _first(data, REFERENCE)
-    if isinstance(reference, list):
-        reference = reference[0] if reference else None
+    name, answer = data.get("id"), data.get("answer")
     numbers: dict[str, Any] = {
         option.name: option.check(
             data.get(option.name, option.default), served if option is NEW_TOKENS else None
@@ -224,8 +220,8 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
         picture_detail=DETAIL.default if detail is None else DETAIL.check(detail),
         up_to=data.get("up_to") is True,
         id=name if isinstance(name, str | int) else None,
-        kind=str(_first(data, KIND) or "own"),
-        reference=None if reference is None else str(reference),
+        kind=str(data.get("kind") or "own"),
+        reference=None if answer in (None, "") else str(answer),
     )
 
 
@@ -251,14 +247,6 @@ def named(item: Any, folders: Sequence[Path] = ()) -> MediaFile:
         raise wrong_kind("Pictures and clips", "paths of files", item)
     places = (folder / item for folder in folders)
     return MediaFile(os.fspath(next((place for place in places if place.is_file()), item)))
-
-
-def _words(turn: Mapping[str, Any]) -> Any:
-    words = _first(turn, WORDS)
-    turns = turn.get("turns")
-    if words is None and isinstance(turns, list) and turns:
-        return turns[0]  # choice: of several the first; the others need its answer
-    return "" if words is None else words
 
 
 def _items(turn: Mapping[str, Any]) -> list[tuple[Any, Want]]:
@@ -289,8 +277,8 @@ def _prefix(value: Any, limit: int) -> tuple[int, ...] | str:
     return prefix
 
 
-def _first(data: Mapping[str, Any], names: Iterable[str]) -> Any:
-    return next((data[name] for name in names if data.get(name) not in (None, "")), None)
+def _first(data: Mapping[str, Any], names: Iterable[str], otherwise: Any = None) -> Any:
+    return next((data[name] for name in names if data.get(name) not in (None, "")), otherwise)
 
 
 def text_of(value: Any, what: str, limit: int | None = None) -> str:

@@ -92,7 +92,7 @@ def each(
             line = line_of(text)
             name = str(line.get("id", f"{Path(source).stem}-{number}"))
             words = f"a question is needed, under {' or '.join(WORDS)}"
-            if not line.keys() & {*WORDS, "turns"}:
+            if not line.keys() & {*WORDS}:
                 raise ValueError(f"{words}; this line has {', '.join(line)[:200] or 'nothing'}.")
             question = read_line({**line, "id": name})
             if not question.words.strip():

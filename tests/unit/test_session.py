@@ -317,7 +317,7 @@ def command(folder: Path) -> Question:
 
 
 def line(folder: Path) -> Question:
-    text = json.dumps({"id": "x", "query": "what", "images": ["a.png"], "answer": ["halves"]})
+    text = json.dumps({"id": "x", "prompt": "what", "images": ["a.png"], "answer": "halves"})
     sampling = {"seed": 3, "max_new_tokens": 9}
     return read(line_of(text) | sampling, partial(named, folders=[folder]))
 
