@@ -17,8 +17,8 @@ import logging
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import cache as cached
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -189,7 +189,10 @@ class GraphRunner:
     def __init__(self) -> None:
         self.free: list[GraphCache] = []
         self.refused: str | None = None
-        self._pool = _Pool()
+        # Graphs share one private pool of memory: they run one after another and leave nothing for
+        # one another. These are the ones in it.
+        self._pool: Any = None
+        self._in_pool: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
 
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
@@ -257,12 +260,11 @@ class GraphRunner:
         """
         if not shapes:
             return
-        with ExitStack() as stack:
-            if has_graphs(backend.device):
-                stack.enter_context(_undisturbed())
+        graphs = has_graphs(backend.device)
+        with _undisturbed() if graphs else nullcontext():
             for shape in shapes:
                 step = self._buffers(backend, cache, shape)
-                if has_graphs(backend.device) and self.refused is None:
+                if graphs and self.refused is None:
                     self._try_to_capture(backend, step, cache)
                 cache.steps[shape] = step
 
@@ -343,7 +345,9 @@ class GraphRunner:
         with torch.cuda.stream(stream):
             self._compute(backend, step, cache)
         current.wait_stream(stream)
-        graph, pool = torch.cuda.CUDAGraph(), self._pool.handle()
+        if not self._in_pool:  # nothing may be captured into a pool whose graphs are gone
+            self._pool = torch.cuda.graph_pool_handle()
+        graph, pool = torch.cuda.CUDAGraph(), self._pool
         try:
             # The outer context restores the current stream also where ending the capture fails.
             with (
@@ -355,10 +359,10 @@ class GraphRunner:
                 self._compute(backend, step, cache)
         except BaseException:
             step.reset()
-            self._pool = _Pool()
+            self._in_pool = weakref.WeakSet()
             _abandon(graph, pool, device)
             raise
-        self._pool.graphs.add(graph)
+        self._in_pool.add(graph)
         step.graph = graph
 
     def _compute(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
@@ -367,24 +371,6 @@ class GraphRunner:
             step.hidden = backend.decode(step.call(cache))
         finally:
             cache.at = None
-
-
-@dataclass
-class _Pool:
-    """The private memory that a runner's graphs share. They run one after another and leave nothing
-    for one another, so what one has computed another may overwrite.
-
-    graphs: Those in it that exist.
-    """
-
-    graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = field(default_factory=weakref.WeakSet)
-    _handle: Any = None
-
-    def handle(self) -> Any:
-        """Return its handle, a new one once its graphs are gone: none may be captured then."""
-        if not self.graphs:
-            self._handle = torch.cuda.graph_pool_handle()
-        return self._handle
 
 
 def has_graphs(device: torch.device) -> bool:

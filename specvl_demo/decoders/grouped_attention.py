@@ -50,9 +50,8 @@ def in_parts(n: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor
     """
     keys, values = (rows[0].unflatten(1, (n, -1)).transpose(0, 1) for rows in (keys, values))
     several = mask[0].unflatten(2, (n, -1)).movedim(2, 0)
-    mixed, sums = _with_sums(
-        queries.expand(n, -1, -1, -1), keys, values, several.expand(-1, queries.shape[1], -1, -1)
-    )
+    several = several.expand(-1, queries.shape[1], -1, -1)
+    mixed, sums = _with_sums(queries.expand(n, -1, -1, -1), keys, values, several)
     weights = sums[..., : queries.shape[2]].softmax(0)
     return (mixed * weights[..., None]).sum(0, keepdim=True).to(queries.dtype)
 

@@ -28,7 +28,7 @@ from specvl_demo.decoders.layer_stack import (
     ChainParts,
     Ends,
     LayerParts,
-    stacked,
+    LayerStack,
     takes,
 )
 from specvl_demo.decoders.lean import LeanDecoder
@@ -122,9 +122,7 @@ class PackedDecoder(LeanDecoder):
             )
             self.output = self._output(packed_head, len(head.weight))
             sizes = self._heads, self._kv_heads, self._head_width
-            stack = stacked(self._packed, *sizes, float(self._root), self._ends())
-            assert stack is not None  # the kernels take these sizes, as was asked above
-            self._stack = stack
+            self._stack = LayerStack(self._packed, *sizes, float(self._root), self._ends())
             read = [packed_head, *(part for layer in self._packed for part in layer.matrices)]
             self.n_weights = sum(part.numel for part in read)
             self.n_bytes = sum(part.n_bytes for part in read)
