@@ -249,10 +249,12 @@ def event(record: Record | Remarks) -> Event:
 def altered(record: Record, job: Job) -> Record:
     """A record as this question has it."""
     if isinstance(record, records.Begin):
-        exact = "exact" if job.dtype == "bfloat16" else ""
+        exact = "exact" if job.options.dtype == "bfloat16" else ""
         given = list(job.question.prefix)
         prefix = Prefix(given, "given ") if given else record.prefix
-        return replace(record, dtype=job.dtype or record.dtype, exactness=exact, prefix=prefix)
+        return replace(
+            record, dtype=job.options.dtype or record.dtype, exactness=exact, prefix=prefix
+        )
     if isinstance(record, Round) and job.question.seed == BUSY:
         return replace(record, notes=record.notes | {"load": 0.9})
     if isinstance(record, End) and job.question.seed == BUSY:

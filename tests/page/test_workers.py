@@ -17,6 +17,7 @@ import pytest
 from specvl_demo import pairs
 from specvl_demo.media import MediaFile
 from specvl_demo.question import Question, Turn
+from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
 from specvl_demo.ui.serve.cluster import Actor, Parcel, RayWorkers
@@ -238,7 +239,7 @@ def out_of_quota(job: Job) -> Iterator[dict[str, Any]]:
     [
         (out_of_quota, "light", {}, "exceeded your GPU quota"),
         (slowly, "other", {}, "only to the pair 'other'"),
-        (slowly, "light", {"dtype": "float32"}, "precision"),
+        (slowly, "light", {"options": Options("float32")}, "precision"),
     ],
     ids=["quota", "another pair", "other weights"],
 )

@@ -32,7 +32,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.endpoints import TAKEN
 from specvl_demo.ui.page.handlers import Behaviour, Caller
-from specvl_demo.ui.serve.response import openai_error
+from specvl_demo.ui.serve.response import RefusedRequest, openai_error
 
 OWN = {"model", "messages", "stream", "stream_options"}
 SAMPLING: dict[str, Option] = {
@@ -59,10 +59,6 @@ NOTHING: tuple[Any, ...] = (0, "", [], {})
 """Such values, and false, of all other fields."""
 
 
-class Refusal(Exception):
-    """(status, sentence, field): the response in place of a completion."""
-
-
 def routes(behaviour: Behaviour) -> list[Route]:
     chat = Chat(behaviour)
     return [
@@ -84,7 +80,9 @@ class Chat:
         """Return one of them."""
         name = request.path_params["name"]
         if name not in self._served():
-            return _refused(Refusal(404, messages.NO_SUCH_MODEL.format(name=name[:100]), "model"))
+            return _refused(
+                RefusedRequest(404, messages.NO_SUCH_MODEL.format(name=name[:100]), "model")
+            )
         return JSONResponse(_model(name))
 
     def _served(self) -> list[str]:
@@ -105,7 +103,7 @@ class Chat:
             records = self._records(payload, caller, request)
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             self._behaviour.uploads.leave(key)
             return _refused(refusal)
         model = body["model"]
@@ -119,7 +117,7 @@ class Chat:
             async with aclosing(records):
                 async for some in records:
                     heard += some
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             return _refused(refusal)
         (lane,) = validate_trace(heard)
         row = tables.lane_row(lane)
@@ -130,24 +128,24 @@ class Chat:
 
     def _payload(self, body: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Return a request as the page would send it, its files written, which are removed with
-        the caller's connection; raises Refusal if it needs something unsupported.
+        the caller's connection; raises RefusedRequest if it needs something unsupported.
         """
         used = {*OWN, *SAMPLING, *IDLE}
         for name, value in body.items():
             if not (name in used or value is None or value in NEUTRAL.get(name, NOTHING)):
-                raise Refusal(400, messages.NOT_SERVED.format(name=name[:100]), name)
+                raise RefusedRequest(400, messages.NOT_SERVED.format(name=name[:100]), name)
         kinds = (("stream", bool, "true or false"), ("stream_options", dict, "an object"))
         for name, kind, expected in kinds:
             if not isinstance(body.get(name), kind | None):
-                raise Refusal(400, str(wrong_kind(f"`{name}`", expected, body[name])), name)
+                raise RefusedRequest(400, str(wrong_kind(f"`{name}`", expected, body[name])), name)
         model = body.get("model")
         if not isinstance(model, str):
-            raise Refusal(400, messages.NO_MODEL, "model")
+            raise RefusedRequest(400, messages.NO_MODEL, "model")
         pair, _, name = model.partition("/")
         method = name or TAKEN["method"][1]
         listed = any(entry["id"] == pair for entry in self._behaviour.catalog["pairs"])
         if not listed or method not in base.METHODS:
-            raise Refusal(404, messages.NO_SUCH_MODEL.format(name=model[:100]), "model")
+            raise RefusedRequest(404, messages.NO_SUCH_MODEL.format(name=model[:100]), "model")
         payload: dict[str, Any] = {"pair": pair, "methods": [method], "up_to": True}
         for name, option in SAMPLING.items():
             if body.get(name) is not None and option.name not in payload:
@@ -156,7 +154,7 @@ class Chat:
 
     def _conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
         """Return system prompt, earlier turns and the question, in the page's form."""
-        wrong = Refusal(400, messages.NO_MESSAGES, "messages")
+        wrong = RefusedRequest(400, messages.NO_MESSAGES, "messages")
         if not isinstance(conversation, list) or not all(
             isinstance(turn, Mapping) for turn in conversation
         ):
@@ -197,11 +195,11 @@ class Chat:
                 parts.append(held)
             elif kind in ("image_url", "video_url") and isinstance(held, Mapping | str):
                 if role != "user":
-                    raise Refusal(400, messages.NO_MESSAGES, "messages")
+                    raise RefusedRequest(400, messages.NO_MESSAGES, "messages")
                 url = held if isinstance(held, str) else held.get("url")
                 parts.append(catalog.file(self._written(url, caller)) | {"name": "The file"})
             else:
-                raise Refusal(400, messages.NO_PART, "messages")
+                raise RefusedRequest(400, messages.NO_PART, "messages")
         files = [part for part in parts if not isinstance(part, str)]
         texts = [n for n, part in enumerate(parts) if isinstance(part, str)]
         if not files or len(texts) < 2 or texts[-1] - texts[0] == len(texts) - 1:
@@ -212,18 +210,18 @@ class Chat:
         """Write a data URL to a file in the folder of uploads; its content tells what it is."""
         head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
         if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
-            raise Refusal(400, messages.NO_DATA_URL, "messages")
+            raise RefusedRequest(400, messages.NO_DATA_URL, "messages")
         data = "".join(unquote(data).split()).translate(str.maketrans("-_", "+/")).rstrip("=")
         try:
             content = base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
         except (binascii.Error, ValueError):
-            raise Refusal(400, messages.NO_BASE64, "messages") from None
+            raise RefusedRequest(400, messages.NO_BASE64, "messages") from None
         suffix = (sniff(content[:HEAD_BYTES]) or "bin?").lower()
         name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
             return self._behaviour.uploads.put(caller.client or "", caller.visit, name, content)
         except ValueError as fault:
-            raise Refusal(507, str(fault), "messages") from None
+            raise RefusedRequest(507, str(fault), "messages") from None
 
     async def _records(
         self, payload: Mapping[str, Any], caller: Caller, request: Request
@@ -239,13 +237,13 @@ class Chat:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            raise Refusal(messages.status(str(fault)), str(fault), None) from None
+            raise RefusedRequest(messages.status(str(fault)), str(fault), None) from None
         finally:
             self._behaviour.uploads.leave(caller.visit)
 
 
 def _sampling(name: str, option: Option, value: Any) -> Any:
-    """Return the value of a field of sampling, checked; raises Refusal if it is none."""
+    """Return the value of a field of sampling, checked; raises RefusedRequest if it is none."""
     highest = MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else None
     # Clients send the limit of the largest models, or -1 for none: the answer then ends with
     # "length" at the limit here.
@@ -254,7 +252,7 @@ def _sampling(name: str, option: Option, value: Any) -> Any:
     try:
         return option.check(value, highest)
     except ValueError as fault:
-        raise Refusal(400, str(fault), name) from None
+        raise RefusedRequest(400, str(fault), name) from None
 
 
 async def _chunks(
@@ -281,7 +279,7 @@ async def _chunks(
                 text = "".join(token.text for round_ in rounds for token in round_.tokens)
                 yield chunk({"content": text}) if text else b": waiting\n\n"
                 some = await anext(records, None)
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             yield _event(openai_error(*refusal.args))
             return
     (lane,) = validate_trace(heard)
@@ -323,5 +321,5 @@ def _event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(data) + b"\n\n"
 
 
-def _refused(refusal: Refusal) -> Response:
+def _refused(refusal: RefusedRequest) -> Response:
     return JSONResponse(openai_error(*refusal.args), refusal.args[0])

@@ -127,10 +127,9 @@ class Engine:
             pair, question = pairs.find(job.pair), job.question
             choices = [choosing.choose(pair, *lane, question.temperature) for lane in job.lanes]
             roles = choosing.roles_of(choices)
-            options = Options(job.dtype, job.quantised)
-            if fresh := not self.has(pair, roles, options):
+            if fresh := not self.has(pair, roles, job.options):
                 yield {"k": "status", "stage": "loading", "detail": pair.title}
-            loaded = self.get(pair, roles, stage, options)
+            loaded = self.get(pair, roles, stage, job.options)
             loaded.try_out(stage, question.max_new_tokens if detect().per_call else None)
             # 2. The question, as a request to its target.
             if question.shown:

@@ -14,10 +14,9 @@ from typing import Any
 from specvl_demo import pairs
 from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.media import MediaFile
-from specvl_demo.options import Dtype, Quantised
 from specvl_demo.question import NOTHING, Question, read, text_of, wrong_kind
 from specvl_demo.serving import choosing
-from specvl_demo.serving.availability import Options
+from specvl_demo.serving.availability import AS_IT_FITS, Options
 from specvl_demo.serving.choosing import MOST_NAME
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
@@ -29,13 +28,12 @@ HZ = 30.0
 
 @dataclass(frozen=True)
 class Job:
-    """One race: a question, and the lanes that answer it; dtype, quantised: None by default."""
+    """One race: a question, the lanes that answer it, and how their pair is loaded."""
 
     pair: str
     lanes: tuple[tuple[str, Mapping[str, Any]], ...]
     question: Question
-    dtype: Dtype | None = None
-    quantised: Quantised | None = None
+    options: Options = AS_IT_FITS
     timed: bool = False
     """Whether the lanes run one after the other, as in a bench."""
     visit: str | None = field(default=None, compare=False)
@@ -60,13 +58,11 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
     lanes = choosing.lanes_of(data.get("methods"), data.get("settings"), baseline)
     if (n := sum(name != "ar" for name, _ in lanes)) > MOST_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=n))
-    options = Options.read(data.get("dtype"), data.get("quantised"))
     return Job(
         pair.id,
         tuple(lanes),
         read(data, partial(uploaded, folders=folders), visitor=True),
-        dtype=options.dtype,
-        quantised=options.quantised,
+        Options.read(data.get("dtype"), data.get("quantised")),
         hz=_hz(data.get("hz")),
     )
 

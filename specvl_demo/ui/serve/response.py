@@ -46,6 +46,10 @@ HEADERS = [
 ]
 
 
+class RefusedRequest(Exception):
+    """(status, sentence) and, of a program in OpenAI's form, the field: the request is refused."""
+
+
 class Response:
     """One response, with this page's headers, and its sentences if the app refuses or fails."""
 

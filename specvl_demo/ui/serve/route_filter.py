@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.response import Receive, Response, Send
+from specvl_demo.ui.serve.response import Receive, RefusedRequest, Response, Send
 from specvl_demo.ui.serve.uploads import MOST_PATH, Uploads, located
 
 Scope = MutableMapping[str, Any]
@@ -68,10 +68,6 @@ UPLOAD = re.compile(r"/gradio_api/upload/?")
 FILE = re.compile(r"/gradio_api/file=(\w+)/(.*)")
 FORWARDED = (b"x-forwarded-host", b"x-gradio-server")
 """Headers in which a proxy names the requested host."""
-
-
-class RefusedRequest(Exception):
-    """(status, sentence): the request is refused."""
 
 
 @dataclass

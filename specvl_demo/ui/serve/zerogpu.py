@@ -147,7 +147,7 @@ class ZeroGpuWorker(Worker):
         """Return why no GPU is lent for this job, in a sentence; called before one is lent."""
         if job.pair != self._pair:
             return messages.ONLY_THIS_PAIR.format(pair=self._pair)
-        if job.dtype or job.quantised:
+        if job.options != availability.AS_IT_FITS:
             return messages.ONLY_THESE_WEIGHTS
         if self._roles is None:
             return None
