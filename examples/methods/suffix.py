@@ -23,7 +23,7 @@ from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Policy, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods.base import TREE, Method, Part
-from specvl_demo.methods.declare import Learn, PolicySettings, Settings, setting
+from specvl_demo.methods.declare import PolicySettings, Settings, setting
 from specvl_demo.methods.policies import CHAIN
 from specvl_demo.records import Chart, Series
 
@@ -299,19 +299,6 @@ specvl_demo.register(
             "photo": {"size": 6, "trust": 2.0, "least": 0.2},
             "pocket": {"size": 6, "trust": 2.0, "least": 0.2},
         },
-        learn=Learn(
-            does="""An automaton indexes every run of tokens that has occurred in the question and
-            in the answer so far, and counts what followed it. The longest ending of the text that
-            occurred before is continued: by the most frequent token first, and by others if it was
-            continued in several ways. The longer the match, the longer the draft.""",
-            shines="""Answers that quote, enumerate or repeat: documents, code, tables, long
-            reasoning.""",
-            struggles="Short descriptions: little text yet that could repeat.",
-            look="""The length of the match compared with what was accepted: a long match is seldom
-            wrong, a match of one token usually is.""",
-            formula=r"D ( node ) = D ( parent ) · \frac{n ( node )}{n ( parent )}",
-            aloud="a node's value is its parent's times the share of times that it followed",
-            url="https://arxiv.org/abs/2411.04975",
-        ),
+        url="https://arxiv.org/abs/2411.04975",
     )
 )

@@ -20,7 +20,7 @@ from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part
 from specvl_demo.methods.chain import TUNED
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.policies import CHAIN
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -118,17 +118,6 @@ specvl_demo.register(
         options=(SELF, PRUNED, STRICT),
         presets={"paper": {}, **TUNED},
         order=71,
-        learn=Learn(
-            does="""Instead of the target’s own choice, any token passes that it finds typical:
-            likely in itself, or likely given how undecided the target is. The rule was made for
-            sampling, where variety is wanted; here it shows how an answer changes by it. The answer
-            may differ from the target’s.""",
-            shines="Creative text with many good continuations.",
-            struggles="Facts: “red” may be likely enough although “blue” is true.",
-            look="Relaxed tokens lie just above the line; raise ε to get fewer.",
-            formula=r"p ( x ) > min ( ε , δ e^{− H ( p )} )",
-            aloud="p of x exceeds the smaller of epsilon and delta times e to the minus entropy",
-            url="https://arxiv.org/abs/2401.10774",
-        ),
+        url="https://arxiv.org/abs/2401.10774",
     )
 )

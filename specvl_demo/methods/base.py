@@ -80,6 +80,7 @@ class Method:
 
     Attributes:
         views: Empty for drafters that have none.
+        reference, url: The name of its paper, and where it is.
         defaults: Parameters that differ from the parts' own defaults.
         options: Other parts, or names of parts of other files, that may replace its own; None: all.
         presets: Named changes of parameters and, by slot, of parts.
@@ -98,6 +99,7 @@ class Method:
     verifier: Part = STRICT
     views: tuple[Part, ...] = ()
     reference: str = ""
+    url: str = ""
     defaults: Mapping[str, Value] = field(default_factory=dict)
     options: tuple[Part | str, ...] | None = ()
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)

@@ -108,30 +108,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class Learn:
-    """What the page teaches about a method. Line breaks within a text do not count.
+    """What the page teaches about a paper's method. Line breaks within a text do not count.
 
     Attributes:
         does: The idea.
-        shines: Where it is fast.
-        struggles: Where it is not.
         look: What to watch in its charts.
         formula: In the notation of `tex`.
         aloud: The formula in words, which name its symbols.
-        url: Of the paper.
-        published: The paper's speedup and the setting in which it was measured.
     """
 
     does: str
-    shines: str = ""
-    struggles: str = ""
     look: str = ""
     formula: str = ""
     aloud: str = ""
-    url: str = ""
-    published: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("does", "shines", "struggles", "look", "aloud"):
+        for name in ("does", "look", "aloud"):
             object.__setattr__(self, name, " ".join(getattr(self, name).split()))
 
 

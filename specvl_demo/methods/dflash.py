@@ -24,7 +24,6 @@ from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.heads.blocks import MLP, POSITIONS, Geometry, direction, root_of, rotate
 from specvl_demo.methods.heads.checkpoints import BLOCK, Format, Head, add_format
 from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
@@ -332,20 +331,6 @@ register(
             "pocket": {"gamma": 9},
             "photo": {"gamma": 9, "floor": 0.2},
         },
-        learn=Learn(
-            does="""Other drafters produce one token after another. Here the last token and the
-            masks after it go through a few layers once, and every mask becomes a token. The
-            target’s own hidden states of the text so far enter each of these layers as keys and
-            values, so that the block knows the picture and the text.""",
-            shines="""Long drafts: nine tokens cost one forward. A tree of the likeliest tokens at
-            each position needs no further forward either.""",
-            struggles="""Places where two continuations are equally good: the tokens of a block do
-            not know which one the others take, and may mix both.""",
-            look="""Drafting time per round compared with EAGLE-2’s, which pays for each token of
-            its chain.""",
-            formula=r"q_k = q ( · | \text{text} , m_1 … m_B ) \text{ for all } k \text{ at once}",
-            aloud="the k-th drafted token’s distribution depends only on the text and the masks",
-            url="https://arxiv.org/abs/2602.06036",
-        ),
+        url="https://arxiv.org/abs/2602.06036",
     )
 )

@@ -336,19 +336,16 @@ register(
         order=100,
         listed="paper",
         offered=4,
+        url="https://arxiv.org/abs/2505.19201",
         learn=Learn(
             does="""A head of three blocks. The middle one attends to the target’s features of all
             text so far and of the visual tokens that the target attended to most.""",
-            shines="Long answers about one picture: the head can look at it again at any time.",
-            struggles="Its three blocks cost more than one; short answers do not pay for them.",
             look="""Where it looked: the patches that its cross-attention took as it guessed a
             token. What it saw: those that compression left it. EAGLE-2 has no cross-attention:
             race the two.""",
             formula=r"L = 0.2 L_out + 0.2 L_mid + KL ( p ‖ q )",
             aloud="""What training makes small, L: how far the head’s last and middle features are
             from the target’s, and the divergence KL of its probabilities q from the target’s p.""",
-            url="https://arxiv.org/abs/2505.19201",
-            published=("3.06×", "mean at temperature 0; LLaVA-1.6 7B, trained drafter"),
         ),
     )
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
@@ -49,19 +48,6 @@ register(
         },
         order=80,
         offered=7,
-        learn=Learn(
-            does="""The drafter is a single layer that continues the target’s own hidden states,
-            which hold more than words do. Its tree grows where it is most confident: at each level
-            the likeliest paths are expanded, and in the end the best nodes overall are kept.""",
-            shines="""Pairs with a trained head: it reads what the target has computed, for the
-            price of one layer.""",
-            struggles="""Texts unlike its training data; deep trees, whose last levels are seldom
-            kept.""",
-            look="""Acceptance stays high at greater depth than with a small model. With a preset
-            that draws trees, their shape follows the text.""",
-            formula=r"V ( node ) = \sum_{\text{path}} log q",
-            aloud="a node’s value is the sum of log-probabilities along its path",
-            url="https://arxiv.org/abs/2406.16858",
-        ),
+        url="https://arxiv.org/abs/2406.16858",
     )
 )

@@ -19,7 +19,7 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.layer_stack import ChainParts
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stacked
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
@@ -207,20 +207,6 @@ register(
         },
         order=85,
         offered=6,
-        learn=Learn(
-            does="""The drafter is one layer over a mixture of the target’s low, middle and high
-            hidden states. It is trained on its own output, which is what it reads when it drafts.
-            The output head of a published one covers only the tokens that the target emits most
-            often.""",
-            shines="Targets with a published head: most serving engines run it.",
-            struggles="""Rare words, which its vocabulary lacks; pictures, if it was trained only on
-            text.""",
-            look="""Acceptance by depth. In training the head of the pocket pair fed itself three
-            times, so that with a longer chain it breaks off after the third token; that of the
-            photo pair fed itself at least five times.""",
-            formula=r"g = W [ l ‖ m ‖ h ]",
-            aloud="its feature is a projection of a low, a middle and a high layer’s states",
-            url="https://arxiv.org/abs/2503.01840",
-        ),
+        url="https://arxiv.org/abs/2503.01840",
     )
 )

@@ -18,7 +18,7 @@ from specvl_demo.core.types import Scores
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.policies import CHAIN
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -143,20 +143,6 @@ register(
         },
         preset_titles={"gate-only": "entropy gate only"},
         order=70,
-        learn=Learn(
-            does="""A token may differ where the target itself hesitates, if both agree again right
-            after it: it was then only a matter of wording. Where the target is sure, a difference
-            is a mistake and is rejected. The answer may differ from the target’s.""",
-            shines="Free prose, where many wordings are fine.",
-            struggles="Short answers: the window needs tokens after the mismatch.",
-            look="""The target’s entropy at each drafted token, and the gate: relaxed tokens are
-            always above it.""",
-            formula=(
-                r"H = - \sum_{\text{top 3}} p ln p ≥ \text{gate,  and the next W−1 tokens match}"
-            ),
-            aloud="""a mismatch passes if the entropy is at least the gate and the following tokens
-            match""",
-            url="https://arxiv.org/abs/2511.22972",
-        ),
+        url="https://arxiv.org/abs/2511.22972",
     )
 )

@@ -81,22 +81,17 @@ register(
         order=90,
         listed="paper",
         offered=5,
+        url="https://arxiv.org/abs/2509.23928",
         learn=Learn(
             does="""The target’s hidden states at the words already depend on the picture, so the
             drafter need not see it. HiViS hides every visual token and feeds the drafter the words,
             the target’s states, and an embedding that counts the steps it has drafted.""",
-            shines="""Large pictures, many pictures and long clips: the drafter’s prompt stays a few
-            dozen tokens.""",
-            struggles="""Details that no word has mentioned yet: the states hold only what the text
-            needed.""",
             look="""What it saw: no patch of the picture, only the words of the question.
             Watch in the tree whether colours and places are guessed all the same: the target’s
             states carry them.""",
             formula=r"x = W [ e_{t + 1} ‖ f_t ‖ r_s ]",
             aloud="""The head’s input x is a projection W of the newest token’s embedding e, the
             target’s feature f one token before it, and an embedding r of the step s.""",
-            url="https://arxiv.org/abs/2509.23928",
-            published=("2.65×", "at best; trained one-layer drafter, A800"),
         ),
     )
 )

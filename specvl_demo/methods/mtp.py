@@ -19,7 +19,6 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder, adapter
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
 from specvl_demo.methods.heads.features import FeatureHead, head_part
@@ -125,19 +124,6 @@ register(
         presets={"paper": {"gamma": 1}},
         order=84,
         offered=9,
-        learn=Learn(
-            does="""Some targets are trained to predict not only the next token but also the one
-            after it, by one more layer that reads the target’s last hidden state and the embedding
-            of the next token. The layer comes with the weights, and drafts by reading its own
-            output again.""",
-            shines="No second model: nothing to find, to train or to match.",
-            struggles="""Deep chains: it was trained for one step, and its own output is not what it
-            read in training.""",
-            look="Acceptance by depth: the first drafted token is the one it was trained for.",
-            formula=r"x_i = W [ \text{norm } e_i ‖ \text{norm } f_{i - 1} ]",
-            aloud="""its input is a projection of the token’s embedding and the previous token’s
-            feature, both normed""",
-            url="https://arxiv.org/abs/2412.19437",
-        ),
+        url="https://arxiv.org/abs/2412.19437",
     )
 )

@@ -19,7 +19,6 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Scores, Start, Verdict
 from specvl_demo.decoders.attention import own_kernels
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.heads.features import as_index
 from specvl_demo.methods.openers import Opening, opens
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
@@ -141,18 +140,5 @@ register(
         options=(STATIC_TREE, BEST_FIRST, "entropy-tree"),
         order=105,
         offered=8,
-        learn=Learn(
-            does="""A few layers that were trained with the target and released with it. They have
-            no cache: they attend to the keys and values that the target has already computed,
-            including those of pictures, and start from its last hidden state.""",
-            shines="Long prompts and large pictures: nothing is prefilled, and nothing is kept.",
-            struggles="""Deep chains: every draft has the same position, and a single vector is all
-            it knows of the drafts before it.""",
-            look="""The prefill: only the target has one. Acceptance by depth shows how far one
-            vector reaches.""",
-            formula=r"s_i = A ( e_{i - 1} ‖ s_{i - 1} , K , V )",
-            aloud="""the next state comes from the last draft’s embedding and state, over the
-            target’s keys and values""",
-        ),
     )
 )

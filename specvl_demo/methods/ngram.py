@@ -11,7 +11,6 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
-from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.policies import CHAIN
 
 LONGEST, SHORTEST = 3, 1
@@ -100,17 +99,6 @@ register(
         reference="Saxena 2023, prompt lookup decoding",
         order=110,
         offered=10,
-        learn=Learn(
-            does="""No drafter model: find where the last words occurred before, in the question or
-            in the answer, and draft what followed them. Drafting costs next to nothing; a miss
-            costs the rows that it adds to the verification.""",
-            shines="Answers that repeat the question or themselves.",
-            struggles="Text that is new.",
-            look="""Nothing is drafted until the answer begins to repeat itself; then whole phrases
-            come at once. It shows how much of an answer is repetition.""",
-            formula=r"d_i = x_{j + i} \text{  where } x_{j - n … j} = y_{t - n … t}",
-            aloud="drafted tokens copy what followed the same n-gram",
-            url="https://github.com/apoorvumang/prompt-lookup-decoding",
-        ),
+        url="https://github.com/apoorvumang/prompt-lookup-decoding",
     )
 )

@@ -438,25 +438,17 @@ register(
         order=50,
         listed="paper",
         offered=1,
+        url="https://arxiv.org/abs/2602.00523",
         learn=Learn(
             does="""A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE
             measures confidence by the entropy of the drafter’s ten likeliest tokens and shapes the
             next tree by it: deep and narrow, or shallow and wide.""",
-            shines="""Answers whose certainty varies; a static tree wastes either depth or width on
-            them.""",
-            struggles="""Machines on which nodes are expensive (a CPU), and drafters that are sure
-            but wrong.""",
             look="""α with depth and width: depth follows it, width opposes it. The tree of a sure
             round is a long line, that of an unsure one a fan.""",
             formula=r"α = 1 - \frac{H ( P )}{log k} , \text{   D = } D_min + α ( D_max - D_min )",
             aloud="""The confidence α is one where the drafter is certain and nought where its k
             likeliest tokens are equally likely: H is the entropy of their probabilities P. The
             tree’s depth D grows with it from its least to its most.""",
-            url="https://arxiv.org/abs/2602.00523",
-            published=(
-                "3.36×",
-                "LLaVA-OneVision 72B with 7B, greedy, drafter sees a tenth of the clip",
-            ),
         ),
     )
 )

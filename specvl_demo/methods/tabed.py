@@ -302,15 +302,12 @@ register(
         order=40,
         listed="paper",
         offered=3,
+        url="https://arxiv.org/abs/2601.20357",
         learn=Learn(
             does="""A small model that sees the picture is sometimes worse than the same model
             without it, and which one helps changes within an answer. TABED drafts with all views in
             one batch, mixes their probabilities, and learns from every verified token how much each
             view should count.""",
-            shines="""Answers that alternate between description and reasoning; small drafters that
-            do not always use the picture well.""",
-            struggles="""A drafter that is always better with the picture: the other views then only
-            add cost.""",
             look="""The weights over the rounds, with the accepted drafts behind them. Both views
             begin with half; the one that was right more often takes it over. In the races recorded
             here that is the picture, from the second round on.""",
@@ -318,11 +315,6 @@ register(
             aloud="""The drafter’s probabilities q are those of its views i, mixed with weights w:
             those whose likeliest token would have been the target’s most often so far, and of
             equals those that come closest to the target’s probabilities.""",
-            url="https://arxiv.org/abs/2601.20357",
-            published=(
-                "1.74×",
-                "computed from block efficiency 2.29; LLaVA-1.5 7B with a 68M drafter, γ 5, greedy",
-            ),
         ),
     )
 )

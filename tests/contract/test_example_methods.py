@@ -139,7 +139,7 @@ def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: P
     assert any(r.n_accepted > 1 for r in rounds if r.lane == "growing")
     assert all("length" in r.notes for r in rounds if r.lane == "growing")
     (method,) = [one for one in described["methods"] if one["name"] == "growing"]
-    assert method["learn"]["shines"] and method["lossless"]
+    assert method["help"] and method["lossless"]
     assert described["pairs"][0]["methods"]["growing"] is True
     assert {"longest", "keep", "draws"} == {param["key"] for param in panel["params"]}
     assert panel["standard"] == "pocket" and panel["params"][0]["max"] == 32

@@ -247,6 +247,7 @@ def _method(method: Method) -> dict[str, Any]:
         "greedy": method.verifier.greedy_only,
         "expert": method.listed == "more",
         "reference": method.reference,
+        "url": method.url,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},
         "verdict": _verdicts().get(method.name),
     }

@@ -18,9 +18,11 @@ export class LearnView {
   constructor(catalog, painter, plotlyUrl, watch) {
     Object.assign(this, { catalog, painter, plotlyUrl, watch });
     this.charts = [];
-    const told = catalog.methods.filter((m) => m.learn);
-    const papers = catalog.papers.map((name) => told.find((m) => m.name === name)).filter(Boolean);
-    const others = told.filter((m) => !papers.includes(m));
+    const { methods } = catalog;
+    const papers = catalog.papers
+      .map((name) => methods.find((m) => m.name === name))
+      .filter(Boolean);
+    const others = methods.filter((m) => !papers.includes(m));
     this.near = new IntersectionObserver((entries) => {
       for (const { isIntersecting, target } of entries) if (isIntersecting) this.fetch(target);
     });
@@ -155,8 +157,8 @@ function heading({ title, lossless }) {
 }
 
 /** The paper as a link. */
-function source({ learn, reference }) {
-  const text = reference || learn.url;
+function source({ url, reference }) {
+  const text = reference || url;
   const more = { target: '_blank', rel: 'noopener noreferrer' };
-  return learn.url ? h('a.vl-help', { href: learn.url, text, ...more }) : null;
+  return url ? h('a.vl-help', { href: url, text, ...more }) : null;
 }
