@@ -52,11 +52,12 @@ def lanes_of(
     settings: Parameters by method, whose bounds `choose` checks; those of other methods do not
     count. baseline: Whether the plain model runs first.
     """
-    names = listed(names, str, "The methods", "a list of names")
+    methods = list(map(_find, listed(names, str, "The methods", "a list of names")))
     what = 'an object with the parameters of each method by name, such as {"chain": {"gamma": 3}}'
     if not isinstance(settings, Mapping | None):
         raise wrong_kind("Settings", what, settings)
-    for name, values in (settings or {}).items():
+    settings = settings or {}
+    for name, values in settings.items():
         method = _find(name)
         if not isinstance(values, Mapping | None):
             raise ValueError(f"Settings must be {what}; under {method!r} is {kind_of(values)}.")
@@ -64,8 +65,8 @@ def lanes_of(
             if not isinstance(value, bool | int | float | str):
                 setting = f"The setting {text_of(key, 'A setting', MOST_NAME)!r}"
                 raise wrong_kind(setting, "a number, text, true or false", value)
-    names = dict.fromkeys([*(["ar"] if baseline else []), *map(_find, names)])
-    return [(name, dict((settings or {}).get(name) or {})) for name in names]
+    each_once = dict.fromkeys(["ar", *methods] if baseline else methods)
+    return [(name, dict(settings.get(name) or {})) for name in each_once]
 
 
 def _find(name: Any) -> str:
