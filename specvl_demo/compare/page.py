@@ -116,7 +116,7 @@ def provenance_line(machine: Mapping[str, Any]) -> str:
         weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
         f"commit {machine['commit']}" if machine.get("commit") else None,
         machine.get("when"),
-        f"others used {100 * _others_share(machine):.0f} % of the machine"
+        f"others used {100 * machine['others_share_meanwhile']:.0f} % of the machine"
         if "busy" in machine
         else None,
     ]
@@ -194,13 +194,8 @@ def _conditions(report: Report) -> list[str]:
     limited = any(row.get("limit") is not None for row in report["rows"])
     sentences = [provenance_line(machine), settled + LIMITS if limited else settled]
     if machine.get("busy"):
-        sentences.append(BUSY.format(share=100 * _others_share(machine)))
+        sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"]))
     return sentences
-
-
-def _others_share(machine: Mapping[str, Any]) -> float:
-    """Return the largest share of the machine that other programs used."""
-    return float(max(machine["others_share_before"], machine["others_share_meanwhile"]))
 
 
 def _in_words(row: Mapping[str, Any]) -> dict[str, str | None]:

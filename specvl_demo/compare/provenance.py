@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import platform
 import subprocess
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import torch
 
 from specvl_demo import places
 from specvl_demo.decoders import packed_linear
 from specvl_demo.pairs import PairSpec, fingerprints
-from specvl_demo.pairs.machine import Load, detect, versions
+from specvl_demo.pairs.machine import detect, versions
 
 if TYPE_CHECKING:
     from specvl_demo.serving.loader import Loaded
@@ -24,22 +22,9 @@ BUSY_SHARE = 0.15
 """Share of the machine that other programs may use before ratios are omitted."""
 
 
-class Watch:
-    """How much other programs use the machine during a measurement. Start, measure, read once."""
-
-    def __init__(self) -> None:
-        self._before = psutil.cpu_percent(interval=1.0) / 100
-        self._load, self._start = Load(), time.perf_counter()
-
-    def read(self) -> dict[str, Any]:
-        """Return the shares of the machine that others used, before and during the measurement."""
-        meanwhile = self._load.others() or 0.0
-        return {
-            "others_share_before": self._before,
-            "others_share_meanwhile": meanwhile,
-            "busy": max(self._before, meanwhile) > BUSY_SHARE,
-            "seconds": time.perf_counter() - self._start,
-        }
+def disturbance(others_share: float) -> dict[str, Any]:
+    """Return how much of the machine other programs used meanwhile, and whether that is a lot."""
+    return {"others_share_meanwhile": others_share, "busy": others_share > BUSY_SHARE}
 
 
 def collect(loaded: Loaded | None = None) -> dict[str, Any]:

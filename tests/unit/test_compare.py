@@ -71,7 +71,7 @@ def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
     """No speedup, no limit, no cost in AR steps, neither as a figure nor in a sentence."""
     told = report()
     assert answers.held_back(told) is told
-    told["machine"] |= {"busy": True, "others_share_before": 0.1, "others_share_meanwhile": 0.6}
+    told["machine"] |= {"busy": True, "others_share_meanwhile": 0.6}
     (row,) = answers.held_back(told)["rows"]
     assert row["speedup_vs_ar"] is None and row["tau"] == 3.0
     full = dict.fromkeys([*answers.COLUMNS, *answers.TOTAL, *answers.COMPARED], 1.0)

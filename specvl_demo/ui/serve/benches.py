@@ -18,7 +18,7 @@ from typing import Any
 from specvl_demo import question, records
 from specvl_demo.compare import questions as reader
 from specvl_demo.compare.page import Page, page_of, report_of
-from specvl_demo.compare.provenance import BUSY_SHARE
+from specvl_demo.compare.provenance import disturbance
 from specvl_demo.media import MediaFile
 from specvl_demo.methods import base
 from specvl_demo.options import QUESTIONS, REPEATS, TEMPERATURE
@@ -88,9 +88,7 @@ class Bench:
         """Return the report as `bench --json` prints it, with the titles of methods beside their
         names.
         """
-        others = mean(self.loads) if self.loads else 0.0
-        busy = {"busy": others > BUSY_SHARE, "others_share_before": 0.0}
-        machine: dict[str, Any] = {**busy, "others_share_meanwhile": others}
+        machine = disturbance(mean(self.loads) if self.loads else 0.0)
         if self.measured:
             begin = self.measured[0].lanes("ar")[0].begin
             machine |= {"device": begin.device, "dtype": begin.dtype, "versions": begin.versions}
