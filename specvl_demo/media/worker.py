@@ -44,8 +44,7 @@ MEMORY_BYTES = 4 * 2**30
 READ_THROUGH = 2_000
 """Frames up to which a clip is read from end to end; beyond it, seeking is many times faster."""
 HEAD = 64 * 2**10
-"""Bytes at the beginning of a Matroska or WebM file that have its description."""
-MATROSKA = b"\x1aE\xdf\xa3"
+"""Bytes at a file's beginning, in which Matroska and WebM have their description."""
 TRANSFER = b"\x55\xba\x81"
 """TransferCharacteristics, before a byte."""
 
@@ -170,10 +169,9 @@ def probe(source: Readable, limits: Limits) -> Stream:
     times = ordered(sorted(_frame_times(video, limits)), n_frames / rate if rate else None)
     source.seek(0)
     head = source.read(HEAD)
-    matroska = head if head.startswith(MATROSKA) else b""
     depth = int(video.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) >> 24
     # Screens for HDR take more than 8 bits; in them a chance match is unlikely.
-    curve = hdr_curve(_extradata(video), matroska) if depth in (10, 12) else None
+    curve = hdr_curve(_extradata(video), head) if depth in (10, 12) else None
     return Stream(codec, times, rate, aspect, curve)
 
 
@@ -201,7 +199,7 @@ def _extradata(video: VideoCapture) -> bytes:
     return data.tobytes() if ok and data is not None else b""
 
 
-def hdr_curve(stored: bytes, matroska: bytes) -> Curve | None:
+def hdr_curve(stored: bytes, head: bytes) -> Curve | None:
     """Return the curve of HDR screens that a clip names; None if it names another.
 
     Searches what is stored for the decoder for primaries of BT.2020 (9), a curve (16 or 18, ITU-T
@@ -211,7 +209,7 @@ def hdr_curve(stored: bytes, matroska: bytes) -> Curve | None:
     bits = bin(int.from_bytes(b"\1" + stored, "big"))[3:]
     curves: dict[int, Curve] = {16: "pq", 18: "hlg"}
     for code, name in curves.items():
-        if f"{9:08b}{code:08b}{9:08b}" in bits or TRANSFER + bytes([code]) in matroska:
+        if f"{9:08b}{code:08b}{9:08b}" in bits or TRANSFER + bytes([code]) in head:
             return name
     return None
 

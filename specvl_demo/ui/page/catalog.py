@@ -34,6 +34,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.report import confidence, remarks, trace
 from specvl_demo.report.metrics import Metrics, measure
 from specvl_demo.serving import availability, choosing
+from specvl_demo.serving.availability import Availability, Options
 from specvl_demo.ui.serve.jobs import MOST_LANES
 
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
@@ -122,14 +123,10 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def examples() -> list[dict[str, Any]]:
-    """Return the shipped examples whose files exist."""
+    """Return the shipped examples of the pairs that run here."""
     machine = detect()
     here = {pair.id for pair in PAIRS if availability.available(pair, machine).ok}
-
-    def whole(one: Mapping[str, Any]) -> bool:
-        return all((EXAMPLES / name).is_file() for name in (*one["media"], one["trace"]))
-
-    return [_example(one) for one in _index() if one["pair"] in here and whole(one)]
+    return [_example(one) for one in _index() if one["pair"] in here]
 
 
 def _index() -> list[dict[str, Any]]:
@@ -138,9 +135,8 @@ def _index() -> list[dict[str, Any]]:
 
 def _pace(pair: str) -> dict[str, float] | None:
     """Return the medians of the pair's recorded seconds, `before` the first token and a `token`."""
-    recorded = [example for example in _index() if example["pair"] == pair]
-    paths = [EXAMPLES / example["trace"] for example in recorded]
-    lanes = [lane for path in paths if path.is_file() for lane in _recorded(path)[1]]
+    recorded = [example["trace"] for example in _index() if example["pair"] == pair]
+    lanes = [lane for name in recorded for lane in _recorded(EXAMPLES / name)[1]]
     if not lanes:
         return None
     per_token = [lane.totals.decode_s / lane.totals.n_tokens for lane in lanes]
@@ -193,7 +189,7 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "help": " ".join(filter(None, notes)),
         "reason": verdict.reason,
         "first": [m.name for m in sorted(offered, key=lambda m: m.offered or 0)][:1],
-        "loading": _loading(pair, machine),
+        "loading": _loading(pair, machine, verdict),
         "pace": _pace(pair.id),
         "knows": pair.knows,
         "words": _words(pair) if pair.knows == "scenes" else None,
@@ -201,7 +197,7 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
+def _loading(pair: PairSpec, machine: Machine, fits: Availability) -> dict[str, Any]:
     """Return the default ways to load weights, and of every other way True or why it cannot be."""
     ways = {"dtype": get_args(Dtype)}
     if machine.gpus:
@@ -209,10 +205,9 @@ def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
 
     def runs(key: str, value: str) -> bool | str:
         change: dict[str, Any] = {key: value}
-        verdict = availability.available(pair, machine, availability.Options(**change), roles=())
+        verdict = availability.available(pair, machine, Options(**change), roles=())
         return verdict.ok or verdict.reason
 
-    fits = availability.available(pair, machine, roles=())
     return {
         "fits": {key: getattr(fits, key) if fits.ok else "" for key in ways},
         **{key: {value: runs(key, value) for value in values} for key, values in ways.items()},
