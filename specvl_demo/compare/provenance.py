@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import re
+import shutil
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
@@ -47,18 +49,18 @@ def collect(loaded: Loaded | None = None) -> dict[str, Any]:
 
 def processor() -> str:
     info = Path("/proc/cpuinfo")
-    lines = (
-        info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
-    )
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
+    text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
+    model = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()
 
 
 def commit() -> str | None:
-    """Return the commit of this code, with a plus if files differ from it, if there is one."""
+    """Return the commit of this checkout, with a plus if files differ from it; None outside one."""
+    if not (places.ROOT / ".git").exists() or shutil.which("git") is None:
+        return None
     head = _git("rev-parse", "--short=12", "HEAD")
     changed = head and _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo")
-    return f"{head}+" if changed else head
+    return f"{head}+" if changed else head or None
 
 
 def weights(pair: PairSpec) -> dict[str, str | None]:
@@ -69,16 +71,7 @@ def weights(pair: PairSpec) -> dict[str, str | None]:
     return {"target": fingerprints.of(pair.target), **drafters}
 
 
-def _git(*words: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", *words],
-            cwd=places.ROOT,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+def _git(*words: str) -> str:
+    command = ["git", *words]
+    done = subprocess.run(command, cwd=places.ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
