@@ -61,11 +61,10 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
 
 def _check_head(folder: Path, kind: Role, target: hub.Card) -> None:
     """Raise ValueError if a head's tensors, by names and shapes, are not made for the target."""
-    if target.folder is not None:
-        tensors, settings = files.read(folder, outline=True)
-        text, form = hub.text_config(target.folder), checkpoints.FORMATS[kind]
-        width, vocab = text["hidden_size"], text["vocab_size"]
-        checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
+    tensors, settings = files.read(folder, outline=True)
+    text, form = hub.text_config(target.folder), checkpoints.FORMATS[kind]
+    width, vocab = text["hidden_size"], text["vocab_size"]
+    checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
 
 
 def _role(card: hub.Card) -> Role:
@@ -74,8 +73,6 @@ def _role(card: hub.Card) -> Role:
 
 def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:
     """Return the MTP layer among a target's own weights, by its config and a folder's tensors."""
-    if card.folder is None:
-        return None
     config = hub.read_json(card.folder / "config.json")
     text = config.get("text_config", config)
     layers = text.get("mtp_num_hidden_layers")
@@ -97,7 +94,7 @@ def _checkpoint(card: hub.Card, offline: bool, speaks: bool = False) -> Checkpoi
     params = card.params or card.bytes / 2
     name = str(Path(card.id).resolve()) if local else card.id
     checkpoint = Checkpoint(name, params, card.licence, local)
-    if card.folder is None:
+    if card.family in hub.HEADS:
         return checkpoint
     tensors = None if local else {} if offline else hub.headers_on_hub(card.id)
     model: Any = hub.outline(card.folder, card.id, card.family in hub.FAMILIES, tensors)

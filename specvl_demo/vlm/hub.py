@@ -57,6 +57,8 @@ LANGUAGE = ("gemma3_text", "llama", "mistral", "qwen2", "qwen3")
 RECURRENT = frozenset({"Qwen3.5", "Qwen3.5 MoE"})
 """Families with layers that keep one running state, which follows one chain of tokens."""
 _PER_LAYER = "its layers need token ids in addition to embeddings"
+HEADS = ("eagle3", "dflash")
+"""Heads that are known by their configurations."""
 ASSISTANTS = {"gemma4_assistant": "gemma4"}
 """Drafters that read the keys and values of a target, and the target's family."""
 
@@ -118,7 +120,7 @@ class Card:
     bytes: int
     licence: str
     tokens: dict[str, int] = field(repr=False)
-    folder: Path | None = None
+    folder: Path
     positions: int = 0
 
     @property
@@ -175,7 +177,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         bytes=stored,
         licence=str(facts.get("licence") or "not stated"),
         tokens=_token_ids(configs["tokenizer.json"]),
-        folder=facts.get("folder"),
+        folder=facts["folder"],
         positions=int((config.get("text_config") or config).get("max_position_embeddings") or 0),
     )
 
@@ -194,11 +196,12 @@ def hub_head(repo: str, offline: bool = False) -> Card | None:
         kind = "dflash"
     elif "eagle3" in named or config.keys() & {"draft_vocab_size", "eagle_config"}:
         kind = "eagle3"
-    if kind not in ("eagle3", "dflash"):
+    if kind not in HEADS:
         return None
     held = sum(size for name, size in files.items() if name.endswith((".safetensors", ".bin")))
     licence = str(facts.get("licence") or "not stated")
-    return Card(repo, kind, float(facts.get("params") or 0), held, licence, {})
+    params = float(facts.get("params") or 0)
+    return Card(repo, kind, params, held, licence, {}, facts["folder"])
 
 
 def asks(config: Mapping[str, Any]) -> str:
