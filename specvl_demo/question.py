@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from PIL import Image
 
 from specvl_demo.core.detokenizer import replace_surrogates
-from specvl_demo.media import Limits, MediaFile, VideoFrames, Visual, load_files
+from specvl_demo.media import MediaFile, VideoFrames, Visual, load_files
 from specvl_demo.media.files import Want
 from specvl_demo.options import (
     DETAIL,
@@ -133,8 +133,7 @@ class Question:
         would make thousands of tokens of a phone's photograph. MediaError if a file cannot be read.
         """
         files = [medium for medium in self.shown if isinstance(medium, MediaFile)]
-        limits = Limits(max_items=MAX_SHOWN)
-        visuals = iter(load_files(files, n_frames, limits) if files else ())
+        visuals = iter(load_files(files, n_frames))
         pixels = round(self.picture_detail * 1e6)
         opened = self.showing(
             _within(next(visuals) if isinstance(medium, MediaFile) else medium, pixels)

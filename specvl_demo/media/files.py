@@ -18,9 +18,8 @@ class MediaError(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What is accepted. The defaults bound one request: eight pictures of 75 MB at worst."""
+    """What is accepted of a file; how many files a question may have is told in `question`."""
 
-    max_items: int = 8  # pictures and clips together
     max_bytes: int = 64 * 2**20  # of one file
     max_pixels: int = 25_000_000  # of one picture, or of one frame of a clip
     max_jpeg_pixels: int = 178_000_000  # of one that is read at a part of its size, as Pillow opens

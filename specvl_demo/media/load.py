@@ -98,13 +98,6 @@ def load_files(
     memory or of `limits.decode_s` seconds.
     """
     limits = limits or Limits()
-    if len(files) > limits.max_items:
-        raise MediaError(
-            f"{len(files)} pictures and clips were sent, but at most {limits.max_items} are"
-            " accepted."
-        )
-    if n_frames < 1:
-        raise MediaError(f"A clip needs at least one sampled frame, not {n_frames}.")
     items = [_checked(file.path, file.want, limits) for file in files]
     return _decode(items, n_frames, limits) if items else []
 
