@@ -40,43 +40,39 @@ def guarded(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except InputError as reason:
-        sys.stderr.write(f"{_sentence(str(reason))}\n")
-        return 2
+        return _say(str(reason), 2)
     except ModuleNotFoundError as fault:
         if (fault.name or "").startswith("specvl_demo"):
             raise
-        sys.stderr.write(
-            f"{fault.name} is not installed: pip install specvl-demo, or use `make demo`.\n"
-        )
-        return 1
+        name = fault.name
+        return _say(f"{name} is not installed: pip install specvl-demo, or use `make demo`", 1)
     except FloatingPointError as fault:
-        sys.stderr.write(f"{_sentence(str(fault))}\n")
-        return 1
+        return _say(str(fault), 1)
     except (MemoryError, RuntimeError) as fault:
         if loses_device(fault):
-            sys.stderr.write(f"{DEVICE_LOST.format(reason=_sentence(cause(fault)))}\n")
+            _say(DEVICE_LOST.format(reason=_sentence(cause(fault))), 1)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(1)  # what is freed at exit would fail once more, and abort
         if not isinstance(fault, MemoryError) and type(fault).__name__ != "OutOfMemoryError":
             raise  # torch's own class, since torch is not imported here
-        sys.stderr.write(f"Out of memory: {_sentence(str(fault) or 'the machine has no more')}\n")
-        return 1
+        return _say(f"Out of memory: {str(fault) or 'the machine has no more'}", 1)
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted.\n")
-        return 130
+        return _say("Interrupted", 130)
     except OSError as fault:
         if fault.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         # Python would report the error once more when it closes the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(
-            fault, BrokenPipeError
-        ):  # otherwise the output's reader has gone, and there is no one to tell
-            sys.stderr.write(
-                f"The output cannot be written: {_sentence(fault.strerror or str(fault))}\n"
-            )
-        return 1
+        if isinstance(fault, BrokenPipeError):  # there is no one to tell
+            return 1
+        return _say(f"The output cannot be written: {fault.strerror or fault}", 1)
+
+
+def _say(text: str, code: int) -> int:
+    """Tell a person what is wrong, in one line, and return the exit code."""
+    sys.stderr.write(f"{_sentence(text)}\n")
+    return code
 
 
 def _sentence(text: str) -> str:
