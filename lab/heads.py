@@ -63,8 +63,9 @@ def report(options: LabOptions) -> dict[str, Any]:
     loaded, found = options.load([]), options.cases()
     heads = opened(loaded, options.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
-    sizes = options.repeats, options.max_new_tokens
-    measured = measure.bench(loaded, found, choices, *sizes, (), options.tell)
+    measured = measure.bench(
+        loaded, found, choices, options.repeats, options.max_new_tokens, (), options.tell
+    )
     own = {head.name: fingerprints.of_folder(head.folder) for head in heads}
     machine = measured["machine"]
     machine |= {"weights": {"target": machine["weights"]["target"], **own}}

@@ -42,9 +42,7 @@ class LabOptions:
 
     def cases(self) -> list[Question]:
         """Return the user's own questions if given, else those that the pair is measured with."""
-        if self.data is not None:
-            return questions.of_file(self.data, self.prompts, self.pair.n_frames)
-        return questions.of_pair(self.pair)[: self.prompts]
+        return questions.cases(self.pair, self.data, self.prompts)
 
     def every(self) -> list[Question]:
         """Return the user's own questions if given, else `every` of the pair's."""

@@ -102,17 +102,15 @@ def bench(options: argparse.Namespace) -> int:
     from specvl_demo.compare.peers import PEERS
     from specvl_demo.report import answers
 
-    if options.data is not None:
-        cases = questions.of_file(options.data, options.prompts, pair.n_frames)
-    else:
-        cases = questions.of_pair(pair)[: options.prompts]
+    cases = questions.cases(pair, options.data, options.prompts)
     peers, roles = PEERS if options.peers else PEERS[:1], choosing.roles_of(choices)
     if options.peers and "small" in choosing.roles_here(pair) and "small" not in roles:
         roles.append("small")
     loaded = _load(options, pair, roles)
-    sizes = options.repeats, options.max_new_tokens
     with progress() as tell:
-        report = measure.bench(loaded, cases, choices, *sizes, peers, tell)
+        report = measure.bench(
+            loaded, cases, choices, options.repeats, options.max_new_tokens, peers, tell
+        )
     if options.json:
         print_json(report)
     else:

@@ -26,6 +26,11 @@ POCKET_KINDS = {
 """How many of each kind are asked of the pocket pair."""
 
 
+def cases(pair: PairSpec, data: str | None, n: int) -> list[Question]:
+    """Return the first n questions of the user's file if one is named, else of the pair's own."""
+    return of_pair(pair)[:n] if data is None else of_file(data, n, pair.n_frames)
+
+
 def of_pair(pair: PairSpec) -> list[Question]:
     """Return what a pair is measured with, opened: of the pocket pair, some of each kind."""
     questions = shipped(pair, "evaluate")
