@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 from specvl_demo.cli.parse import InputError, cannot_be
-from specvl_demo.report import figure, tables, trace
+from specvl_demo.report import figure, html, tables, trace
 
-DRAWN = {"html": "a page with its charts", "figure": "a figure"}
-"""What each action writes of a race."""
+DRAWN = {
+    "html": (".html", "a page with its charts", html.page),
+    "figure": (".svg", "a figure", figure.svg),
+}
+"""What each action writes of a race: the file's ending, its name, its content."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -25,20 +28,12 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "show":
         sys.stdout.write(trace.summary(lanes) + "\n")
     elif options.action in DRAWN:
-        suffix = ".svg" if options.action == "figure" else ".html"
+        suffix, what, content = DRAWN[options.action]
         out = Path(options.out)
         if out.suffix.lower() not in (suffix, suffix[:4]):
-            raise InputError(
-                f"--out {out} must end in {suffix}, since {DRAWN[options.action]} is written."
-            )
+            raise InputError(f"--out {out} must end in {suffix}, since {what} is written.")
         try:
-            if options.action == "html":
-                from specvl_demo.report import html
-
-                drawn = html.page(lanes)
-            else:
-                drawn = figure.svg(lanes)
-            out.write_text(drawn, encoding="utf-8")
+            out.write_text(content(lanes), encoding="utf-8")
         except (OSError, ValueError) as fault:
             raise cannot_be("written", f"--out {out}", fault) from None
         sys.stdout.write(f"{out}\n")

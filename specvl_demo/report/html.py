@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report import confidence, plots, remarks, tables
+from specvl_demo.report import confidence, remarks, tables
 from specvl_demo.report.metrics import runs
 
 PICTURE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+")
@@ -36,6 +36,8 @@ COLUMNS = {
 
 def page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) -> str:
     """Return the file as text, about 5 MB, after the `earlier` questions and answers."""
+    from specvl_demo.report import plots  # noqa: PLC0415 - plotly takes a second to load
+
     first, charts = lanes[0].begin, "".join(plots.fragments(plots.figures(lanes)))
     turns = (
         f'<section><p class="facts">{escape(question)}</p><p class="text">{escape(answer)}</p>'

@@ -26,7 +26,7 @@ from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs.machine import Load
 from specvl_demo.question import Medium, Question, named, read
 from specvl_demo.records import Begin, LaneRecords, QuestionNotes, Record, Round, gather
-from specvl_demo.report import figure, tables
+from specvl_demo.report import figure, html, tables
 from specvl_demo.report.confidence import confidence
 from specvl_demo.serving import availability, choosing, threads
 
@@ -193,8 +193,6 @@ class Race:
 
     def html(self, path: str | os.PathLike[str]) -> None:
         """Write the race as one HTML file with charts that opens in any browser."""
-        from specvl_demo.report import html  # noqa: PLC0415 - plotly, only for charts
-
         Path(path).write_text(html.page(self.lanes), encoding="utf-8")
 
 

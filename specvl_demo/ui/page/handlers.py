@@ -16,7 +16,7 @@ import msgspec
 from specvl_demo import pairs, question
 from specvl_demo.pairs.machine import computed_s, cores
 from specvl_demo.records import End, LaneRecords, Record, Round
-from specvl_demo.report import figure, remarks, trace
+from specvl_demo.report import figure, html, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
@@ -185,10 +185,7 @@ class Behaviour:
         with self._lanes_of(file) as lanes:
             if form == "figure":
                 return self._made(caller, "race.svg", figure.svg(lanes).encode())
-            from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
-
-            content = html.page(lanes, earlier)
-            return self._made(caller, "race.html", content.encode())
+            return self._made(caller, "race.html", html.page(lanes, earlier).encode())
 
     def _made(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
         """Write a file for a visitor, and return its address."""
