@@ -398,7 +398,7 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any) -> No
 def refusal(behaviour: Behaviour, path: str, caller: Caller) -> str:
     """Why a race is not shared."""
     with pytest.raises(ValueError) as refused:
-        behaviour.share(path, caller)
+        behaviour.share({"path": path}, caller)
     return str(refused.value)
 
 
@@ -435,7 +435,7 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.M
     with behaviour._reading:
         assert refusal(behaviour, str(trace), me) == messages.SHARING
     assert files() == [trace] and not list(EXAMPLES.glob("*.html"))
-    made = behaviour.share(str(trace), me)["url"].removeprefix("gradio_api/file=")
+    made = behaviour.share({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
     assert Path(made).read_text().startswith("<!doctype html>")
     assert Path(made).parent.parent == tmp_path and len(files()) == 2
     made = behaviour.share({"path": str(trace), "as": "figure"}, me)["url"]

@@ -169,21 +169,17 @@ class Behaviour:
     def share(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that is removed with the visit.
 
-        payload: Its path, for an HTML file with charts; or {path, as: 'page' | 'figure', earlier},
-        the latter for an SVG figure; earlier: the conversation's [{question, answer}].
+        payload: {path, as: 'page' | 'figure', earlier}, for an HTML file with charts, or an SVG
+        figure; earlier: the conversation's [{question, answer}].
         """
-        form, earlier = "page", []
-        if isinstance(payload, Mapping):
-            asked = question.read(
-                {"question": "?", "history": payload.get("earlier")}, visitor=True
-            )
-            earlier = [(turn.question, turn.answer or "") for turn in asked.earlier]
-            payload, form = payload.get("path"), payload.get("as")
-        file = self._own(payload, caller)
+        payload = payload if isinstance(payload, Mapping) else {}
+        asked = question.read({"question": "?", "history": payload.get("earlier")}, visitor=True)
+        earlier = [(turn.question, turn.answer or "") for turn in asked.earlier]
+        file = self._own(payload.get("path"), caller)
         if Path(file).stat().st_size > MOST_SHARED_BYTES:
             raise ValueError(messages.NOT_SHARED)
         with self._lanes_of(file) as lanes:
-            if form == "figure":
+            if payload.get("as") == "figure":
                 return self._made(caller, "race.svg", figure.svg(lanes).encode())
             return self._made(caller, "race.html", html.page(lanes, earlier).encode())
 
