@@ -310,7 +310,6 @@ add_format(
         every_layer={**BLOCK, **NORMS},
         unused={"t2d": "*"},
         own_embeddings=True,
-        own_output=True,
         windows=True,
     )
 )

@@ -18,13 +18,11 @@ from torch import Tensor
 
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.files import compare, own_embeddings, own_output_head, read
+from specvl_demo.methods.heads.files import compare, own_embeddings, read
 from specvl_demo.methods.openers import Opening, opens
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
-STRETCH = (*("factor", "low_freq_factor", "high_freq_factor"), "original_max_position_embeddings")
-"""What a config says of llama3's rotary positions, in the order of `Geometry.stretch`."""
 Shapes = Mapping[str, str]
 """Shapes by name, a word for each dimension: D the target's width; Q and K all heads of queries and
 of keys, H one head; F the MLP's width; S all states that are fused; V the head's vocabulary; N any
@@ -69,7 +67,7 @@ class Format:
         every_layer: Tensors that each layer must have after `layers.N.`, if their number is free.
         optional: Tensors that it may have.
         unused: Tensors that it may have and that are not used here.
-        own_embeddings, own_output: Whether it may draft with its own.
+        own_embeddings: Whether it may draft with its own.
         windows: Whether it applies sliding windows.
         of_target: of_target(tensors, config, source, width): the geometry of a head whose block is
             one of the target's own layers, whose class checks names and shapes.
@@ -84,7 +82,6 @@ class Format:
     every_layer: Shapes = field(default_factory=dict)
     unused: Shapes = field(default_factory=lambda: COPIES)
     own_embeddings: bool = False
-    own_output: bool = False
     windows: bool = False
     of_target: Callable[[Mapping[str, Tensor], Mapping[str, Any], str, int], Geometry] | None = None
 
@@ -152,8 +149,6 @@ def load(
     remarks = [] if form.of_target else compare(settings, target or {}, source, form.windows)
     remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
     geometry = fit(form, tensors, settings, source, decoder.width, decoder.vocab)
-    if not form.own_output:
-        remarks += own_output_head(tensors, decoder, source)
     _draft_vocabulary(tensors, decoder.vocab, source)
     used = {*form.needed(tensors), *form.optional, DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used or form.of_target}
@@ -234,10 +229,6 @@ def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = Non
         )
     if form is not None:
         return form
-    if columns(tensors) == 3:
-        raise ValueError(
-            f"{source} projects three rows to one, but its step embeddings are missing"
-        )
     held = ", ".join(sorted(tensors)[:4])
     titles = ", ".join(
         form.title.partition(" ")[2].removesuffix(" head") for form in FORMATS.values()
@@ -308,16 +299,10 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     sections = tuple(rope.get("mrope_section", ()))
-    if rope_type not in ("default", "mrope", "llama3"):
+    if rope_type not in ("default", "mrope"):
         raise ValueError(
-            f"{source} has rotary positions of type {rope_type}; supported are plain, three-axis"
-            " and llama3 ones"
-        )
-    stretch = tuple(float(rope.get(name, 0)) for name in STRETCH) if rope_type == "llama3" else ()
-    if not all(stretch):
-        raise ValueError(
-            f"{source} has rotary positions of type llama3; its config must have"
-            f" {', '.join(STRETCH)}"
+            f"{source} has rotary positions of type {rope_type}; supported are plain and three-axis"
+            " ones"
         )
     if sections and sum(sections) != head_width // 2:
         raise ValueError(
@@ -334,7 +319,6 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
         float(theta),
         sections,
         bool(rope.get("mrope_interleaved", False)),
-        stretch,
     )
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from specvl_demo.core.types import Decoder
 from specvl_demo.vlm import eight_bits, hub
-from specvl_demo.vlm.shared_drafter import SECTION
 
 _OF_TARGET = "mtp."
 """How names of a head among its target's own weights begin; of such files nothing else is read."""
@@ -25,35 +24,6 @@ _RENAMED = {"adaptive_embedding": "residual"}
 _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 """EAGLE-3's authors use the first name; speculators uses the others for EAGLE-2's heads."""
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
-_READ = {
-    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "hidden_act", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "eagle_config",
-    "draft_vocab_size",
-    "eagle_aux_hidden_state_layer_ids", "norm_before_residual", "norm_before_fc", "fc_norm",
-    "norm_output", "transformer_layer_config", "block_size", "dflash_config", SECTION,
-    "aux_hidden_state_layer_ids", "mask_token_id", "layer_types", "sliding_window",
-    "sliding_window_non_causal", "is_causal", "projector_type", "sample_from_anchor", "shift_label",
-}  # fmt: skip
-_READ_NESTED = {
-    "dflash_config": {"mask_token_id", "target_layer_ids", "causal", "use_swa", "swa_window_size"}
-    | {"projector_type", "sample_from_anchor", "shift_label"},
-    "eagle_config": {
-        *("eagle_aux_hidden_state_layer_ids", "use_aux_hidden_state"),
-        *("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"),
-    },
-}
-_HARMLESS = {
-    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version",
-    "num_hidden_layers", "vocab_size", "bos_token_id", "eos_token_id", "pad_token_id",
-    "tie_word_embeddings", "use_cache", "initializer_range", "max_position_embeddings",
-    "attention_bias", "attention_dropout", "mlp_bias", "bias", "pretraining_tp",
-    "auto_map", "_name_or_path", "speculators_config", "speculators_model_type",
-    "speculators_version", "target_hidden_size", "qkv_bias", "use_sliding_window",
-    "max_window_layers", "has_no_defaults_at_init", "num_target_layers",
-    "pure_draft_prefix_len", "emb_dim", "gru_hidden_dim", "lambda_base_start",
-    "lambda_base_decay_ratio", "auf", "max_anchors",
-    "layernorms", "fusion_bias", "transformer_layer_architecture", "embed_requires_grad",
-}  # fmt: skip
 
 
 def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -105,8 +75,8 @@ def canonical(name: str) -> str:
 def compare(
     settings: Mapping[str, Any], target: Mapping[str, Any], source: str, windows: bool
 ) -> list[str]:
-    """Return sentences about settings that a head's config leaves out, that differ from its
-    target's, or that are not read here.
+    """Return sentences about settings that a head's config leaves out, or that differ from its
+    target's.
 
     windows: Whether heads of its format apply sliding windows.
     """
@@ -121,13 +91,6 @@ def compare(
             remarks.append(f"The config of {source} does not set {name}; {default:g} is assumed.")
         elif of_target is not None and float(of_head) != float(of_target):
             remarks.append(f"{source} has {name} {of_head:g}, but its target has {of_target:g}.")
-    unread = sorted(settings.keys() - _READ - _HARMLESS)
-    for section, names in _READ_NESTED.items():
-        unread += [f"{section}.{name}" for name in sorted(settings.get(section, {}).keys() - names)]
-    if unread:
-        remarks.append(
-            f"The config of {source} sets {', '.join(unread)}, which this program does not read."
-        )
     return remarks
 
 
@@ -158,25 +121,6 @@ def own_embeddings(
         f"{source} was trained for another model: the similarity of its embeddings to the target's"
         f" is {alike:.2f}"
     )
-
-
-def own_output_head(tensors: Mapping[str, Tensor], decoder: Decoder, source: str) -> list[str]:
-    """Report an own output head that differs from the target's; copies are not used."""
-    head = tensors.get("lm_head.weight", tensors.get("head.weight"))
-    if head is None or head.shape[-1] != decoder.width:
-        return []
-    probe = torch.randn(4, decoder.width, generator=torch.Generator().manual_seed(0))
-    ours = decoder.logits(probe.to(decoder.device, decoder.dtype)).float().cpu()
-    n = min(ours.shape[-1], head.shape[0])
-    alike = torch.nn.functional.cosine_similarity(
-        probe @ head[:n].float().t(), ours[:, :n], dim=-1
-    ).min()
-    if alike >= 0.99:
-        return []
-    return [
-        f"{source} has an output head that differs from the target's (similarity {alike:.2f}) and"
-        " is not used."
-    ]
 
 
 def _files(folder: Path) -> list[Path]:
