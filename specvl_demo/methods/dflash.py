@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter, Prefill, Scores, Start, Verdict
+from specvl_demo.core.types import Drafter, Scores, Start, Verdict
 from specvl_demo.decoders.attention import attend, in_pairs
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
@@ -39,8 +39,8 @@ PLAIN = {"projector_type": "dflash", "sample_from_anchor": False, "shift_label":
 """What tells Domino, DFlash 2 and DSpark apart, as it is in DFlash."""
 
 
-def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
-    """Return the layers whose inputs a head reads; ValueError if the target does not have them.
+def layers_read(config: Mapping[str, Any], n_layers: int) -> tuple[int, ...]:
+    """Return the layers whose inputs a head reads.
 
     `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does;
     speculators' `aux_hidden_state_layer_ids` numbers them by their inputs. Without either, as many
@@ -58,13 +58,7 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
             if n_head_layers > 1
             else [n_layers // 2]
         )
-    layers = tuple(int(i) + 1 for i in ids)
-    if len(set(layers)) < len(layers) or not all(0 < i < n_layers for i in layers):
-        raise ValueError(
-            f"{source} reads the outputs of layers {', '.join(str(i - 1) for i in layers)} of its"
-            f" target; {n_layers} layers are too few"
-        )
-    return layers
+    return tuple(int(i) + 1 for i in ids)
 
 
 class Reach(NamedTuple):
@@ -183,7 +177,7 @@ class DflashHead(TrainedHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         g, t, config = head.geometry, head.tensors, head.settings
-        self._read(layers_read(config, decoder.n_layers, head.source), t["fc.weight"])
+        self._read(layers_read(config, decoder.n_layers), t["fc.weight"])
         merged = {**config, **config.get("dflash_config", {})}
         for name, plain in PLAIN.items():
             if merged.get(name, plain) != plain:
@@ -198,7 +192,6 @@ class DflashHead(TrainedHead):
                 f"the config.json of {head.source} must have block_size and a mask_token_id below"
                 f" {decoder.vocab}"
             )
-        self._table = t.get("embed_tokens.weight")
         self._mask = self.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
         self._fuse = PackedLinear(t["fc.weight"], bits=8)
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
@@ -207,16 +200,8 @@ class DflashHead(TrainedHead):
         self.window = max((reach.window or 0 for reach in self._reaches), default=0) or None
         self._eps, self._norm = root_of(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """Embed ids by the head's own table if it has one that differs from the target's."""
-        return self.decoder.embed(ids) if self._table is None else self._table[ids]
-
     def drafter(self) -> BlockDrafter:
         return BlockDrafter(self)
-
-    def states(self, scores: Prefill | Scores) -> Tensor:
-        """Return what it reads of every prompt position or node [r, layers read x D]."""
-        return torch.cat([scores.layers[i] for i in self._layers_read], -1)
 
     def know(self, cache: KVCache, states: Tensor) -> None:
         """Append committed rows."""

@@ -30,8 +30,8 @@ VERSION_3_1 = ("norm_before_fc", "fc_norm", "norm_output")
 """Settings of EAGLE-3.1's further norms."""
 
 
-def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
-    """Return the layers whose inputs a head reads; ValueError if the target does not have them.
+def layers_read(config: Mapping[str, Any], n_layers: int) -> tuple[int, ...]:
+    """Return the layers whose inputs a head reads.
 
     Two conventions number the layers. speculators and vLLM write `eagle_aux_hidden_state_layer_ids`
     at the top level and mean the input of layer j; SGLang, SpecForge and AngelSlim write it inside
@@ -42,17 +42,10 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
     outputs = nested.get("eagle_aux_hidden_state_layer_ids")
     inputs = config.get("eagle_aux_hidden_state_layer_ids")
     if outputs is not None:
-        layers = tuple(int(i) + 1 for i in outputs)
-    elif inputs is not None:
-        layers = tuple(int(i) for i in inputs)
-    else:
-        layers = default_layers(n_layers)
-    if len(set(layers)) < len(layers) or not all(0 <= i < n_layers for i in layers):
-        raise ValueError(
-            f"{source} reads the inputs of layers {', '.join(map(str, layers))} of its target,"
-            f" which has only {n_layers} layers"
-        )
-    return layers
+        return tuple(int(i) + 1 for i in outputs)
+    if inputs is not None:
+        return tuple(int(i) for i in inputs)
+    return default_layers(n_layers)
 
 
 def default_layers(n_layers: int) -> tuple[int, int, int]:
@@ -69,7 +62,7 @@ class Eagle3Head(FeatureHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         g, t = head.geometry, head.tensors
         super().__init__(head, decoder)
-        self._read(layers_read(head.settings, decoder.n_layers, head.source), t["fc.weight"])
+        self._read(layers_read(head.settings, decoder.n_layers), t["fc.weight"])
         if later := [name for name in VERSION_3_1 if head.settings.get(name)]:
             raise ValueError(
                 f"{head.source} is a head of EAGLE-3.1, which is not supported: its config sets"
@@ -84,7 +77,6 @@ class Eagle3Head(FeatureHead):
         scale = g.width**0.5
         self._norm = t["norm.weight"] * scale
         self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
-        self._table = t.get("embed_tokens.weight")
         if not self._norm_before_residual:
             block = [self._block.parts]
             layers = stacked(block, g, self._eps, self.dtype, self._norm)
@@ -105,17 +97,9 @@ class Eagle3Head(FeatureHead):
         text = self.embed(encoded.ids.clamp_max(rows - 1))
         return torch.where(encoded.visual[:, None] & self._sees, encoded.embeds, text)
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """Embed ids by the head's own table if it has one that differs from the target's."""
-        return self.decoder.embed(ids) if self._table is None else self._table[ids]
-
-    def _embeddings(self) -> Tensor | None:
-        return super()._embeddings() if self._table is None else self._table
-
     def features(self, scores: Prefill | Scores) -> Tensor:
         """Return the fused states [r, D] of the layers it reads."""
-        states = torch.cat([scores.layers[i] for i in self._layers_read], -1)
-        return self._fuse(states, self._fuse_bias)
+        return self._fuse(self.states(scores), self._fuse_bias)
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Concatenate both [k, 2D]."""

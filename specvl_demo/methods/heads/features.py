@@ -82,6 +82,7 @@ class TrainedHead(Backend):
         self._geometry = head.geometry
         self._rotary = Rotary(head.geometry, decoder.device)
         self._output = _output_head(head, decoder)
+        self._table = head.tensors.get("embed_tokens.weight")
 
     @property
     def device(self) -> torch.device:
@@ -119,21 +120,32 @@ class TrainedHead(Backend):
         return [Layout(self.device, g.kv_heads, g.head_width)] * self.n_layers
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Return the target's embeddings [k, D] of ids [k]."""
-        return self.decoder.embed(ids)
+        """Embed ids [...] by the head's own table if it has one that differs from the target's."""
+        return self.decoder.embed(ids) if self._table is None else self._table[ids]
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
         """Return what maps features [k, D] to log-probabilities [k, size], banned ones at -inf."""
         return LogProbabilities(self._output, size, banned, self.device)
 
     def _read(self, layers: Sequence[int], fuse: Tensor) -> None:
-        """Read the inputs of these target layers; ValueError unless `fuse` has their columns."""
-        fused = fuse.shape[1] // self.width
+        """Read the inputs of these layers; ValueError unless the target has them, and `fuse` their
+        columns.
+        """
+        n_layers, fused = self.decoder.n_layers, fuse.shape[1] // self.width
+        if len(set(layers)) < len(layers) or not all(0 <= i < n_layers for i in layers):
+            raise ValueError(
+                f"{self.name} reads the inputs of layers {', '.join(map(str, layers))} of its"
+                f" target, which has only {n_layers} layers"
+            )
         if fused != len(layers):
             raise ValueError(
                 f"{self.name} fuses {fused} layers, but its config names {len(layers)}"
             )
         self._layers_read, self.capture = layers, Capture(layers=tuple(sorted(layers)))
+
+    def states(self, scores: Prefill | Scores) -> Tensor:
+        """Return what it reads of every prompt position or node [r, layers read x D]."""
+        return torch.cat([scores.layers[i] for i in self._layers_read], -1)
 
 
 def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
@@ -178,10 +190,8 @@ class FeatureHead(TrainedHead):
 
     def open(self, start: Start) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it."""
-        features, positions = self.features(start.prefill), start.encoded.positions
-        every = torch.arange(features.shape[0], device=self.device)
-        x = self.join(self.prompt_embeds(start.encoded)[1:-1], features[:-1])
-        opening = HeadPrompt(x, every[:-1], features[-1:], every[-1:], every)
+        encoded, positions = start.encoded, start.encoded.positions
+        opening = self.open_without(start, torch.zeros_like(encoded.visual))
         if not self._geometry.sections or positions.ndim == 1:
             return opening
         # It was trained on the target's three axes.
@@ -252,7 +262,7 @@ class FeatureHead(TrainedHead):
 
     def _embeddings(self) -> Tensor | None:
         """Return the rows of `embed` [V, D]; None where it is more than a table."""
-        return getattr(self.decoder, "table", None)
+        return getattr(self.decoder, "table", None) if self._table is None else self._table
 
     def _plain_chain(self) -> ChainParts:
         """Return what drafts a chain if this class's own `join` and `inputs` make a row."""
