@@ -133,7 +133,7 @@ PRUNED: dict[str, Value] = {"views": "pruned", **HALF}
 SAGE: dict[str, Value] = {**HALF, "max_nodes": 12}
 ONLINE: dict[str, Value] = {
     **SAGE,
-    **{"growth": "online", "first": "entropy", "min_width": 1, "max_depth": 10, "max_width": 6},
+    **{"growth": "online", "min_width": 1, "max_depth": 10, "max_width": 6},
 }
 STATIC: dict[str, Value] = {**PRUNED, "policy": "static-tree"}
 BEST: dict[str, Value] = {**PRUNED, "policy": "best-first", "width": 3, "loops": 7}

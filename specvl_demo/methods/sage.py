@@ -85,8 +85,8 @@ class SageSettings(PolicySettings):
 
     Attributes:
         growth: "template" plans the whole tree from one earlier distribution and fills it
-            (Algorithm 1); "online" applies the formulas to what is really drafted, level by level.
-        first: The tree before anything is known: SpecVLM's static one, or grown at α = 0.5.
+            (Algorithm 1), after SpecVLM's static one in the first round; "online" applies the
+            formulas to what is really drafted, level by level, in the first round at α = 0.5.
     """
 
     max_depth: int = setting(8, "levels at confidence 1", 3, 32, title="maximum depth")
@@ -101,12 +101,6 @@ class SageSettings(PolicySettings):
         choices={"template": "template", "online": "online"},
         title="tree growth",
     )
-    first: str = setting(
-        "static",
-        "the first tree: the static one, or grown at confidence 0.5",
-        choices={"static": "the static one", "entropy": "grown"},
-        title="first tree",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,8 +108,6 @@ class SageSettings(PolicySettings):
             raise ValueError(
                 f"min_width ({self.min_width}) must not be above max_width ({self.max_width})"
             )
-        if self.first == "entropy" and self.growth == "template":
-            raise ValueError("first=entropy needs growth=online: a template needs a distribution")
 
     @property
     def most_fed(self) -> int:
@@ -156,17 +148,6 @@ def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
     """Return the tree's shape for a confidence; `cap` is the history's limit on the depth."""
     depth, width = depth_for(alpha, cap), width_for(alpha, settings)
     return TreePlan(alpha, depth, width, TOP_K, settings.max_nodes)
-
-
-def drafted(parent: Sequence[int]) -> dict[str, int]:
-    """Return the levels of a tree below its root, and the nodes of its widest one."""
-    depth = [0]
-    for above in parent[1:]:
-        depth.append(depth[above] + 1)
-    return {
-        "drafted_depth": max(depth),
-        "drafted_width": max(Counter(depth[1:]).values(), default=0),
-    }
 
 
 def template(top: Sequence[float], plan: TreePlan) -> list[RankPath]:
@@ -344,21 +325,23 @@ class EntropyTree(Policy):
         if room == 0:
             return DraftTree(root, chain(0))
         tree_plan = plan(self._alpha, self.settings, self.feedback.cap)
-        static = self._top is None and self.settings.first == "static"
-        if static or self.settings.growth == "template":
-            fixed = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
-            ranks = fixed if self._top is None else template(self._top, tree_plan)
-            tree = RankedTree(ranks).propose(recorder, root, room, draws)
-        else:
+        online = self.settings.growth == "online"
+        if online:
             tree = grown(recorder, root, room, tree_plan, draws)
+        else:
+            static = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
+            ranks = static if self._top is None else template(self._top, tree_plan)
+            tree = RankedTree(ranks).propose(recorder, root, room, draws)
+        levels = Counter(tree.shape.depth[1:])
         notes = {
             "alpha": round(tree_plan.alpha, 4),
             "depth": tree_plan.depth,
             "width": round(tree_plan.width, 3),
-            **drafted(tree.shape.parent),
+            "drafted_depth": len(levels),
+            "drafted_width": max(levels.values(), default=0),
             "n_nodes": len(tree),
             "cap": self.feedback.cap,
-            "static": static,
+            "static": self._top is None and not online,
         }
         return replace(tree, notes=notes)
 
@@ -413,7 +396,6 @@ _SHIPPED: dict[str, Value] = {
     "drop_image": 0.5,
     "drop_video": 0.5,
     "growth": "online",
-    "first": "entropy",
     "min_width": 1,
 }
 """What the presets of both shipped pairs have in common."""
