@@ -41,8 +41,6 @@ class TypicalVerifier(RelaxedVerifier):
     # choice: with the plain distribution, at temperature 0; Medusa uses the one it samples from.
     """
 
-    name = "Typical acceptance"
-
     def __init__(self, settings: TypicalSettings) -> None:
         self.settings = settings
 

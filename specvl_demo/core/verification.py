@@ -93,16 +93,8 @@ class RelaxedVerifier(ABC):
     """
 
     lossless = False
-    name: str
 
     def begin(self, start: Start) -> None:
-        """Refuse sampling: both papers compare with the target's likeliest token."""
-        if not start.sampling.greedy:
-            raise ValueError(
-                f"{self.name} compares drafts with the target's likeliest token and has no meaning"
-                f" at temperature {start.sampling.temperature:g}; set it to 0 or choose a lossless"
-                " method"
-            )
         vocabulary = start.vocabulary
         self._never = vocabulary.special | vocabulary.eos | set(vocabulary.banned)
 

@@ -18,6 +18,7 @@ from specvl_demo.methods.declare import Learn, Param, Settings, Value
 from specvl_demo.records import Chart, checked
 
 if TYPE_CHECKING:
+    from specvl_demo.methods.opening import Opening
     from specvl_demo.vlm.target import VLMTarget
 
 T = TypeVar("T")
@@ -47,7 +48,8 @@ class Part:
             (settings); settings is an instance of the class `settings`.
         gives: What a drafter offers (names in OFFERS).
         needs: What a policy or verifier requires of the drafter (names in OFFERS).
-        role: Which of a pair's models a drafter runs on, None for none.
+        role: Which of a pair's models a drafter runs on, None for none; `open` loads that model,
+            or raises ValueError with a sentence if its files do not fit the target.
         label: Names a policy and its settings in the title of a method that has another one.
     """
 
@@ -59,6 +61,7 @@ class Part:
     gives: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
     role: str | None = None
+    open: Callable[[Opening], Any] | None = None
     lossless: bool = True
     greedy_only: bool = False
     label: Callable[[Any], str] | None = None
@@ -396,6 +399,12 @@ class Models:
                 f"The pair of {self.target.name} has no {purpose!r} words, which this view needs."
             )
         return tuple(self.words[purpose])
+
+
+def opener(role: str) -> Callable[[Opening], Any]:
+    """Return what loads a pair's model of this role, as the drafter that runs on it declares."""
+    drafters = PARTS["drafter"].values()
+    return next(part.open for part in drafters if part.open and part.role == role)
 
 
 def assembled_policy(choice: Choice) -> Any:

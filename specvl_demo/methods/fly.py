@@ -48,8 +48,6 @@ class FlySettings(Settings):
 class EntropyVerifier(RelaxedVerifier):
     """A mismatch may stay if the target is unsure and agrees again at once."""
 
-    name = "FLy"
-
     def __init__(self, settings: FlySettings) -> None:
         self.settings = settings
 

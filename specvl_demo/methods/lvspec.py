@@ -53,8 +53,6 @@ class LvspecSettings(Settings):
 class VisualVerifier(RelaxedVerifier):
     """The drafted tokens least related to the picture need not match; the others must."""
 
-    name = "LVSpec"
-
     def __init__(self, settings: LvspecSettings) -> None:
         self.settings = settings
 

@@ -20,7 +20,7 @@ from specvl_demo.core.types import Drafter, Scores, Start, Verdict
 from specvl_demo.decoders.attention import own_kernels
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.heads.features import as_index
-from specvl_demo.methods.openers import Opening, opens
+from specvl_demo.methods.opening import Opening
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 
@@ -73,7 +73,6 @@ class Assistant:
         return made.logits[:, 0], made.last_hidden_state[:, 0]
 
 
-@opens("assistant")
 def _open(opening: Opening) -> Assistant:
     from specvl_demo.vlm import loading  # noqa: PLC0415 - the page's process loads no model
 
@@ -126,6 +125,7 @@ ASSISTANT = Part(
     lambda models, views, mixer, settings: AssistantDrafter(models.drafter("assistant")),
     gives=TREE,
     role="assistant",
+    open=_open,
 )
 
 register(

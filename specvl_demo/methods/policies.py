@@ -223,7 +223,9 @@ STATIC_TREE = Part(
 
 @dataclass(frozen=True)
 class BestFirstSettings(PolicySettings):
-    """`nodes` counts the root, `loops` the levels below the first: at most loops + 1 levels."""
+    """`nodes` counts the root, and is not reached where width and levels make fewer candidates;
+    `loops` counts the levels below the first: at most loops + 1 levels.
+    """
 
     nodes: int = setting(60, "nodes of the tree, including the root", 2, 1025, title="tree nodes")
     width: int = setting(
@@ -234,15 +236,6 @@ class BestFirstSettings(PolicySettings):
         title="branches per level",
     )
     loops: int = setting(5, "levels below the first", 0, 64, title="tree levels")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        candidates = self.width + self.loops * self.width * self.width
-        if self.nodes - 1 > candidates:
-            raise ValueError(
-                f"a tree of {self.nodes} nodes needs more candidates than the {candidates} that"
-                f" width {self.width} and {self.loops} loops make"
-            )
 
 
 class BestFirst(Policy):

@@ -18,9 +18,8 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NOTHING, Capture, Drafter, Scores, Start, Verdict
 from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
-from specvl_demo.methods.base import TREE, Models, Part
-from specvl_demo.methods.declare import Settings
-from specvl_demo.methods.openers import Opening, opens
+from specvl_demo.methods.base import TREE, Part
+from specvl_demo.methods.opening import Opening
 from specvl_demo.methods.views import View
 from specvl_demo.vlm.encoder import VLM, LanguageModel
 
@@ -150,24 +149,6 @@ def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
     return rows[: rows.index(-1)] if -1 in rows else rows
 
 
-def small_part(name: str, title: str, role: str | None = "small") -> Part:
-    """Make a drafter over a pair's model of a role; None means the target itself."""
-
-    def build(
-        models: Models, views: Sequence[View], mixer: Mixture | None, settings: Settings
-    ) -> SmallVLM:
-        vlm = models.target.vlm if role is None else models.drafter(role)
-        return SmallVLM(vlm, views, mixer)
-
-    return Part("drafter", name, title, build, gives=TREE | {"views"}, role=role)
-
-
-SMALL = small_part("small", "small model with the same vocabulary")
-# Used with views that omit most of the picture.
-SELF = small_part("self", "the target itself", role=None)
-
-
-@opens("small")
 def _open(opening: Opening) -> VLM:
     """Open a smaller model with the target's vocabulary, or a drafter that shares its vision."""
     # Imports what loads models only here: the page's process reads the methods.
@@ -187,3 +168,22 @@ def _open(opening: Opening) -> VLM:
     if not hub.cut_alike(target.vlm.model.config, model.config):
         again = PromptBuilder(loading.processor(folder, checkpoint.id), model).again
     return VLM(model, checkpoint.title, special, again=again, drafts=True)
+
+
+SMALL = Part(
+    "drafter",
+    "small",
+    "small model with the same vocabulary",
+    lambda models, views, mixer, settings: SmallVLM(models.drafter("small"), views, mixer),
+    gives=TREE | {"views"},
+    role="small",
+    open=_open,
+)
+# Used with views that omit most of the picture.
+SELF = Part(
+    "drafter",
+    "self",
+    "the target itself",
+    lambda models, views, mixer, settings: SmallVLM(models.target.vlm, views, mixer),
+    gives=TREE | {"views"},
+)

@@ -10,8 +10,8 @@ from typing import Any
 
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.decoders import calibration, packed_linear
-from specvl_demo.methods.base import Models
-from specvl_demo.methods.openers import OPENERS, Opening
+from specvl_demo.methods.base import Models, opener
+from specvl_demo.methods.opening import Opening
 from specvl_demo.pairs import ROLES, Checkpoint, PairSpec, Role
 from specvl_demo.pairs.machine import Machine, detect, versions
 from specvl_demo.serving import threads
@@ -198,7 +198,7 @@ def _load(
         one = pair.drafters[role]
         tell(f"Loading {one.id}")
         opening = Opening(one, partial(folder, one), whole, target, prompter)
-        drafters[role] = OPENERS[role](opening)
+        drafters[role] = opener(role)(opening)
     models = Models(target, drafters, prompter.words())
     texts, may_decline = prompter.token_texts(), options.exact is None
     return Loaded(pair, models, prompter, texts, place, versions(), may_decline)

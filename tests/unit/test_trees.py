@@ -183,9 +183,10 @@ def test_best_first_keeps_parents_where_probabilities_tie() -> None:
     assert tree.tokens.tolist()[:5] == [0, 1, 2, 3, 0]
 
 
-def test_best_first_refuses_a_tree_it_cannot_fill() -> None:
-    with pytest.raises(ValueError, match="60 nodes"):
-        BestFirst(BestFirstSettings(60, 3, 2))
+def test_best_first_keeps_every_candidate_where_there_are_fewer_than_its_nodes() -> None:
+    tree, drafter = propose(BestFirst(BestFirstSettings(60, 3, 2)))
+    check(tree, drafter)
+    assert len(tree) == 1 + 3 + 2 * 3 * 3
 
 
 SIZE, PLACEHOLDER = 50, 9

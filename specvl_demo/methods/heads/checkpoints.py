@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.files import compare, own_embeddings, read
-from specvl_demo.methods.openers import Opening, opens
+from specvl_demo.methods.opening import Opening
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
@@ -97,13 +96,13 @@ FORMATS: dict[str, Format] = {}
 
 
 def add_format(form: Format) -> Format:
-    """Register a format, so that its heads are recognised, and opened for the role of its kind."""
+    """Register a format, so that its heads are recognised."""
     FORMATS[form.kind] = form
-    opens(form.kind)(partial(_open_role, form.kind))
     return form
 
 
-def _open_role(kind: str, opening: Opening) -> Any:
+def open_role(kind: str, opening: Opening) -> Any:
+    """Return what drafts with a pair's head of this kind, which is its role too."""
     # .bin files of heads are read as plain weights, in which nothing can run.
     text = opening.target.vlm.model.config.get_text_config().to_dict()
     return open_head(opening.fetch(True), opening.target.decoder, kind, text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -38,7 +39,7 @@ from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
-from specvl_demo.methods.heads.checkpoints import Head
+from specvl_demo.methods.heads.checkpoints import Head, open_role
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
 Weights = TypeVar("Weights", bound="TrainedHead")
@@ -365,7 +366,8 @@ def head_part(name: str, title: str, settings: type[Settings] = Settings) -> Par
         shared = models.once((head, chosen), lambda: head.with_settings(chosen))
         return shared.drafter()
 
-    return Part("drafter", name, title, build, settings, gives=TREE, role=name)
+    opener = partial(open_role, name)
+    return Part("drafter", name, title, build, settings, gives=TREE, role=name, open=opener)
 
 
 def as_index(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | slice:

@@ -1,11 +1,11 @@
-"""How a pair's drafters are opened: one function a role, registered beside what drafts with it."""
+"""What a drafter's part is given to load the model of its role (`base.Part.open`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specvl_demo.pairs import Checkpoint
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the page's process reads the methods, and loads no model
 
 @dataclass(frozen=True)
 class Opening:
-    """What an opener is given.
+    """One model to load, and its target, which is loaded already.
 
     Attributes:
         checkpoint: Of the drafter.
@@ -31,18 +31,3 @@ class Opening:
     plan: LoadPlan
     target: VLMTarget
     prompter: PromptBuilder
-
-
-Opener = Callable[[Opening], Any]
-OPENERS: dict[str, Opener] = {}
-"""By role. Raise ValueError with a sentence if the files do not fit the target."""
-
-
-def opens(role: str) -> Callable[[Opener], Opener]:
-    """Register the function below as the opener of a role."""
-
-    def register(opener: Opener) -> Opener:
-        OPENERS[role] = opener
-        return opener
-
-    return register
