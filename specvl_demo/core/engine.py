@@ -197,7 +197,7 @@ class Lane:
             vocabulary=target.vocabulary,
             sampling=request.sampling,
             max_new_tokens=room,
-            max_nodes=max(parts.policy.max_nodes, getattr(parts.policy, "max_fed", 0)),
+            max_nodes=max(parts.policy.max_nodes, parts.policy.max_fed),
             session=session,
         )
         # 3. Its parts read the prompt too, on the clock.
@@ -205,7 +205,6 @@ class Lane:
         watch.start()
         parts.verifier.begin(start)
         parts.drafter.begin(start)
-        parts.policy.begin(start)
         watch.lap("draft")
         # A lane is charged in full for what it takes from the lanes' common store.
         draft_prefill_s = max(0.0, watch.read()["draft"] + borrowed)

@@ -56,20 +56,12 @@ class Recorder:
     def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor) -> Asked:
         """Ask the drafter about the path, before it commits.
 
-        visual: [positions] bool, on the host. Raises ValueError if the tree names rows that the
-        drafter was not asked about.
+        visual: [positions] bool, on the host.
         """
         fed = [row for node in path if tree.rows is not None and (row := tree.rows[node]) >= 0]
         if not self._full or not fed:
             return Asked({}, None)
         views = dict(drafter.views(fed))
-        for logp in views.values():
-            if len(logp) < len(fed):
-                raise ValueError(
-                    f"DraftTree.rows names {len(fed)} rows of the drafter's along the accepted"
-                    f" path; it was asked about {len(logp)} of them. A node that was not fed has"
-                    " row -1"
-                )
         weights = drafter.attention(fed) if bool(visual.any()) else None
         if weights is None:
             return Asked(views, None)

@@ -10,6 +10,7 @@ visual", nor JSON. Views and mixtures are described in `methods.small_vlm`.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -468,16 +469,15 @@ class Drafter:
         return {}
 
 
-class Policy(Protocol):
-    """Decides the shape of the tree; one object a lane. `propose` and `max_nodes` are required."""
+class Policy(ABC):
+    """Decides the shape of the tree; one object a lane."""
 
     max_nodes: int
-    """Of its trees, with the root. One that feeds more nodes in a round also sets `max_fed`."""
+    """Of its trees, with the root."""
+    max_fed = 0
+    """The most nodes that it feeds in a round, if these are more than `max_nodes`."""
 
-    def begin(self, start: Start) -> None:
-        """Start the lane, after the drafter's prefill."""
-        return None
-
+    @abstractmethod
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
@@ -493,10 +493,10 @@ class Policy(Protocol):
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """Adapt to the verdict on the tree."""
-        return None  # without a body, type checkers take it for abstract
+        return None
 
 
-class Verifier(Protocol):
+class Verifier(ABC):
     """Decides which drafted tokens stay. A verifier object serves one lane."""
 
     lossless: bool
@@ -505,6 +505,7 @@ class Verifier(Protocol):
         """Read the prompt's prefill; raise ValueError for a request that cannot be served."""
         return None
 
+    @abstractmethod
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept a path of the tree, with one device computation and one host read."""
 

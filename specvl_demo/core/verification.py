@@ -8,7 +8,7 @@ child that carries it. Relaxed verification, of lossy methods, accepts other tok
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +85,7 @@ class Branch:
         return [d == t for d, t in zip(self.draft, self.target, strict=True)]
 
 
-class RelaxedVerifier(ABC):
+class RelaxedVerifier(Verifier):
     """Accepts the longest branch (the first of equals); subclasses define `accepts`.
 
     Every branch is judged independently. End-of-sequence, special and placeholder tokens are never

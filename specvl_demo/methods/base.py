@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from specvl_demo.core.engine import Parts
+from specvl_demo.core.types import Policy
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.declare import Learn, Param, Settings, Value
 from specvl_demo.records import Chart, checked
@@ -172,13 +173,10 @@ def register(method: Method) -> Method:
 def _check(method: Method) -> None:
     """Raise ValueError or TypeError if defaults, presets, charts or the policy are not valid."""
     policy = assembled_policy(choose(method.name))
-    lacking = [
-        name for name in ("max_nodes", "begin", "propose", "update") if not hasattr(policy, name)
-    ]
-    if lacking:
+    if not isinstance(policy, Policy) or not hasattr(policy, "max_nodes"):
         raise ValueError(
-            f"its policy {type(policy).__name__} lacks {', '.join(lacking)}: derive it from"
-            " specvl_demo.core.types.Policy"
+            f"its policy {type(policy).__name__} must derive from specvl_demo.core.types.Policy and"
+            " set max_nodes"
         )
     for name, preset in method.presets.items():
         try:

@@ -310,9 +310,9 @@ class EntropyTree(Policy):
 
     def __init__(self, settings: SageSettings) -> None:
         self.settings = settings
-        online = settings.growth == "online"
         self.max_nodes = settings.max_nodes
-        self.max_fed = settings.most_fed if online else settings.max_nodes
+        if settings.growth == "online":
+            self.max_fed = settings.most_fed
         self.feedback = DepthFeedback(settings)
         self._alpha = START_ALPHA
         self._top: list[float] | None = None

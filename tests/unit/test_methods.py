@@ -94,7 +94,7 @@ def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
     half = replace(chain.policy, name="half", build=lambda settings: object())
     for changes, sentence in (
         ({"policy": drawn}, "'odd' cannot be registered: chart 'shape': Invalid enum value 'step'"),
-        ({"policy": half}, "policy object lacks max_nodes, begin, propose, update: derive it"),
+        ({"policy": half}, "policy object must derive from specvl_demo.core.types.Policy"),
         ({"presets": {"bad": 3}}, "'odd' cannot be registered"),
         ({"presets": {"bad": {"gamma": 0}}}, "preset 'bad': gamma must be between 1 and 64, not 0"),
     ):

@@ -77,7 +77,7 @@ def propose(policy: object, room: int = 99) -> tuple[DraftTree, TableDrafter]:
     drafter = TableDrafter(TABLE)
     tree = policy.propose(drafter, ROOT, room)
     assert len(tree) <= policy.max_nodes
-    assert len(drafter.fed) <= getattr(policy, "max_fed", policy.max_nodes)
+    assert len(drafter.fed) <= max(policy.max_fed, policy.max_nodes)
     assert max(tree.shape.depth) <= room
     assert tree.tokens[0] == ROOT
     return tree, drafter
