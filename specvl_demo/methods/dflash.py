@@ -25,7 +25,7 @@ from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.heads.blocks import MLP, POSITIONS, Geometry, direction, root_of, rotate
-from specvl_demo.methods.heads.checkpoints import BLOCK, Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import BLOCK, Format, Head
 from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -284,7 +284,7 @@ class BlockDrafter(Drafter):
         self._pending = torch.cat((self._pending, new)) if len(self._pending) else new
 
 
-add_format(
+DFLASH = head_part(
     Format(
         "dflash",
         "a DFlash head",
@@ -304,7 +304,7 @@ register(
         "dflash",
         "DFlash",
         "A few layers draft a whole block in one forward, all tokens at once.",
-        drafter=head_part("dflash", "DFlash head"),
+        drafter=DFLASH,
         policy=CHAIN,
         reference="Chen et al., arXiv 2602.06036",
         options=(STATIC_TREE, BEST_FIRST),

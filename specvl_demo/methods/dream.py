@@ -36,7 +36,7 @@ from specvl_demo.methods.heads.blocks import (
     root_of,
     stacked,
 )
-from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import Format, Head
 from specvl_demo.methods.heads.features import (
     IMPORTANCE_ROWS,
     FeatureDrafter,
@@ -296,7 +296,7 @@ _CROSS = {
     **checkpoints.MLP,
 }
 
-add_format(
+DREAM = head_part(
     Format(
         "dream",
         "a DREAM head",
@@ -309,10 +309,9 @@ add_format(
             "norm.weight": "D",
         },
         optional={},
-    )
+    ),
+    DreamSettings,
 )
-
-DREAM = head_part("dream", "DREAM head", DreamSettings)
 
 register(
     Method(

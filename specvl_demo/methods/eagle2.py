@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
+from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, columns
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -17,7 +17,7 @@ class Eagle2Head(FeatureHead):
         self._chain = self._plain_chain()
 
 
-add_format(
+EAGLE2 = head_part(
     Format(
         "eagle2",
         "an EAGLE-2 head",
@@ -26,8 +26,6 @@ add_format(
         {**FIRST, "fc.weight": "D 2D"},
     )
 )
-
-EAGLE2 = head_part("eagle2", "EAGLE-2 head")
 
 register(
     Method(

@@ -22,7 +22,7 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import direction, root_of, stacked
-from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import Format, Head
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -117,7 +117,20 @@ class Eagle3Head(FeatureHead):
         return lambda hidden: log_probs(direction(hidden, self._eps) * self._norm)
 
 
-add_format(
+@dataclass(frozen=True)
+class DrafterSettings(Settings):
+    """What a checkpoint does not record about its training."""
+
+    pictures: str = setting(
+        "embeddings",
+        "what the head reads in place of pictures, as in its training: their embeddings or the"
+        " placeholder's",
+        choices={"embeddings": "embeddings", "placeholders": "placeholders"},
+        title="input at pictures",
+    )
+
+
+EAGLE3 = head_part(
     Format(
         "eagle3",
         "an EAGLE-3 head",
@@ -136,24 +149,9 @@ add_format(
         },
         unused={"t2d": "*"},
         own_embeddings=True,
-    )
+    ),
+    DrafterSettings,
 )
-
-
-@dataclass(frozen=True)
-class DrafterSettings(Settings):
-    """What a checkpoint does not record about its training."""
-
-    pictures: str = setting(
-        "embeddings",
-        "what the head reads in place of pictures, as in its training: their embeddings or the"
-        " placeholder's",
-        choices={"embeddings": "embeddings", "placeholders": "placeholders"},
-        title="input at pictures",
-    )
-
-
-EAGLE3 = head_part("eagle3", "EAGLE-3 head", DrafterSettings)
 
 register(
     Method(

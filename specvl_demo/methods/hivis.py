@@ -6,7 +6,7 @@ from specvl_demo.core.types import Start
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
+from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, columns
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 from specvl_demo.vlm.layouts import visual_runs
@@ -45,7 +45,7 @@ class HiViSHead(FeatureHead):
         return self.open_without(start, hidden, with_gaps)
 
 
-add_format(
+HIVIS = head_part(
     Format(
         "hivis",
         "a HiViS head",
@@ -54,8 +54,6 @@ add_format(
         {**FIRST, "fc.weight": "D 3D", "residual": "N D"},
     )
 )
-
-HIVIS = head_part("hivis", "HiViS head")
 
 register(
     Method(

@@ -20,7 +20,7 @@ from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder, adapter
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
+from specvl_demo.methods.heads.checkpoints import Format, Head
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -101,7 +101,7 @@ def _geometry(
     )
 
 
-add_format(
+MTP = head_part(
     Format(
         "mtp",
         "an MTP layer",
@@ -117,7 +117,7 @@ register(
         "mtp",
         "MTP",
         "The layer that the target brings along: trained with it to predict one token further.",
-        drafter=head_part("mtp", "MTP layer"),
+        drafter=MTP,
         policy=CHAIN,
         reference="DeepSeek-AI, arXiv 2412.19437",
         options=(STATIC_TREE, BEST_FIRST, "entropy-tree"),

@@ -93,12 +93,7 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {}
-
-
-def add_format(form: Format) -> Format:
-    """Register a format, so that its heads are recognised."""
-    FORMATS[form.kind] = form
-    return form
+"""By kind; `features.head_part` adds a method's format."""
 
 
 def open_role(kind: str, opening: Opening) -> Any:

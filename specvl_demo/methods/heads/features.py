@@ -39,7 +39,7 @@ from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
-from specvl_demo.methods.heads.checkpoints import Head, open_role
+from specvl_demo.methods.heads.checkpoints import FORMATS, Format, Head, open_role
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
 Weights = TypeVar("Weights", bound="TrainedHead")
@@ -358,16 +358,20 @@ class FeatureDrafter(Drafter):
         return torch.cat((sent(self._pending, root.device), root)) if self._pending else root
 
 
-def head_part(name: str, title: str, settings: type[Settings] = Settings) -> Part:
-    """Make the drafter over a pair's head of this role; lanes of equal settings share it."""
+def head_part(form: Format, settings: type[Settings] = Settings) -> Part:
+    """Register a format, and make the drafter over a pair's head in it, which lanes of equal
+    settings share.
+    """
+    kind = form.kind
+    FORMATS[kind] = form
 
     def build(models: Models, views: Any, mixer: Any, chosen: Settings) -> Drafter:
-        head: TrainedHead = models.drafter(name)
+        head: TrainedHead = models.drafter(kind)
         shared = models.once((head, chosen), lambda: head.with_settings(chosen))
         return shared.drafter()
 
-    opener = partial(open_role, name)
-    return Part("drafter", name, title, build, settings, gives=TREE, role=name, open=opener)
+    title, opener = form.title.partition(" ")[2], partial(open_role, kind)
+    return Part("drafter", kind, title, build, settings, gives=TREE, role=kind, open=opener)
 
 
 def as_index(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | slice:
