@@ -13,8 +13,9 @@ from recipes.drafters.dream import DreamHead as DreamModule
 from recipes.drafters.eagle import FeatureHead as FeatureModule
 from recipes.drafters.hivis import HivisHead
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
-from specvl_demo.core.types import Decoder, Drafter, Prompt, Start
+from specvl_demo.core.types import Drafter, Prompt, Start
 from specvl_demo.core.verification import Strict
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.records import Round
@@ -47,7 +48,7 @@ def random_module(kind: str, geometry: Geometry = GEOMETRY, seed: int = 0) -> to
 def built(
     module: torch.nn.Module,
     kind: str,
-    decoder: Decoder,
+    decoder: LanguageBackend,
     geometry: Geometry = GEOMETRY,
     settings: Mapping[str, Any] | None = None,
     **own: object,

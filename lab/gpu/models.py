@@ -169,6 +169,8 @@ def make_heads(shape: Shape, folder: Path, device: torch.device, kinds: Sequence
         settings["rope_theta"] = theirs["rope_parameters"]["rope_theta"]
         if kind == "dflash":
             settings |= {"num_hidden_layers": 5, "mask_token_id": 1, "block_size": 16}
+            spread = [1 + i * (shape.n_layers - 4) // 4 for i in range(5)]
+            settings["dflash_config"] = {"target_layer_ids": spread}
         tensors = {}
         for name, size in _shapes(form, settings, text).items():
             if name.endswith(("norm.weight", "gate")):

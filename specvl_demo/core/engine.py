@@ -82,14 +82,8 @@ class Parts:
     drafter: Drafter
     policy: Policy
     verifier: Verifier
-    drafter_model: str | None = None
     draws: Literal["shared", "argmax"] = "argmax"
     charts: Sequence[Chart] = ()
-
-    @property
-    def key(self) -> str:
-        """Equal for two lanes that draft alike."""
-        return f"{self.method} {sorted(self.settings.items())}"
 
 
 class SharedPrefill:
@@ -233,7 +227,7 @@ class Lane:
             settings=dict(parts.settings),
             lossless=parts.lossless,
             pair=request.pair,
-            models={"target": target.name, "drafter": parts.drafter_model},
+            models={"target": target.name, "drafter": parts.drafter.name},
             sampling=vars(request.sampling).copy(),
             max_new_tokens=request.max_new_tokens,
             dtype=str(target.decoder.dtype).removeprefix("torch."),
@@ -248,7 +242,7 @@ class Lane:
             draft_prefill_s=draft_prefill_s,
             seen=self._seen(),
             charts=list(parts.charts),
-            exactness=self._exactness(),
+            exactness=target.exactness(parts.policy.max_nodes) if parts.lossless else "lossy",
             prefix=self._prefix(),
         )
 
@@ -259,11 +253,6 @@ class Lane:
             return Prefix()
         before = int(prompt.ids[-len(ids) - 1])
         return Prefix(list(ids), self._request.token_texts.text_after(before, ids))
-
-    def _exactness(self) -> str:
-        if not self.parts.lossless:
-            return "lossy"
-        return self._request.target.exactness(self.parts.policy.max_nodes)
 
     def _seen(self) -> list[Seen]:
         """Return what every view of the drafter saw."""

@@ -242,10 +242,6 @@ class Decoder(Protocol):
     """
 
     @property
-    def width(self) -> int: ...
-    @property
-    def n_layers(self) -> int: ...
-    @property
     def vocab(self) -> int: ...
     @property
     def device(self) -> torch.device: ...
@@ -255,21 +251,15 @@ class Decoder(Protocol):
     def embed(self, ids: Tensor) -> Tensor:
         """ids [...] -> embeddings [..., D]."""
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [..., D] after the final norm -> logits [..., V]."""
-
 
 class VisionEncoder(Protocol):
-    """A vision-language model as seen by a view: it turns a prompt into decoder inputs."""
+    """A vision-language model as seen by the engine: it turns a prompt into decoder inputs."""
 
     @property
     def decoder(self) -> Decoder: ...
 
     def encode(self, prompt: Prompt) -> Encoded:
         """Run vision tower and projector, and merge the visual tokens into the embeddings."""
-
-    def project(self, features: Tensor) -> Tensor:
-        """Project vision features [r, C] to embeddings [r, D]; ValueError without a projector."""
 
 
 @dataclass(frozen=True)
@@ -410,7 +400,8 @@ class Drafter:
     node gets a row number, in order, from 0. Later calls feed nodes whose parents are earlier rows.
     """
 
-    name = "none"
+    name: str | None = None
+    """Of its model, as shown to the user."""
     capture: Capture = NOTHING
     """What it needs of the target's prefill and scores."""
 

@@ -426,7 +426,6 @@ def build_parts(choice: Choice, models: Models) -> Parts:
         policy=assembled_policy(choice),
         verifier=choice.verifier.build(choice.of(choice.verifier)),
         draws=cast("Any", choice.params.get("draws", "argmax")),
-        drafter_model=None if drafter.name == "none" else drafter.name,
         charts=choice.charts,
     )
 

@@ -39,26 +39,16 @@ PLAIN = {"projector_type": "dflash", "sample_from_anchor": False, "shift_label":
 """What tells Domino, DFlash 2 and DSpark apart, as it is in DFlash."""
 
 
-def layers_read(config: Mapping[str, Any], n_layers: int) -> tuple[int, ...]:
-    """Return the layers whose inputs a head reads.
+def layers_read(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the layers whose inputs a head reads; empty if its config names none.
 
     `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does;
-    speculators' `aux_hidden_state_layer_ids` numbers them by their inputs. Without either, as many
-    layers as the head has are spread from the second to the fourth from the end.
+    speculators' `aux_hidden_state_layer_ids` numbers them by their inputs.
     """
-    ids = (config.get("dflash_config") or {}).get("target_layer_ids")
     inputs = config.get("aux_hidden_state_layer_ids")
     if inputs is not None:
-        ids = [int(i) - 1 for i in inputs]
-    elif ids is None:
-        n_head_layers = int(config.get("num_hidden_layers", 1))
-        span = (n_layers - 4) / max(1, n_head_layers - 1)
-        ids = (
-            [round(1 + i * span) for i in range(n_head_layers)]
-            if n_head_layers > 1
-            else [n_layers // 2]
-        )
-    return tuple(int(i) + 1 for i in ids)
+        return tuple(int(i) for i in inputs)
+    return tuple(int(i) + 1 for i in config.get("dflash_config", {}).get("target_layer_ids", ()))
 
 
 class Reach(NamedTuple):
@@ -177,7 +167,7 @@ class DflashHead(TrainedHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         g, t, config = head.geometry, head.tensors, head.settings
-        self._read(layers_read(config, decoder.n_layers), t["fc.weight"])
+        self._read(layers_read(config), t["fc.weight"])
         merged = {**config, **config.get("dflash_config", {})}
         for name, plain in PLAIN.items():
             if merged.get(name, plain) != plain:

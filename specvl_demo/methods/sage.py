@@ -55,13 +55,12 @@ def threshold(level: int, depth: int) -> float:
 class TreePlan:
     """The shape of a tree at one confidence `alpha`.
 
-    max_nodes: Of the tree, including the root. top_k: The most children of a node.
+    max_nodes: Of the tree, including the root.
     """
 
     alpha: float
     depth: int
     width: float
-    top_k: int
     max_nodes: int
 
     def children(self, level: int, parent: float) -> int:
@@ -72,7 +71,7 @@ class TreePlan:
         # choice: level 1 follows the equation too, so it is 1.5 times as wide as in the paper's
         text, where the width decays "beyond the first level" (W_1 = W(α)).
         """
-        return min(self.top_k, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
+        return min(TOP_K, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
 
     def keeps(self, level: int, path_probability: float) -> bool:
         """Whether a candidate at `level` with this probability of its path belongs to the tree."""
@@ -146,8 +145,7 @@ def width_for(alpha: float, settings: SageSettings) -> float:
 
 def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
     """Return the tree's shape for a confidence; `cap` is the history's limit on the depth."""
-    depth, width = depth_for(alpha, cap), width_for(alpha, settings)
-    return TreePlan(alpha, depth, width, TOP_K, settings.max_nodes)
+    return TreePlan(alpha, depth_for(alpha, cap), width_for(alpha, settings), settings.max_nodes)
 
 
 def template(top: Sequence[float], plan: TreePlan) -> list[RankPath]:
@@ -208,7 +206,7 @@ def grown(
         log_probs = drafter.extend(feed, [nodes[nodes[i].parent].row if i else -1 for i in fed])
         if log_probs is None:
             break
-        scores, logp, ids = best(log_probs, plan.top_k, draws, level - 1)
+        scores, logp, ids = best(log_probs, TOP_K, draws, level - 1)
         for slot, i in enumerate(fed):
             nodes[i].row = rows + slot
         rows += len(fed)

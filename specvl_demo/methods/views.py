@@ -11,17 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Prefill, VisionEncoder
-from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Prefill
 from specvl_demo.decoders.sequence import prefill as decode_prompts
 from specvl_demo.methods.base import Models, Part
 from specvl_demo.methods.declare import Settings, setting
+from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import visual_runs
 
 # How many of the prompt's last tokens select, by their attention, the patches that the question is
@@ -40,7 +40,7 @@ class View(ABC):
         return NOTHING
 
     @abstractmethod
-    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         """Return what the drafter reads of its own encoding and the target's prefill."""
 
 
@@ -49,7 +49,7 @@ class FullView(View):
 
     name = "multimodal"
 
-    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         return encoded.context(self.name)
 
 
@@ -64,7 +64,7 @@ class TextView(View):
     stand_in: tuple[int, ...]
     name = "text-only"
 
-    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         runs = visual_runs(encoded.visual)
         return spliced(self.name, encoded, encoder, [(run, self.stand_in) for run in runs])
 
@@ -85,7 +85,7 @@ class PooledView(View):
 
     name = "pooled"
 
-    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         grids = [span for span in encoded.prompt.spans if span.rows and span.cols]
         if not grids:
             return encoded.context(self.name)
@@ -160,7 +160,7 @@ class PrunedView(View):
             else NOTHING
         )
 
-    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         """Return text and the remaining visual positions; with nothing dropped, all.
 
         # choice: renumbered for decoders with one position axis, as published for LLaVA-like
@@ -234,7 +234,7 @@ class CaptionView(View):
     banned: Sequence[int] = ()
     name = "caption"
 
-    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         captions = self.captions(encoded, encoder)
         inserts = [
             (run, (*self.prefix, *caption))
@@ -242,7 +242,7 @@ class CaptionView(View):
         ]
         return spliced(self.name, encoded, encoder, inserts)
 
-    def captions(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
+    def captions(self, encoded: Encoded, encoder: VLM) -> list[list[int]]:
         """Return one caption for every run, cut before its end token.
 
         # choice: a picture is described in the context of what precedes it, as in training.
@@ -260,7 +260,7 @@ class CaptionView(View):
             for _, stop in runs
         ]
         room = max(stop for _, stop in runs) + len(self.ask) + CAPTION_TOKENS
-        stream = decode_prompts(cast("LanguageBackend", decoder), contexts, room)[0]
+        stream = decode_prompts(decoder, contexts, room)[0]
         feed = torch.tensor([list(self.ask)] * len(runs), device=encoded.ids.device)
         captions: list[list[int]] = [[] for _ in runs]
         for _ in range(CAPTION_TOKENS):
@@ -314,7 +314,7 @@ def guided(scores: Tensor, keep: int, share: float) -> Tensor:
 def spliced(
     name: str,
     encoded: Encoded,
-    encoder: VisionEncoder,
+    encoder: VLM,
     inserts: Sequence[tuple[tuple[int, int], Sequence[int]]],
 ) -> Context:
     """Return the prompt with every given [start, stop) replaced by token ids, without gaps."""

@@ -86,16 +86,13 @@ def warm(
     The first computation pays for allocations and for kernels chosen on first use. In a race that
     would be AR, which would inflate every speedup.
     """
-    warmed: set[str] = set()
     shared = shared or SharedPrefill(request)
-    for choice in choices:
-        parts = build_parts(choice, loaded.models)
-        if parts.key not in warmed:
-            lane = Lane("warm-up", parts, shared, WARM_TOKENS)
-            lane.begin()
-            while not lane.done:
-                lane.step()
-            warmed.add(parts.key)
+    alike = {f"{choice.method.name} {choice.settings}": choice for choice in choices}
+    for choice in alike.values():
+        lane = Lane("warm-up", build_parts(choice, loaded.models), shared, WARM_TOKENS)
+        lane.begin()
+        while not lane.done:
+            lane.step()
 
 
 def answers(loaded: Loaded, request: Request, choices: Sequence[Choice]) -> list[LaneRecords]:

@@ -17,6 +17,7 @@ from specvl_demo.core.types import Verdict
 from specvl_demo.methods.policies import EAGLE_TREE
 from specvl_demo.methods.sage import (
     MIN_DEPTH,
+    TOP_K,
     DepthFeedback,
     EntropyTree,
     SageSettings,
@@ -107,7 +108,7 @@ def in_tree(path: tuple[int, ...], top: Sequence[float], want: TreePlan) -> bool
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.8])
 def test_a_template_is_the_formal_definition(alpha: float) -> None:
     limits = SageSettings(max_nodes=512, max_width=4, min_width=1, max_depth=5)
-    top, want = [0.55, 0.25, 0.12, 0.05], replace(plan(alpha, limits, 5), top_k=4)
+    top, want = [0.55, 0.25, 0.12, 0.05], plan(alpha, limits, 5)
     everything = [p for n in range(1, 6) for p in itertools.product(range(4), repeat=n)]
     assert set(template(top, want)) == {path for path in everything if in_tree(path, top, want)}
     assert template([0.01] * 10, plan(0.0, LIMITS, 8)) == [(0,)], "a round always drafts something"
@@ -115,10 +116,7 @@ def test_a_template_is_the_formal_definition(alpha: float) -> None:
 
 def test_a_full_tree_keeps_the_most_probable_paths() -> None:
     top = [0.6, 0.25, 0.1, 0.05]
-    every, few = (
-        template(top, replace(plan(0.4, SageSettings(max_nodes=size), 8), top_k=4))
-        for size in (512, 9)
-    )
+    every, few = (template(top, plan(0.4, SageSettings(max_nodes=size), 8)) for size in (512, 9))
     mass = lambda path: math.prod(top[r] for r in path)  # noqa: E731
     assert len(few) == 8
     assert min(map(mass, few)) >= max(mass(path) for path in set(every) - set(few))
@@ -135,7 +133,7 @@ def best_first_by_hand(toy: Toy, root: int, want: TreePlan, room: int) -> set[tu
         level = len(path)
         if level > min(want.depth, room):
             continue
-        best = toy.after(path).topk(want.top_k)
+        best = toy.after(path).topk(TOP_K)
         for rank in range(want.children(level, own)):
             p = float(best.values[rank].exp())
             if -negative * p > threshold(level, want.depth) or (level == 1 and rank == 0):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Decoder
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.vlm import eight_bits, hub
 
 _OF_TARGET = "mtp."
@@ -95,7 +95,7 @@ def compare(
 
 
 def own_embeddings(
-    tensors: dict[str, Tensor], decoder: Decoder, allowed: bool, source: str
+    tensors: dict[str, Tensor], decoder: LanguageBackend, allowed: bool, source: str
 ) -> list[str]:
     """Drop a head's own copy of the embeddings if it is the target's, whose table is used.
 
