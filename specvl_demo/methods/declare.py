@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any, Literal, cast
+
+from specvl_demo.options import Option
 
 Value = bool | int | float | str
 
@@ -71,17 +75,13 @@ class Param:
             if text.lower() not in words:
                 raise ValueError(f"{self.name} must be true or false, not {text!r}.")
             return words[text.lower()]
-        try:
+        number: Any = text
+        with suppress(ValueError):  # what is no number is refused by `check`
             number = int(text) if self.kind == "int" else float(text)
-        except ValueError:
-            what = "a whole number" if self.kind == "int" else "a number"
-            raise ValueError(f"{self.name} must be {what}, not {text!r}.") from None
-        # Written so that NaN is refused too.
-        if not (self.low is None or number >= self.low) or not (
-            self.high is None or number <= self.high
-        ):
-            raise ValueError(f"{self.name} must be {_between(self.low, self.high)}, not {text}.")
-        return number
+        low = -inf if self.low is None else self.low
+        high = inf if self.high is None else self.high
+        option = Option(self.name, self.name, cast("float", self.default), low, high, self.help)
+        return option.check(number)
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,3 @@ class PolicySettings(Settings):
         last=True,
         title="drafts when sampling",
     )
-
-
-def _between(low: float | None, high: float | None) -> str:
-    if low is None:
-        return f"at most {high:g}"
-    return f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"

@@ -48,7 +48,7 @@ ar: --set gamma                            KEY=VALUE
 ar: --set gamma=5                          has no parameter 'gamma'
 ar: --trace nowhere/t.jsonl                cannot be written
 ar: --max-new-tokens 4 --trace /dev/full   /dev/full cannot be written: No space left
-chain: --set gamma=0                       gamma must be between 1 and 64
+chain: --set gamma=0                       gamma must be a whole number between 1 and 64
 chain: --set gamma=five                    whole number
 chain: --set colour=1                      no parameter 'colour'
 chain: --set policy=best-first             take the method custom
