@@ -69,7 +69,6 @@ def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> Sta
         encoded=prefill.encoded,
         prefill=prefill,
         encode=shared.encoded,
-        target_decoder=target.decoder,
         vocabulary=target.vocabulary,
         sampling=request.sampling,
         max_new_tokens=40,

@@ -108,7 +108,7 @@ class SharedPrefill:
         if not self._expected[capture]:
             self._prefills.pop(capture, None)
 
-    def encoded(self, encoder: VisionEncoder | Target) -> Encoded:
+    def encoded(self, encoder: VisionEncoder) -> Encoded:
         """Return the prompt encoded for this model's decoder."""
         # Keyed by decoder: target and drafter may wrap one model, or share all but some layers.
         key = id(getattr(encoder, "encodes_like", encoder.decoder))
@@ -187,7 +187,6 @@ class Lane:
             encoded=encoded,
             prefill=prefill,
             encode=encode,
-            target_decoder=target.decoder,
             vocabulary=target.vocabulary,
             sampling=request.sampling,
             max_new_tokens=room,
@@ -256,14 +255,10 @@ class Lane:
 
     def _seen(self) -> list[Seen]:
         """Return what every view of the drafter saw."""
-        drafter, token_texts = self.parts.drafter, self._request.token_texts
-        words = {
-            view: token_texts.text_after(self._root, tuple(ids))
-            for view, ids in drafter.words().items()
-        }
+        text_after = self._request.token_texts.text_after
         return [
-            Seen(view, len(index), index.tolist(), words.get(view, ""))
-            for view, index in drafter.seen().items()
+            Seen(view, len(index), index.tolist(), text_after(self._root, ids) if ids else "")
+            for view, (index, ids) in self.parts.drafter.seen().items()
         ]
 
     @torch.inference_mode()

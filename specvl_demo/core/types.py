@@ -242,14 +242,9 @@ class Decoder(Protocol):
     """
 
     @property
-    def vocab(self) -> int: ...
-    @property
     def device(self) -> torch.device: ...
     @property
     def dtype(self) -> torch.dtype: ...
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """ids [...] -> embeddings [..., D]."""
 
 
 class VisionEncoder(Protocol):
@@ -315,7 +310,6 @@ class Start:
         prefill: The target's prefill.
         encode: Returns the prompt as encoded by another model, computed once per request and
             charged to every lane that calls it.
-        target_decoder: The target's embeddings and head, for sharing.
         max_nodes: The most nodes that the policy feeds to the drafter or has scored in a round.
         session: The lane's session on the target, positioned before the root; read-only.
     """
@@ -324,15 +318,14 @@ class Start:
     encoded: Encoded
     prefill: Prefill
     encode: Callable[[VisionEncoder], Encoded]
-    target_decoder: Decoder
     vocabulary: Vocabulary
     sampling: Sampling
     max_new_tokens: int
     max_nodes: int
-    session: Session | None = None
+    session: Session
 
 
-class Target(Protocol):
+class Target(VisionEncoder, Protocol):
     """The model whose answer counts.
 
     It is shared by lanes; the state of one lane is in its Session.
@@ -341,13 +334,7 @@ class Target(Protocol):
     name: str
 
     @property
-    def decoder(self) -> Decoder: ...
-
-    @property
     def vocabulary(self) -> Vocabulary: ...
-
-    def encode(self, prompt: Prompt) -> Encoded:
-        """Run the vision tower once and return the decoder's inputs."""
 
     def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
         """Run over positions 0..n-2."""
@@ -447,12 +434,10 @@ class Drafter:
         """
         return None
 
-    def seen(self) -> Mapping[str, Tensor]:
-        """Return Context.index by view name: what each view saw of the prompt; may be empty."""
-        return {}
-
-    def words(self) -> Mapping[str, Sequence[int]]:
-        """Return, by view name, the ids that a view inserted (a caption, a newline)."""
+    def seen(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+        """Return what each view saw of the prompt, by its name: Context.index, and the ids that it
+        inserted (a caption, a newline).
+        """
         return {}
 
     def notes(self) -> Mapping[str, Any]:

@@ -248,8 +248,8 @@ class BlockDrafter(Drafter):
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         self._pending, self._depth = states, [0]
 
-    def seen(self) -> Mapping[str, Tensor]:
-        return {self._head.view: torch.arange(self._rows)}
+    def seen(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+        return {self._head.view: (torch.arange(self._rows), ())}
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
         """Return None below the last token of the block."""

@@ -18,6 +18,7 @@ from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Scores, Start, Verdict
 from specvl_demo.decoders.attention import own_kernels
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.heads.features import as_index
 from specvl_demo.methods.opening import Opening
@@ -82,18 +83,17 @@ def _open(opening: Opening) -> Assistant:
 
 
 class AssistantDrafter(Drafter):
-    """A `core.types.Drafter` over an assistant."""
+    """A `core.types.Drafter` over an assistant, with the decoder of its target."""
 
-    def __init__(self, assistant: Assistant) -> None:
-        self.name, self._assistant = assistant.name, assistant
+    def __init__(self, assistant: Assistant, decoder: LanguageBackend) -> None:
+        self.name, self._assistant, self._decoder = assistant.name, assistant, decoder
 
     def begin(self, start: Start) -> None:
         """Take the state before the root; there is nothing to prefill."""
-        assert start.session is not None  # as of every lane of the engine
-        self._session, self._decoder = start.session, start.target_decoder
+        self._session = start.session
         self._size = start.vocabulary.size
         banned = [i for i in start.vocabulary.banned if i < self._size]
-        self._banned = sent(banned, start.target_decoder.device)
+        self._banned = sent(banned, self._decoder.device)
         self._root_state = start.prefill.hidden[-1:]
         self._draft_states: list[Tensor] = []
 
@@ -122,7 +122,9 @@ ASSISTANT = Part(
     "drafter",
     "assistant",
     "the family's own assistant",
-    lambda models, views, mixer, settings: AssistantDrafter(models.drafter("assistant")),
+    lambda models, views, mixer, settings: AssistantDrafter(
+        models.drafter("assistant"), models.target.decoder
+    ),
     gives=TREE,
     role="assistant",
     open=_open,

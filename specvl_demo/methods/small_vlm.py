@@ -60,9 +60,11 @@ class SmallVLM(Drafter):
         room = longest + start.max_new_tokens + start.max_nodes + 1
         self._stream, _, _ = prefill(self.vlm.decoder, contexts, room)
         self._stream.cache.prepare(start.max_nodes)
-        self._seen = {context.name: context.index for context in contexts}
-        self._words = {
-            context.name: context.ids[(context.index < 0) & ~context.visual].tolist()
+        self._seen = {
+            context.name: (
+                context.index,
+                context.ids[(context.index < 0) & ~context.visual].tolist(),
+            )
             for context in contexts
         }
         decoder = self.vlm.decoder
@@ -71,7 +73,7 @@ class SmallVLM(Drafter):
         self._logp = LogProbabilities(decoder.output, size, banned, decoder.device)
         single = len(contexts) == 1 and self._mixer is None
         self._chain_drafter = decoder.chain_drafter(self._logp) if single else None
-        self._foreign = start.target_decoder.vocab > decoder.vocab
+        self._foreign = start.vocabulary.size > decoder.vocab
         self._pending: list[int] = []
         self._log_probs: list[Tensor] = []
         if self._mixer is not None:
@@ -115,11 +117,8 @@ class SmallVLM(Drafter):
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         return dict(zip(self._seen, self._log_probs_at(rows), strict=True))
 
-    def seen(self) -> Mapping[str, Tensor]:
+    def seen(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return self._seen
-
-    def words(self) -> Mapping[str, Sequence[int]]:
-        return {view: ids for view, ids in self._words.items() if ids}
 
     def notes(self) -> Mapping[str, Any]:
         return {} if self._mixer is None else self._mixer.notes()

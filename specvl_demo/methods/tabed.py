@@ -85,7 +85,7 @@ class Mixture:
 
     def begin(self, start: Start, views: Sequence[str]) -> None:
         """Start with equal weights (TABED: no history yet)."""
-        device = start.target_decoder.device
+        device = start.encoded.ids.device
         self.views = tuple(views)
         self.grid = weight_grid(len(views), GRID_STEPS).to(device)
         # Where the grid gives all weight to one view, in the order of views.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Prefill, Scores, Start, Verdict
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import METHODS, Models, build_parts, choose
 from specvl_demo.methods.eagle3 import DrafterSettings
 from specvl_demo.methods.heads.blocks import Geometry
@@ -39,9 +40,15 @@ target is known to have computed [r, width]: logits [n, V] of the last n drafted
 
 
 def module_says(
-    module: torch.nn.Module, kind: str, n: int, start: Start, ids: Tensor, states: Tensor
+    module: torch.nn.Module,
+    kind: str,
+    n: int,
+    decoder: LanguageBackend,
+    start: Start,
+    ids: Tensor,
+    states: Tensor,
 ) -> Tensor:
-    encoded, decoder = start.encoded, start.target_decoder
+    encoded = start.encoded
     embeds = torch.cat((encoded.embeds[:-1], decoder.embed(ids)))
     # Rubbish: drafted rows must not read it.
     hidden = torch.cat((states, 50.0 * torch.ones(len(embeds) - 1 - len(states), states.shape[1])))
@@ -101,9 +108,15 @@ def spread(t: Tensors, out: Tensor) -> Tensor:
 
 
 def eagle3_says(
-    t: Tensors, config: dict[str, Any], pictures: str, start: Start, ids: Tensor, states: Tensor
+    t: Tensors,
+    config: dict[str, Any],
+    pictures: str,
+    decoder: LanguageBackend,
+    start: Start,
+    ids: Tensor,
+    states: Tensor,
 ) -> Tensor:
-    middle, encoded, decoder = under(t, "midlayer."), start.encoded, start.target_decoder
+    middle, encoded = under(t, "midlayer."), start.encoded
     tokens = torch.cat((encoded.ids[:-1], ids))
     embeds = torch.cat((encoded.embeds[:-1], decoder.embed(ids)))
     if "embed_tokens.weight" in t:
@@ -124,7 +137,12 @@ def eagle3_says(
 
 
 def dflash_says(
-    t: Tensors, layers: list[tuple[int | None, bool]], start: Start, ids: Tensor, states: Tensor
+    t: Tensors,
+    layers: list[tuple[int | None, bool]],
+    decoder: LanguageBackend,
+    start: Start,
+    ids: Tensor,
+    states: Tensor,
 ) -> Tensor:
     """A block of four: rows attend to the states before them and to each other, each layer in its
     window, to tokens of the head's own vocabulary if it has one.
@@ -133,7 +151,7 @@ def dflash_says(
     root = ids[len(states) - len(start.encoded.ids) + 1]
     tokens = torch.tensor([int(root), 0, 0, 0])
     table = t.get("embed_tokens.weight")
-    x = start.target_decoder.embed(tokens) if table is None else table[tokens]
+    x = decoder.embed(tokens) if table is None else table[tokens]
     at = torch.arange(len(context) + 4)
     for i, (window, causal) in enumerate(layers):
         part = under(t, f"layers.{i}.")
@@ -145,7 +163,7 @@ def dflash_says(
             hidden |= at > at[-4:, None]
         x = mlp(x + attend(h, torch.cat((context, h)), part, hidden), part)
     out = norm(x[1:], t["norm.weight"])
-    return spread(t, out) if "d2t" in t else start.target_decoder.logits(out)
+    return spread(t, out) if "d2t" in t else decoder.logits(out)
 
 
 GROUPED = Geometry(64, 4, 2, 16, 1e-5, 1e6)
@@ -195,7 +213,7 @@ def learnt(kind: str, form: str, folder: Path, target: VLMTarget) -> tuple[Any, 
     config = {"num_key_value_heads": geometry.kv_heads, "rope_theta": geometry.theta}
     card = {"method": kind, "keep": 1.0}
     head = open_head(write(folder, module.published(), **config, specvl=card), target.decoder)
-    return head, partial(module_says, module, kind, 4)
+    return head, partial(module_says, module, kind, 4, target.decoder)
 
 
 def fused(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
@@ -206,7 +224,7 @@ def fused(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
     head = open_head(write(folder, t, **config), target.decoder)
     pictures = "placeholders" if form == "placeholders" else "embeddings"
     head = head.with_settings(DrafterSettings(pictures=pictures))
-    return head, partial(eagle3_says, t, config, pictures)
+    return head, partial(eagle3_says, t, config, pictures, target.decoder)
 
 
 def in_blocks(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
@@ -218,7 +236,7 @@ def in_blocks(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
         t["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True)
         t["embed_tokens.weight"] = torch.randn(VOCAB, D)
     return open_head(write(folder, t, **DFLASH | config), target.decoder), partial(
-        dflash_says, t, layers
+        dflash_says, t, layers, target.decoder
     )
 
 
@@ -315,5 +333,5 @@ def test_a_dream_head_looks_at_what_it_was_trained_for_unless_told(
     choice = choose("dream", settings, preset)
     drafter = build_parts(choice, Models(target, {"dream": head})).drafter
     start = begun(target, drafter, tiny_prompt(2))
-    (seen,) = drafter.seen().values()
+    ((seen, _),) = drafter.seen().values()
     assert int(start.encoded.visual[seen].sum()) == int(18 * share)

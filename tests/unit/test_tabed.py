@@ -20,13 +20,11 @@ V = 31
 
 def begun(views: list[str], sampling: Sampling | None = None, **settings: object) -> Mixture:
     made = Mixture(MixtureSettings(**settings))
-    decoder = SimpleNamespace(device=torch.device("cpu"))
-    made.begin(
-        SimpleNamespace(
-            target_decoder=decoder, vocabulary=Vocabulary(size=V), sampling=sampling or Sampling()
-        ),
-        views,
+    encoded = SimpleNamespace(ids=torch.zeros(1))
+    start = SimpleNamespace(
+        encoded=encoded, vocabulary=Vocabulary(size=V), sampling=sampling or Sampling()
     )
+    made.begin(start, views)
     return made
 
 

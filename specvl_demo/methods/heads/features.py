@@ -310,8 +310,8 @@ class FeatureDrafter(Drafter):
         self._fed = 0
         self._pending: list[int] = []
 
-    def seen(self) -> Mapping[str, Tensor]:
-        return {self._head.view: self._seen}
+    def seen(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+        return {self._head.view: (self._seen, ())}
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         head, first = self._head, self._fed

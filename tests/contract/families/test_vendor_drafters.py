@@ -149,7 +149,7 @@ def test_an_assistants_drafts_are_those_of_the_librarys_forward(gemma: Loaded) -
     """Over keys and values of the library itself, for three drafts in a row after two rounds."""
     target, drafts = gemma.models.target, gemma.models.drafters["assistant"]
     prompt = gemma.prompter.prompt(Question("what is this ? what is this ? what is this ?"))
-    drafter = AssistantDrafter(drafts)
+    drafter = AssistantDrafter(drafts, target.decoder)
     session = begun(target, drafter, prompt, 8).session
     tokens = prompt.ids.tolist()
     model = target.vlm.model.model.language_model
