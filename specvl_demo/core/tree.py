@@ -171,12 +171,5 @@ def ranked(paths: Sequence[Sequence[int]]) -> tuple[TreeShape, tuple[int, ...]]:
     """
     order = sorted({tuple(p) for p in paths}, key=lambda p: (len(p), p))
     number = {(): 0, **{path: i + 1 for i, path in enumerate(order)}}
-    missing = [path for path in order if path[:-1] not in number]
-    if missing or () in order:
-        raise ValueError(
-            f"every prefix of a rank path must be a path too; {missing or [()]} lacks one"
-        )
-    return shape_of((-1, *(number[path[:-1]] for path in order))), (
-        0,
-        *(path[-1] for path in order),
-    )
+    shape = shape_of((-1, *(number[path[:-1]] for path in order)))
+    return shape, (0, *(path[-1] for path in order))

@@ -48,11 +48,6 @@ class Prompt:
     prefix: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.ids.ndim != 1 or self.visual.shape != self.ids.shape:
-            raise ValueError(
-                f"ids and visual must both be [n], got {list(self.ids.shape)},"
-                f" {list(self.visual.shape)}"
-            )
         if len(self) < 2 or bool(self.visual[-1]):
             raise ValueError(
                 "a prompt needs at least two tokens and must end with text, not with a picture"
@@ -142,15 +137,6 @@ class Capture:
     layers: tuple[int, ...] = ()
     attention: tuple[int, ...] = ()
     rows: tuple[int, ...] | None = None
-
-    def union(self, other: Capture) -> Capture:
-        """Combine two captures; if their `rows` differ, all rows are kept."""
-        rows_asked = {wish.rows for wish in (self, other) if wish.attention}
-        return Capture(
-            tuple(sorted({*self.layers, *other.layers})),
-            tuple(sorted({*self.attention, *other.attention})),
-            rows_asked.pop() if len(rows_asked) == 1 else None,
-        )
 
 
 NOTHING = Capture()

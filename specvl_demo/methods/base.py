@@ -8,7 +8,7 @@ the same for a file outside the package. The command line, the page and the docs
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -371,7 +371,7 @@ class Models:
 
     target: VLMTarget
     drafters: Mapping[str, Any] = field(default_factory=dict)
-    words: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -389,14 +389,6 @@ class Models:
                 f" {roles}."
             )
         return self.drafters[role]
-
-    def word(self, purpose: str) -> tuple[int, ...]:
-        """Return the token ids for a purpose; ValueError if the pair has none."""
-        if purpose not in self.words:
-            raise ValueError(
-                f"The pair of {self.target.name} has no {purpose!r} words, which this view needs."
-            )
-        return tuple(self.words[purpose])
 
 
 def opener(role: str) -> Callable[[Opening], Any]:

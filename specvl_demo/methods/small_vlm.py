@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Capture, Drafter, Scores, Start, Verdict
+from specvl_demo.core.types import NOTHING, Drafter, Scores, Start, Verdict
 from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Part
@@ -40,9 +40,9 @@ class SmallVLM(Drafter):
     def __init__(self, vlm: VLM, views: Sequence[View], mixer: Mixture | None = None) -> None:
         self.name = vlm.name
         self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
-        self.capture: Capture = NOTHING
-        for view in views:
-            self.capture = self.capture.union(view.capture)
+        # Only one of the views needs anything of the target's prefill: the pruned one, if guided.
+        captures = (view.capture for view in views)
+        self.capture = next((capture for capture in captures if capture != NOTHING), NOTHING)
 
     def begin(self, start: Start) -> None:
         """Read the prompt through every view, in one batched prefill."""

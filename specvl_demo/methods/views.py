@@ -376,7 +376,7 @@ def _caption_view(models: Models, settings: Settings) -> CaptionView:
             " out, or take a drafter that sees."
         )
     vocabulary = models.target.vocabulary
-    words = models.word("caption"), models.word("describe")
+    words = models.words["caption"], models.words["describe"]
     return CaptionView(*words, vocabulary.eos, vocabulary.banned)
 
 
@@ -390,7 +390,7 @@ TEXT_ONLY = Part(
     "views",
     "text-only",
     "no picture, a newline in its place",
-    lambda models, settings: TextView(models.word("newline")),
+    lambda models, settings: TextView(models.words["newline"]),
 )
 POOLED = Part("views", "pooled", "a coarser picture", lambda models, settings: PooledView())
 PRUNED = Part("views", "pruned", "part of the picture", _pruned, PrunedSettings)

@@ -177,10 +177,10 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
     vlm: VLM = here.models.drafter("small")
     prompt = here.prompt(shown)
     encoded = vlm.encode(prompt)
-    prefix = here.models.word("caption")
+    prefix = here.models.words["caption"]
     views: list[Any] = [
         FullView(),
-        TextView(here.models.word("newline")),
+        TextView(here.models.words["newline"]),
         SaidCaptions(prefix, (), ()),
         PrunedView(PrunedSettings(0.5, 0.5)),
     ]
@@ -199,7 +199,7 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
     behind = [root, right, last]
     wanted = [
         _full(vlm, prompt.inputs, behind[1:]),
-        _without(vlm, encoded, itertools.repeat(here.models.word("newline")), behind),
+        _without(vlm, encoded, itertools.repeat(here.models.words["newline"]), behind),
         _without(vlm, encoded, ((*prefix, *caption) for caption in CAPTIONS), behind),
         _pruned(vlm, prompt.inputs, contexts[3], behind),
     ]
