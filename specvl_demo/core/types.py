@@ -62,11 +62,6 @@ class Encoded:
     """A prompt as the input of one model's decoder: visual tokens are already merged in.
 
     Attributes:
-        ids: [n], as in the prompt.
-        visual: [n], as in the prompt.
-        embeds: [n, D].
-        positions: [n] or [3, n].
-        prompt: The prompt that was encoded.
         features: [n_visual, C] vision features before the projector, in the order of the visual
             positions; None if the family has no separate projector.
         blocks: [n] int64. Positions of the same block >= 0 attend to each other in both directions
@@ -77,10 +72,10 @@ class Encoded:
             drafter prepares pictures differently and so has another prompt; else None.
     """
 
-    ids: Tensor
-    visual: Tensor
-    embeds: Tensor
-    positions: Tensor
+    ids: Tensor  # [n], as in the prompt
+    visual: Tensor  # [n] bool, as in the prompt
+    embeds: Tensor  # [n, D]
+    positions: Tensor  # [n] or [3, n]
     prompt: Prompt
     features: Tensor | None = None
     blocks: Tensor | None = None
@@ -252,25 +247,19 @@ class Context:
 
     Attributes:
         name: Name of the view.
-        ids: [c].
-        visual: [c] bool.
-        embeds: [c, D].
-        positions: [c] or [3, c].
         next_position: Position of the root (the prompt's last token), the same on all axes.
         index: [c] prompt position of every context position, -1 if it is not in the prompt.
-        blocks: [c].
-        deepstack: [levels, visual positions, D].
     """
 
     name: str
-    ids: Tensor
-    visual: Tensor
-    embeds: Tensor
-    positions: Tensor
+    ids: Tensor  # [c]
+    visual: Tensor  # [c] bool
+    embeds: Tensor  # [c, D]
+    positions: Tensor  # [c] or [3, c]
     next_position: int
     index: Tensor
-    blocks: Tensor | None = None
-    deepstack: Tensor | None = None
+    blocks: Tensor | None = None  # [c]
+    deepstack: Tensor | None = None  # [levels, visual positions, D]
 
     def text_only(self) -> Context:
         """Return the context without visual positions, renumbered from 0 on a single axis."""

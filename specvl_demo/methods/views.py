@@ -328,15 +328,12 @@ def spliced(
 
 
 class _ContextPart(NamedTuple):
-    """A part of a context.
+    """A part of a context. places: In the prompt, -1 for text that is not in it."""
 
-    ids and visual [c], embeds [c, D], places [c] in the prompt, -1 for text that is not in it.
-    """
-
-    ids: Tensor
-    visual: Tensor
-    embeds: Tensor
-    places: Tensor
+    ids: Tensor  # [c]
+    visual: Tensor  # [c]
+    embeds: Tensor  # [c, D]
+    places: Tensor  # [c]
 
 
 def _joined(

@@ -211,26 +211,20 @@ def role_in(folder: Path) -> str | None:
         return None
 
 
-# ---------------------------------------------------------------- what it is
-
-
 def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = None) -> Format:
     """Return the format of these tensors; ValueError if none is known, or it is not `kind`."""
     form = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
-    if form is not None and kind is not None and form.kind != kind:
+    if form is None:
+        held, known = ", ".join(sorted(tensors)[:4]), ", ".join(FORMATS)
+        raise ValueError(
+            f"{source} is not a head in a known format ({known}); it has {len(tensors)} tensors:"
+            f" {held}{', ...' if len(tensors) > 4 else ''}"
+        )
+    if kind is not None and kind != form.kind:
         raise ValueError(
             f"{source}: {FORMATS[kind].title} was needed, the tensors are those of {form.title}"
         )
-    if form is not None:
-        return form
-    held = ", ".join(sorted(tensors)[:4])
-    titles = ", ".join(
-        form.title.partition(" ")[2].removesuffix(" head") for form in FORMATS.values()
-    )
-    raise ValueError(
-        f"{source} is not a head in a known format ({titles}); it has {len(tensors)} tensors:"
-        f" {held}{', ...' if len(tensors) > 4 else ''}"
-    )
+    return form
 
 
 def columns(tensors: Mapping[str, Tensor]) -> int:
@@ -262,9 +256,6 @@ def _every_key(form: Format, tensors: Mapping[str, Tensor], source: str) -> Shap
     return shapes
 
 
-# ---------------------------------------------------------------- shapes
-
-
 def _width(tensors: Mapping[str, Tensor]) -> int:
     return tensors["layers.0.mlp.down_proj.weight"].shape[0]
 
@@ -279,13 +270,10 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
         raise ValueError(
             f"{source} has the activation {settings['hidden_act']}; only silu is supported"
         )
-    q_rows = tensors["layers.0.self_attn.q_proj.weight"].shape[0]
+    q_rows, k_rows = (len(tensors[f"layers.0.self_attn.{name}_proj.weight"]) for name in "qk")
     head_width, rest = divmod(q_rows, heads)
-    kv_heads, kv_rest = divmod(
-        tensors["layers.0.self_attn.k_proj.weight"].shape[0], max(1, head_width)
-    )
+    kv_heads, kv_rest = divmod(k_rows, max(1, head_width))
     if rest or kv_rest or not kv_heads or heads % kv_heads:
-        k_rows = tensors["layers.0.self_attn.k_proj.weight"].shape[0]
         raise ValueError(
             f"{source} has {heads} attention heads, which do not divide its {q_rows} query rows"
             f" and {k_rows} key rows into heads of one width"
