@@ -53,15 +53,12 @@ class TypicalVerifier(RelaxedVerifier):
         own = logp[above].gather(-1, tree.tokens.to(above.device)[:, None])[:, 0].exp()
         return own - enough[above]
 
-    def accepts(self, branch: Branch) -> list[bool]:
-        """Accept exact and likely enough tokens.
+    def may_differ(self, branch: Branch) -> list[bool]:
+        """Allow likely enough tokens.
 
         The target's own choice always passes, since the largest value of p is never below exp(-H).
         """
-        return [
-            exact or (free and margin > 0)
-            for exact, free, margin in zip(branch.matches, branch.free, branch.signal, strict=True)
-        ]
+        return [margin > 0 for margin in branch.signal]
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
         """Return how far the branch's tokens lie above the required probability, by node."""

@@ -86,7 +86,7 @@ class Branch:
 
 
 class RelaxedVerifier(Verifier):
-    """Accepts the longest branch (the first of equals); subclasses define `accepts`.
+    """Accepts the longest branch (the first of equals); subclasses define `may_differ`.
 
     Every branch is judged independently. End-of-sequence, special and placeholder tokens are never
     relaxed, whether drafted or chosen by the target.
@@ -120,9 +120,17 @@ class RelaxedVerifier(Verifier):
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return the number [T] by which each drafted token is judged; the root's is not used."""
 
-    @abstractmethod
     def accepts(self, branch: Branch) -> list[bool]:
         """Return for every token of a branch whether it may stay if all before it stay."""
+        may_differ = self.may_differ(branch)
+        return [
+            exact or (free and differs)
+            for exact, free, differs in zip(branch.matches, branch.free, may_differ, strict=True)
+        ]
+
+    @abstractmethod
+    def may_differ(self, branch: Branch) -> list[bool]:
+        """Return for every token of a branch whether another than the target's may stay there."""
 
     @abstractmethod
     def notes(self, branch: Branch) -> Mapping[str, Any]:

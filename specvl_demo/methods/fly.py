@@ -60,14 +60,11 @@ class EntropyVerifier(RelaxedVerifier):
         entropy = -torch.xlogy(top, top).sum(-1)
         return entropy[tree.shape.parent_on(entropy.device)]
 
-    def accepts(self, branch: Branch) -> list[bool]:
-        """Accept exact tokens, and mismatches where the target is unsure and the window agrees."""
+    def may_differ(self, branch: Branch) -> list[bool]:
+        """Allow mismatches where the target is unsure and the window agrees."""
         return [
-            exact
-            or (free and unsure >= self.settings.gate and self._agrees_again(branch.matches, i))
-            for i, (exact, free, unsure) in enumerate(
-                zip(branch.matches, branch.free, branch.signal, strict=True)
-            )
+            unsure >= self.settings.gate and self._agrees_again(branch.matches, i)
+            for i, unsure in enumerate(branch.signal)
         ]
 
     def _agrees_again(self, exact: Sequence[bool], i: int) -> bool:

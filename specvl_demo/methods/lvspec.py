@@ -74,22 +74,17 @@ class VisualVerifier(RelaxedVerifier):
         n = min(self.settings.anchors, len(self._visual))
         return cosine.topk(n, dim=-1).values.mean(-1)
 
-    def accepts(self, branch: Branch) -> list[bool]:
-        """Accept exact tokens, the least relevant ones, and (shift) those whose target token occurs
-        elsewhere in the branch (eq. 11).
+    def may_differ(self, branch: Branch) -> list[bool]:
+        """Allow mismatches at the least relevant tokens, and (shift) those whose target token
+        occurs elsewhere in the branch (eq. 11).
 
         # choice: without a picture there is no relevance, so everything is strict.
         """
         if not len(self._visual):
-            return branch.matches
+            return [False] * len(branch.nodes)
         loosened = least_relevant(branch.signal, self.settings.loose)
         elsewhere = set(branch.draft) if self.settings.shift else set()
-        return [
-            exact or (free and (i in loosened or target in elsewhere))
-            for i, (exact, free, target) in enumerate(
-                zip(branch.matches, branch.free, branch.target, strict=True)
-            )
-        ]
+        return [i in loosened or token in elsewhere for i, token in enumerate(branch.target)]
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
         """Return the relevance of the branch's tokens, the loosened nodes and their highest one."""

@@ -51,20 +51,14 @@ IMPORTANCE_ROWS = 64
 class HeadPrompt(NamedTuple):
     """What a head makes of a prompt.
 
-    Attributes:
-        x: [r, width of the block's input] rows before the root.
-        positions: [r] or [3, r].
-        root_feature: [1, D] the feature that the root is fed with.
-        position: [1] of the root.
-        seen: Prompt positions that the head was given.
-        holes: Rows of the cache before these, for a head that stores more rows than it queries.
+    holes: Rows of the cache before these, for a head that stores more rows than it queries.
     """
 
-    x: Tensor
-    positions: Tensor
-    root_feature: Tensor
-    position: Tensor
-    seen: Tensor
+    x: Tensor  # [r, width of the block's input], rows before the root
+    positions: Tensor  # [r] or [3, r]
+    root_feature: Tensor  # [1, D], which the root is fed with
+    position: Tensor  # [1], of the root
+    seen: Tensor  # positions of the prompt that the head was given
     holes: int = 0
 
 
