@@ -144,8 +144,7 @@ class Lane:
         self.stop: Stop | None = None
         self._shared = shared
         self._request = shared.request
-        self._max_tokens = min(max_new_tokens or NEW_TOKENS.high, shared.request.max_new_tokens)
-        self._remaining = self._max_tokens
+        self._remaining = min(max_new_tokens or NEW_TOKENS.high, shared.request.max_new_tokens)
         shared.expect(parts.drafter.capture)
         self._session: Session | None = None
 

@@ -37,19 +37,16 @@ passes of one row and of several.
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit."""
+    """How the target chooses. temperature 0 is greedy; top_p 1 means no limit."""
 
     temperature: float = options.TEMPERATURE.default
     top_p: float = options.TOP_P.default
-    top_k: int = 0
     seed: int = options.SEED.default
 
     def __post_init__(self) -> None:
         options.TEMPERATURE.check(self.temperature)
         options.TOP_P.check(self.top_p)
         options.SEED.check(self.seed)
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (no limit) or a positive number, got {self.top_k}")
 
     @property
     def greedy(self) -> bool:
@@ -60,17 +57,14 @@ class Sampling:
 def cut(logits: Tensor, sampling: Sampling) -> Tensor:
     """Return log-probabilities up to a constant [..., V] in float32, -inf for tokens that are cut.
 
-    Applies temperature, then top-k, then top-p, as Hugging Face's `generate` does; greedy changes
-    nothing. A rounding of ε moves a cut's edge over a token of probability m in about ε / m of all
+    Applies temperature, then top-p, as Hugging Face's `generate` does; greedy changes nothing. A
+    rounding of ε moves a cut's edge over a token of probability m in about ε / m of all
     distributions, and that token is chosen in m of them: cuts add about ε to what rounding changes.
     """
     logits = logits.float()
     if sampling.greedy:
         return logits
     logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
-    if 0 < sampling.top_k < logits.shape[-1]:
-        floor = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
-        logits = logits.masked_fill(logits < floor, -torch.inf)
     if sampling.top_p < 1.0:
         ordered, ids = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
         before = ordered.cumsum(-1, dtype=torch.float64) - ordered

@@ -73,9 +73,12 @@ class TreePlan:
         """
         return min(TOP_K, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
 
-    def keeps(self, level: int, path_probability: float) -> bool:
-        """Whether a candidate at `level` with this probability of its path belongs to the tree."""
-        return path_probability > threshold(level, self.depth)
+    def keeps(self, level: int, rank: int, path_probability: float) -> bool:
+        """Whether a candidate at `level` with this probability of its path belongs to the tree.
+
+        # choice: the root's best child always does, so that no round drafts nothing.
+        """
+        return (level, rank) == (1, 0) or path_probability > threshold(level, self.depth)
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def template(top: Sequence[float], plan: TreePlan) -> list[RankPath]:
     """Return rank paths, parents first, from one distribution only (Algorithm 1, line 18).
 
     # choice: only one distribution is known before the next round drafts, so every level reuses it:
-    a node of rank r has probability top[r], a path the product. The root's best child stays.
+    a node of rank r has probability top[r], a path the product.
 
     # choice: a full tree keeps the most probable paths; the paper's recursion, taken literally,
     keeps the first of a depth-first walk.
@@ -175,7 +178,7 @@ def _offspring(
         return
     for rank in range(min(plan.children(level, probability), len(top))):
         child, whole = (*path, rank), product * top[rank]
-        if plan.keeps(level, whole) or (level == 1 and rank == 0):
+        if plan.keeps(level, rank, whole):
             yield child, whole
             yield from _offspring(top, plan, child, top[rank], whole)
 
@@ -239,8 +242,7 @@ def _add_children(
             probs[slot][: plan.children(level, nodes[i].probability)]
         ):
             product = nodes[i].product * probability
-            # choice: the root's best child always stays, so that no round drafts nothing.
-            if plan.keeps(level, product) or (level == 1 and rank == 0):
+            if plan.keeps(level, rank, product):
                 born.append(slot * len(probs[slot]) + rank)
                 nodes.append(_Node(i, probability, product))
     return born

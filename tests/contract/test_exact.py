@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
 from specvl_demo.core import highest, sampling
 from specvl_demo.core.engine import Lane, SharedPrefill, race
@@ -34,10 +34,10 @@ class Walk(NamedTuple):
 
 ROOT = Walk(chain(0))
 
-SAMPLINGS = [Sampling(1.0), Sampling(0.6, top_p=0.8), Sampling(1.7, top_k=2)]
+SAMPLINGS = [Sampling(1.0), Sampling(0.6, top_p=0.8)]
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["plain", "cool-top-p", "hot-top-k"])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["plain", "cool-top-p"])
 def test_draws_have_the_law_of_the_librarys_warpers(sampling: Sampling) -> None:
     """5,000 draws, over the positions of one seed and over the first positions of many seeds:
     chi-square at 1e-6. The seeds are fixed, so this cannot fail by chance."""
@@ -102,15 +102,14 @@ def test_a_coupled_draft_agrees_as_often_as_the_coupling_promises() -> None:
 def warped(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Hugging Face's own processors, in the order of its `generate`."""
     scores = TemperatureLogitsWarper(sampling.temperature)(None, logits)
-    scores = TopKLogitsWarper(sampling.top_k)(None, scores) if sampling.top_k else scores
     return TopPLogitsWarper(sampling.top_p)(None, scores) if sampling.top_p < 1 else scores
 
 
 def test_processing_follows_the_librarys_order() -> None:
-    """Temperature, top-k, top-p give what Hugging Face's own processors give."""
+    """Temperature and top-p give what Hugging Face's own processors give."""
     logits = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)) * 3
-    for temperature, k, p in [(0.7, 0, 0.9), (1.3, 5, 1.0), (1.0, 8, 0.6), (2.0, 0, 0.3)]:
-        sampling = Sampling(temperature, p, k)
+    for temperature, p in [(0.7, 0.9), (1.3, 1.0), (1.0, 0.6), (2.0, 0.3)]:
+        sampling = Sampling(temperature, p)
         wanted = warped(logits, sampling).softmax(-1)
         assert torch.allclose(probabilities(logits, sampling), wanted, atol=1e-6)
 

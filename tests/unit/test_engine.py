@@ -91,7 +91,7 @@ def test_random_drafts_never_change_the_answer() -> None:
     for seed in range(300):
         rng = random.Random(seed)
         logits, eos = random_table(rng), frozenset(rng.sample(range(1, 12), rng.choice((0, 1, 3))))
-        hot = (Sampling(0.9, seed=seed), Sampling(1.4, top_p=0.8, top_k=5, seed=seed))
+        hot = (Sampling(0.9, seed=seed), Sampling(1.4, top_p=0.8, seed=seed))
         target, n = TableTarget(logits, eos=eos), rng.randint(1, 24)
         asked = request(target, n, sampling=rng.choice((Sampling(), *hot)), detail="light")
         plain = run(asked)
