@@ -66,7 +66,7 @@ def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_rea
     target = VLMTarget(VLM(model.to(torch.bfloat16), "llava", backend="hf"), batch_invariant=True)
     prompt = PromptBuilder(processor, model).prompt(Question("what is this ?", ()))
     begun, plain = target.prefill(target.encode(prompt)), OneNode().max_nodes
-    online = EntropyTree(SageSettings(growth="online", first="entropy"))
+    online = EntropyTree(SageSettings(growth="online"))
     for policy in (online, BestFirst(BestFirstSettings(60, 10, 9))):
         assert policy.max_fed > MOST_NODES and target.exactness(policy.max_nodes) == "exact"
         spans = [

@@ -47,7 +47,7 @@ LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "four views": ("tabed", {"views": "multimodal+text-only+caption+pruned", "policy": "beam"}),
     "entropy tree, as it grows": (
         "sage",
-        {"growth": "online", "first": "entropy", "drop_image": 0.3},
+        {"growth": "online", "drop_image": 0.3},
     ),
 }
 WELL_INFORMED = ("static tree", "four views")
