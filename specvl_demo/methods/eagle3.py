@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.heads import checkpoints
-from specvl_demo.methods.heads.blocks import direction, root_of, stacked
+from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stacked
 from specvl_demo.methods.heads.checkpoints import Format, Head
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
@@ -84,9 +84,12 @@ class Eagle3Head(FeatureHead):
         self._sees = True
 
     def with_settings(self, settings: Any) -> Eagle3Head:
-        """Return the same head, which reads at pictures what the settings say."""
+        """Return the same head with these settings, among them what it reads at pictures."""
         configured = copy(self)
         configured._sees = settings.pictures == "embeddings"
+        if settings.theta:
+            geometry = replace(self._geometry, theta=settings.theta)
+            configured._geometry, configured._rotary = geometry, Rotary(geometry, self.device)
         return configured
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
@@ -127,6 +130,14 @@ class DrafterSettings(Settings):
         " placeholder's",
         choices={"embeddings": "embeddings", "placeholders": "placeholders"},
         title="input at pictures",
+    )
+    theta: float = setting(
+        0.0,
+        "base of the head's rotary positions where it was trained with another than its config says"
+        " (AngelSlim's text heads: 10000); 0: its config's",
+        0,
+        1e9,
+        title="rotary base",
     )
 
 

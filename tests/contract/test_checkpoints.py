@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specvl_demo.methods.ar import OneNode
+from specvl_demo.methods.eagle3 import DrafterSettings
 from specvl_demo.methods.heads import checkpoints
-from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.checkpoints import open_head, role_in
+from specvl_demo.methods.heads.blocks import Geometry, Rotary
+from specvl_demo.methods.heads.checkpoints import STRETCH, open_head, role_in
+from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
@@ -170,6 +174,20 @@ def test_eight_bit_floats_are_read_with_their_scales(
     assert role_in(tmp_path) == "eagle2"
 
 
+def test_the_rotary_base_of_a_head_can_be_set(deep: object, tmp_path: Path) -> None:
+    """For heads that were trained with another than their config says."""
+    tensors = published("eagle3", deep)
+    wrong = open_head(write(tmp_path / "a", tensors, rope_theta=1e6), deep.decoder)
+    right = open_head(write(tmp_path / "b", tensors, rope_theta=1e4), deep.decoder)
+    said = []
+    for head in (wrong.with_settings(DrafterSettings(theta=1e4)), right, wrong):
+        drafter = FeatureDrafter(head)
+        start = begun(deep, drafter, tiny_prompt())
+        with torch.inference_mode():
+            said.append(drafter.extend(start.encoded.ids[-1:], (-1,)).clone())
+    assert torch.equal(said[0], said[1]) and not torch.equal(said[1], said[2])
+
+
 Q, FUSED = "layers.0.self_attn.o_proj.weight", "fc.weight"
 UNSCALED = torch.zeros(D, 2 * D, dtype=torch.float8_e4m3fn)
 STRANGE = {"mystery.weight": torch.ones(2)}
@@ -186,6 +204,7 @@ REFUSALS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str
     ("eagle2", {"embed_tokens.weight": torch.ones(VOCAB, D)}, {}, "for another model"),
     ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
     ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
+    ("eagle2", {}, {"rope_scaling": {"type": "llama3"}}, "must have factor"),
     ("eagle2", {FUSED: torch.full((D, 2 * D), torch.nan)}, {}, "not finite in fc.weight"),
     ("eagle3", {"d2t": BEYOND}, {}, f"vocabulary ends at {VOCAB - 1}"),
     ("eagle2", {FUSED: UNSCALED}, {}, "fc.weight in 8-bit floats without fc.weight_scale"),
@@ -197,6 +216,23 @@ REFUSALS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str
     ("nothing", STRANGE, {}, "is not a head in a known format"),
 ]
 """The published format, what is changed in it (None: left out), its config, and the error."""
+
+
+def test_llama3s_rotary_positions_are_the_librarys() -> None:
+    """Frequencies of Llama 3.1's stretched positions, from its published config."""
+    stretched = {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    config = LlamaConfig(hidden_size=512, num_attention_heads=4, rope_parameters=stretched)
+    wanted, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    stretch = tuple(stretched[name] for name in STRETCH)
+    made = Rotary(Geometry(512, 4, 4, 128, theta=500000.0, stretch=stretch), torch.device("cpu"))
+    torch.testing.assert_close(made(torch.tensor([1]))[0, 0].angle(), wanted)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ the norm. Knows no tokens, no trees, no files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ class Geometry:
         theta: Of its rotary positions.
         sections: Rotary pairs that follow each of three position axes (empty: one axis).
         interleaved: Whether the axes alternate (Qwen3-VL) or follow one another (Qwen2.5-VL).
+        stretch: Of Llama 3.1's long contexts: factor, low and high frequency factor, and the
+            original length (empty: none).
     """
 
     width: int
@@ -44,6 +47,7 @@ class Geometry:
     theta: float = 10000.0
     sections: tuple[int, ...] = ()
     interleaved: bool = False
+    stretch: tuple[float, ...] = ()
 
 
 class Rotary:
@@ -52,6 +56,12 @@ class Rotary:
     def __init__(self, geometry: Geometry, device: torch.device) -> None:
         half = geometry.head_width // 2
         frequency = geometry.theta ** -(torch.arange(half, device=device).float() / half)
+        if geometry.stretch:
+            # Slow rotations are slowed by the factor, fast ones stay, those between are blended.
+            factor, low, high, before = geometry.stretch
+            cycles = before * frequency / (2 * math.pi)
+            fast = ((cycles - low) / (high - low)).clamp(0, 1)
+            frequency = frequency * (fast + (1 - fast) / factor)
         self._rotations = rotations(frequency, POSITIONS)
         self._axis: Tensor | None = None
         if geometry.sections:

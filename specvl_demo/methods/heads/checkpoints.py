@@ -22,6 +22,8 @@ from specvl_demo.methods.opening import Opening
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
+STRETCH = (*("factor", "low_freq_factor", "high_freq_factor"), "original_max_position_embeddings")
+"""What a config says of llama3's rotary positions, in the order of `Geometry.stretch`."""
 Shapes = Mapping[str, str]
 """Shapes by name, a word for each dimension: D the target's width; Q and K all heads of queries and
 of keys, H one head; F the MLP's width; S all states that are fused; V the head's vocabulary; N any
@@ -281,10 +283,16 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     sections = tuple(rope.get("mrope_section", ()))
-    if rope_type not in ("default", "mrope"):
+    if rope_type not in ("default", "mrope", "llama3"):
         raise ValueError(
-            f"{source} has rotary positions of type {rope_type}; supported are plain and three-axis"
-            " ones"
+            f"{source} has rotary positions of type {rope_type}; supported are plain, three-axis"
+            " and llama3 ones"
+        )
+    stretch = tuple(float(rope.get(name, 0)) for name in STRETCH) if rope_type == "llama3" else ()
+    if not all(stretch):
+        raise ValueError(
+            f"{source} has rotary positions of type llama3; its config must have"
+            f" {', '.join(STRETCH)}"
         )
     if sections and sum(sections) != head_width // 2:
         raise ValueError(
@@ -301,6 +309,7 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
         float(theta),
         sections,
         bool(rope.get("mrope_interleaved", False)),
+        stretch,
     )
 
 
