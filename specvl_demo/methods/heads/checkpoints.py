@@ -217,9 +217,9 @@ def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = Non
     """Return the format of these tensors; ValueError if none is known, or it is not `kind`."""
     form = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if form is None:
-        held, known = ", ".join(sorted(tensors)[:4]), ", ".join(FORMATS)
+        held, formats = ", ".join(sorted(tensors)[:4]), ", ".join(FORMATS)
         raise ValueError(
-            f"{source} is not a head in a known format ({known}); it has {len(tensors)} tensors:"
+            f"{source} is not a head in a known format ({formats}); it has {len(tensors)} tensors:"
             f" {held}{', ...' if len(tensors) > 4 else ''}"
         )
     if kind is not None and kind != form.kind:
