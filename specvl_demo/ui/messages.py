@@ -9,10 +9,6 @@ BENCH_TOO_LARGE = (
     "This comparison would need {n} answers (questions × repeats × methods); one visitor may"
     " request at most {most}."
 )
-NONE_SAMPLES = (
-    "At a temperature above 0 nothing is left to compare: {names} is not defined for sampling. Set"
-    " the temperature to 0, or choose other methods."
-)
 TITLE = "SpecVL · speculative decoding of vision-language models"
 ENDPOINTS = {
     "generate": (

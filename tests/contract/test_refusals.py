@@ -213,7 +213,7 @@ COMPARISONS: list[tuple[dict[str, Any], str]] = [
     ({"repeats": True}, "between 1 and 10, not True"),
     ({"questions": 60, "repeats": 10}, "would need 1"),
     ({"temperature": []}, "Temperature must be 0, or a number"),
-    ({"temperature": 1, "methods": ["lvspec"]}, "LVSpec is not defined for sampling"),
+    ({"temperature": 1, "methods": ["lvspec"]}, "lvspec is not defined for sampling"),
     ({"lines": "{}"}, "line 1: a question is needed, .* this line has nothing"),
     ({"lines": '{"q": "x"}'}, "line 1: a question is needed, .* this line has q"),
     ({"lines": '{"question": "?", "image": "/etc/passwd"}'}, "was not added"),

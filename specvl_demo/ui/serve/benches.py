@@ -45,15 +45,13 @@ MOST_KEPT = 8
 class Bench:
     """One bench.
 
-    methods: AR first; left_out: those that are not defined for sampling, if it was chosen. jobs:
-    One for each question. measured: One for each repeat that was begun.
+    methods: AR first. jobs: One for each question. measured: One for each repeat that was begun.
     """
 
     id: str
     client: str | None
     pair: str
     methods: Sequence[str]
-    left_out: Sequence[str]
     repeats: int
     jobs: Sequence[Job]
     measured: list[Repeat] = field(default_factory=list)
@@ -134,9 +132,6 @@ class Bench:
         if self.done < self.total:
             progress = f"So far {self.done} of {self.total} questions were asked, repeats included."
             about.append(progress)
-        if self.left_out:
-            names = _titles(self.left_out)
-            about.append(f"Not defined for sampling, and left out: {names}.")
         page.before.insert(0, " ".join(about))
         return page
 
@@ -234,26 +229,21 @@ def read(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
     folders = [*folders, EXAMPLES]
     greedy = {"question": "?", "media": None, "history": None, "baseline": True, "temperature": 0.0}
     first = read_job({**payload, **greedy}, folders)
-    lanes, left_out = first.lanes, list[str]()
-    if temperature:
-        pair = find(first.pair)
-        left_out = [name for name, params in lanes if not choosing.fits(pair, name, params, 1.0)]
-        lanes = tuple(lane for lane in lanes if lane[0] not in left_out)
-        if [name for name, _ in lanes] == ["ar"]:
-            raise ValueError(messages.NONE_SAMPLES.format(names=_titles(left_out)))
+    for lane in first.lanes:  # the page leaves out what is not defined for sampling
+        choosing.choose(find(first.pair), *lane, temperature)
     shared = {name: payload[name] for name in SHARED if name in payload}
     questions = islice(_questions(payload, first.pair, folders, shared), n)
     jobs = [
-        replace(first, lanes=lanes, question=replace(question, seed=seed), timed=True)
+        replace(first, question=replace(question, seed=seed), timed=True)
         for seed, question in enumerate(questions)
     ]
     if not jobs:
         raise ValueError(messages.NO_QUESTIONS)
-    total = len(jobs) * repeats * len(lanes)
+    total = len(jobs) * repeats * len(first.lanes)
     if total > MOST_ANSWERS:
         raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MOST_ANSWERS))
-    methods = [name for name, _ in lanes]
-    return Bench(secrets.token_urlsafe(12), client, first.pair, methods, left_out, repeats, jobs)
+    methods = [name for name, _ in first.lanes]
+    return Bench(secrets.token_urlsafe(12), client, first.pair, methods, repeats, jobs)
 
 
 def _questions(
@@ -282,10 +272,6 @@ def _questions(
 
 def _broken(lane: LaneRecords) -> bool:
     return lane.end is None or lane.end.stop in ("cancelled", "error")
-
-
-def _titles(methods: Sequence[str]) -> str:
-    return ", ".join(base.find(name).title for name in methods)
 
 
 def _file_name(name: str) -> str:

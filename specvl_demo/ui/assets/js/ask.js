@@ -29,6 +29,14 @@ export function blank(catalog) {
 }
 
 /** What is chosen besides pair, question and methods: sampling, and how this pair is loaded. */
+/** Those of the methods that judge by the target's likeliest token: they are not defined for sampling. */
+export function unsampled(catalog, { methods, settings }, temperature) {
+  if (!(Number(temperature) > 0)) return [];
+  return catalog.methods.filter(
+    ({ name, greedy }) => greedy && methods.includes(name) && !settings[name]?.verifier,
+  );
+}
+
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
 export class Ask extends EventTarget {
@@ -536,13 +544,8 @@ export class Ask extends EventTarget {
     return n > shown ? W.chat.tooMuch(n, shown) : null;
   }
 
-  /** Chosen methods that judge by the target's likeliest token: they are not defined for sampling. */
   get unsampled() {
-    const { methods, settings, sampling } = this.request;
-    if (!(Number(sampling.temperature) > 0)) return [];
-    return this.catalog.methods.filter(
-      ({ name, greedy }) => greedy && methods.includes(name) && !settings[name]?.verifier,
-    );
+    return unsampled(this.catalog, this.request, this.request.sampling.temperature);
   }
 
   /** Check what the page can check, then request the race; `over` replaces values of the form. */

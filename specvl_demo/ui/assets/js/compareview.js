@@ -3,7 +3,7 @@
    progress, its tables, charts and answers. A stopped bench keeps what was done. */
 
 import { button, h, put, icon, fmt, headRow } from './dom.js';
-import { chosen } from './ask.js';
+import { chosen, unsampled } from './ask.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
 import { COMPARE } from './comparewords.js';
@@ -21,6 +21,7 @@ export class CompareView {
     this.running = false;
     this.files = [];
     this.report = null;
+    this.greedy = []; // titles of what is not defined for sampling, and left out
     this.raced = {}; // by pair, the pace of the last race on this page
     this.build();
     this.draw();
@@ -266,17 +267,21 @@ export class CompareView {
   }
 
   async run() {
-    const methods = this.chosen;
     const { pair, settings, system, question, media } = this.current();
+    const { questions, repeats, tokens, temperature } = this.fields;
+    const all = { methods: this.chosen, settings };
+    const left = unsampled(this.catalog, all, temperature.value);
+    const methods = all.methods.filter((name) => !left.some((method) => method.name === name));
+    this.greedy = left.map(({ title }) => title);
     const nothing = {
       files: !this.files.length && COMPARE.noFile,
       form: !question.trim() && !media.length && COMPARE.noQuestion,
     }[this.source.value];
     if (!methods.length || nothing) {
-      this.say(methods.length ? nothing : COMPARE.noMethod, true);
+      const none = left.length ? W.ask.greedy(this.greedy) : COMPARE.noMethod;
+      this.say(methods.length ? nothing : none, true);
       return;
     }
-    const { questions, repeats, tokens, temperature } = this.fields;
     this.setRunning(true);
     this.say(COMPARE.sending);
     const asked = await this.asked().catch(() => null);
@@ -370,7 +375,8 @@ export class CompareView {
     this.more.hidden = !others.length;
     this.answers.replaceChildren(...(some && told.answers.length ? [answered(told.answers)] : []));
     const said = (texts) => texts.map((text) => h('p', { text }));
-    this.origin.replaceChildren(...said(some ? told.before : [COMPARE.empty]));
+    const without = this.greedy.length ? [W.ask.greedy(this.greedy)] : [];
+    this.origin.replaceChildren(...said(some ? [...told.before, ...without] : [COMPARE.empty]));
     this.notes.replaceChildren(...said(some ? told.after : []));
     this.export.hidden = !some;
     for (const chart of this.charts) {
