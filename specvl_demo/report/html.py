@@ -38,7 +38,7 @@ def page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) 
     """Return the file as text, about 5 MB, after the `earlier` questions and answers."""
     from specvl_demo.report import plots  # noqa: PLC0415 - plotly takes a second to load
 
-    first, charts = lanes[0].begin, "".join(plots.fragments(plots.figures(lanes)))
+    first, charts = lanes[0].begin, plots.charts(lanes)
     turns = (
         f'<section><p class="facts">{escape(question)}</p><p class="text">{escape(answer)}</p>'
         "</section>"

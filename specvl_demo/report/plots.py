@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -20,15 +20,15 @@ MOST_TICKS = 12
 SYMBOLS = ("circle", "diamond-open", "square", "x")
 
 
-def figures(lanes: Sequence[LaneRecords]) -> list[go.Figure]:
-    declared = [(lane, chart) for lane in lanes for chart in lane.begin.charts]
-    of_methods = (declared_chart(lane, chart) for lane, chart in declared)
-    return [
-        progress(lanes),
-        emitted(lanes),
-        phases(lanes),
-        *(figure for figure in of_methods if figure is not None),
-    ]
+def charts(lanes: Sequence[LaneRecords]) -> str:
+    """Return a race's charts as HTML; the first has plotly's script, so that no network is needed."""
+    of_methods = (declared_chart(lane, chart) for lane in lanes for chart in lane.begin.charts)
+    drawn = [progress(lanes), emitted(lanes), phases(lanes), *filter(None, of_methods)]
+    config = {"responsive": True, "displaylogo": False}
+    return "".join(
+        figure.to_html(full_html=False, include_plotlyjs=i == 0, config=config)
+        for i, figure in enumerate(drawn)
+    )
 
 
 def progress(lanes: Sequence[LaneRecords]) -> go.Figure:
@@ -150,12 +150,3 @@ def _figure(title: str, x: str, y: str) -> go.Figure:
 def _text(text: str) -> str:
     """Escape text: Plotly reads tags in its texts, and names in a trace may come from anyone."""
     return html.escape(text, quote=False)
-
-
-def fragments(charts: Iterable[go.Figure]) -> list[str]:
-    """Return the charts as HTML; the first has plotly's script, so that no network is needed."""
-    config = {"responsive": True, "displaylogo": False}
-    return [
-        figure.to_html(full_html=False, include_plotlyjs=i == 0, config=config)
-        for i, figure in enumerate(charts)
-    ]
