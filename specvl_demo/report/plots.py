@@ -21,7 +21,7 @@ SYMBOLS = ("circle", "diamond-open", "square", "x")
 
 
 def charts(lanes: Sequence[LaneRecords]) -> str:
-    """Return a race's charts as HTML; the first has plotly's script, so that no network is needed."""
+    """Return a race's charts as HTML, with plotly's script, so that no network is needed."""
     of_methods = (declared_chart(lane, chart) for lane in lanes for chart in lane.begin.charts)
     drawn = [progress(lanes), emitted(lanes), phases(lanes), *filter(None, of_methods)]
     config = {"responsive": True, "displaylogo": False}
