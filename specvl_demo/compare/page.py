@@ -21,13 +21,14 @@ Table = tuple[str, Rows, Sequence[str]]
 
 DECODING = (
     *("method", "drafts", "tau", "tokens_per_s"),
-    *("speedup_vs_ar", "interval", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
+    *("speedup_vs_ar", "speedup_about", "interval", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
     *("limit", "phases", "same", "quality", "spread"),
 )
 HEADS = {
     "tau": "τ",
     "tokens_per_s": "tokens/s",
     "speedup_vs_ar": "× our AR",
+    "speedup_about": "× our AR, disturbed",
     "interval": "95 %",
     "quality": "F1 of words",
     "speedup_vs_hf_generate": "× HF generate",
@@ -51,9 +52,10 @@ QUALITY = (
 LIMITS = " limit: the speedup if rounds took only the time to draft and to verify."
 BUSY = (
     "The machine was busy: other programs used {share:.0f} % of it, so everything that compares"
-    " times (speedups, their limits, costs in AR steps) is omitted; tokens/s are those of the busy"
-    " machine. Measure again when it is idle."
+    " times (speedups, their limits, costs in AR steps) is omitted{but}; tokens/s are those of the"
+    " busy machine. Measure again when it is idle."
 )
+BUT = ", but for a speedup that is only about right"
 
 
 @dataclass
@@ -194,7 +196,8 @@ def _conditions(report: Report) -> list[str]:
     limited = any(row.get("limit") is not None for row in report["rows"])
     sentences = [provenance_line(machine), settled + LIMITS if limited else settled]
     if machine.get("busy"):
-        sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"]))
+        but = BUT if any(row.get("speedup_about") for row in report["rows"]) else ""
+        sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"], but=but))
     return sentences
 
 

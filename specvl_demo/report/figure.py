@@ -15,7 +15,7 @@ from unicodedata import east_asian_width
 
 from specvl_demo.records import LaneRecords, Origin, Round
 from specvl_demo.report import remarks
-from specvl_demo.report.metrics import compare, measure, runs
+from specvl_demo.report.metrics import measure, runs
 from specvl_demo.report.tables import facts, one_line
 
 WIDTH, MARGIN = 960, 20
@@ -102,9 +102,9 @@ def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     ar = remarks.ar_lane(lanes)
     if ar is not None and lane is not ar and totals.tau is not None:
         facts.append(f"τ {totals.tau:.2f}")
-        speedup = compare(lane, ar).speedup_decode
-        if speedup is not None and remarks.untimed(lane, lanes) is None:
-            facts.append(f"{speedup:.2f}×")
+        speedup = remarks.told(lane, lanes)
+        if speedup is not None:
+            facts.append(speedup if isinstance(speedup, str) else f"{speedup:.2f}×")
     return " · ".join(facts)
 
 

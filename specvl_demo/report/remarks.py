@@ -18,6 +18,8 @@ MIN_TOKENS = 20
 """Number of tokens below which times are not reported: no speedup, no place."""
 MAX_LOAD = 0.25
 """Share of the machine that other programs may use before times count as disturbed."""
+FULL_LOAD = 0.5
+"""From this share on not even a rough speedup is told: two runs of one race may differ twofold."""
 MAX_JITTER = 0.3
 """The same for the spread of AR steps: the interquartile range over the median."""
 CUT = "this race was not run to its end"
@@ -64,13 +66,21 @@ class Doubt:
     """Why the times of a lane are not reported: a `sentence` without capital letter and full stop.
 
     tokens: How many both lanes have, if these are too few. load: Of disturbed ones, what other
-    programs, or the browser that showed the race, used.
+    programs, or the browser that showed the race, used. about: The speedup that may be told all
+    the same, as a rough one and with the reason; None where not even that much is known.
     """
 
     kind: Literal["short", "disturbed"]
     sentence: str
     tokens: int | None = None
     load: float | None = None
+    about: float | None = None
+
+    @property
+    def hedged(self) -> str | None:
+        """The speedup of a disturbed lane as every reader is told it; None if there is none."""
+        rough = self.about if self.kind == "disturbed" else None
+        return None if rough is None else roughly(rough)
 
 
 Change = tuple[int, int, int, int]
@@ -101,6 +111,10 @@ class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
     lanes: dict[str, LaneRemarks]
 
 
+def roughly(speedup: float) -> str:
+    return f"about {speedup:.1f}×"
+
+
 def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Compare two answers to one question, as far as both go."""
     ours, theirs = lane.token_ids, ar.token_ids
@@ -121,13 +135,18 @@ def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
 def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     """Return why the times of two lanes are not reported; None if they are."""
     tokens = min(len(lane.token_ids), len(ar.token_ids))
+    load, watching = (_load(lane, ar, whose) for whose in ("load", "watching"))
+    times = compare(lane, ar)
+    contradiction = times.doubt()
+    rough = contradiction is None and max(load, watching) < FULL_LOAD
+    about = times.speedup_decode if rough else None
     if tokens < MIN_TOKENS:
         few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
-        return Doubt("short", f"{few} too few to time; {MIN_TOKENS} are needed", tokens=tokens)
-    load, watching = (_load(lane, ar, whose) for whose in ("load", "watching"))
+        sentence = f"{few} too few to time; {MIN_TOKENS} are needed"
+        return Doubt("short", sentence, tokens=tokens, about=about)
     steps = sorted(r.seconds for r in ar.rounds)
     first, middle, third = (steps[part * len(steps) // 4] for part in (1, 2, 3))
-    if contradiction := compare(lane, ar).doubt():
+    if contradiction:
         why = contradiction
     elif load > MAX_LOAD:
         why = f"other programs kept {100 * load:.0f} % of the machine busy"
@@ -137,7 +156,17 @@ def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
         why = f"half of the AR steps lie outside {1e3 * first:.3g} to {1e3 * third:.3g} ms"
     else:
         return None
-    return Doubt("disturbed", f"timing disturbed ({why})", load=max(load, watching))
+    worst = max(load, watching)
+    return Doubt("disturbed", f"timing disturbed ({why})", load=worst, about=about)
+
+
+def told(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> float | str | None:
+    """Return the speedup of a lane as it is told: a number, a hedged one, or None."""
+    ar = ar_lane(lanes)
+    if ar is None or lane is ar or _cut(lanes):
+        return None
+    doubt = timing(lane, ar)
+    return doubt.hedged if doubt else compare(lane, ar).speedup_decode
 
 
 def untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:

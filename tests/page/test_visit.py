@@ -21,7 +21,7 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
     opened.wait_for_function("document.querySelectorAll('.vl-text .tk').length > 30")
     seconds, stretch = opened.evaluate("[specvl.race.length, specvl.view.player.stretch]")
     assert seconds * stretch == pytest.approx(8)
-    expect(opened.locator(".vl-speed")).to_have_text(re.compile(r"^\d+(\.\d)?× slower$"))
+    expect(opened.locator(".vl-speed")).to_have_text(re.compile(r"^shown \d+(\.\d)?× slower$"))
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("This took ")
     opened.wait_for_function("specvl.drawing.share > 0")  # what drawing it costs was measured
     opened.evaluate("specvl.view.player.rate *= 20")  # the rest needs no watching
@@ -40,6 +40,22 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
         if not (asked := opened.evaluate("window.asked")):
             break
     assert not asked, asked[0]
+
+
+PLAYED_BACK = """() => {
+  const {race, view} = specvl;
+  view.player.pause();
+  race.setHead(race.length / 8);
+  return new Promise((done) => setTimeout(() => done([
+    document.querySelector('.vl-says .vl-headline').textContent,
+    [...document.querySelectorAll('.vl-words')].map((box, i) => {
+      const kept = box.cloneNode(true);
+      for (const node of kept.querySelectorAll('del, [hidden], .rejected')) node.remove();
+      return [kept.textContent, race.list[i].text];
+    }),
+    [...document.querySelectorAll('.vl-rest')].map((n) => n.ariaHidden === 'true' && n.textContent),
+    document.querySelectorAll('.vl-lane [data-i]').length]), 300));
+}"""
 
 
 def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
@@ -77,7 +93,10 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
     opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 90")
     opened.locator("#vl-run").click()
     opened.wait_for_function("!specvl.ask.running && specvl.view.player.playing")
-    expect(opened.locator(".vl-says .vl-headline")).to_contain_text("This took ")
+    # The answer stays readable: what is not written yet stands, faint, behind what is.
+    told, answers, hidden, written = opened.evaluate(PLAYED_BACK)
+    assert re.match(r"Played back, [\d.]+× slower: one token at a time \d+ of 90 tokens; ", told)
+    assert all(seen == whole for seen, whole in answers) and written and all(hidden)
 
 
 def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):

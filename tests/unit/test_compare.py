@@ -88,6 +88,12 @@ def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
         assert rows and not set(columns) & {page.HEADS.get(key, key) for key in answers.COMPARED}
         assert all(any(row[key] is not None for row in rows) for key in columns)
     assert "others used 60 % of the machine" in page.provenance_line(told["machine"])
+    told["machine"]["others_share_meanwhile"] = 0.4
+    (hedged,) = answers.held_back(told)["rows"]
+    assert hedged["speedup_about"] == "about 1.0×" and hedged["speedup_vs_ar"] is None
+    shown = page.page_of(answers.held_back(told))
+    assert "but for a speedup that is only about right" in shown.before[-1]
+    assert shown.tables[0][1][0]["× our AR, disturbed"] == "about 1.0×"
 
 
 POCKET = pairs.find("pocket")

@@ -4,7 +4,7 @@
 import { step } from './chart.js';
 import { acceptedByDepth, pace } from './fold.js';
 import { fmt } from './dom.js';
-import { doubts } from './verdict.js';
+import { doubt, doubts, hedged } from './verdict.js';
 import { W } from './words.js';
 
 const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashdot'];
@@ -76,7 +76,14 @@ export const speedup = {
     }
     if (!lines.length) {
       const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
-      const note = reasons.map(([why, lanes]) => W.charts.noSpeedup(why, titles(lanes))).join(' ');
+      const rough = (lanes) => lanes.map((l) => [l.title, hedged(doubt(race, l))]);
+      const about = (lanes) =>
+        rough(lanes)
+          .filter(([, x]) => x)
+          .map((told) => W.charts.rough(...told));
+      const note = reasons
+        .map(([why, lanes]) => W.charts.noSpeedup(why, titles(lanes), about(lanes)))
+        .join(' ');
       return note ? { note } : null;
     }
     const ends = race.list.filter((l) => l !== base && !without.includes(l));

@@ -3,20 +3,23 @@
 
 import { fmt, h, marked } from './dom.js';
 import { ENDS } from './text.js';
-import { differences, doubt } from './verdict.js';
+import { differences, doubt, doubts, hedged } from './verdict.js';
 import { W } from './words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 
-/** The lane that the sentence is about: the fastest of those that draft and whose times are meaningful; if there are
- *  none, of those whose answer is the plain model's by their method. */
-function best(race) {
+/** The lane that the sentence is about: the only one that drafts, or the fastest of those whose times are meaningful;
+ *  if there are none, of those that have a rough speedup, and first of those whose answer is the plain model's by
+ *  their method. null where times tell of no lane that it won. */
+export function best(race) {
   const all = race.list.filter((lane) => lane !== race.baseline);
+  if (all.length < 2) return all[0] ?? null;
+  const speed = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane) ?? 0;
   const sound = all.filter((lane) => doubt(race, lane) === null);
-  const faster = (a, b) => ((race.speedup(b) ?? 0) > (race.speedup(a) ?? 0) ? b : a);
-  const exact = all.filter((lane) => lane.begin.lossless);
-  const among = [sound, exact, all].find((lanes) => lanes.length) ?? [null];
-  return among.reduce(faster);
+  const rough = all.filter((lane) => hedged(doubt(race, lane)));
+  const exact = rough.filter((lane) => lane.begin.lossless);
+  const among = [sound, exact, rough].find((lanes) => lanes.length) ?? [null];
+  return among.reduce((a, b) => (speed(b) > speed(a) ? b : a));
 }
 
 /** What drafts in a lane: a rule, such as lookup, is certain of everything it drafts. */
@@ -28,13 +31,16 @@ export const guesser = (lane) =>
 /** Nodes of the sentence. waiting: what the machine is doing before the first words, or ''. */
 export function headline(race, waiting) {
   if (waiting) return [waiting];
-  const lane = best(race);
   const base = race.baseline;
+  const all = race.list.filter((one) => one !== base);
+  const winner = best(race);
+  const lane = winner ?? all.find((one) => one === race.focused) ?? all[0];
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   if (!race.finished) {
-    const so = [lane, base].map((one) => [race.now(one).tokens, race.over(one)]);
+    const so = [lane, base].map((one) => [race.now(one).tokens, race.over(one), one.tokens.length]);
     const { head, length, slower } = race;
+    if (race.back) return [W.player.back(slower), W.headline.back(lane.title, ...so)];
     const played =
       head === null
         ? ''
@@ -45,6 +51,7 @@ export function headline(race, waiting) {
   const doubted = doubt(race, lane);
   if (doubted?.kind === 'cut') return [W.headline.cut];
   if (!race.meta.compared) return [`${W.run.uncompared}.`];
+  if (!winner) return undecided(race, all);
   const rivals = race.list.filter((one) => one !== base && one !== lane);
   const title = lane.title;
   const of = rivals.length ? W.headline.of(title) : '';
@@ -55,16 +62,13 @@ export function headline(race, waiting) {
     .map((one) => one.title);
   const alike = rivals.map((one) => one.title).filter((name) => !apart.includes(name));
   const x = race.speedup(lane);
-  const time =
-    doubted?.kind === 'short'
-      ? W.headline.short(doubted.tokens)
-      : doubted?.kind === 'disturbed'
-        ? W.headline.disturbed(x)
-        : doubted
-          ? W.headline[doubted.kind]
-          : x >= 1
-            ? W.headline.sooner(x, race.meta.compared?.lanes[lane.name].speedup_total)
-            : W.headline.later((1 / x).toFixed(2));
+  const time = !doubted
+    ? W.headline.took(x, race.meta.compared.lanes[lane.name].speedup_total)
+    : doubted.kind === 'short'
+      ? W.headline.short(doubted)
+      : hedged(doubted)
+        ? W.headline.roughly(doubted)
+        : W.headline.unknown(t.tau, doubted);
   const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
   const green = kept.some((text) => marked(text) !== ENDS);
   return [
@@ -91,6 +95,22 @@ export function headline(race, waiting) {
         : '.',
     alike.length ? W.headline.alike(alike, differs) : '',
     apart.length ? W.headline.apart(apart) : '',
+  ].filter(Boolean);
+}
+
+/** Several lanes of which none can be said to have won: what they wrote with each check, and why no more. */
+function undecided(race, lanes) {
+  const titles = (some) => some.map((one) => one.title);
+  const apart = lanes.filter((one) => differences(race, one));
+  const later = lanes.filter((one) => W.headline.slower(doubt(race, one).about));
+  return [
+    W.headline.checks(lanes.map((one) => [one.title, race.now(one).tau])),
+    ...doubts(race).map(([why]) => ` ${W.charts.noSpeedup(why)}`),
+    later.length ? W.headline.longer(titles(later)) : '',
+    lanes.length > apart.length
+      ? W.headline.alike(titles(lanes.filter((one) => !apart.includes(one))), apart.length)
+      : '',
+    apart.length ? W.headline.apart(titles(apart)) : '',
   ].filter(Boolean);
 }
 

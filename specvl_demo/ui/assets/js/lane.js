@@ -11,9 +11,11 @@ import { W } from './words.js';
 
 /** A lane's guarantee relative to the autoregressive one. Single precision has no badge: there,
  *  rounding changed no token. */
-function guarantee({ lossless, exactness, dtype }) {
+function guarantee({ lossless, exactness, dtype, models }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
-  if (exactness === 'exact') return term(W.lane.exact, W.lane.exactHelp(dtype), 'vl-badge');
+  const [weights] = /\b\d-bit weights/.exec(models.target ?? '') ?? [];
+  if (exactness === 'exact')
+    return term(W.lane.exact, W.lane.exactHelp(dtype, weights), 'vl-badge');
   return exactness && dtype !== 'float32'
     ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge')
     : null;
@@ -46,6 +48,7 @@ export class LaneView {
     this.given = h('span.vl-given', { title: W.branch.given });
     this.text = h('span.vl-said');
     this.guess = h('span.vl-guess', { 'aria-hidden': 'true' });
+    this.rest = h('span.vl-rest', { 'aria-hidden': 'true' });
     // The newest words stay in view by layout alone: the box scrolls from its bottom.
     this.box = h(
       'div',
@@ -63,7 +66,7 @@ export class LaneView {
         },
       },
       (this.full = h('div.vl-full', { 'aria-hidden': 'true' })),
-      h('div.vl-words', this.given, this.text, this.guess),
+      h('div.vl-words', this.given, this.text, this.guess, this.rest),
     );
     this.note = h('span.vl-lane-note');
     this.node = h(
@@ -99,7 +102,18 @@ export class LaneView {
     if (want < this.nodes.length) this.cut(want);
     if (want > this.nodes.length) this.append(want);
     this.guesses();
+    this.remaining();
     this.mark();
+  }
+
+  /** While a visitor's own race is played back, what is not written yet stays readable behind what is. */
+  remaining() {
+    const { race, lane } = this;
+    const ahead = [...this.guess.children].filter(
+      (n) => !n.hidden && n.dataset.kind !== 'rejected',
+    );
+    const rest = race.back ? lane.tokens.slice(race.now(lane).tokens + ahead.length) : [];
+    put(this.rest, laid(rest.map(({ text }) => text).join(''), MOST_TEXT));
   }
 
   /** What the round in progress has drafted, after the answer: pale until it is verified, then

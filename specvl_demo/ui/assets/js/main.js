@@ -432,6 +432,7 @@ class Page {
       scope: example.fails ?? '',
       question: example.question,
       machine: example.machine,
+      recorded: example.recorded,
       compared: example.compared,
       form: this.ask.key(this.ask.of(example)),
       asked: this.ask.of(example),

@@ -128,7 +128,7 @@ export class Player {
     this.slider.value = race.length ? Math.round((1000 * head) / race.length) : 0;
     this.slider.setAttribute('aria-valuetext', fmt.seconds(head));
     put(this.time, `${head.toFixed(2)} / ${race.length.toFixed(2)} s`);
-    put(this.speed, this.stretched ? W.player.slower(this.stretch) : W.player.trueSpeed);
+    put(this.speed, this.stretched ? W.player.shown(this.stretch) : W.player.trueSpeed);
     this.speed.hidden = this.stretch === 1;
     if (this.drawn !== this.playing) {
       this.drawn = this.playing;

@@ -36,6 +36,7 @@ export class Race extends EventTarget {
     this.slow = false; // whether a replay is slow enough to show what happens within a round
     this.focus = null; // name of the lane that the tree and the charts show
     this.selected = null; // {lane, token} or {lane, round}
+    this.chosen = false; // whether the visitor picked the lane in focus
     this.emit('reset');
   }
 
@@ -179,6 +180,12 @@ export class Race extends EventTarget {
     return this.lanes.size > 0 && this.list.every((lane) => this.over(lane));
   }
 
+  /** Whether a visitor's own race, of which all is known, is played back. */
+  get back() {
+    const known = this.meta.source === 'live' && this.list.every((lane) => lane.end);
+    return known && this.head !== null;
+  }
+
   /** The lane whose text a follow-up question continues: the autoregressive one if it is complete,
    *  else the lossless one that wrote most, which agrees with the others as far as they go, or the
    *  only one; null if none wrote anything. */
@@ -204,7 +211,8 @@ export class Race extends EventTarget {
     this.emit('head');
   }
 
-  setFocus(name) {
+  setFocus(name, chosen = true) {
+    this.chosen ||= chosen;
     if (!this.lanes.has(name) || name === this.focus) return;
     this.focus = name;
     this.selected = null;
@@ -213,6 +221,7 @@ export class Race extends EventTarget {
 
   /** Select a token of a lane (its round comes with it) or a whole round; null lets the page follow the race. */
   select(choice) {
+    this.chosen ||= Boolean(choice?.picked);
     const moved = choice !== null && choice.lane !== this.focus;
     if (moved) this.focus = choice.lane;
     this.selected = choice;

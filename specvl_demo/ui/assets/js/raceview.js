@@ -3,7 +3,7 @@
 
 import { button, h, put, icon, shown } from './dom.js';
 import { Chart } from './chart.js';
-import { headline, instructive } from './headline.js';
+import { best, headline, instructive } from './headline.js';
 import { byDepth, speedup } from './charts.js';
 import { declared } from './declared.js';
 import { dig } from './fold.js';
@@ -217,11 +217,15 @@ export class RaceView {
     this.tell(on ? W.run.outdated(this.race.meta.question || W.chat.nothing) : '');
   }
 
-  /** A race that was shown to its end opens its most instructive token, unless the visitor looks at one already. */
+  /** A race that was shown to its end opens the lane that its sentence names, and the most instructive token, unless
+   *  the visitor looks at others already. */
   point() {
-    const lane = this.race.focused;
-    const token = lane && this.race.selected === null ? instructive(lane) : null;
-    if (token !== null) this.race.select({ lane: lane.name, token });
+    const { race } = this;
+    if (race.selected) return;
+    if (!race.chosen) race.setFocus(best(race)?.name, false);
+    const lane = race.focused;
+    const token = lane && instructive(lane);
+    if (token !== null) race.select({ lane: lane.name, token });
   }
 
   /** Everything a race can be kept as, in one menu. */
@@ -253,7 +257,7 @@ export class RaceView {
   title() {
     const { meta } = this.race;
     this.origin();
-    this.badge.title = meta.machine ? W.run.recordedOn(meta.machine) : '';
+    this.badge.title = meta.machine ? W.run.recordedOn(meta.machine, meta.recorded) : '';
     put(this.question, meta.source ? meta.question || W.chat.nothing : '');
     this.node.classList.toggle('idle', !meta.source);
     this.node.classList.toggle('unbegun', meta.source === 'ended');

@@ -1,9 +1,9 @@
-/* The track: one row a lane, all bars on one scale, and the numbers that decide a race in aligned columns. */
+/* The track: one row a lane, its bar full where it is done, and the numbers that decide a race in aligned columns. */
 
 import { h, put, fmt } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from './fold.js';
-import { doubt, early } from './verdict.js';
+import { doubt, early, hedged } from './verdict.js';
 import { W } from './words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
@@ -52,7 +52,6 @@ export class Track {
         role: 'progressbar',
         'aria-label': W.track.tokensOf(lane.title),
         'aria-valuemin': 0,
-        'aria-valuemax': lane.begin.max_new_tokens,
       },
       fill,
     );
@@ -81,9 +80,10 @@ export class Track {
   draw() {
     const { race } = this;
     const { compared } = race.meta;
-    const scale = Math.max(
-      1,
-      ...race.list.map((l) => (l.complete ? l.at(Infinity).tokens : l.begin.max_new_tokens)),
+    const reasons = new Map(race.list.map((one) => [one, doubt(race, one) ?? early(race, one)]));
+    // Beside lanes that have no speedup, the plain one has none either.
+    const told = race.list.some(
+      (one) => one !== race.baseline && (!reasons.get(one) || hedged(reasons.get(one))),
     );
     const disturbed = race.list
       .map((one) => doubt(race, one))
@@ -95,17 +95,19 @@ export class Track {
       put(name, lane.title);
       row.classList.toggle('focused', race.focus === lane.name);
       row.classList.toggle('over', race.over(lane));
-      fill.style.transform = `scaleX(${Math.min(1, t.tokens / scale)})`;
+      const most = lane.complete ? lane.tokens.length : lane.begin.max_new_tokens;
+      fill.style.transform = `scaleX(${Math.min(1, t.tokens / Math.max(1, most))})`;
       bar.setAttribute('aria-valuenow', t.tokens);
+      bar.setAttribute('aria-valuemax', most);
       put(count, String(t.tokens));
-      const why = doubt(race, lane) ?? early(race, lane);
-      const x = lane === race.baseline ? t.speed && 1 : race.speedup(lane);
-      const hedged = why?.kind === 'disturbed' && race.finished && x;
-      put(cells.speedup, hedged ? W.track.about(x.toFixed(1)) : fmt.times(why ? null : x));
+      const why = reasons.get(lane);
+      const x = lane === race.baseline ? told && t.speed && 1 : race.speedup(lane);
+      const rough = race.finished && hedged(why);
+      put(cells.speedup, rough ? W.track.about(rough.toFixed(1)) : fmt.times(why ? null : x));
       const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
       if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
       const help = total ? W.track.totalHelp(fmt.seconds(lane.before)) : '';
-      cells.speedup.title = !why ? help : hedged ? why.sentence : W.track.unknown(why.sentence);
+      cells.speedup.title = !why ? help : rough ? why.sentence : W.track.unknown(why.sentence);
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.clock || null));

@@ -5,7 +5,7 @@
 import { W } from './words.js';
 
 /** Why no speedup of a lane is shown: {kind: 'cut' | 'short' | 'disturbed' | 'unknown', sentence,
- *  tokens, load}; null if one is. */
+ *  tokens, load, about}; null if one is. `about` is a rough one, where that much is known. */
 export function doubt(race, lane) {
   const base = race.baseline;
   if (!base || lane === base) return null;
@@ -16,6 +16,9 @@ export function doubt(race, lane) {
   if (!compared) return { kind: 'unknown', sentence: W.run.uncompared };
   return compared.cut ? { kind: 'cut', sentence: compared.cut } : compared.lanes[lane.name].doubt;
 }
+
+/** The rough speedup of a lane whose times were disturbed, which is told with the reason; null if there is none. */
+export const hedged = (why) => (why?.kind === 'disturbed' && why.about) || null;
 
 /** Why the speedup of some lanes is not shown, every kind of reason once: [[reason, lanes]]. What
  *  disturbs one lane disturbs the machine: of several, the clearest is told. */

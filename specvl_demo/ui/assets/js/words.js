@@ -19,6 +19,8 @@ const origins = { draft: 'accepted draft', relaxed: 'relaxed', target: 'written 
 
 const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other_s: 'other' };
 
+const EQUAL = 0.05; // a speedup so near to one is none
+
 const agree = (alike) =>
   alike === null ? '' : `; ${(100 * alike).toFixed(0)} % of the text agrees`;
 
@@ -66,8 +68,8 @@ export const W = {
     missing: 'The lane in focus has another token here.',
     exact: 'exact',
     nearly: 'equal up to rounding',
-    exactHelp: (dtype) =>
-      `Its checks give the same numbers as plain steps in ${dtype}, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
+    exactHelp: (dtype, weights) =>
+      `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
       `A pass over many tokens rounds differently than a pass over one in ${dtype}: where two tokens are almost equally likely, the answer may take the other one.${dtype === 'float32' ? '' : ' The command line’s --exact on takes the slower, exact way.'}`,
     lossy: 'may differ',
@@ -134,8 +136,9 @@ export const W = {
     speedupHelp: 'Decode speed over the autoregressive lane’s so far.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
     without: (title) => `${title}: not timed`,
-    noSpeedup: ({ kind, sentence }, titles) =>
-      `No ${kind === 'disturbed' ? 'exact ' : ''}speedup${titles.length ? ` of ${list(titles)}` : ''}: ${sentence}.`,
+    noSpeedup: ({ sentence }, titles = [], rough = []) =>
+      `No ${rough.length ? 'exact ' : ''}speedup${titles.length ? ` of ${list(titles)}` : ''}${rough.length ? ` (${rough.join(', ')})` : ''}: ${sentence}.`,
+    rough: (title, x) => `${title} about ${x.toFixed(1)}×`,
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
@@ -240,6 +243,8 @@ export const W = {
     speedHelp: 'Between this and real speed',
     trueSpeed: 'Real speed',
     slower: (x) => `${x.toFixed(x < 10 ? 1 : 0)}× slower`,
+    shown: (x) => `shown ${W.player.slower(x)}`,
+    back: (x) => `Played back${x > 1 ? `, ${W.player.slower(x)}` : ''}: `,
     took: (seconds, slower) => `This took ${seconds}${slower ? `; shown ${slower}` : ''}. `,
   },
   explain: (title) => `${title}: what is this?`,
@@ -259,13 +264,20 @@ export const W = {
     known: (price) => `, and ${price}.`,
     price: (who, [[base, lane], ...more]) =>
       `. But ${who} ${base && lane ? `says “${lane}” where the large model alone says “${base}”` : lane ? `adds “${lane}”` : `leaves out “${base}”`}${more.length ? `, and differs in ${count(more.length, 'more place')}` : ''}.`,
-    sooner: (x, total) =>
-      `${x.toFixed(2)}× faster to write${total ? `, ${total.toFixed(2)}× with reading the question` : ''}`,
-    later: (x) => `but decoding took ${x}× as long`,
-    short: (n) => `too short to time (the shorter answer has ${count(n, 'token')})`,
-    disturbed: (x) =>
-      `about ${x >= 1 ? `${x.toFixed(1)}× faster` : `${(1 / x).toFixed(1)}× as long`} (other work disturbed the timing)`,
-    unknown: 'no speedup given (the server has not compared the lanes)',
+    slower: (x) => x !== null && x < 1 - EQUAL,
+    took: (x, total) =>
+      W.headline.slower(x)
+        ? `but decoding took ${(1 / x).toFixed(2)}× as long`
+        : `${x > 1 + EQUAL ? `${x.toFixed(2)}× faster to write` : `but no faster to write (${x.toFixed(2)}×)`}${total ? `, ${total.toFixed(2)}× with reading the question` : ''}`,
+    short: ({ tokens, about }) =>
+      `too short to time (the shorter answer has ${count(tokens, 'token')})${about && about <= 1 + EQUAL ? `; here it took ${W.headline.slower(about) ? 'longer' : 'as long'}` : ''}`,
+    roughly: ({ about, sentence }) =>
+      `about ${W.headline.slower(about) ? `${(1 / about).toFixed(1)}× as long` : about > 1 + EQUAL ? `${about.toFixed(1)}× faster` : 'as fast'}; ${sentence}`,
+    unknown: (tau, { sentence }) =>
+      `${tau.toFixed(2)} words per check (τ); no speedup: ${sentence}`,
+    checks: (lanes) =>
+      `Guessed by a small model and confirmed by the large one, words per check (τ): ${list(lanes.map(([title, tau]) => `${title} ${tau.toFixed(2)}`))}.`,
+    longer: (titles) => ` ${list(titles)} took longer than one token at a time.`,
     of: (title) => ` of ${title}`,
     fastest: (n) => `, the fastest of ${n}`,
     alike: (titles, differs) =>
@@ -276,6 +288,8 @@ export const W = {
       const far = ([n, done]) => `${n} written${done ? ', done' : ' so far'}`;
       return `One token at a time: ${far(base)}. ${title}, which guesses ahead: ${far(lane)}.`;
     },
+    back: (title, [lane, , all], [base, , most]) =>
+      `one token at a time ${base} of ${most} tokens; ${title}, which guesses ahead, ${lane} of ${all}.`,
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: its times are not compared.',
@@ -325,7 +339,7 @@ export const W = {
     parameters: 'Parameters',
     fullLanes: (n) => `${n} methods at most race beside the autoregressive lane: remove one first.`,
     examples: 'Start from an example',
-    fails: 'a failure',
+    fails: 'wrong answer',
     question: 'Question',
     questionHint: 'What is in the picture?',
     pair: 'Target and drafter',
@@ -450,7 +464,8 @@ export const W = {
     opened: 'From a file',
     live: 'Live',
     yours: 'Your race',
-    recordedOn: (machine) => `Recorded on ${machine}`,
+    recordedOn: (machine, { when, processor } = {}) =>
+      `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor live numbers may differ in their last digits.`,
     queue: (place) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}.`,
     loading: (what) => `Loading the models${what ? `: ${what}` : ''}…`,
     waited: (stage, seconds) => `${stage} ${seconds} s so far.`,
