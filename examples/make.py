@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ import findings  # noqa: E402
 from findings import Finding  # noqa: E402
 
 from specvl_demo import records  # noqa: E402
+from specvl_demo.compare.provenance import processor  # noqa: E402
 from specvl_demo.media import MediaFile  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.pairs.machine import detect  # noqa: E402
@@ -149,7 +151,13 @@ def recording(models: Engine, example: Example, machine: str) -> Example:
     if (now := findings.checksum(gather(lines))) != example["read"]["of"]:
         sys.stderr.write(f"{example['id']}: answers ({now}) that have not been read; read them.\n")
     title = base.find(example["methods"][0]).title
-    return {"trace": trace, "machine": machine, "why": f"{title}: {findings.said(finding)}"}
+    today = datetime.now(timezone.utc).date().isoformat()
+    return {
+        "trace": trace,
+        "machine": machine,
+        "recorded": {"when": today, "processor": processor()},
+        "why": f"{title}: {findings.said(finding)}",
+    }
 
 
 def measured(models: Engine, example: Example) -> tuple[Finding, list[Record]]:

@@ -121,7 +121,7 @@ def main(argv: list[str]) -> int:
     short = [row for row in rows if row["question"] != DESCRIBE]
     halves = [[row for row in short if row["number"] % 2 == half] for half in (0, 1)]
     sure, guessing = cuts(halves[0])
-    told = [f"sure from {sure}, guessing below {guessing}"]
+    told = [f"fairly sure from {sure}, guessing below {guessing}"]
     for name, half in zip(("chosen on", "reported on"), halves, strict=True):
         told += lines(name, half, BINS) + lines("  words", half, (0.0, guessing, sure, 1.01))
     described = [row for row in rows if row["question"] == DESCRIBE]

@@ -306,11 +306,12 @@ class Totals(_Part, frozen=True):
 class Confidence(_Part, frozen=True):
     """How sure the target is of a lane's answer.
 
+    word: "fairly sure" was "sure" in older traces.
     prob: The lowest probability that it gives to a token of the answer with a letter or digit.
     right: Share of held-out answers of this word that were right.
     """
 
-    word: Literal["sure", "unsure", "guessing"]
+    word: Literal["fairly sure", "sure", "unsure", "guessing"]
     prob: Prob
     right: Annotated[float, Meta(ge=0, le=1)]
 

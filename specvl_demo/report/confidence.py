@@ -17,15 +17,17 @@ PAIRS = frozenset({"photo"})
 MOST_TOKENS = 8
 """The longest answer in the calibration."""
 WORDS = (
-    Confidence("sure", 0.55, 0.833),
+    Confidence("fairly sure", 0.55, 0.833),
     Confidence("unsure", 0.5, 0.462),
     Confidence("guessing", 0.0, 0.3),
 )
 """The likeliest word first: `prob` is the least that earns it, `right` the share of held-out
 answers that earned it and were right."""
 _HELD_OUT = "{right} % of such answers were right on photographs held out of its training."
+_FAIRLY_SURE = f"The large model is fairly sure of its answer: {_HELD_OUT}"
 SENTENCES = {
-    "sure": f"The large model is sure of its answer: {_HELD_OUT}",
+    "fairly sure": _FAIRLY_SURE,
+    "sure": _FAIRLY_SURE,
     "unsure": f"The large model is unsure of its answer: {_HELD_OUT}",
     "guessing": f"The large model is guessing: {_HELD_OUT}",
 }

@@ -355,6 +355,7 @@ def example(
         "trace": f"gradio_api/file={trace}",
         "compared": msgspec.to_builtins(comparison(records.gather(made))),
         "machine": "a test machine",
+        "recorded": {"when": "2026-01-02", "processor": "a processor"},
     }
 
 

@@ -71,6 +71,7 @@ def test_every_answer_was_read_and_what_is_wrong_is_told(one: dict):
     assert chosen.settings.items() <= lane.begin.settings.items()
     read = one["read"]
     assert read["of"] == findings.checksum([plain, lane])
+    assert one["recorded"]["when"]
     assert bool(one["fails"]) == (not (read["plain"] and read["method"]))
     assert bool(one["price"]) == (read["plain"] and not read["method"])
     if lane.begin.lossless:

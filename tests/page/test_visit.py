@@ -17,7 +17,13 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
     """Nothing touched: a labelled race of eight seconds, told as stretched; then all is still."""
     opened.emulate_media(reduced_motion="no-preference")
     reload(opened)
-    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Recorded race")
+    badge = opened.locator(".vl-race-head .vl-badge")
+    expect(badge).to_have_text("Recorded race")
+    expect(badge).to_have_attribute(
+        "title",
+        "Recorded on 2026-01-02 on a processor, a test machine. On another processor live numbers"
+        " may differ in their last digits.",
+    )
     opened.wait_for_function("document.querySelectorAll('.vl-text .tk').length > 30")
     seconds, stretch = opened.evaluate("[specvl.race.length, specvl.view.player.stretch]")
     assert seconds * stretch == pytest.approx(8)

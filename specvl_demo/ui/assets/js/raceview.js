@@ -257,7 +257,8 @@ export class RaceView {
   title() {
     const { meta } = this.race;
     this.origin();
-    this.badge.title = meta.machine ? W.run.recordedOn(meta.machine, meta.recorded) : '';
+    this.badge.title =
+      meta.source === 'recorded' ? W.run.recordedOn(meta.machine, meta.recorded) : '';
     put(this.question, meta.source ? meta.question || W.chat.nothing : '');
     this.node.classList.toggle('idle', !meta.source);
     this.node.classList.toggle('unbegun', meta.source === 'ended');
