@@ -25,7 +25,9 @@ OVERLAPS = """(box) => {
 }"""
 
 
-FILLED = """() => [...document.querySelectorAll('.vl-track .vl-bar i')].map((n) => n.style.transform)"""
+FILLED = (
+    """() => [...document.querySelectorAll('.vl-track .vl-bar i')].map((n) => n.style.transform)"""
+)
 
 
 def headline(page):

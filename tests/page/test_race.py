@@ -265,7 +265,7 @@ def expect_no_speedup(page, why: str) -> None:
     each says why.
     """
     cell = page.locator(".vl-track tr[data-lane='1'] .speedup")
-    rough = "50 %" not in why and "too few" not in why
+    rough = "49 %" in why
     expect(cell).to_have_text(re.compile(r"^about \d\.\d×$" if rough else "^–$"))
     plain = page.locator(".vl-track tr[data-lane='0'] .speedup")
     expect(plain).to_have_text("1.00×" if rough else "–")
@@ -275,7 +275,7 @@ def expect_no_speedup(page, why: str) -> None:
         re.compile(
             r"same answer, about (\d\.\d× faster|\d\.\d× as long|as fast); timing disturbed"
             if rough
-            else r"same answer, (\d\.\d\d words per check \(τ\); no speedup: |too short to time)"
+            else r"\d words per check \(τ\); no speedup: |too short to time|not run to its end"
         )
     )
     expect(cell).to_have_attribute("title", re.compile(re.escape(why)))
