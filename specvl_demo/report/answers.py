@@ -120,8 +120,8 @@ def held_back(report: dict[str, Any]) -> dict[str, Any]:
         kinds = {kind: without(figures) for kind, figures in row.get("by_kind", {}).items()}
         speedup = row.get("speedup_vs_ar") if hedged else None
         rough = {} if speedup is None else {"speedup_about": roughly(speedup)}
-        kept = row | dict.fromkeys(set(COMPARED) & set(row)) | rough
-        return kept | ({"by_kind": kinds} if kinds else {})
+        rest = row | dict.fromkeys(set(COMPARED) & set(row)) | rough
+        return rest | ({"by_kind": kinds} if kinds else {})
 
     return report | {"rows": [without(row) for row in report["rows"]]}
 

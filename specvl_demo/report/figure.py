@@ -102,7 +102,7 @@ def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     ar = remarks.ar_lane(lanes)
     if ar is not None and lane is not ar and totals.tau is not None:
         facts.append(f"τ {totals.tau:.2f}")
-        speedup = remarks.told(lane, lanes)
+        speedup = remarks.speedup(lane, lanes)
         if speedup is not None:
             facts.append(speedup if isinstance(speedup, str) else f"{speedup:.2f}×")
     return " · ".join(facts)

@@ -48,7 +48,7 @@ def page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) 
     for row, lane in zip(rows, lanes, strict=True):
         row["method"] = lane.begin.title
         if remarks.untimed(lane, lanes) is not None:  # the remark on the lane says why
-            row |= {"speedup_decode": remarks.told(lane, lanes), "speedup_total": None}
+            row |= {"speedup_decode": remarks.speedup(lane, lanes), "speedup_total": None}
     cells = (
         "".join(f"<td>{escape(tables.cell(row[key]))}</td>" for key in COLUMNS) for row in rows
     )

@@ -111,8 +111,8 @@ class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
     lanes: dict[str, LaneRemarks]
 
 
-def roughly(speedup: float) -> str:
-    return f"about {speedup:.1f}×"
+def roughly(factor: float) -> str:
+    return f"about {factor:.1f}×"
 
 
 def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
@@ -160,7 +160,7 @@ def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     return Doubt("disturbed", f"timing disturbed ({why})", load=worst, about=about)
 
 
-def told(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> float | str | None:
+def speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> float | str | None:
     """Return the speedup of a lane as it is told: a number, a hedged one, or None."""
     ar = ar_lane(lanes)
     if ar is None or lane is ar or _cut(lanes):

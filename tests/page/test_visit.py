@@ -100,8 +100,10 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
     opened.locator("#vl-run").click()
     opened.wait_for_function("!specvl.ask.running && specvl.view.player.playing")
     # The answer stays readable: what is not written yet stands, faint, behind what is.
-    told, answers, hidden, written = opened.evaluate(PLAYED_BACK)
-    assert re.match(r"Played back, [\d.]+× slower: one token at a time \d+ of 90 tokens; ", told)
+    sentence, answers, hidden, written = opened.evaluate(PLAYED_BACK)
+    assert re.match(
+        r"Played back, [\d.]+× slower: one token at a time \d+ of 90 tokens; ", sentence
+    )
     assert all(seen == whole for seen, whole in answers) and written and all(hidden)
 
 
