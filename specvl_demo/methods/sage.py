@@ -425,8 +425,9 @@ register(
             does="""A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE
             measures confidence by the entropy of the drafter’s ten likeliest tokens and shapes the
             next tree by it: deep and narrow, or shallow and wide.""",
-            look="""α with depth and width: depth follows it, width opposes it. The tree of a sure
-            round is a long line, that of an unsure one a fan.""",
+            look="""α with the depth and the width asked for: depth follows it, width opposes it.
+            What is drafted may differ: guesses that are too unlikely are left out, and a tree has
+            only so many nodes. The inspector says which of them it was.""",
             formula=r"α = 1 - \frac{H ( P )}{log k} , \text{   D = } D_min + α ( D_max - D_min )",
             aloud="""The confidence α is one where the drafter is certain and nought where its k
             likeliest tokens are equally likely: H is the entropy of their probabilities P. The

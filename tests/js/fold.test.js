@@ -3,7 +3,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import * as fold from '../../specvl_demo/ui/assets/js/fold.js';
+import { unasked } from '../../specvl_demo/ui/assets/js/shape.js';
 import { doubt, doubts } from '../../specvl_demo/ui/assets/js/verdict.js';
+import { W } from '../../specvl_demo/ui/assets/js/words.js';
 import { fold as folded, lane, round, shipped, told, token } from './page.js';
 
 const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);
@@ -104,4 +106,39 @@ test('a busy machine is told while lanes run, the clearest of several reasons on
   assert.equal(doubt(race, list[1]).kind, 'disturbed');
   assert.equal(doubts(race)[0][1].length, 2);
   assert.equal(doubt({ ...race, load: 0.1 }, list[1]), null);
+});
+
+test('a tree of SAGE that is not the one asked for says why', () => {
+  const told = (name) => {
+    const sage = shipped(name).at(-1);
+    return sage.rounds.map(({ notes }) => {
+      const { drafted_depth: depth = '', drafted_width: width = '' } = unasked(sage, notes);
+      assert.equal(depth === '', notes.drafted_depth === notes.depth);
+      assert.equal(width === '', notes.drafted_width === notes.width);
+      return `${depth}; ${width}`;
+    });
+  };
+  const few = 'other guesses were too unlikely';
+  const wide = 'the first level may be half as wide again';
+  assert.deepEqual(told('tree'), [`; ${few}`, `${few}; ${few}`, `; ${wide}`, `; ${few}`, `${few}; ${wide}`]);
+  assert.equal(told('scene')[8], '; the tree is full');
+  assert.equal(told('swap')[2], 'the tree is full; rounded down');
+  assert.deepEqual(unasked(lane([{ kept: 'a' }]), {}), {});
+});
+
+test('a sentence says of a method that was slower, or no faster, that it was', () => {
+  const { took, short, roughly } = W.headline;
+  assert.equal(took(1.8, 1.2), '1.80× faster to write, 1.20× with reading the question');
+  assert.equal(took(1.01, null), 'but no faster to write (1.01×)');
+  assert.equal(took(0.5, 0.7), 'but decoding took 2.00× as long');
+  const few = 'too short to time (the shorter answer has 7 tokens)';
+  const ends = [2, 1, 0.5, null].map((about) => short({ tokens: 7, about }).slice(few.length));
+  assert.deepEqual(ends, ['', '; here it took as long', '; here it took longer', '']);
+  const rough = [2, 1, 0.5].map((about) => roughly({ about, sentence: 'why' }));
+  assert.deepEqual(rough, ['about 2.0× faster; why', 'about as fast; why', 'about 2.0× as long; why']);
+});
+
+test('what an exact method promises is told of the weights that ran', () => {
+  assert.match(W.lane.exactHelp('float32', '8-bit weights'), /plain steps with the same 8-bit weights on the same machine/);
+  assert.match(W.lane.exactHelp('float32'), /plain steps in float32 on the same machine/);
 });

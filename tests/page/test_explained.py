@@ -329,6 +329,7 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     track = opened.locator(".vl-race .vl-track").bounding_box()
     assert track["y"] + track["height"] <= foot
     opened.set_viewport_size(PHONE)
+    expect(opened.locator(".vl-race-head .vl-badge")).to_be_in_viewport()
     sheet = opened.locator(".vl-race .vl-inspector")
     expect(sheet).to_be_hidden()
     token = opened.locator(".vl-lane[data-lane='1'] .tk.draft").nth(5)

@@ -136,6 +136,7 @@ def test_what_fails_is_marked_and_told_with_its_reason(real):
     expect(changed).to_have_text(f"{len(known['settings'])} changed")
     tile = real.locator("[data-example=count]")
     expect(tile).to_have_attribute("title", re.compile("LVSpec relaxed too far"))
+    expect(tile.locator(".vl-tile-fails")).to_have_text("wrong answer")
     tile.click()
     expect(real.get_by_role("tabpanel").locator(".vl-scope")).to_contain_text("three stars")
 

@@ -8,6 +8,7 @@ import { term } from './explain.js';
 import { children, reason } from './fold.js';
 import { tokenChip } from './lane.js';
 import { sight } from './patches.js';
+import { unasked } from './shape.js';
 import { ENDS } from './text.js';
 import { W } from './words.js';
 
@@ -352,9 +353,13 @@ export class Inspector {
       .map(([key, value]) => [key, node !== null && over(value) ? value[at] : value])
       .filter(([, value]) => value !== undefined);
     if (!rows.length) return null;
+    const why = unasked(this.race.focused, notes);
     return h(
       'dl.vl-notes',
-      rows.flatMap(([key, value]) => [h('dt', names[key]), h('dd', brief(value))]),
+      rows.flatMap(([key, value]) => [
+        h('dt', names[key]),
+        h('dd', brief(value), why[key] && ` (${why[key]})`),
+      ]),
     );
   }
 }

@@ -15,10 +15,7 @@ export function view(known) {
 export function write(request) {
   const { history, media, ...rest } = request;
   const example = media.find((m) => m.example)?.example;
-  const text = JSON.stringify({
-    ...rest,
-    ...(example && { example }),
-  });
+  const text = JSON.stringify({ ...rest, ...(example && { example }) });
   const url = new URL(location.href);
   url.hash = `${KEY}=${encode(text)}`;
   return url.href;

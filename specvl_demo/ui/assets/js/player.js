@@ -1,7 +1,7 @@
 /* Shows a finished race again, from its record: stretched so that an eye can follow it, or at its true speed; play,
    pause, scrub. Moves the race's head along the lanes' own clocks; the views do the rest. */
 
-import { h, put, icon, fmt, iconButton } from './dom.js';
+import { button, h, put, icon, fmt, iconButton } from './dom.js';
 import { W } from './words.js';
 
 const SHOW_S = 8; // so long a stretched replay lasts
@@ -24,18 +24,10 @@ export class Player {
       on: { input: () => this.scrub(Number(this.slider.value) / 1000) },
     });
     this.time = h('output.vl-time');
-    this.speed = h('button.vl-small.vl-speed', {
-      title: W.player.speedHelp,
-      on: { click: () => this.setStretched(!this.stretched) },
-    });
-    this.node = h(
-      'div.vl-player',
-      { hidden: true, role: 'group', 'aria-label': W.player.title },
-      this.button,
-      this.slider,
-      this.time,
-      this.speed,
-    );
+    const turn = () => this.setStretched(!this.stretched);
+    this.speed = button('', turn, 'vl-small vl-speed', { title: W.player.speedHelp });
+    const props = { hidden: true, role: 'group', 'aria-label': W.player.title };
+    this.node = h('div.vl-player', props, this.button, this.slider, this.time, this.speed);
     race.on('reset', () => {
       this.pause();
       this.setStretched(true);
@@ -132,9 +124,9 @@ export class Player {
     this.speed.hidden = this.stretch === 1;
     if (this.drawn !== this.playing) {
       this.drawn = this.playing;
-      this.button.replaceChildren(icon(this.playing ? 'pause' : 'play'));
-      this.button.setAttribute('aria-label', this.playing ? W.player.pause : W.player.play);
-      this.button.title = this.playing ? W.player.pause : W.player.play;
+      const does = this.playing ? 'pause' : 'play';
+      this.button.replaceChildren(icon(does));
+      this.button.title = this.button.ariaLabel = W.player[does];
     }
   }
 }

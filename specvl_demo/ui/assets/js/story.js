@@ -45,10 +45,7 @@ export class Story {
     const close = button(W.close, () => this.node.close(), 'vl-secondary');
     const keys = h('span.vl-help.vl-keys', W.story.keys);
     const head = h('div.vl-story-head', this.pictures, this.question);
-    const stage = {
-      class: 'vl-story-stage',
-      on: { click: () => this.turn(this.at + 1) },
-    };
+    const stage = { class: 'vl-story-stage', on: { click: () => this.turn(this.at + 1) } };
     this.node = h(
       'dialog.vl-story',
       { 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },

@@ -46,15 +46,8 @@ export class Track {
     const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
     const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
     cells.where.append(h('span.vl-shares', ...shares));
-    const bar = h(
-      'div.vl-bar',
-      {
-        role: 'progressbar',
-        'aria-label': W.track.tokensOf(lane.title),
-        'aria-valuemin': 0,
-      },
-      fill,
-    );
+    const progress = { role: 'progressbar', 'aria-label': W.track.tokensOf(lane.title) };
+    const bar = h('div.vl-bar', { ...progress, 'aria-valuemin': 0 }, fill);
     const count = h('span.vl-count');
     const name = h('span', lane.title);
     // The plain lane has neither a tree nor charts of its own to show.
@@ -62,17 +55,10 @@ export class Track {
       'aria-label': W.lane.focus(lane.title),
       on: { click: () => this.race.setFocus(lane.name) },
     };
-    const row = h(
-      'tr',
-      { data: { lane: lane.number } },
-      h(
-        'th',
-        { scope: 'row' },
-        h(`${shows ? 'button' : 'span'}.vl-lane-name`, shows || {}, h('i.vl-swatch'), name),
-      ),
-      h('td.bar', h('div.vl-barline', bar, count)),
-      ...Object.values(cells),
-    );
+    const kind = `${shows ? 'button' : 'span'}.vl-lane-name`;
+    const head = h('th', { scope: 'row' }, h(kind, shows || {}, h('i.vl-swatch'), name));
+    const tokens = h('td.bar', h('div.vl-barline', bar, count));
+    const row = h('tr', { data: { lane: lane.number } }, head, tokens, Object.values(cells));
     this.body.append(row);
     this.rows.set(lane.name, { row, name, fill, bar, count, shares, cells });
   }

@@ -166,6 +166,14 @@ export const W = {
     say: (round, drafted, tokens) =>
       `Round ${round + 1}: ${count(drafted, 'drafted token')}; wrote ${tokens.join(', ')}.`,
   },
+  shape: {
+    full: 'the tree is full',
+    unlikely: 'other guesses were too unlikely',
+    room: 'the answer may not be longer',
+    rounded: 'rounded down',
+    root: 'the first level may be half as wide again',
+    several: 'several nodes of a level branch',
+  },
   reasons: {
     accepted: 'drafted and kept',
     relaxed: 'drafted and let through',
