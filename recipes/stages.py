@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from recipes import answers, features, photo_data, photo_writer
+from recipes import answers, features, packing, photo_data, photo_writer
 from recipes.drafters import KINDS, run
 from recipes.drafters.base import Learner, Recipe
 from recipes.features import Example, Store
 from recipes.trainer import checkpoint, processes
 from specvl_demo.pairs import fingerprints
 from specvl_demo.serving.loader import Loaded
-from specvl_demo.vlm import eight_bits
 
 ANSWERS_SEED = 7
 HELD_OUT_SEED = 3000
@@ -100,7 +99,7 @@ def main(
     if not accelerator.is_main_process:
         return card
     if small:
-        eight_bits.round_to(learner.module)
+        packing.round_to(learner.module)
     card |= {"conversations": len(store), "loss": trained.last_log()}
     card["acceptance"] = run.accepted(learner, held_out)
     run.export(trained, places.out, card, small)

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from recipes import photo_writer
+from recipes import packing, photo_writer
 from recipes.photo import Cells, Learner, Recipe, Words
 from recipes.photo_data import read, read_things
 from recipes.photo_reward import Rewarder
@@ -123,7 +123,7 @@ def main(
     if not train(learner, language, tasks, folder, identity, minutes, fresh, cells):
         return False
     if state.is_main_process:
-        photo_assembly.write_delta(out, learner.tower, learner.decoder.lora.state_dict(), classes)
+        packing.write_delta(out, learner.tower, learner.decoder.lora.state_dict(), classes)
     return True
 
 

@@ -17,12 +17,11 @@ from accelerate import Accelerator
 from safetensors.torch import save_file
 from torch import Tensor
 
-from recipes import acceptance
+from recipes import acceptance, packing
 from recipes.drafters.base import Batch, Learner, Recipe, Shared, Sizes
 from recipes.features import Store
 from recipes.trainer import Trainer, optimizers
 from specvl_demo.methods.heads import files
-from specvl_demo.vlm import eight_bits
 from specvl_demo.vlm.shared_drafter import SECTION
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def accepted(learner: Learner, held_out: Store, length: int = 5) -> dict[str, An
 def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> None:
     """Write weights in half precision under the published names, config.json, and the card.
 
-    small: In eight bits (`vlm.eight_bits`). card: Facts in addition to the run's.
+    small: In eight bits (`recipes.packing`). card: Facts in addition to the run's.
     """
     learner = run.learner
     out.mkdir(parents=True, exist_ok=True)
@@ -136,7 +135,7 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
         k: (v.half() if v.is_floating_point() else v).contiguous().cpu()
         for k, v in learner.tensors().items()
     }
-    stored = eight_bits.packed(tensors) if small else tensors
+    stored = packing.packed(tensors) if small else tensors
     save_file(stored, out / "model.safetensors", metadata={"format": "pt"})
     own = {"method": learner.name, **learner.settings()}
     config = {**learner.config(tensors), SECTION: own}

@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from recipes import (
+    packing,
     photo_data,
     photo_questions,
     photo_reward,
@@ -289,7 +290,7 @@ def test_assembled_folder_is_a_standard_llava(
     base.save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
     lora = random_lora(Decoder(base, 3, torch.float32))
-    photo_assembly.write_delta(tmp_path / "delta", eyes, lora, CLASSES)
+    packing.write_delta(tmp_path / "delta", eyes, lora, CLASSES)
     photo_assembly.assemble(tmp_path / "base", tmp_path / "delta", tmp_path / "out")
     read = LlavaForConditionalGeneration.from_pretrained
     model = read(tmp_path / "out", dtype=torch.float32).eval()

@@ -68,11 +68,6 @@ class Part:
     label: Callable[[Any], str] | None = None
     charts: tuple[Chart, ...] = ()
 
-    @property
-    def runs_a_model(self) -> bool:
-        """Whether a drafter runs forwards; one that looks tokens up does not."""
-        return self.role is not None or "views" in self.gives
-
 
 STRICT = Part("verifier", "strict", "strict verification", lambda settings: Strict())
 """Keeps exactly what the target would have emitted: the verifier of every method by default."""

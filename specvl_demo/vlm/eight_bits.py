@@ -9,25 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 SCALE = ".scale"
-LEAST = 50_000
-"""Size, in numbers, from which a matrix is packed."""
-
-
-def packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Pack the large matrices among weights by name in eight bits."""
-    stored: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if tensor.ndim != 2 or not tensor.is_floating_point() or tensor.numel() < LEAST:
-            stored[name] = tensor
-            continue
-        largest = tensor.float().abs().amax(1, keepdim=True)
-        scale = (largest / 127).clamp_min(torch.finfo(torch.float32).tiny)
-        stored[name] = (tensor.float() / scale).round().clamp(-127, 127).to(torch.int8)
-        stored[name + SCALE] = scale
-    return stored
 
 
 def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -76,12 +60,3 @@ def refuse_unscaled(tensors: Mapping[str, Tensor], source: str) -> None:
                 f"{source} has {name} in 8-bit floats without {name}{SCALES[1]} or"
                 f" {name}{SCALES[0]}, which it needs"
             )
-
-
-@torch.no_grad()
-def round_to(module: nn.Module) -> None:
-    """Round a module's weights to the values they will have when read from such a file."""
-    state = {name: p.detach() for name, p in module.named_parameters()}
-    rounded = unpacked(packed(state))
-    for name, p in module.named_parameters():
-        p.copy_(rounded[name])

@@ -19,7 +19,7 @@ from contextlib import nullcontext, redirect_stderr
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -128,20 +128,6 @@ def processor(tokenizer: PreTrainedTokenizerBase, config: EfficientNetLiteConfig
         chat_template=CHAT_TEMPLATE,
         image_token=IMAGE,
     )
-
-
-def write_delta(
-    out: Path, tower: EfficientNetLiteModel, lora: dict[str, Tensor], classes: Sequence[str]
-) -> None:
-    """Write a delta folder, with weights in float16 or eight bits and without the word table."""
-    out.mkdir(parents=True, exist_ok=True)
-    state = {f"tower.{k}": v for k, v in tower.state_dict().items() if k != "class_words"}
-    state |= {f"lora.{k}": v for k, v in lora.items()}
-    half = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
-    stored = eight_bits.packed(half)
-    save_file({k: v.contiguous().cpu() for k, v in stored.items()}, out / WEIGHTS)
-    (out / CLASSES).write_text(json.dumps(list(classes), indent=0) + "\n")
-    tower.config.save_pretrained(out)
 
 
 def check(delta: Path) -> None:

@@ -1,0 +1,35 @@
+"""Weights in eight bits, as recipes write them and the app reads them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from recipes import packing
+from specvl_demo.vlm import eight_bits
+
+
+def weights() -> dict[str, torch.Tensor]:
+    rows = torch.randn(300, 200, generator=torch.Generator().manual_seed(0))
+    return {"fc.weight": rows * torch.logspace(-3, 1, 300)[:, None], "norm.weight": torch.ones(200)}
+
+
+def test_every_row_keeps_its_own_size() -> None:
+    stored = packing.packed(weights())
+    assert stored["fc.weight"].dtype == torch.int8 and torch.equal(
+        stored["norm.weight"], torch.ones(200)
+    )
+    found, was = eight_bits.unpacked(stored), weights()["fc.weight"]
+    assert set(found) == set(weights()) and found["fc.weight"].dtype == torch.float16
+    step = was.abs().amax(1, keepdim=True) / 127
+    assert ((found["fc.weight"] - was).abs() <= 0.51 * step + 1e-3 * was.abs()).all()
+
+
+def test_a_rounded_module_is_what_its_file_holds() -> None:
+    module = nn.Linear(300, 200)
+    before = packing.packed({"weight": module.weight.detach().clone()})
+    packing.round_to(module)
+    assert torch.equal(module.weight, eight_bits.unpacked(before)["weight"].float())
+    assert torch.equal(
+        packing.packed({"weight": module.weight.detach()})["weight"], before["weight"]
+    )
