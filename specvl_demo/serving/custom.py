@@ -49,7 +49,8 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
             second = hub.read(drafter, alone, text=True)
             if reason := hub.misfit(first, second):
                 raise ValueError(reason)
-            drafters[_role(second)] = _checkpoint(second, alone)
+            role: Role = "assistant" if second.family in hub.ASSISTANTS else "small"
+            drafters[role] = _checkpoint(second, alone)
             if 0 < second.positions < first.positions:
                 note = (
                     f"The drafter takes {second.positions} positions, the target"
@@ -65,10 +66,6 @@ def _check_head(folder: Path, kind: Role, target: hub.Card) -> None:
     text, form = hub.text_config(target.folder), checkpoints.FORMATS[kind]
     width, vocab = text["hidden_size"], text["vocab_size"]
     checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
-
-
-def _role(card: hub.Card) -> Role:
-    return "assistant" if card.family in hub.ASSISTANTS else "small"
 
 
 def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:
