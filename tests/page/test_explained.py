@@ -319,6 +319,43 @@ def test_no_label_of_the_tree_lies_on_another(opened):
         assert card - tree.bounding_box()["height"] < 110, size  # heading and slider
 
 
+CHAIN = """(kept) => {
+  const texts = (' Here we have six objects on a black background, and under it something').split(
+    /(?= )/).slice(0, 11);
+  const token = (i, origin) => ({id: i, text: texts[i] ?? ' Near', origin});
+  const tokens = texts.slice(1, kept + 1).map((_, i) => token(i + 1, 'draft'));
+  const round = {...specvl.race.focused.rounds[0], kind: 'round', index: 0, candidates: null,
+    views: null, notes: {}, path: [...tokens.keys(), kept], tokens: [...tokens, token(11, 'target')],
+    tree: {tokens: texts.map((_, i) => i), parent: texts.map((_, i) => i - 1), texts,
+      draft_logp: texts.map((_, i) => i ? -i / 9 : null)}};
+  const {begin, end} = specvl.race.focused;
+  specvl.show([{...begin, kind: 'begin'}, round, {...end, kind: 'end'}],
+    {source: 'recorded', question: 'A chain', media: []}, false);
+}"""
+"""A round with a chain of ten drafts, of which so many were kept."""
+
+
+def test_a_chain_of_eleven_nodes_fits_and_the_targets_own_token_is_whole(opened):
+    """On a wide screen without scrolling; on a phone the tree scrolls, begins at the end of the
+    round, and shades the side where more of it is.
+    """
+    finish_replay(opened)
+    box = opened.locator(".vl-race .vl-tree-box")
+    for kept in (10, 9, 4):
+        opened.set_viewport_size({"width": 1440, "height": 900})
+        opened.evaluate(CHAIN, kept)
+        last = box.locator("text.word", has_text="Near")
+        expect(last).to_be_visible()
+        assert box.evaluate("(n) => n.scrollWidth <= n.clientWidth"), kept
+        assert box.evaluate(OVERLAPS) == 0, kept
+        opened.set_viewport_size(PHONE)
+        opened.wait_for_function("specvl.view.tree.box.scrollWidth > specvl.view.tree.box.clientWidth")
+        frame, own = box.bounding_box(), last.bounding_box()
+        assert frame["x"] <= own["x"] and own["x"] + own["width"] <= frame["x"] + frame["width"]
+        assert box.evaluate("(n) => getComputedStyle(n).maskImage") == "none"
+        assert box.evaluate("(n) => getComputedStyle(n).backgroundAttachment").count("local") == 2
+
+
 def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened):
     """Zoomed, numbers and the beginning of the answers stand on the first screen. On a phone a
     token opens a sheet that leaves it in sight, and buttons measure 44 px."""

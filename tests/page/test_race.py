@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -429,6 +430,72 @@ def test_the_tree_shows_any_round_and_opens_tokens(opened):
     assert (chosen["round"], chosen["at"], chosen["origin"]) == (index, 1, "draft")
 
 
+def test_every_node_of_the_tree_tells_what_became_of_it(opened):
+    """By click and by arrow keys, of one Tab stop: its text, what both models gave it, why it was
+    turned down or never judged, and the candidates at its place.
+    """
+    choose(opened, "lossy", 3)
+    finish_replay(opened)
+    opened.evaluate("specvl.race.setFocus('sage')")
+    tree = opened.get_by_role("tree", name="Token tree of round")
+    card = opened.locator(".vl-race .vl-inspector")
+    head, why = card.locator(".vl-inspect-head"), card.locator(".vl-why")
+    # A round of which two drafts were kept, another at the second place was not, and led on.
+    at, lost, after, own, top = opened.evaluate("""() => {
+      for (const [at, {path, tree, tokens, candidates}] of specvl.race.focused.rounds.entries()) {
+        if (path.length !== 3 || !candidates) continue;
+        const lost = tree.parent.findIndex((p, i) => p === path[1] && !path.includes(i));
+        const after = tree.parent.indexOf(lost);
+        if (lost > 0 && after > 0) return [at, lost, after, tokens[1].text, candidates[1][0]];
+      }
+    }""")
+    opened.evaluate("(round) => specvl.race.select({lane: 'sage', round})", at)
+    texts, logp, parent = opened.evaluate(
+        "({texts, draft_logp, parent}) => [texts, draft_logp, parent]",
+        opened.evaluate_handle(f"specvl.race.focused.rounds[{at}].tree"),
+    )
+    shown = [text.replace(" ", "␣", 1) for text in texts]
+    tree.locator(f".node[data-node='{lost}']").click()
+    expect(head).to_contain_text(f"{shown[lost]}rejected · round {at + 1} · depth 2")
+    expect(head).to_have_attribute("aria-live", "polite")
+    expect(why).to_contain_text(f"The drafter proposed {shown[lost]} with probability .")
+    expect(why).to_contain_text(f"The target preferred ␣{own.strip()} (")
+    drawn = card.locator(".vl-draw span")
+    expect(drawn).to_have_text(["target", re.compile(r"\.\d+"), "drafter", re.compile(r"\.\d+")])
+    assert f"{math.exp(logp[lost]):.3f}"[1:] == drawn.nth(3).inner_text()
+    chosen = card.locator(".vl-candidates tr.chosen")
+    expect(chosen.locator("code").first).to_have_text(shown[lost])
+    names = card.locator(".vl-candidates tbody th")
+    expect(names.filter(has_text=top["text"].strip())).not_to_have_count(0)
+    # Nobody judged what would have come after it: the record has what was drafted there.
+    assert tree.evaluate("(box) => box.tabIndex") == 0
+    tree.focus()
+    opened.keyboard.press("ArrowRight")
+    picked = tree.locator("[aria-selected=true]")
+    expect(picked).to_have_count(1)
+    first = int(picked.get_attribute("data-node"))
+    assert parent[first] == lost
+    assert tree.get_attribute("aria-activedescendant") == picked.get_attribute("id")
+    expect(head).to_contain_text(f"{shown[first]}not used · round {at + 1} · depth 3")
+    expect(why).to_contain_text(f"come after {shown[lost]}, which was rejected")
+    expect(card.locator(".vl-candidates tr.chosen code").first).to_have_text(shown[first])
+    # To its parent, the one above, that one's parent, its parent, the root; and on by Enter.
+    reached = []
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowRight", "ArrowRight", "ArrowDown"):
+        opened.keyboard.press(key)
+        opened.wait_for_function("specvl.view.tree.svg.querySelectorAll('.picked').length === 1")
+        reached.append(opened.evaluate("specvl.view.tree.picked"))
+    path = opened.evaluate(f"specvl.race.focused.rounds[{at}].path")
+    assert reached[:5] == [lost, path[1], 0, path[1], path[2]] and parent[reached[5]] == path[1]
+    opened.keyboard.press("Escape")
+    expect(picked).to_have_count(0)
+    # The target's own token and kept drafts are tokens of the answer.
+    opened.evaluate("(round) => specvl.race.select({lane: 'sage', round})", at)
+    tree.locator("path.node").click()
+    assert opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].at") == 2
+    expect(why).to_contain_text("is what the target wanted at this place")
+
+
 CHARACTERS = """() => {
   const begin = JSON.parse(JSON.stringify(specvl.race.list[1].begin));
   const token = (id, text, origin) => ({id, text, origin});
@@ -461,15 +528,6 @@ def test_the_end_of_an_answer_has_one_mark_which_explains_itself(opened):
     opened.evaluate("specvl.race.select({lane: specvl.race.focus, round: 3})")
     expect(card.get_by_role("button", name="Inspect token ■")).to_be_visible()
     expect(card).not_to_contain_text("∅")
-    # The tree is small here: it takes the focus only where it is wider than its box.
-    box = opened.locator(".vl-race .vl-tree-box")
-    expect(box).to_have_attribute("aria-label", "Token tree")
-    assert box.get_attribute("tabindex") is None
-    opened.evaluate("() => { specvl.view.tree.box.style.width = '90px'; }")
-    expect(box).to_have_attribute("aria-label", "Token tree. Arrow keys scroll it.")
-    box.focus()
-    opened.keyboard.press("ArrowRight")
-    opened.wait_for_function("specvl.view.tree.box.scrollLeft > 0")
 
 
 @second_try("a frame that a busy machine drops joins the moves of two frames to one large one")

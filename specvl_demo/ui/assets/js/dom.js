@@ -147,6 +147,13 @@ export function shown(text) {
   return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
 }
 
+/** A drafted token's text; its number where the record has no texts. */
+export const wordOf = (tree, node) => shown(tree.texts?.[node] ?? `#${tree.tokens[node]}`);
+
+/** A node's probability as it is written; null if it is unknown. */
+export const probability = (logp, node) =>
+  logp?.[node] == null ? null : fmt.prob(Math.exp(logp[node]));
+
 /** A switch between the few values of a choice, as buttons that a keyboard walks. */
 export function segmented(label, choices, value, onpick) {
   const box = h('div.vl-segmented', { role: 'group', 'aria-label': label });

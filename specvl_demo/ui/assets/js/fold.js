@@ -180,6 +180,14 @@ export function rejected(round) {
   return out;
 }
 
+/** Where a drafted node that was not kept fell: `lost` is the node itself, or the one before it that the target
+ *  turned down; `at` the place in the round's tokens where that was, which has no token if the answer had ended. */
+export function fallen({ tree, path }, node) {
+  let lost = node;
+  while (!path.includes(tree.parent[lost])) lost = tree.parent[lost];
+  return { lost, at: path.indexOf(tree.parent[lost]) };
+}
+
 /** Share of the positions drafted at depth 1, 2, … that were accepted, given that all before them
  *  were, as in `report.metrics.accepted_by_depth`: positions that were not drafted, or are after
  *  the end of the answer, do not count. */

@@ -3,9 +3,9 @@
    its selection; draws nothing else. */
 
 import { backCloses } from './back.js';
-import { h, fmt, icon, marked, shown, iconButton, headRow } from './dom.js';
+import { h, fmt, icon, marked, probability, shown, iconButton, headRow, wordOf } from './dom.js';
 import { term } from './explain.js';
-import { children, reason } from './fold.js';
+import { children, depths, fallen, reason } from './fold.js';
 import { tokenChip } from './lane.js';
 import { sight } from './patches.js';
 import { unasked } from './shape.js';
@@ -99,7 +99,10 @@ export class Inspector {
       return;
     }
     if (s.token === undefined) {
-      this.body.replaceChildren(...this.round(lane, lane.rounds[s.round]));
+      const picked = lane.rounds[s.round];
+      const parts =
+        s.node === undefined ? this.round(lane, picked) : this.drafted(lane, picked, s.node);
+      this.body.replaceChildren(...parts);
       return;
     }
     const token = lane.tokens[s.token];
@@ -176,12 +179,63 @@ export class Inspector {
           'div.vl-inspect-words',
           h('p.vl-why', this.why(lane, round, token, index)),
           this.parts(lane, token, index),
-          this.chance(round, token),
-          this.candidates(lane, round, token, index),
+          this.chance(round, token) ?? this.chances(round, round.path[token.at + 1]),
+          this.candidates(lane, round, round.path[token.at], token.id, index),
           this.times(round),
           this.notes(round.notes, round.path[token.at + 1]),
         ),
         sight(this.race, lane, round, token.at),
+      ),
+    ];
+  }
+
+  /** A node of the tree that is no token of the answer: a draft that was not kept, or the token before the round. */
+  drafted(lane, round, node) {
+    const { tree, path, tokens, candidates } = round;
+    const text = wordOf(tree, node);
+    const depth = depths(tree)[node];
+    const head = (kind, of) =>
+      this.head.replaceChildren(
+        h('code', { class: `tk chip ${of}`, text }),
+        h('span', W.inspect.fallen(W.inspect.kinds[kind], round.index, depth)),
+      );
+    if (node === 0) {
+      head('root', 'idle');
+      return [h('p.vl-why', W.tree.root(text)), this.times(round), this.notes(round.notes)].filter(
+        Boolean,
+      );
+    }
+    const { lost, at } = fallen(round, node);
+    const token = tokens[at];
+    const kind = !token ? 'ended' : lost === node ? 'rejected' : 'after';
+    head(kind, kind === 'rejected' ? kind : 'idle');
+    const index = lane.at(round.index).tokens + at;
+    const written = token && shown(lane.said(index));
+    const relaxed = token?.origin === 'relaxed' && written;
+    const top = candidates?.[at]?.[0];
+    const own = !relaxed ? written : top ? shown(top.text) : W.fallen.another;
+    const why = W.fallen[kind]({
+      text,
+      p: probability(tree.draft_logp, node),
+      lost: wordOf(tree, lost),
+      own,
+      ownP: top && fmt.prob(top.prob),
+      relaxed,
+      sampled: sampled(lane),
+    });
+    const here = kind === 'rejected' ? index : null; // the place is one of the answer
+    return [
+      h(
+        'div.vl-inspect-grid',
+        h(
+          'div.vl-inspect-words',
+          h('p.vl-why', why),
+          this.chances(round, node),
+          this.candidates(lane, round, tree.parent[node], tree.tokens[node], here),
+          this.times(round),
+          this.notes(round.notes, node),
+        ),
+        sight(this.race, lane, round, here === null ? -1 : at),
       ),
     ];
   }
@@ -219,13 +273,11 @@ export class Inspector {
   why(lane, round, token, index) {
     const top = round.candidates?.[token.at]?.[0];
     const node = round.path[token.at + 1];
-    const logp = token.origin === 'target' ? null : round.tree.draft_logp?.[node];
-    const p = logp == null ? null : fmt.prob(Math.exp(logp));
-    const sampled = Number(lane.begin.sampling.temperature) > 0;
+    const p = token.origin === 'target' ? null : probability(round.tree.draft_logp, node);
     return W.why[reason(round, token.at)]({
       text: shown(lane.said(index)),
       p,
-      sampled,
+      sampled: sampled(lane),
       top: top && shown(top.text),
       topP: top && fmt.prob(top.prob),
       drafted: round.tree.tokens.length - 1,
@@ -243,14 +295,6 @@ export class Inspector {
         : null;
     const p = at('p');
     if (p === null) return null;
-    const bar = (name, x) =>
-      x !== null &&
-      h(
-        'div.vl-draw',
-        h('span', name),
-        h('i', h('b', { style: { width: `${(100 * Math.min(1, Math.max(0, x))).toFixed(1)}%` } })),
-        h('span', fmt.prob(x)),
-      );
     const [gap, overlap] = [at('gap'), at('overlap')];
     return h(
       'div.vl-draws',
@@ -266,26 +310,38 @@ export class Inspector {
     );
   }
 
-  /** Candidates of the target and of every view, one row a token. */
-  candidates(lane, round, token, index) {
-    const target = round.candidates?.[token.at] ?? [];
-    const views = Object.entries(round.views ?? {}).map(([name, lists]) => [
-      name,
-      lists[token.at] ?? [],
-    ]);
-    const drafted = views.length ? [] : siblings(round, token.at);
-    if (drafted.length) views.push([W.inspect.drafter, drafted]);
+  /** What the target and the drafter give a drafted node; null if neither is recorded. */
+  chances({ tree }, node) {
+    const of = (list) => (list?.[node] == null ? null : Math.exp(list[node]));
+    const [target, drafter] = [of(tree.target_logp), of(tree.draft_logp)];
+    if (target === null && drafter === null) return null;
+    return h('div.vl-draws', bar(W.views.target, target), bar(W.inspect.drafter, drafter));
+  }
+
+  /** Candidates of the target and of every view for the place after `node`, one row a token, and what was drafted there;
+   *  off the accepted path the record has only that. id: the token that was picked. index: the place in the answer, null if
+   *  it is none of it. */
+  candidates(lane, round, node, id, index) {
+    const at = round.path.indexOf(node);
+    const target = round.candidates?.[at] ?? [];
+    const views = Object.entries(round.views ?? {})
+      .filter(([, lists]) => lists[at])
+      .map(([name, lists]) => [name, lists[at]]);
+    const drafted = siblings(round, node);
+    if (!views.length && drafted.length) views.push([W.inspect.drafter, drafted]);
     if (!target.length && !views.some(([, list]) => list.length))
       return h('p.vl-hint', W.inspect.light);
+    const judged = drafted.filter((one) => one.target !== null);
+    const seen = judged.map((one) => ({ ...one, prob: one.target }));
     const rows = new Map();
-    for (const [column, list] of [['target', target], ...views]) {
+    for (const [column, list] of [['target', seen], ['target', target], ...views]) {
       for (const c of list) {
         if (!rows.has(c.id)) rows.set(c.id, { id: c.id, text: c.text, prob: new Map() });
         rows.get(c.id).prob.set(column, c.prob);
       }
     }
     const columns = ['target', ...views.map(([name]) => name)];
-    const most = (row) => (row.id === token.id ? 1 : Math.max(...row.prob.values()));
+    const most = (row) => (row.id === id ? 1 : Math.max(...row.prob.values()));
     const own = (row) => row.prob.get('target') ?? 0;
     const sorted = [...rows.values()]
       .sort((a, b) => most(b) - most(a))
@@ -300,8 +356,8 @@ export class Inspector {
         sorted.map((row) =>
           h(
             'tr',
-            { class: row.id === token.id ? 'chosen' : null },
-            h('th', { scope: 'row' }, this.candidate(lane, row, token, index)),
+            { class: row.id === id ? 'chosen' : null },
+            h('th', { scope: 'row' }, this.candidate(lane, row, index)),
             columns.map((c) => cell(row.prob.get(c))),
           ),
         ),
@@ -311,11 +367,12 @@ export class Inspector {
 
   /** A candidate's text. If the question can be asked again, the candidate can replace the token that was written, once
    *  a visitor looks at it. */
-  candidate(lane, { id, text }, token, index) {
+  candidate(lane, { id, text }, index) {
     const code = h('code', { title: shown(text), text: shown(text) });
     const { selected, meta, list } = this.race;
     const open = selected?.picked && meta.asked && !meta.gone && list.every((one) => one.end);
-    if (!open || id === token.id || marked(text) !== text) return code;
+    if (!open || index === null || id === lane.tokens[index].id || marked(text) !== text)
+      return code;
     return h(
       'button.vl-plainbutton.vl-take',
       {
@@ -364,14 +421,29 @@ export class Inspector {
   }
 }
 
-/** What a drafter without views, such as a head, drafted at a place: [{id, text, prob}]. */
-function siblings({ tree, path }, at) {
+/** What was drafted after a node: [{id, text, prob, target: its probability, null if unknown}]. */
+function siblings({ tree }, parent) {
   if (!tree.draft_logp || !tree.texts) return [];
-  return (children(tree)[path[at]] ?? []).map((node) => ({
+  return (children(tree)[parent] ?? []).map((node) => ({
     id: tree.tokens[node],
     text: tree.texts[node],
     prob: Math.exp(tree.draft_logp[node]),
+    target: tree.target_logp?.[node] == null ? null : Math.exp(tree.target_logp[node]),
   }));
+}
+
+const sampled = (lane) => Number(lane.begin.sampling.temperature) > 0;
+
+/** A named probability as a bar; nothing if it is unknown. */
+function bar(name, x) {
+  if (x === null) return '';
+  const width = `${(100 * Math.min(1, Math.max(0, x))).toFixed(1)}%`;
+  return h(
+    'div.vl-draw',
+    h('span', name),
+    h('i', h('b', { style: { width } })),
+    h('span', fmt.prob(x)),
+  );
 }
 
 /** What a method's own charts call the notes that they draw. */

@@ -121,7 +121,7 @@ export class LearnView {
     if (chart) this.charts.push(chart);
     else
       race.on('select', () => {
-        const at = lane.tokens[race.selected.token]?.at ?? 0;
+        const at = lane.tokens[race.selected?.token]?.at ?? 0;
         looks.replaceChildren(sight(race, lane, race.currentRound, at) ?? '');
       });
     race.select({ lane: lane.name, token: instructive(lane) ?? 0 });

@@ -35,7 +35,7 @@ export class Race extends EventTarget {
     this.slower = 1; // how many times slower than it was a replay shows it
     this.slow = false; // whether a replay is slow enough to show what happens within a round
     this.focus = null; // name of the lane that the tree and the charts show
-    this.selected = null; // {lane, token} or {lane, round}
+    this.selected = null; // {lane, token}, {lane, round} or {lane, round, node: one that is no token of the answer}
     this.chosen = false; // whether the visitor picked the lane in focus
     this.emit('reset');
   }

@@ -152,8 +152,7 @@ export const W = {
   },
   tree: {
     title: 'Token tree',
-    scrolls: 'Token tree. Arrow keys scroll it.',
-    help: 'What was guessed in one round. Each point is a guessed token, and each level is one position further in the answer; the number is the drafter’s probability. Green: the large model confirmed it. Struck or grey: not used. Blue: what the large model wrote itself.',
+    help: 'What was guessed in one round. Each point is a guessed token, and each level is one position further in the answer; the number is the drafter’s probability. Green: the large model confirmed it. Orange or grey: not used. Blue: what the large model wrote itself. Pick any of them.',
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
@@ -164,7 +163,7 @@ export const W = {
     node: (text, draft, target) =>
       `${text}${draft ? ` — drafter ${draft}` : ''}${target ? ` · target ${target}` : ''}`,
     say: (round, drafted, tokens) =>
-      `Round ${round + 1}: ${count(drafted, 'drafted token')}; wrote ${tokens.join(', ')}.`,
+      `Token tree of round ${round + 1}, ${count(drafted, 'drafted token')}; wrote ${tokens.join(', ')}. Arrow keys walk through it.`,
   },
   shape: {
     full: 'the tree is full',
@@ -193,6 +192,14 @@ export const W = {
     alone: ({ text, topP, sampled }) =>
       `Nothing was drafted in this round; the target wrote ${text}${!sampled && topP ? ` (probability ${topP})` : ''}.`,
   },
+  fallen: {
+    another: 'another token',
+    rejected: ({ text, p, own, ownP, relaxed, sampled }) =>
+      `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}. The target ${sampled ? 'drew' : 'preferred'} ${own}${ownP && !sampled ? ` (${ownP})` : ''}${relaxed ? `, and ${relaxed} was let through in its place` : ''}: rejected.`,
+    after: ({ lost, own, sampled }) =>
+      `This was guessed to come after ${lost}, which was rejected: the target ${sampled ? 'drew' : 'preferred'} ${own} there. What follows a rejected token is never used.`,
+    ended: () => 'The answer had ended before this place: not used.',
+  },
   branch: {
     take: (text) => `Branch: take ${text} here instead, and run on from it`,
     given: 'Given: the answer had to begin with this.',
@@ -207,11 +214,18 @@ export const W = {
     drafter: 'drafter',
     draws: (gap, overlap) =>
       `These two are after temperature and top-p; the table below has them before. Sampling decides here: every token has a random number, fixed by the seed, and the token with the highest sum of log-probability and number is chosen${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees in at most ${overlap} of all cases: the overlap of both distributions.` : ''}`,
-    hint: 'Pick a token in an answer to see where it comes from.',
+    hint: 'Pick a token in an answer or in the tree to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
     roundGoing: (drafted) => `${drafted} drafted, being checked`,
     place: (i, round, depth) => `token ${i + 1} · round ${round + 1} · depth ${depth}`,
+    fallen: (kind, round, depth) => `${kind} · round ${round + 1} · depth ${depth}`,
+    kinds: {
+      root: 'before this round',
+      rejected: 'rejected',
+      after: 'not used',
+      ended: 'not used',
+    },
     open: (text) => `Inspect token ${text}`,
     parts: (text, n) => `${text || 'What follows'} is made of ${count(n, 'token')}:`,
     part: (i, origin) => `Part ${i}, ${origin}`,
