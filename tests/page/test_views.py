@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import zipfile
 
@@ -95,9 +96,30 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened):
     open_tab(opened, "Compare")
     view = opened.locator(".vl-compare")
     expect(view).to_contain_text("Asked of Pocket")
-    expect(view).to_contain_text(re.compile(r"60 answers: about \d+ \w+ at most, at the speed"))
-    opened.evaluate("specvl.compare.learn(specvl.race); specvl.compare.open()")
-    expect(view).to_contain_text("at the speed of your last race")
+    expect(view).to_contain_text("60 answers; how long they take is unknown until a race has run")
+    # A race that left half of the machine to others tells what is to be expected while they do.
+    seconds = opened.evaluate("""() => {
+      const { compare, race } = specvl;
+      compare.learn(race);
+      compare.learn({ list: [{ tokens: [], end: { load: 0.5 } }], meta: { asked: { pair: '' } } });
+      compare.open();
+      const { before, token } = compare.raced.pocket;
+      return 60 * (before + 64 * token) / 0.5;
+    }""")
+    about = f"{math.ceil(seconds)} s" if seconds < 90 else f"{math.ceil(seconds / 60)} min"
+    expect(view).to_contain_text(
+        f"60 answers: about {about} if each has 64 tokens, at the speed of your last race,"
+        " while other programs use 50 % of the machine."
+    )
+    most = opened.evaluate("specvl.catalog.limits.lanes")
+    expect(view).to_contain_text(f"Methods: up to {most} beside the autoregressive lane")
+    boxes = view.locator(".vl-methods label:visible input")
+    for box in boxes.all()[:most]:
+        box.check()
+    for box in boxes.all()[most:]:
+        expect(box).to_be_disabled()
+    for box in boxes.all()[:most]:
+        box.set_checked(box.get_attribute("value") == "tabed")
     view.get_by_label("LVSpec").check()
     for name, value in (("questions", "4"), ("repeats", "2"), ("temperature", "0.5")):
         view.locator(f"#vl-c-{name}").fill(value)

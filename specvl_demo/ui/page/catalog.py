@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import Any, get_args
 
 import msgspec
@@ -32,7 +31,6 @@ from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
 from specvl_demo.report import confidence, remarks, trace
-from specvl_demo.report.metrics import Metrics, measure
 from specvl_demo.serving import availability, choosing
 from specvl_demo.serving.availability import Availability, Options
 from specvl_demo.ui.serve.jobs import MOST_LANES
@@ -133,16 +131,6 @@ def _index() -> list[dict[str, Any]]:
     return json.loads((EXAMPLES / "examples.json").read_text(encoding="utf-8"))["examples"]
 
 
-def _pace(pair: str) -> dict[str, float] | None:
-    """Return the medians of the pair's recorded seconds, `before` the first token and a `token`."""
-    recorded = [example["trace"] for example in _index() if example["pair"] == pair]
-    lanes = [lane for name in recorded for lane in _recorded(EXAMPLES / name)[1]]
-    if not lanes:
-        return None
-    per_token = [lane.totals.decode_s / lane.totals.n_tokens for lane in lanes]
-    return {"before": median(lane.before_s for lane in lanes), "token": median(per_token)}
-
-
 def example_files() -> list[Path]:
     return [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md", ".ipynb")]
 
@@ -153,16 +141,16 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
     path = EXAMPLES / one["trace"]
-    compared, _ = _recorded(path)
+    compared = _recorded(path)
     told = {"media": shown, "trace": file(path)["url"], "compared": compared, "thumbs": pictures}
     return {**one, **told}
 
 
 @cache
-def _recorded(path: Path) -> tuple[dict[str, Any], list[Metrics]]:
+def _recorded(path: Path) -> dict[str, Any]:
     """Return how the lanes of a recorded race compare, and what each of them did."""
     lanes, _ = trace.inspect(path)
-    return msgspec.to_builtins(remarks.comparison(lanes)), [measure(lane) for lane in lanes]
+    return msgspec.to_builtins(remarks.comparison(lanes))
 
 
 def file(path: Path) -> dict[str, Any]:
@@ -190,7 +178,6 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "reason": verdict.reason,
         "first": [m.name for m in sorted(offered, key=lambda m: m.offered or 0)][:1],
         "loading": _loading(pair, machine, verdict),
-        "pace": _pace(pair.id),
         "knows": pair.knows,
         "words": _words(pair) if pair.knows == "scenes" else None,
         "methods": {name: _served(pair, name, machine) for name in base.METHODS},

@@ -22,7 +22,8 @@ export class CompareView {
     this.files = [];
     this.report = null;
     this.greedy = []; // titles of what is not defined for sampling, and left out
-    this.raced = {}; // by pair, the pace of the last race on this page
+    this.raced = {}; // by pair, the pace of the last race on this page, and what other programs left it of the machine
+    this.free = 1; // what they left the last race of all
     this.build();
     this.draw();
   }
@@ -31,7 +32,7 @@ export class CompareView {
     const { catalog } = this;
     this.methods = h(
       'div.vl-methods',
-      { role: 'group', 'aria-label': COMPARE.methods },
+      { role: 'group', 'aria-label': W.ask.methods(catalog.limits.lanes) },
       catalog.methods
         .filter((m) => m.name !== 'ar' && m.name !== 'custom')
         .map((m) =>
@@ -48,19 +49,12 @@ export class CompareView {
       { id: 'vl-c-source', on: { change: () => this.turned() } },
       Object.entries(COMPARE.sources).map(([value, text]) => h('option', { value, text })),
     );
-    this.picker = h('input', {
-      type: 'file',
-      multiple: true,
-      id: 'vl-c-files',
-      accept: ['.jsonl', ...catalog.limits.picture_types, ...catalog.limits.clip_types].join(','),
-      on: { change: () => this.add([...this.picker.files]) },
-    });
-    this.folder = h('input', {
-      type: 'file',
-      webkitdirectory: true,
-      id: 'vl-c-folder',
-      on: { change: () => this.add([...this.folder.files]) },
-    });
+    const add = { change: (e) => this.add([...e.target.files]) };
+    const files = (id, more) => h('input', { type: 'file', id: `vl-c-${id}`, on: add, ...more });
+    const { picture_types: pictures, clip_types: clips } = catalog.limits;
+    const accept = ['.jsonl', ...pictures, ...clips].join(',');
+    this.picker = files('files', { multiple: true, accept });
+    this.folder = files('folder', { webkitdirectory: true });
     this.listed = h('span.vl-help');
     this.clear = button(COMPARE.clear, () => this.without(), 'vl-small', { hidden: true });
     this.question = h('input', {
@@ -68,20 +62,13 @@ export class CompareView {
       id: 'vl-c-question',
       placeholder: COMPARE.describe,
     });
-    const number = (id, value, max) =>
-      h('input', { type: 'number', id: `vl-c-${id}`, value, min: 1, max });
+    const number = (id, value, max, more = { min: 1 }) =>
+      h('input', { type: 'number', id: `vl-c-${id}`, value, max, ...more });
     this.fields = {
       questions: number('questions', 10, 100),
       repeats: number('repeats', 3, 10),
       tokens: number('tokens', 64, catalog.limits.tokens),
-      temperature: h('input', {
-        type: 'number',
-        id: 'vl-c-temperature',
-        value: 0,
-        min: 0,
-        max: 2,
-        step: 0.1,
-      }),
+      temperature: number('temperature', 0, 2, { min: 0, step: 0.1 }),
     };
     const row = (input, text, ...more) =>
       h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
@@ -127,7 +114,7 @@ export class CompareView {
       h(
         'section.vl-card.vl-c-form',
         { on: { input: () => this.estimate() } },
-        h('div', h('h2', COMPARE.methods), this.methods),
+        h('div', h('h2', W.ask.methods(catalog.limits.lanes)), this.methods),
         h(
           'div',
           h('h2', COMPARE.inputs),
@@ -161,9 +148,7 @@ export class CompareView {
     const asked = new Set(this.current().methods);
     for (const label of this.methods.children) {
       const box = label.querySelector('input');
-      const served = pair.methods[box.value];
-      box.disabled = served !== true;
-      label.hidden = box.disabled; // the form of the race says why
+      label.hidden = pair.methods[box.value] !== true; // the form of the race says why
       if (!this.touched) box.checked = asked.has(box.value);
     }
     this.touched = true;
@@ -171,24 +156,32 @@ export class CompareView {
     this.estimate();
   }
 
-  /** A race on this page is over: it tells how fast this machine is today. */
+  /** A race on this page is over: it tells how fast this machine is today, and how busy now. */
   learn({ list, meta }) {
     const lanes = list.filter((lane) => lane.tokens.length);
+    const free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end.load ?? 0)));
+    this.free = free;
     const before = lanes.map(({ begin: b }) => b.vision_s + b.prefill_s + b.draft_prefill_s);
     const token = lanes.map((lane) => lane.at(Infinity).clock / lane.tokens.length);
-    this.raced[meta.asked.pair] = { before: middle(before), token: middle(token) };
+    this.raced[meta.asked.pair] = { before: middle(before), token: middle(token), free };
   }
 
-  /** How many answers are asked for, and the time that they take if all are as long as they may be. */
+  /** How many answers are asked for, and the time that they take on the machine as busy as it was last found, if all are
+   *  as long as they may be. No more methods than can race can be ticked. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
-    const { pair } = this.current();
-    const raced = this.raced[pair];
-    const pace = raced ?? this.catalog.pairs.find((p) => p.id === pair).pace;
+    const raced = this.raced[this.current().pair];
+    const { chosen } = this;
+    for (const label of this.methods.children) {
+      const box = label.querySelector('input');
+      const full = chosen.length >= this.catalog.limits.lanes && !box.checked;
+      box.disabled = label.hidden || full;
+    }
     const asked = this.source.value === 'form' ? 1 : Number(questions.value);
-    const answers = asked * Number(repeats.value) * (1 + this.chosen.length);
-    const seconds = pace && answers * (pace.before + Number(tokens.value) * pace.token);
-    put(this.cost, COMPARE.cost(answers, seconds, raced));
+    const answers = asked * Number(repeats.value) * (1 + chosen.length);
+    const each = raced && raced.before + Number(tokens.value) * raced.token;
+    const seconds = raced && (answers * each * raced.free) / this.free;
+    put(this.cost, COMPARE.cost(answers, Number(tokens.value), seconds, 1 - this.free));
   }
 
   turned() {
@@ -263,7 +256,8 @@ export class CompareView {
   }
 
   get chosen() {
-    return [...this.methods.querySelectorAll('input:checked:enabled')].map((box) => box.value);
+    const on = this.methods.querySelectorAll('label:not([hidden]) input:checked');
+    return [...on].map((box) => box.value);
   }
 
   async run() {

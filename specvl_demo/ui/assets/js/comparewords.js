@@ -7,7 +7,6 @@ const about = (seconds) =>
   seconds < 90 ? `about ${Math.ceil(seconds)} s` : `about ${Math.ceil(seconds / 60)} min`;
 
 export const COMPARE = {
-  methods: 'Methods',
   inputs: 'Questions',
   source: 'What is asked',
   sources: {
@@ -38,8 +37,10 @@ export const COMPARE = {
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
   notSaved: 'The files could not be made. Try again.',
-  cost: (answers, seconds, raced) =>
-    `${count(answers, 'answer')}${seconds ? `: ${about(seconds)} at most, at the speed of ${raced ? 'your last race' : 'the recorded races; longer where other programs compute'}` : ''}.`,
+  cost: (answers, tokens, seconds, load) =>
+    seconds
+      ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the speed of your last race${load > 0.05 ? `, while other programs use ${(100 * load).toFixed(0)} % of the machine` : ''}.`
+      : `${count(answers, 'answer')}; how long they take is unknown until a race has run here.`,
   more: 'More tables',
   step: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
