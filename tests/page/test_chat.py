@@ -106,6 +106,21 @@ def test_ask_again_edit_and_clear(opened):
     expect(opened.locator("#vl-question")).to_have_attribute(
         "placeholder", "Ask about the same pictures"
     )
+    # Another conversation that comes to nothing leaves this one, and its race, as they were.
+    opened.evaluate("""() => {
+      const { ask, runner } = specvl;
+      const { run } = runner;
+      runner.run = async () => {
+        runner.run = run;
+        return 'The picture is damaged.';
+      };
+      ask.request.media = [];
+      ask.request.question = 'And this?';
+      ask.run();
+    }""")
+    expect(opened.locator("#vl-status")).to_have_text("The picture is damaged.")
+    expect(opened.locator(".vl-turns li")).to_have_count(2)
+    expect(opened.locator(".vl-question")).to_have_text("And below it?")
     opened.evaluate("window.sent = null")
     opened.get_by_role("button", name="Ask question 2 again").click()
     opened.wait_for_function("window.sent")

@@ -118,6 +118,13 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
     )
     expect(opened.locator(".vl-lane[data-lane='2'] .tk.other")).to_have_count(relaxed)
     expect(legend).to_be_visible()
+    # What was relaxed keeps the legend's ground; that it differs is a frame around it.
+    ground = "(node) => getComputedStyle(node).backgroundColor"
+    relaxed_too = opened.locator(".vl-lane[data-lane='2'] .tk.relaxed.other").first
+    told = opened.locator(".vl-textlegend .relaxed")
+    assert relaxed_too.evaluate(ground) == told.evaluate(ground)
+    for framed in (relaxed_too, legend):
+        assert framed.evaluate("(node) => getComputedStyle(node).outlineStyle") == "solid"
     shared = opened.evaluate("""() => {
       const [a, b] = ['ar', 'lvspec'].map((name) => specvl.race.lanes.get(name).tokens);
       return a.findIndex((token, i) => token.id !== b[i]?.id);
@@ -194,8 +201,10 @@ def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
         expect(chip.locator("input")).to_be_focused()
     custom = opened.locator(".vl-ask [data-method=custom]")
     expect(custom).to_be_hidden()
-    opened.get_by_text(re.compile(r"\d+ other methods")).click()
+    others = opened.get_by_text(re.compile(r"\d+ other methods"))
+    others.click()
     expect(custom).to_be_hidden()
+    assert chips.count() - 6 == int(others.inner_text().split()[0])
     opened.get_by_text("Expert: a method of your own parts").click()
     expect(custom).to_be_visible()
     for name in ("chain", "sage", "lvspec", "hivis", "dream"):
@@ -213,11 +222,15 @@ def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
         assert opened.locator(".vl-primary:visible").count() <= 1
 
 
-def test_a_methods_hint_goes_with_the_choice_that_it_was_of(opened):
+def test_a_methods_hint_goes_with_the_focus_and_the_choice_that_it_was_of(opened):
     hint = opened.locator(".vl-method-note")
     opened.locator(".vl-ask [data-method=sage] input").check()
     expect(hint).to_contain_text("SAGE: ")
     opened.locator("[data-example=scene]").click()
+    expect(hint).to_have_text("")
+    opened.locator(".vl-ask [data-method=sage] input").focus()
+    expect(hint).to_contain_text("SAGE: ")
+    opened.locator("#vl-question").focus()
     expect(hint).to_have_text("")
 
 

@@ -192,8 +192,12 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
     expect(refused).to_contain_text("text.png was not added")
     run_race(opened)  # a picture that can be read is enough
+    expect(refused.locator("li")).to_have_count(0)  # of what was not raced nothing is said
     opened.get_by_role("button", name="Remove b.png").click()
     expect(opened.locator(".vl-thumbs li")).to_have_count(0)
     opened.locator("#vl-question").fill("")
     opened.locator("#vl-run").click()
     expect(opened.locator("#vl-status")).to_have_text("Type a question or add a picture first.")
+    opened.locator("#vl-files").set_input_files(picture)
+    for said in ("#vl-status", ".vl-notice"):
+        expect(opened.locator(said)).to_have_text("")

@@ -133,7 +133,17 @@ def test_what_fails_is_marked_and_told_with_its_reason(real):
     assert [method for method, _ in offered[:5]] == real.evaluate("specvl.catalog.papers")
     assert [bool(fails) for _, fails in offered] == [False] * 5 + [True]
     changed = real.locator(".vl-parameters > summary .vl-changed")
-    expect(changed).to_have_text(f"{len(known['settings'])} changed")
+    expect(changed).to_have_text(f"as in “{known['title']}”")
+    expect(real.locator(".vl-settings .vl-changed").first).to_have_text(f"as in “{known['title']}”")
+    # Of the visitor's own changes, those that differ from what the pair has by itself count.
+    real.evaluate(
+        """() => {
+          const [panel] = [...document.querySelectorAll('.vl-settings > *')].map((n) => n.panel);
+          panel.take({ max_nodes: panel.told.params.find((p) => p.key === 'max_nodes').default,
+            max_depth: 7 });
+        }"""
+    )
+    expect(changed).to_have_text("1 changed")
     tile = real.locator("[data-example=count]")
     expect(tile).to_have_attribute("title", re.compile("LVSpec relaxed too far"))
     expect(tile.locator(".vl-tile-fails")).to_have_text("wrong answer")

@@ -341,8 +341,14 @@ def test_a_result_is_shared_as_one_file(opened, tmp_path: Path):
         assert not re.search(r"<(script|link|img)[^>]+(src|href)=.?https?:", text)
         assert (len(text) > 400_000) == (sign == "plotly")
     menu.click()
+    opened.keyboard.press("ArrowDown")
+    opened.keyboard.press("ArrowUp")
+    last = opened.get_by_role("button", name="A figure (SVG)")
+    expect(last).to_be_focused()
+    assert opened.evaluate("scrollY") == 0
     opened.keyboard.press("Escape")
-    expect(opened.get_by_role("button", name="A figure (SVG)")).to_be_hidden()
+    expect(last).to_be_hidden()
+    expect(menu).to_be_focused()
 
 
 def test_views_have_addresses_and_back_works(opened, url: str):

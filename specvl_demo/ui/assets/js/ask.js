@@ -8,7 +8,7 @@ import { MediaWell } from './media.js';
 import { MethodList } from './methodlist.js';
 import { MethodPanel } from './methodpanel.js';
 import { better, scope } from './scope.js';
-import { Fields, Panel, field } from './settings.js';
+import { Fields, Panel, field, tell } from './settings.js';
 import { Tiles } from './tiles.js';
 import { W } from './words.js';
 
@@ -56,6 +56,7 @@ export class Ask extends EventTarget {
     const { catalog, api } = this;
     this.well = new MediaWell(catalog, api, (media, coming) => {
       const { pair } = this.request;
+      this.settle();
       this.replaced(media, coming);
       this.request.media = media;
       if (this.request.pair !== pair) this.show();
@@ -160,6 +161,7 @@ export class Ask extends EventTarget {
             e.preventDefault();
             this.run();
           },
+          input: () => this.settle(),
         },
       },
       h(
@@ -205,6 +207,13 @@ export class Ask extends EventTarget {
         ),
       ),
     );
+  }
+
+  /** What was wrong with the question before it was changed is over. */
+  settle() {
+    if (!this.status.classList.contains('wrong')) return;
+    this.say('');
+    this.dispatchEvent(new Event('settled'));
   }
 
   /** Take over what was typed. */
@@ -271,6 +280,15 @@ export class Ask extends EventTarget {
     this.dispatchEvent(new CustomEvent('turn', { detail: earlier }));
     this.keepOn.checked = false;
     this.well.show(request.media);
+  }
+
+  /** The conversation and the form's pictures as they were before a run that came to nothing. */
+  undo({ turns, media, last }) {
+    this.dispatchEvent(new CustomEvent('turn', { detail: turns }));
+    this.last = last;
+    this.request.media = media;
+    this.well.show(media);
+    this.changed();
   }
 
   /** Make room for the next question of the conversation, or for one about these pictures. */
@@ -492,9 +510,11 @@ export class Ask extends EventTarget {
         const panel = new MethodPanel(method, this.request.pair, values, {
           ask: this.api.panel,
           change: () => this.changed(),
+          tally: () => this.tally(),
+          like: () => this.like(name),
         });
         panel.node.dataset.key = key;
-        panel.node.values = values;
+        Object.assign(panel.node, { values, panel });
         return panel.node;
       }),
     );
@@ -507,12 +527,31 @@ export class Ask extends EventTarget {
       : '';
   }
 
-  changed() {
-    const n = this.request.methods.reduce(
-      (sum, name) => sum + Object.keys(this.request.settings[name] ?? {}).length,
-      Object.keys(chosen(this.request)).length,
+  /** The example whose own settings a method has, the one in the form first; undefined where there is none. */
+  like(name) {
+    const { pair, settings } = this.request;
+    const own = JSON.stringify(settings[name]);
+    const alike = this.catalog.examples.filter(
+      (e) => e.pair === pair && e.methods[0] === name && JSON.stringify(e.settings) === own,
     );
-    put(this.changes, n ? W.settings.changed(n) : '');
+    return alike.find((e) => this.untouched(e)) ?? alike[0];
+  }
+
+  /** How many values were changed, those of examples apart. */
+  tally() {
+    const panels = [...this.settings.children].map((node) => node.panel);
+    const own = panels.filter((panel) => !panel.on.like());
+    const chose = Object.keys(chosen(this.request)).length;
+    const examples = panels.map((panel) => panel.on.like()).filter(Boolean);
+    tell(
+      this.changes,
+      own.reduce((sum, panel) => sum + panel.changed, chose),
+      examples,
+    );
+  }
+
+  changed() {
+    this.tally();
     const { next, last, request } = this;
     const empty = !request.question.trim() && request.media.length > 0;
     put(this.untyped, empty ? W.ask.untyped(this.inWords()) : '');
@@ -557,6 +596,7 @@ export class Ask extends EventTarget {
       if (empty) this.question.focus();
       return;
     }
+    const before = { turns: this.request.history, media: this.request.media, last: this.last };
     this.turnOver();
     const { sampling, loading, methods: all, ...rest } = structuredClone(this.request);
     const left = this.unsampled;
@@ -569,9 +609,11 @@ export class Ask extends EventTarget {
       this.loading.refusal ??
       (left.length && !methods.length ? W.ask.greedy(without) : null);
     if (wrong) {
+      this.undo(before);
       this.say(wrong, true);
       return;
     }
+    this.well.forgive(); // it runs without them
     this.unfold(false);
     const request = {
       ...rest,
@@ -580,7 +622,7 @@ export class Ask extends EventTarget {
       ...chosen({ ...rest, sampling, loading }),
       ...over,
     };
-    this.dispatchEvent(new CustomEvent('run', { detail: { ...request, without } }));
+    this.dispatchEvent(new CustomEvent('run', { detail: { ...request, without, before } }));
   }
 
   setRunning(running) {

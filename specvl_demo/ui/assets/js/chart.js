@@ -93,12 +93,8 @@ export class Chart {
 
   draw() {
     if (!window.Plotly) {
-      plotly(this.url).then(
-        () => this.update(true),
-        () => {
-          this.plot.textContent = W.charts.unreachable;
-        },
-      );
+      const missing = () => put(this.plot, W.charts.unreachable);
+      plotly(this.url).then(() => this.update(true), missing);
       return;
     }
     this.colours ??= palette(this.node);

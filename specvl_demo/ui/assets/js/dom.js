@@ -162,18 +162,11 @@ export function segmented(label, choices, value, onpick) {
       b.setAttribute('aria-pressed', String(b.dataset.value === String(picked)));
   };
   for (const [key, text] of choices) {
-    box.append(
-      h('button', {
-        data: { value: key },
-        text,
-        on: {
-          click: () => {
-            show(key);
-            onpick(key);
-          },
-        },
-      }),
-    );
+    const pick = () => {
+      show(key);
+      onpick(key);
+    };
+    box.append(button(text, pick, null, { data: { value: key }, title: text })); // it may be cut
   }
   show(value);
   box.show = show;

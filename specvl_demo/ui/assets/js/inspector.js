@@ -3,7 +3,18 @@
    its selection; draws nothing else. */
 
 import { backCloses } from './back.js';
-import { h, fmt, icon, marked, probability, shown, iconButton, headRow, wordOf } from './dom.js';
+import {
+  button,
+  h,
+  fmt,
+  icon,
+  marked,
+  probability,
+  shown,
+  iconButton,
+  headRow,
+  wordOf,
+} from './dom.js';
 import { term } from './explain.js';
 import { children, depths, fallen, reason } from './fold.js';
 import { tokenChip } from './lane.js';
@@ -124,46 +135,26 @@ export class Inspector {
   round(lane, round) {
     if (!round) return [h('p.vl-hint', W.inspect.hint)];
     const first = lane.at(round.index).tokens;
-    this.head.replaceChildren(
-      h('b', W.inspect.round(round.index)),
-      h(
-        'span',
-        W.inspect.roundFacts(
-          round.tree.tokens.length - 1,
-          round.path.length - 1,
-          fmt.seconds(round.clock_s),
-        ),
-      ),
-    );
-    return [
-      h(
-        'p.vl-chips',
-        round.tokens.map((t, i) => {
-          const text = lane.said(first + i);
-          return this.opener(
-            lane,
-            first + i,
-            tokenChip(text, t.origin),
-            W.inspect.open(shown(text)),
-          );
-        }),
-      ),
-      this.times(round),
-      this.notes(round.notes),
-    ].filter(Boolean);
+    const [drafted, kept] = [round.tree.tokens.length - 1, round.path.length - 1];
+    const facts = W.inspect.roundFacts(drafted, kept, fmt.seconds(round.clock_s));
+    this.head.replaceChildren(h('b', W.inspect.round(round.index)), h('span', facts));
+    const chips = round.tokens.map((t, i) => {
+      const text = lane.said(first + i);
+      const chip = tokenChip(text, t.origin);
+      return this.opener(lane, first + i, chip, W.inspect.open(shown(text)));
+    });
+    const notes = this.notes(round.notes);
+    return [h('p.vl-chips', chips), this.times(round), notes].filter(Boolean);
   }
 
   token(lane, round, token, index) {
     const n = lane.at(Infinity).tokens;
-    const move = (step) =>
-      h('button.vl-small', {
-        'aria-label': step < 0 ? W.inspect.previous : W.inspect.next,
-        disabled: index + step < 0 || index + step >= n,
-        text: step < 0 ? '‹' : '›',
-        on: {
-          click: () => this.race.select({ lane: lane.name, token: index + step, picked: true }),
-        },
-      });
+    const move = (step) => {
+      const go = () => this.race.select({ lane: lane.name, token: index + step, picked: true });
+      const name = step < 0 ? W.inspect.previous : W.inspect.next;
+      const disabled = index + step < 0 || index + step >= n;
+      return button(step < 0 ? '‹' : '›', go, 'vl-small', { 'aria-label': name, disabled });
+    };
     const origin = lane.begin.method === 'ar' ? 'ar' : token.origin;
     const text = lane.said(index);
     this.head.replaceChildren(
@@ -172,21 +163,21 @@ export class Inspector {
       move(-1),
       move(1),
     );
-    return [
-      h(
-        'div.vl-inspect-grid',
-        h(
-          'div.vl-inspect-words',
-          h('p.vl-why', this.why(lane, round, token, index)),
-          this.parts(lane, token, index),
-          this.chance(round, token) ?? this.chances(round, round.path[token.at + 1]),
-          this.candidates(lane, round, round.path[token.at], token.id, index),
-          this.times(round),
-          this.notes(round.notes, round.path[token.at + 1]),
-        ),
-        sight(this.race, lane, round, token.at),
-      ),
+    const node = round.path[token.at + 1];
+    const why = this.why(lane, round, token, index);
+    const parts = [
+      this.parts(lane, token, index),
+      this.chance(round, token) ?? this.chances(round, node),
+      this.candidates(lane, round, round.path[token.at], token.id, index),
     ];
+    return this.explained(lane, round, why, parts, node, token.at);
+  }
+
+  /** Why a node is where it is, and what its round adds; beside it the pictures. at: its place in the answer's round. */
+  explained(lane, round, why, parts, node, at) {
+    const more = [this.times(round), this.notes(round.notes, node)];
+    const words = h('div.vl-inspect-words', h('p.vl-why', why), parts, more);
+    return [h('div.vl-inspect-grid', words, sight(this.race, lane, round, at))];
   }
 
   /** A node of the tree that is no token of the answer: a draft that was not kept, or the token before the round. */
@@ -201,9 +192,7 @@ export class Inspector {
       );
     if (node === 0) {
       head('root', 'idle');
-      return [h('p.vl-why', W.tree.root(text)), this.times(round), this.notes(round.notes)].filter(
-        Boolean,
-      );
+      return this.explained(lane, round, W.tree.root(text), [], node, -1);
     }
     const { lost, at } = fallen(round, node);
     const token = tokens[at];
@@ -224,20 +213,11 @@ export class Inspector {
       sampled: sampled(lane),
     });
     const here = kind === 'rejected' ? index : null; // the place is one of the answer
-    return [
-      h(
-        'div.vl-inspect-grid',
-        h(
-          'div.vl-inspect-words',
-          h('p.vl-why', why),
-          this.chances(round, node),
-          this.candidates(lane, round, tree.parent[node], tree.tokens[node], here),
-          this.times(round),
-          this.notes(round.notes, node),
-        ),
-        sight(this.race, lane, round, here === null ? -1 : at),
-      ),
+    const parts = [
+      this.chances(round, node),
+      this.candidates(lane, round, tree.parent[node], tree.tokens[node], here),
     ];
+    return this.explained(lane, round, why, parts, node, here === null ? -1 : at);
   }
 
   /** A token's chip, which opens it. now: the token that is open. */
@@ -373,16 +353,10 @@ export class Inspector {
     const open = selected?.picked && meta.asked && !meta.gone && list.every((one) => one.end);
     if (!open || index === null || id === lane.tokens[index].id || marked(text) !== text)
       return code;
-    return h(
-      'button.vl-plainbutton.vl-take',
-      {
-        'aria-label': W.branch.take(shown(text)),
-        title: W.branch.take(shown(text)),
-        on: { click: () => this.race.emit('branch', { lane, index, id, text }) },
-      },
-      code,
-      icon('branch', 12),
-    );
+    const title = W.branch.take(shown(text));
+    const click = () => this.race.emit('branch', { lane, index, id, text });
+    const more = { 'aria-label': title, title, on: { click } };
+    return h('button.vl-plainbutton.vl-take', more, code, icon('branch', 12));
   }
 
   times(round) {

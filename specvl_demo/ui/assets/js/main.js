@@ -177,6 +177,7 @@ class Page {
       this.fit();
       this.visit.remember();
     });
+    ask.addEventListener('settled', () => this.view.tell(''));
     ask.addEventListener('say', (e) => {
       if (e.detail.wrong) this.view.tell(e.detail.text, true);
     });
@@ -212,7 +213,7 @@ class Page {
     ask.scopeNote.hidden = !other && ask.scope === this.race.meta.scope; // it stands above the answers
   }
 
-  async run({ branch, without, undrawn, ...request }) {
+  async run({ branch, without, undrawn, before: form, ...request }) {
     this.coming = null;
     this.open('race');
     this.view.toTop();
@@ -268,6 +269,7 @@ class Page {
     this.compute(null);
     this.view.await('');
     const nothing = this.race.list.every((lane) => !lane.tokens.length);
+    if (nothing && failed !== null) this.ask.undo(form);
     if (nothing && failed !== null && before[1].length) this.bringBack(...before);
     else if (nothing)
       this.race.clear({

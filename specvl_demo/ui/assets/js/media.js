@@ -1,9 +1,12 @@
 /* Pictures and clips of a question: upload, drop, paste, camera; thumbnails that can be removed.
    Checks count, kind and size before anything is sent; the server checks again. */
 
-import { button, filePicker, h, icon, fmt } from './dom.js';
+import { button, filePicker, h, icon, iconButton, fmt } from './dom.js';
 import { keepFile } from './keep.js';
 import { W } from './words.js';
+
+/** What takes a file away. */
+const cross = (kind, { name }, fn) => iconButton('close', W.media.remove(name), fn, kind, 12);
 
 export class MediaWell {
   constructor(catalog, api, onchange) {
@@ -69,13 +72,9 @@ export class MediaWell {
 
   kind(file) {
     const dot = file.name.slice(file.name.lastIndexOf('.')).toLowerCase();
-    if (
-      this.limits.picture_types.includes(dot) ||
-      /^image\/(png|jpe?g|webp|bmp|gif)$/.test(file.type)
-    )
-      return 'image';
-    if (this.limits.clip_types.includes(dot)) return 'video';
-    return null;
+    const typed = /^image\/(png|jpe?g|webp|bmp|gif)$/.test(file.type);
+    if (typed || this.limits.picture_types.includes(dot)) return 'image';
+    return this.limits.clip_types.includes(dot) ? 'video' : null;
   }
 
   async add(files) {
@@ -84,21 +83,20 @@ export class MediaWell {
     for (const file of files) {
       this.coming -= 1;
       const kind = this.kind(file);
-      const { limits } = this;
-      const types = [...limits.picture_types, ...limits.clip_types]
-        .map((t) => t.slice(1).toUpperCase())
-        .join(', ');
-      if (!kind) this.refuse(file.name, W.media.unknown(file.name, types));
-      else if (!file.size) this.refuse(file.name, W.media.empty(file.name));
-      else if (file.size > limits.bytes)
-        this.refuse(
-          file.name,
-          W.media.large(file.name, fmt.bytes(file.size), fmt.bytes(limits.bytes)),
-        );
-      else if (this.own.length + this.busy >= limits.files)
-        this.refuse(file.name, W.media.many(file.name, limits.files));
+      const why = this.unfit(file, kind);
+      if (why) this.refuse(file.name, why);
       else await this.send(file, kind);
     }
+  }
+
+  /** Why a file cannot be part of the question; null if it can. */
+  unfit({ name, size }, kind) {
+    const { bytes, clip_types: clips, files, picture_types: pictures } = this.limits;
+    const types = [...pictures, ...clips].map((type) => type.slice(1).toUpperCase());
+    if (!kind) return W.media.unknown(name, types.join(', '));
+    if (!size) return W.media.empty(name);
+    if (size > bytes) return W.media.large(name, fmt.bytes(size), fmt.bytes(bytes));
+    return this.own.length + this.busy >= files ? W.media.many(name, files) : null;
   }
 
   /** A file that is not part of the question: it stays visible, and no race runs until it is
@@ -119,20 +117,11 @@ export class MediaWell {
         h(
           'li.wrong',
           h('span', one.why),
-          h(
-            'button.vl-reset',
-            {
-              'aria-label': W.media.remove(one.name),
-              on: {
-                click: () => {
-                  this.refused = this.refused.filter((other) => other !== one);
-                  this.showRefused();
-                  this.onchange(this.media);
-                },
-              },
-            },
-            icon('close', 12),
-          ),
+          cross('vl-reset', one, () => {
+            this.refused = this.refused.filter((other) => other !== one);
+            this.showRefused();
+            this.onchange(this.media);
+          }),
         ),
       ),
     );
@@ -195,14 +184,7 @@ export class MediaWell {
             : h('img', { src: item.url, alt: item.name, on: { error: () => this.broken(item) } }),
           item.kind === 'video' &&
             h('span.vl-clipmark', { 'aria-hidden': 'true', text: W.media.clip }),
-          h(
-            'button.vl-remove',
-            {
-              'aria-label': W.media.remove(item.name),
-              on: { click: () => this.change(this.media.filter((_, j) => j !== i)) },
-            },
-            icon('close', 12),
-          ),
+          cross('vl-remove', item, () => this.change(this.media.filter((_, j) => j !== i))),
         ),
       ),
     );
@@ -248,13 +230,11 @@ export class MediaWell {
   take(video, dialog) {
     const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
     canvas.getContext('2d').drawImage(video, 0, 0);
-    canvas.toBlob(
-      (blob) => {
-        dialog.close();
-        this.add([new File([blob], 'camera.jpg', { type: 'image/jpeg' })]);
-      },
-      'image/jpeg',
-      0.9,
-    );
+    const type = 'image/jpeg';
+    const taken = (blob) => {
+      dialog.close();
+      this.add([new File([blob], 'camera.jpg', { type })]);
+    };
+    canvas.toBlob(taken, type, 0.9);
   }
 }

@@ -46,15 +46,15 @@ export class MethodList {
       on: { change: () => this.on.toggle(method.name, box.checked) },
     });
     const tell = () => {
-      this.told = chip;
       put(this.note, this.on.refusal(method) ?? `${method.title}: ${method.help}`);
     };
+    const hush = () => chip.matches(':hover, :focus-within') || put(this.note, '');
     const chip = h(
       'label.vl-method',
       {
         title: method.help,
         data: { method: method.name },
-        on: { focusin: tell, pointerenter: tell },
+        on: { focusin: tell, pointerenter: tell, focusout: hush, pointerleave: hush },
       },
       box,
       h('i.vl-swatch'),
@@ -71,8 +71,7 @@ export class MethodList {
 
   /** Every method's chip: chosen or not, possible or not, and the colour of its lane. papers: how many run here. */
   show(request, served, lanes, papers) {
-    let others = 0;
-    if (!this.told?.matches(':hover, :focus-within')) put(this.note, ''); // it was of an earlier choice
+    let others = 0; // the expert's way to make one is none of them
     for (const method of this.methods) {
       const { name } = method;
       const chip = this.chips.get(name);
@@ -85,11 +84,11 @@ export class MethodList {
       chip.title = reason ?? method.help;
       if (lanes.includes(name)) chip.dataset.lane = lanes.indexOf(name) + 1;
       else delete chip.dataset.lane;
-      others += Number(method.expert && !chip.hidden);
+      others += Number(method.expert && name !== 'custom' && !chip.hidden);
       if (box.checked && method.expert) this.more.open = true;
     }
     put(this.count, W.ask.others(others));
-    this.more.hidden = !others;
+    this.more.hidden = !others && this.chips.get('custom').hidden;
     this.papers.hidden = papers < 2;
     put(this.papers, W.ask.papers(papers, papers === this.catalog.papers.length));
   }

@@ -10,7 +10,8 @@ const MOST_FIELDS = 8; // a method with more shows FIRST_FIELDS, the rest is for
 const FIRST_FIELDS = 4;
 
 export class MethodPanel {
-  /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change()}. */
+  /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(), tally():
+   *  it is known how many differ, like(): the example whose own they are}. */
   constructor(method, pair, values, on) {
     Object.assign(this, { method, pair, values, on });
     this.panel = new Panel(W.ask.settingsOf(method.title), () => this.reset());
@@ -58,12 +59,12 @@ export class MethodPanel {
     ].filter(Boolean);
     const reload = () => {
       this.load();
-      this.changed();
+      this.touch();
     };
     this.parts = new Fields(shape, this.values, reload);
     const params = told.params ?? [];
     const first = params.length > MOST_FIELDS ? FIRST_FIELDS : params.length;
-    const fields = (some) => new Fields(some, this.values, () => this.changed());
+    const fields = (some) => new Fields(some, this.values, () => this.touch());
     this.params = fields(params.slice(0, first));
     this.rest = fields(params.slice(first));
     put(this.expertCount, W.ask.expert(this.rest.params.length));
@@ -76,15 +77,22 @@ export class MethodPanel {
     );
     this.panel.node.hidden = !shape.length && !this.params.params.length;
     this.tally();
+    this.on.tally();
   }
 
-  changed() {
+  touch() {
     this.tally();
     this.on.change();
   }
 
+  /** How many values differ from the pair's own; until it is known which those are, all that are given. */
+  get changed() {
+    const { parts, params, rest, values } = this;
+    return parts ? parts.changed + params.changed + rest.changed : Object.keys(values).length;
+  }
+
   tally() {
-    this.panel.tally(this.parts.changed + this.params.changed + this.rest.changed);
+    this.panel.tally(this.changed, this.on.like());
   }
 
   reset() {

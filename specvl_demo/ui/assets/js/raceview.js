@@ -247,7 +247,14 @@ export class RaceView {
     );
     const list = h('div.vl-card.vl-menu', { hidden: true }, choices);
     const on = {
-      keydown: (e) => e.key === 'Escape' && open(false),
+      keydown: (e) => {
+        const step = { ArrowDown: 1, ArrowUp: -1, Escape: 0 }[e.key];
+        if (step === undefined || list.hidden) return;
+        e.preventDefault();
+        const next = choices[(choices.indexOf(e.target) + step) % choices.length];
+        if (!step) open(false);
+        (step ? (next ?? choices.at(-1)) : opener).focus();
+      },
       focusout: (e) => e.currentTarget.contains(e.relatedTarget) || open(false),
     };
     this.saving = h('span.vl-menu-box', { on }, opener, list);

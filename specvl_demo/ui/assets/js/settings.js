@@ -54,14 +54,18 @@ export class Fields {
 
   /** How many values differ from their standard. */
   get changed() {
-    return this.params.filter((p) => p.key in this.values).length;
+    return this.params.filter((p) => this.differs(p)).length;
+  }
+
+  differs({ key, default: standard }) {
+    return key in this.values && !same(this.values[key], standard);
   }
 
   show() {
     for (const param of this.params) {
       const { node, input, reset } = this.fields.get(param.key);
       input.show(this.values[param.key] ?? param.default);
-      const differs = param.key in this.values;
+      const differs = this.differs(param);
       node.classList.toggle('changed', differs);
       reset.hidden = !differs;
     }
@@ -85,10 +89,18 @@ export class Panel {
     this.body.replaceChildren(...nodes.filter(Boolean), this.all);
   }
 
-  tally(changed) {
-    put(this.count, changed ? W.settings.changed(changed) : '');
+  /** example: the one whose own the values are. */
+  tally(changed, example) {
+    tell(this.count, example ? 0 : changed, example ? [example] : []);
     this.all.hidden = changed === 0;
   }
+}
+
+/** Say how many values were changed, besides those of examples. */
+export function tell(node, changed, examples) {
+  const titles = new Set(examples.map(({ title }) => title));
+  put(node, W.settings.changes(changed, [...titles]));
+  node.classList.toggle('own', changed > 0);
 }
 
 const same = (a, b) => String(a) === String(b);

@@ -132,6 +132,7 @@ export class TreeView {
     if (!round) {
       this.svg.replaceChildren();
       this.drawn = this.spots = null;
+      this.box.setAttribute('aria-label', W.tree.title);
       put(this.facts, '');
       return;
     }
@@ -289,12 +290,13 @@ function leavesOf({ tree, path, tokens }) {
 /** Where the columns stand: wide enough for the words above inner nodes, spread over the room there is. Where there is
  *  too little, the words of a chain stand on two lines, then are cut; if that does not do, the whole scrolls. */
 function columns(plan, words, prob, width) {
-  const tight = [
+  const tries = [
+    [MOST, 1],
     [MOST, 2],
     [FEWER, 2],
   ];
   let found;
-  for (const [most, lines] of [[MOST, 1], ...(plan.single ? tight : [])]) {
+  for (const [most, lines] of plan.single ? tries : tries.slice(0, 1)) {
     found = { ...spread(plan, words, prob, width, most, lines), most, lines };
     if (found.wide <= width) break;
   }

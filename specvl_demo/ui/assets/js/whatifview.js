@@ -60,16 +60,9 @@ export class WhatIf {
   }
 
   bar(name) {
-    const fill = h('i', { class: name });
-    const label = h('span');
-    const value = h('b');
-    return {
-      name,
-      fill,
-      label,
-      value,
-      node: h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value),
-    };
+    const [fill, label, value] = [h('i', { class: name }), h('span'), h('b')];
+    const node = h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value);
+    return { name, fill, label, value, node };
   }
 
   /** The figures of the focused lane's recorded race, which are the sliders' initial positions. */
@@ -101,31 +94,25 @@ export class WhatIf {
       row: [0, Math.max(0.2, 3 * row), 0.002],
       requests: [1, 64, 1],
     };
+    const steps = (x) => WHATIF.steps(x.toFixed(3));
     const write = {
       quality: fmt.percent,
       gamma: String,
-      draft: (x) => WHATIF.steps(x.toFixed(3)),
-      row: (x) => WHATIF.steps(x.toFixed(3)),
+      draft: steps,
+      row: steps,
       requests: String,
     };
     return Object.entries(range).map(([key, [min, max, step]]) => {
       const out = h('output', write[key](this.values[key]));
-      const input = h('input', {
-        type: 'range',
-        id: `vl-w-${key}`,
-        min,
-        max,
-        step,
-        on: {
-          input: () => {
-            this.values[key] = Number(input.value);
-            input.setAttribute('aria-valuetext', write[key](this.values[key]));
-            put(out, write[key](this.values[key]));
-            this.shown = Infinity;
-            this.painter.soon(this.draw);
-          },
-        },
-      });
+      const set = () => {
+        this.values[key] = Number(input.value);
+        input.setAttribute('aria-valuetext', write[key](this.values[key]));
+        put(out, write[key](this.values[key]));
+        this.shown = Infinity;
+        this.painter.soon(this.draw);
+      };
+      const bounds = { type: 'range', min, max, step };
+      const input = h('input', { ...bounds, id: `vl-w-${key}`, on: { input: set } });
       input.value = this.values[key];
       const [title, help] = WHATIF.sliders[key];
       return h(
@@ -178,10 +165,8 @@ export class WhatIf {
     }
     const as = Object.keys(values).every((key) => values[key] === known[key]);
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
-    put(
-      this.says,
-      doubted ? WHATIF.unsure(s, doubted.sentence, as) : WHATIF[as ? 'same' : 'other'](s, r),
-    );
+    const says = doubted ? WHATIF.unsure(s, doubted.sentence, as) : null;
+    put(this.says, says ?? WHATIF[as ? 'same' : 'other'](s, r));
     put(
       this.formula,
       WHATIF.formula({

@@ -121,7 +121,7 @@ export const W = {
     rejected: 'rejected',
     other: 'not as autoregressive',
     otherHelp:
-      'Words in bold on a coloured ground: here this answer and the autoregressive one differ, once both are complete.',
+      'Words in bold in a frame: here this answer and the autoregressive one differ, once both are complete.',
     showRejected: 'Show rejected drafts',
   },
   charts: {
@@ -437,7 +437,8 @@ export const W = {
     reset: (name) => `Reset ${name}`,
     resetTo: (v) => `Reset to ${v}`,
     resetAll: 'Reset all',
-    changed: (n) => `${n} changed`,
+    changes: (n, examples) =>
+      [...examples.map((title) => `as in “${title}”`), ...(n ? [`${n} changed`] : [])].join(', '),
     on: 'on',
     off: 'off',
     paper: (v) => `Paper preset: ${v}.`,
