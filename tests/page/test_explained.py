@@ -338,7 +338,8 @@ CHAIN = """(kept) => {
   const token = (i, origin) => ({id: i, text: texts[i] ?? ' Near', origin});
   const tokens = texts.slice(1, kept + 1).map((_, i) => token(i + 1, 'draft'));
   const round = {...specvl.race.focused.rounds[0], kind: 'round', index: 0, candidates: null,
-    views: null, notes: {}, path: [...tokens.keys(), kept], tokens: [...tokens, token(11, 'target')],
+    views: null, notes: {}, path: [...tokens.keys(), kept],
+    tokens: [...tokens, token(11, 'target')],
     tree: {tokens: texts.map((_, i) => i), parent: texts.map((_, i) => i - 1), texts,
       draft_logp: texts.map((_, i) => i ? -i / 9 : null)}};
   const {begin, end} = specvl.race.focused;
@@ -362,7 +363,7 @@ def test_a_chain_of_eleven_nodes_fits_and_the_targets_own_token_is_whole(opened)
         assert box.evaluate("(n) => n.scrollWidth <= n.clientWidth"), kept
         assert box.evaluate(OVERLAPS) == 0, kept
         opened.set_viewport_size(PHONE)
-        opened.wait_for_function("specvl.view.tree.box.scrollWidth > specvl.view.tree.box.clientWidth")
+        opened.wait_for_function("(n) => n.scrollWidth > n.clientWidth", arg=box.element_handle())
         frame, own = box.bounding_box(), last.bounding_box()
         assert frame["x"] <= own["x"] and own["x"] + own["width"] <= frame["x"] + frame["width"]
         assert box.evaluate("(n) => getComputedStyle(n).maskImage") == "none"

@@ -184,7 +184,8 @@ export class Ask extends EventTarget {
       ),
       h(
         'div.vl-ask-start',
-        catalog.examples.length > 0 && section(W.ask.examples, this.tiles.node),
+        catalog.examples.length > 0 &&
+          h('div.vl-field', h('span.vl-label', W.ask.examples), this.tiles.node),
         this.races,
       ),
       h(
@@ -349,15 +350,13 @@ export class Ask extends EventTarget {
 
   /** The request of an example. */
   of(example, methods = example.methods) {
+    const own = example.settings && methods === example.methods;
     return {
       ...blank(this.catalog),
       media: example.media.map((m) => ({ ...m, example: example.id })),
       question: example.question,
       methods: [...methods],
-      settings:
-        example.settings && methods === example.methods
-          ? { [methods[0]]: { ...example.settings } }
-          : {},
+      settings: own ? { [methods[0]]: { ...example.settings } } : {},
       ...(example.pair && { pair: example.pair }),
     };
   }
@@ -648,7 +647,3 @@ export class Ask extends EventTarget {
 
 /** The files of a question as a text that is equal if they are the same. */
 const paths = (media) => media.map((m) => m.path).join();
-
-function section(title, body) {
-  return h('div.vl-field', h('span.vl-label', title), body);
-}

@@ -195,16 +195,7 @@ export class Chart {
       this.legendKey = key;
       this.legend.replaceChildren(
         ...legend.map(({ name, colour, dash, fill, help }) =>
-          h(
-            'li',
-            { title: help },
-            colour &&
-              h('i', {
-                class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`,
-                style: { '--c': colour },
-              }),
-            name,
-          ),
+          h('li', { title: help }, colour && mark(colour, fill, dash), name),
         ),
       );
     }
@@ -213,15 +204,15 @@ export class Chart {
   }
 }
 
+/** What stands for a line in the legend. */
+const mark = (colour, fill, dash) =>
+  h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
+
 /** A trace whose words are shown unchanged. */
 function literal(trace) {
-  return {
-    ...trace,
-    name: plain(trace.name),
-    ...(trace.text && {
-      text: Array.isArray(trace.text) ? trace.text.map(plain) : plain(trace.text),
-    }),
-  };
+  const { name, text } = trace;
+  const words = Array.isArray(text) ? text.map(plain) : plain(text);
+  return { ...trace, name: plain(name), ...(text && { text: words }) };
 }
 
 /** The next multiple of `unit` above x: axes that do not move with every point. */

@@ -66,13 +66,10 @@ export const speedup = {
         .map((r) => [r.clock_s, pace(lane, base, r.index + 1)])
         .filter(([clock, so]) => so && base.roundsBy(clock) >= SETTLED);
       if (!points.length) continue;
-      const x = points.map(([clock]) => clock);
-      const look = {
-        colour: c.lanes[lane.number % c.lanes.length],
-        dash: DASHES[(lane.number - 1) % DASHES.length],
-        width: 2,
-      };
-      lines.push({ name: lane.title, x, y: points.map(([, so]) => so), ...look });
+      const [x, y] = [0, 1].map((at) => points.map((point) => point[at]));
+      const colour = c.lanes[lane.number % c.lanes.length];
+      const dash = DASHES[(lane.number - 1) % DASHES.length];
+      lines.push({ name: lane.title, x, y, colour, dash });
     }
     if (!lines.length) {
       const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
@@ -86,10 +83,12 @@ export const speedup = {
         .join(' ');
       return note ? { note } : null;
     }
-    const ends = race.list.filter((l) => l !== base && !without.includes(l));
+    const rivals = race.list.filter((l) => l !== base);
+    const ends = rivals.filter((l) => !without.includes(l));
+    const of = (l) => (without.includes(l) ? null : race.speedup(l));
     return {
       traces: lines.map((l) =>
-        flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: l.width, dash: l.dash } }),
+        flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: 2, dash: l.dash } }),
       ),
       legend: [
         ...lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
@@ -104,11 +103,7 @@ export const speedup = {
       xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock)) : null,
       ymax: step(1.1 * Math.max(1.8, ...lines.flatMap((l) => l.y)), 1),
       shapes: [line(1, c.muted)],
-      say: W.charts.speedupSay(
-        race.list
-          .filter((l) => l !== base)
-          .map((l) => [l.title, fmt.times(without.includes(l) ? null : race.speedup(l))]),
-      ),
+      say: W.charts.speedupSay(rivals.map((l) => [l.title, fmt.times(of(l))])),
     };
   },
 };

@@ -453,6 +453,7 @@ const look = (c, at) => ({ colour: c.series[at % c.series.length], dash: DASHES[
 /** Lines, or points of kinds that have no order, over a common axis, one a row. */
 function lines(c, found, { mode = 'lines+markers', ...more }) {
   const drawn = found.map((one, at) => ({ ...one, ...look(c, at) }));
+  const points = mode === 'markers' ? 'point' : null;
   return {
     traces: drawn.map(({ name, x, y, colour, dash }) =>
       flat(x, y, {
@@ -462,11 +463,7 @@ function lines(c, found, { mode = 'lines+markers', ...more }) {
         marker: { color: colour, size: 9 },
       }),
     ),
-    legend: drawn.map(({ name, colour, dash }) => ({
-      name,
-      colour,
-      dash: mode === 'markers' ? 'point' : dash,
-    })),
+    legend: drawn.map(({ name, colour, dash }) => ({ name, colour, dash: points ?? dash })),
     say: drawn
       .map(({ name, y }) => `${name}: ${y.map((v) => fmt.number(v)).join(', ')}`)
       .join('; '),

@@ -31,6 +31,7 @@ export function declared(chart) {
       const most = Math.max(1, ...(lane?.rounds ?? []).map((r) => r.path.length - 1));
       const [low, high] = chart.y_range ?? bounds(whole.filter((l) => l.axis === 'left'));
       const traces = lines.map((l) => draw(chart.kind, l));
+      const last = lines.map((l) => [l.name, l.y.at(-1)]);
       if (chart.shade === 'accepted') traces.unshift(accepted(rounds, high, most, c));
       return {
         traces,
@@ -48,11 +49,7 @@ export function declared(chart) {
             ? [{ name: W.charts.shaded(most), colour: c.shade, fill: true }]
             : []),
         ],
-        say: W.charts.declaredSay(
-          chart.title,
-          lane.title,
-          lines.map((l) => [l.name, l.y[l.y.length - 1]]),
-        ),
+        say: W.charts.declaredSay(chart.title, lane.title, last),
       };
     },
     click: (race, point) => race.select({ lane: race.focus, round: roundAt(point.x) }),
@@ -108,20 +105,14 @@ function draw(kind, l) {
     });
   }
   const shape = kind === 'lines' ? 'linear' : 'hv';
-  const hold =
-    shape === 'hv' && l.x.length
-      ? { x: [...l.x, l.x[l.x.length - 1] + 1], y: [...l.y, l.y[l.y.length - 1]] }
-      : l;
+  const width = kind === 'stack' ? 0.5 : l.beside ? 1 : 2;
+  const steps = shape === 'hv' && l.x.length;
+  const hold = steps ? { x: [...l.x, l.x.at(-1) + 1], y: [...l.y, l.y.at(-1)] } : l;
   return flat(hold.x, hold.y, {
     name: l.name,
     ...axis,
     ...(kind === 'stack' ? { stackgroup: 'one', fillcolor: l.colour } : {}),
-    line: {
-      color: l.colour,
-      width: kind === 'stack' ? 0.5 : l.beside ? 1 : 2,
-      dash: l.dash,
-      shape,
-    },
+    line: { color: l.colour, width, dash: l.dash, shape },
   });
 }
 
@@ -141,8 +132,6 @@ function accepted(rounds, high, most, c) {
 function bounds(lines) {
   const values = lines.flatMap((l) => l.y).filter(Number.isFinite);
   const high = Math.max(0, ...values);
-  return [
-    Math.min(0, ...values),
-    high <= 1 ? Math.max(0.1, step(high, 0.1)) : step(high * 1.05, high > 20 ? 10 : 1),
-  ];
+  const large = () => step(high * 1.05, high > 20 ? 10 : 1);
+  return [Math.min(0, ...values), high <= 1 ? Math.max(0.1, step(high, 0.1)) : large()];
 }

@@ -53,19 +53,12 @@ export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {
 
 /** A choice of files without a face of its own, opened by its `click`; onfiles gets the list. */
 export function filePicker(label, onfiles, more) {
-  const input = h('input.vl-hidden', {
-    type: 'file',
-    tabindex: '-1',
-    'aria-label': label,
-    on: {
-      change: () => {
-        onfiles([...input.files]);
-        input.value = '';
-      },
-    },
-    ...more,
-  });
-  return input;
+  const change = ({ target }) => {
+    onfiles([...target.files]);
+    target.value = '';
+  };
+  const hidden = { type: 'file', tabindex: '-1', 'aria-label': label };
+  return h('input.vl-hidden', { ...hidden, on: { change }, ...more });
 }
 
 /** The head of a table. */
@@ -96,8 +89,6 @@ const ICONS = {
   sun: 'M8 5a3 3 0 1 0 .01 0M8 1v1.6M8 13.4V15M1 8h1.6M13.4 8H15M3 3l1.1 1.1M11.9 11.9L13 13M13 3l-1.1 1.1M4.1 11.9L3 13',
   chevron: 'M4.5 6.2L8 9.8l3.5-3.6',
   edit: 'M3 13l.6-2.8 7-7 2.2 2.2-7 7zM9.4 4.4l2.2 2.2',
-  plus: 'M8 3.2v9.6M3.2 8h9.6',
-  check: 'M3.2 8.4l3 3 6.6-6.8',
 };
 
 /** A small line drawing, hidden from screen readers: the button around it has the label. */

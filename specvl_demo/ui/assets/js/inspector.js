@@ -16,7 +16,7 @@ import {
   wordOf,
 } from './dom.js';
 import { term } from './explain.js';
-import { children, depths, fallen, reason } from './fold.js';
+import { PHASES, children, depths, fallen, reason } from './fold.js';
 import { tokenChip } from './lane.js';
 import { sight } from './patches.js';
 import { unasked } from './shape.js';
@@ -233,21 +233,13 @@ export class Inspector {
     const piece = lane.pieces[token.piece];
     if (!piece || piece.stop - piece.start < 2) return null;
     const plain = lane.begin.method === 'ar';
-    return h(
-      'p.vl-chips',
-      h('span.vl-hint', W.inspect.parts(shown(piece.text), piece.stop - piece.start)),
-      lane.tokens
-        .slice(piece.start, piece.stop)
-        .map((part, i) =>
-          this.opener(
-            lane,
-            piece.start + i,
-            tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin),
-            W.inspect.part(i + 1, W.origins[part.origin]),
-            index,
-          ),
-        ),
-    );
+    const { start, stop, text } = piece;
+    const chip = ({ id, text: own, origin }, i) => {
+      const code = tokenChip(own || `#${id}`, plain ? 'ar' : origin);
+      return this.opener(lane, start + i, code, W.inspect.part(i + 1, W.origins[origin]), index);
+    };
+    const told = h('span.vl-hint', W.inspect.parts(shown(text), stop - start));
+    return h('p.vl-chips', told, lane.tokens.slice(start, stop).map(chip));
   }
 
   why(lane, round, token, index) {
@@ -275,18 +267,13 @@ export class Inspector {
         : null;
     const p = at('p');
     if (p === null) return null;
+    const known = (x, write) => (x === null ? null : write(x));
     const [gap, overlap] = [at('gap'), at('overlap')];
     return h(
       'div.vl-draws',
       bar(W.views.target, p),
       bar(W.inspect.drafter, at('q')),
-      h(
-        'p.vl-help',
-        W.inspect.draws(
-          gap === null ? null : fmt.number(gap),
-          overlap === null ? null : fmt.percent(overlap),
-        ),
-      ),
+      h('p.vl-help', W.inspect.draws(known(gap, fmt.number), known(overlap, fmt.percent))),
     );
   }
 
@@ -327,21 +314,18 @@ export class Inspector {
       .sort((a, b) => most(b) - most(a))
       .slice(0, MOST_ROWS)
       .sort((a, b) => own(b) - own(a) || most(b) - most(a));
+    const line = (row) =>
+      h(
+        'tr',
+        { class: row.id === id ? 'chosen' : null },
+        h('th', { scope: 'row' }, this.candidate(lane, row, index)),
+        columns.map((c) => cell(row.prob.get(c))),
+      );
     return h(
       'table.vl-candidates',
       h('caption.vl-hidden', W.inspect.candidates),
       headRow([W.inspect.candidate, ...columns.map((c) => W.views[c] ?? c)]),
-      h(
-        'tbody',
-        sorted.map((row) =>
-          h(
-            'tr',
-            { class: row.id === id ? 'chosen' : null },
-            h('th', { scope: 'row' }, this.candidate(lane, row, index)),
-            columns.map((c) => cell(row.prob.get(c))),
-          ),
-        ),
-      ),
+      h('tbody', sorted.map(line)),
     );
   }
 
@@ -360,17 +344,11 @@ export class Inspector {
   }
 
   times(round) {
-    return h(
-      'p.vl-times',
-      { title: W.track.whereHelp },
-      ['draft_s', 'verify_s', 'commit_s', 'other_s'].map((phase) =>
-        h(
-          'span',
-          h('i', { class: `phase ${phase.slice(0, -2)}` }),
-          `${W.phases[phase]} ${fmt.seconds(round[phase])}`,
-        ),
-      ),
-    );
+    const part = (phase) => {
+      const sign = h('i', { class: `phase ${phase.slice(0, -2)}` });
+      return h('span', sign, `${W.phases[phase]} ${fmt.seconds(round[phase])}`);
+    };
+    return h('p.vl-times', { title: W.track.whereHelp }, PHASES.map(part));
   }
 
   /** The method's own notes; of lists over drafted nodes only the value of `node`. */

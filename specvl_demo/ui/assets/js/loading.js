@@ -75,13 +75,8 @@ function declared(pair, limits) {
   return [
     ...ways(pair.loading).map(way),
     {
-      key: 'picture_detail',
-      kind: 'float',
-      default: standard,
-      min,
-      max,
-      title: W.loading.detail,
-      help: W.loading.detailHelp,
+      ...{ key: 'picture_detail', kind: 'float', default: standard, min, max },
+      ...{ title: W.loading.detail, help: W.loading.detailHelp },
     },
   ];
 }

@@ -5,6 +5,14 @@ import { button, filePicker, h, icon, iconButton, fmt } from './dom.js';
 import { keepFile } from './keep.js';
 import { W } from './words.js';
 
+/** A clip that plays where one points at it. */
+function clip({ name, url: src }) {
+  const pointerenter = (e) => e.target.play().catch(() => null);
+  const pointerleave = (e) => e.target.pause();
+  const still = { src, muted: true, playsinline: true, preload: 'metadata', loop: true };
+  return h('video', { ...still, 'aria-label': name, on: { pointerenter, pointerleave } });
+}
+
 /** What takes a file away. */
 const cross = (kind, { name }, fn) => iconButton('close', W.media.remove(name), fn, kind, 12);
 
@@ -169,18 +177,7 @@ export class MediaWell {
         h(
           'li',
           item.kind === 'video'
-            ? h('video', {
-                src: item.url,
-                muted: true,
-                playsinline: true,
-                preload: 'metadata',
-                'aria-label': item.name,
-                loop: true,
-                on: {
-                  pointerenter: (e) => e.target.play().catch(() => null),
-                  pointerleave: (e) => e.target.pause(),
-                },
-              })
+            ? clip(item)
             : h('img', { src: item.url, alt: item.name, on: { error: () => this.broken(item) } }),
           item.kind === 'video' &&
             h('span.vl-clipmark', { 'aria-hidden': 'true', text: W.media.clip }),

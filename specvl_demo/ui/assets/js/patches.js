@@ -1,7 +1,7 @@
 /* Pictures with their patches: where the drafter looked as it guessed a token, and which patches a view of it saw.
    Spans say which prompt positions show which picture, laid out as rows x cols. */
 
-import { h, segmented } from './dom.js';
+import { h, put, segmented } from './dom.js';
 import { W } from './words.js';
 
 /** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. Tokens
@@ -42,15 +42,8 @@ function heatmap(lane, list, looks) {
         picture(url, span, name, paint(lane, span, mode, looks)),
       ),
     );
-    note.textContent =
-      mode === undefined
-        ? W.patches.none
-        : mode === 'looks'
-          ? W.patches.looksNote
-          : share(
-              views.find((v) => v.view === mode),
-              list,
-            );
+    const view = views.find((v) => v.view === mode);
+    put(note, view ? share(view, list) : mode === 'looks' ? W.patches.looksNote : '');
   };
   const first = modes[0]?.[0];
   show(first);
@@ -114,15 +107,9 @@ function cover(span, { kind, cover: values }) {
 }
 
 function share(view, list) {
-  const seen = new Set(view.index);
-  let all = 0;
-  let kept = 0;
-  for (const { span } of list) {
-    for (let i = span.start; i < span.stop; i += 1) {
-      all += 1;
-      if (seen.has(i)) kept += 1;
-    }
-  }
+  const within = ({ span }) => view.index.filter((i) => i >= span.start && i < span.stop);
+  const kept = new Set(list.flatMap(within)).size;
+  const all = list.reduce((sum, { span }) => sum + span.stop - span.start, 0);
   const told = view.view === 'pooled' ? W.patches.pooled(kept, all) : W.patches.share(kept, all);
   const words = view.words?.trim();
   return words ? `${told} ${W.patches.instead(words)}` : told;
@@ -131,10 +118,7 @@ function share(view, list) {
 /** Two modes are buttons, more are a menu. */
 function picker(modes, first, show) {
   if (modes.length === 2) return segmented(W.patches.choose, modes, first, show);
-  const menu = h(
-    'select',
-    { 'aria-label': W.patches.choose, on: { change: () => show(menu.value) } },
-    modes.map(([value, text]) => h('option', { value, text })),
-  );
-  return menu;
+  const on = { change: (e) => show(e.target.value) };
+  const options = modes.map(([value, text]) => h('option', { value, text }));
+  return h('select', { 'aria-label': W.patches.choose, on }, options);
 }

@@ -63,9 +63,8 @@ export class Races {
 
   /** When, what, and with which methods. */
   line({ records, meta, lanes, at }) {
-    const time = at
-      ? new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' })
-      : '';
+    const style = { dateStyle: 'short', timeStyle: 'short' };
+    const time = at ? new Date(at).toLocaleString([], style) : '';
     const save = () => trace.download('race.trace.jsonl', trace.write(records));
     return h(
       'li',
@@ -94,14 +93,9 @@ export class Races {
       return;
     }
     const records = trace.parse(await file.text());
-    const begin = records.find((r) => r.kind === 'begin');
-    this.show(records, {
-      source: 'recorded',
-      question: begin.notes.question || file.name,
-      machine: begin.device,
-      file: file.name,
-      compared,
-    });
+    const { notes, device: machine } = records.find((r) => r.kind === 'begin');
+    const told = { source: 'recorded', question: notes.question || file.name, machine };
+    this.show(records, { ...told, file: file.name, compared });
   }
 
   wrong(name, sentence) {

@@ -302,15 +302,11 @@ export class RaceView {
   pictures() {
     const list = (this.race.meta.shown ?? []).filter((m) => m.frames[0]);
     if (list.length === this.thumbs.children.length) return;
-    this.thumbs.replaceChildren(
-      ...list.map((m) =>
-        h('img', {
-          src: m.frames[0],
-          alt: m.name,
-          title: m.frames.length > 1 ? W.patches.frames(m.frames.length) : m.name,
-        }),
-      ),
-    );
+    const picture = ({ frames, name }) => {
+      const title = frames.length > 1 ? W.patches.frames(frames.length) : name;
+      return h('img', { src: frames[0], alt: name, title });
+    };
+    this.thumbs.replaceChildren(...list.map(picture));
   }
 
   addLane(lane) {

@@ -24,22 +24,9 @@ export class Fields {
     const back = () => this.set(param, param.default);
     const reset = iconButton('reset', W.settings.reset(param.title), back, 'vl-reset', 13);
     reset.title = W.settings.resetTo(write(param, param.default));
-    const help = [
-      param.help,
-      param.paper !== null &&
-        param.paper !== undefined &&
-        W.settings.paper(write(param, param.paper)),
-    ];
-    const node = field(
-      id,
-      param.title,
-      input,
-      help
-        .filter(Boolean)
-        .map((text) => text.replace(/\.?$/, '.'))
-        .join(' '),
-      reset,
-    );
+    const paper = (param.paper ?? null) !== null && W.settings.paper(write(param, param.paper));
+    const help = [param.help, paper].filter(Boolean).map((text) => text.replace(/\.?$/, '.'));
+    const node = field(id, param.title, input, help.join(' '), reset);
     node.classList.toggle('wide', param.kind === 'set');
     this.fields.set(param.key, { node, input, reset });
     return node;
@@ -123,11 +110,8 @@ function control(param, id, onset) {
     return box;
   }
   if (param.kind === 'choice') {
-    const menu = h(
-      'select',
-      { id, on: { change: () => onset(menu.value) } },
-      param.choices.map(([value, title]) => h('option', { value, text: title })),
-    );
+    const options = param.choices.map(([value, text]) => h('option', { value, text }));
+    const menu = h('select', { id, on: { change: () => onset(menu.value) } }, options);
     menu.show = (value) => {
       menu.value = value;
     };
@@ -152,17 +136,12 @@ function control(param, id, onset) {
 
 /** Several of the choices at once, joined into one value; at least one stays. */
 function several(param, id, onset) {
+  const change = () => {
+    const on = boxes.filter(([box]) => box.checked).map(([box]) => box.value);
+    onset(on.length ? on.join(param.joined) : param.default);
+  };
   const boxes = param.choices.map(([value, title]) => [
-    h('input', {
-      type: 'checkbox',
-      value,
-      on: {
-        change: () => {
-          const on = boxes.filter(([box]) => box.checked).map(([box]) => box.value);
-          onset(on.length ? on.join(param.joined) : param.default);
-        },
-      },
-    }),
+    h('input', { type: 'checkbox', value, on: { change } }),
     title,
   ]);
   const group = h(

@@ -62,7 +62,7 @@ export class Tiles {
 
   tile(example) {
     return h(
-      'button.vl-tile',
+      'button',
       {
         class: example.fails ? 'vl-tile fails' : 'vl-tile',
         title: example.fails || example.why,

@@ -88,23 +88,19 @@ export class TreeView {
     if (!this.spots) return;
     const { depth, row, parent } = this.plan;
     const now = this.picked ?? 0;
-    const column = depth.map((_, i) => i).filter((i) => depth[i] === depth[now]);
-    column.sort((a, b) => row[a] - row[b]);
-    const beside = (step) => column[column.indexOf(now) + step];
-    const children = depth.map((_, i) => i).filter((i) => parent[i] === now);
+    const nodes = [...depth.keys()].sort((a, b) => row[a] - row[b]);
+    const column = nodes.filter((i) => depth[i] === depth[now]);
     const moves = {
       ArrowLeft: parent[now],
-      ArrowRight: children.sort((a, b) => row[a] - row[b])[0],
-      ArrowUp: beside(-1),
-      ArrowDown: beside(1),
+      ArrowRight: nodes.find((i) => parent[i] === now),
+      ArrowUp: column[column.indexOf(now) - 1],
+      ArrowDown: column[column.indexOf(now) + 1],
       Enter: now,
-      Escape: null,
     };
-    if (!Object.hasOwn(moves, event.key)) return;
+    if (event.key === 'Escape') this.race.select(null);
+    else if (!Object.hasOwn(moves, event.key)) return;
+    else if (moves[event.key] >= 0) this.pick(moves[event.key]);
     event.preventDefault();
-    const next = moves[event.key];
-    if (next === null) this.race.select(null);
-    else if (next >= 0) this.pick(next);
   }
 
   /** Show a node: of one that became part of the answer, its token. */

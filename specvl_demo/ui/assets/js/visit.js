@@ -89,18 +89,10 @@ export class Visit {
     const { first } = this;
     const unknown = asked ? await this.restore(asked) : [];
     // The address of a race that was shared and is looked at again, or one that is to be run.
-    const run =
-      asked &&
-      !page.race.list.length &&
-      page.races.runs.find(
-        ({ meta }) => meta.asked && !meta.branch && ask.key(meta.asked) === ask.key(),
-      );
-    if (run)
-      page.show(
-        run.records,
-        { ...run.meta, asked: structuredClone(ask.request), form: ask.key() },
-        false,
-      );
+    const same = ({ meta }) => meta.asked && !meta.branch && ask.key(meta.asked) === ask.key();
+    const run = asked && !page.race.list.length && page.races.runs.find(same);
+    const now = { asked: structuredClone(ask.request), form: ask.key() };
+    if (run) page.show(run.records, { ...run.meta, ...now }, false);
     else if (asked && !page.race.list.length) page.view.tell(W.run.fromLink);
     if (unknown.length) page.view.tell(W.run.unknownLink(unknown), true);
     if (asked) {

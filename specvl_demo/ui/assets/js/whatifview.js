@@ -198,10 +198,8 @@ export class WhatIf {
 
   /** Speedup for every draft length, the other values as they are; the chosen one marked. */
   drawCurve(made) {
-    const points = Array.from(
-      { length: LONGEST },
-      (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup,
-    );
+    const at = (gamma) => simulate(this.known, { ...this.values, gamma }).speedup;
+    const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
     const { gamma } = this.values;
     this.curve.replaceChildren(...plot(points, [gamma, made.speedup], this.curve.clientWidth));
     this.curve.setAttribute('aria-label', WHATIF.curveSay(gamma, made.speedup.toFixed(2)));

@@ -31,7 +31,6 @@ export const W = {
   tabs: { race: 'Race', compare: 'Compare', learn: 'Learn' },
   theme: 'Light or dark',
   origins,
-  short: { draft: 'draft', relaxed: 'relaxed', target: 'target' },
   phases,
   views: {
     target: 'target',
@@ -126,10 +125,8 @@ export const W = {
   },
   charts: {
     round: 'round',
-    tokens: 'tokens',
     times: '× autoregressive',
     percent: '% kept',
-    ms: 'milliseconds',
     seconds: 'seconds of the lane’s time',
     depth: 'depth in the draft',
     speedup: 'Running speedup',
@@ -252,7 +249,6 @@ export const W = {
     pooled: (kept, all) =>
       `The drafter saw the mean of blocks of patches, ${kept} instead of ${all}; each bright one stands for its block.`,
     instead: (words) => `In place of the picture it read: “${words}”`,
-    none: '',
     frame: (name, i) => `${name}, frame ${i + 1}`,
     frames: (n) => `${n} frames`,
     alt: 'A picture of the question',
