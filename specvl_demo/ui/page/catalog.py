@@ -148,7 +148,7 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _recorded(path: Path) -> dict[str, Any]:
-    """Return how the lanes of a recorded race compare, and what each of them did."""
+    """Return how the lanes of a recorded race compare."""
     lanes, _ = trace.inspect(path)
     return msgspec.to_builtins(remarks.comparison(lanes))
 
