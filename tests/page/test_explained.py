@@ -121,8 +121,8 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
     # What was relaxed keeps the legend's ground; that it differs is a frame around it.
     ground = "(node) => getComputedStyle(node).backgroundColor"
     relaxed_too = opened.locator(".vl-lane[data-lane='2'] .tk.relaxed.other").first
-    told = opened.locator(".vl-textlegend .relaxed")
-    assert relaxed_too.evaluate(ground) == told.evaluate(ground)
+    entry = opened.locator(".vl-textlegend .relaxed")
+    assert relaxed_too.evaluate(ground) == entry.evaluate(ground)
     for framed in (relaxed_too, legend):
         assert framed.evaluate("(node) => getComputedStyle(node).outlineStyle") == "solid"
     shared = opened.evaluate("""() => {
@@ -355,17 +355,17 @@ def test_a_chain_of_eleven_nodes_fits_and_the_targets_own_token_is_whole(opened)
     """
     finish_replay(opened)
     box = opened.locator(".vl-race .vl-tree-box")
-    for kept in (10, 9, 4):
+    for n_kept in (10, 9, 4):
         opened.set_viewport_size({"width": 1440, "height": 900})
-        opened.evaluate(CHAIN, kept)
+        opened.evaluate(CHAIN, n_kept)
         last = box.locator("text.word", has_text="Near")
         expect(last).to_be_visible()
-        assert box.evaluate("(n) => n.scrollWidth <= n.clientWidth"), kept
-        assert box.evaluate(OVERLAPS) == 0, kept
+        assert box.evaluate("(n) => n.scrollWidth <= n.clientWidth"), n_kept
+        assert box.evaluate(OVERLAPS) == 0, n_kept
         opened.set_viewport_size(PHONE)
         opened.wait_for_function("(n) => n.scrollWidth > n.clientWidth", arg=box.element_handle())
-        frame, own = box.bounding_box(), last.bounding_box()
-        assert frame["x"] <= own["x"] and own["x"] + own["width"] <= frame["x"] + frame["width"]
+        frame, word = box.bounding_box(), last.bounding_box()
+        assert frame["x"] <= word["x"] and word["x"] + word["width"] <= frame["x"] + frame["width"]
         assert box.evaluate("(n) => getComputedStyle(n).maskImage") == "none"
         assert box.evaluate("(n) => getComputedStyle(n).backgroundAttachment").count("local") == 2
 

@@ -199,5 +199,5 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     opened.locator("#vl-run").click()
     expect(opened.locator("#vl-status")).to_have_text("Type a question or add a picture first.")
     opened.locator("#vl-files").set_input_files(picture)
-    for said in ("#vl-status", ".vl-notice"):
-        expect(opened.locator(said)).to_have_text("")
+    for place in ("#vl-status", ".vl-notice"):
+        expect(opened.locator(place)).to_have_text("")

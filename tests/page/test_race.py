@@ -444,7 +444,7 @@ def test_every_node_of_the_tree_tells_what_became_of_it(opened):
     card = opened.locator(".vl-race .vl-inspector")
     head, why = card.locator(".vl-inspect-head"), card.locator(".vl-why")
     # A round of which two drafts were kept, another at the second place was not, and led on.
-    at, lost, after, own, top = opened.evaluate("""() => {
+    at, lost, after, choice, top = opened.evaluate("""() => {
       for (const [at, {path, tree, tokens, candidates}] of specvl.race.focused.rounds.entries()) {
         if (path.length !== 3 || !candidates) continue;
         const lost = tree.parent.findIndex((p, i) => p === path[1] && !path.includes(i));
@@ -457,17 +457,17 @@ def test_every_node_of_the_tree_tells_what_became_of_it(opened):
         "({texts, draft_logp, parent}) => [texts, draft_logp, parent]",
         opened.evaluate_handle(f"specvl.race.focused.rounds[{at}].tree"),
     )
-    shown = [text.replace(" ", "␣", 1) for text in texts]
+    words = [text.replace(" ", "␣", 1) for text in texts]
     tree.locator(f".node[data-node='{lost}']").click()
-    expect(head).to_contain_text(f"{shown[lost]}rejected · round {at + 1} · depth 2")
+    expect(head).to_contain_text(f"{words[lost]}rejected · round {at + 1} · depth 2")
     expect(head).to_have_attribute("aria-live", "polite")
-    expect(why).to_contain_text(f"The drafter proposed {shown[lost]} with probability .")
-    expect(why).to_contain_text(f"The target preferred ␣{own.strip()} (")
+    expect(why).to_contain_text(f"The drafter proposed {words[lost]} with probability .")
+    expect(why).to_contain_text(f"The target preferred ␣{choice.strip()} (")
     drawn = card.locator(".vl-draw span")
     expect(drawn).to_have_text(["target", re.compile(r"\.\d+"), "drafter", re.compile(r"\.\d+")])
     assert f"{math.exp(logp[lost]):.3f}"[1:] == drawn.nth(3).inner_text()
     chosen = card.locator(".vl-candidates tr.chosen")
-    expect(chosen.locator("code").first).to_have_text(shown[lost])
+    expect(chosen.locator("code").first).to_have_text(words[lost])
     names = card.locator(".vl-candidates tbody th")
     expect(names.filter(has_text=top["text"].strip())).not_to_have_count(0)
     # Nobody judged what would have come after it: the record has what was drafted there.
@@ -479,9 +479,9 @@ def test_every_node_of_the_tree_tells_what_became_of_it(opened):
     first = int(picked.get_attribute("data-node"))
     assert parent[first] == lost
     assert tree.get_attribute("aria-activedescendant") == picked.get_attribute("id")
-    expect(head).to_contain_text(f"{shown[first]}not used · round {at + 1} · depth 3")
-    expect(why).to_contain_text(f"come after {shown[lost]}, which was rejected")
-    expect(card.locator(".vl-candidates tr.chosen code").first).to_have_text(shown[first])
+    expect(head).to_contain_text(f"{words[first]}not used · round {at + 1} · depth 3")
+    expect(why).to_contain_text(f"come after {words[lost]}, which was rejected")
+    expect(card.locator(".vl-candidates tr.chosen code").first).to_have_text(words[first])
     # To its parent, the one above, that one's parent, its parent, the root; and on by Enter.
     reached = []
     for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowRight", "ArrowRight", "ArrowDown"):

@@ -111,14 +111,14 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened):
         f"60 answers: about {about} if each has 64 tokens, at the speed of your last race,"
         " while other programs use 50 % of the machine."
     )
-    most = opened.evaluate("specvl.catalog.limits.lanes")
-    expect(view).to_contain_text(f"Methods: up to {most} beside the autoregressive lane")
+    limit = opened.evaluate("specvl.catalog.limits.lanes")
+    expect(view).to_contain_text(f"Methods: up to {limit} beside the autoregressive lane")
     boxes = view.locator(".vl-methods label:visible input")
-    for box in boxes.all()[:most]:
+    for box in boxes.all()[:limit]:
         box.check()
-    for box in boxes.all()[most:]:
+    for box in boxes.all()[limit:]:
         expect(box).to_be_disabled()
-    for box in boxes.all()[:most]:
+    for box in boxes.all()[:limit]:
         box.set_checked(box.get_attribute("value") == "tabed")
     view.get_by_label("LVSpec").check()
     for name, value in (("questions", "4"), ("repeats", "2"), ("temperature", "0.5")):
