@@ -19,10 +19,10 @@ def test_every_row_keeps_its_own_size() -> None:
     assert stored["fc.weight"].dtype == torch.int8 and torch.equal(
         stored["norm.weight"], torch.ones(200)
     )
-    found, was = eight_bits.unpacked(stored), weights()["fc.weight"]
-    assert set(found) == set(weights()) and found["fc.weight"].dtype == torch.float16
+    restored, was = eight_bits.unpacked(stored), weights()["fc.weight"]
+    assert set(restored) == set(weights()) and restored["fc.weight"].dtype == torch.float16
     step = was.abs().amax(1, keepdim=True) / 127
-    assert ((found["fc.weight"] - was).abs() <= 0.51 * step + 1e-3 * was.abs()).all()
+    assert ((restored["fc.weight"] - was).abs() <= 0.51 * step + 1e-3 * was.abs()).all()
 
 
 def test_a_rounded_module_is_what_its_file_holds() -> None:
