@@ -127,7 +127,7 @@ export class Lane {
   }
 
   get text() {
-    return this.tokens.map((t) => t.text).join('');
+    return wordsOf(this.tokens);
   }
 
   /** The given prefix of the answer, and what was written after it. */
@@ -144,6 +144,9 @@ export class Lane {
     return this.pieces.map((piece) => laid(piece.text)).join('');
   }
 }
+
+/** The text of tokens. */
+export const wordsOf = (tokens) => tokens.map(({ text }) => text).join('');
 
 /** Depth of every node of a tree, root 0. */
 export function depths(tree) {

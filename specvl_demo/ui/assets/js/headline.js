@@ -41,10 +41,8 @@ export function headline(race, waiting) {
     const so = [lane, base].map((one) => [race.now(one).tokens, race.over(one), one.tokens.length]);
     const { head, length, slower } = race;
     if (race.back) return [W.player.back(slower), W.headline.back(lane.title, ...so)];
-    const played =
-      head === null
-        ? ''
-        : W.player.took(fmt.seconds(length), slower > 1 && W.player.slower(slower));
+    const stretched = slower > 1 && W.player.slower(slower);
+    const played = head !== null && W.player.took(fmt.seconds(length), stretched);
     return [played, W.headline.going(lane.title, ...so)].filter(Boolean);
   }
   const t = race.now(lane);
@@ -52,15 +50,10 @@ export function headline(race, waiting) {
   if (doubted?.kind === 'cut') return [W.headline.cut];
   if (!race.meta.compared) return [`${W.run.uncompared}.`];
   if (!winner) return undecided(race, all);
-  const rivals = race.list.filter((one) => one !== base && one !== lane);
-  const title = lane.title;
-  const of = rivals.length ? W.headline.of(title) : '';
+  const rivals = all.filter((one) => one !== lane);
+  const of = rivals.length ? W.headline.of(lane.title) : '';
   const differs = differences(race, lane);
   const quoted = differs && rivals.length < FEW;
-  const apart = (differs && !quoted ? [lane, ...rivals] : rivals)
-    .filter((one) => differences(race, one))
-    .map((one) => one.title);
-  const alike = rivals.map((one) => one.title).filter((name) => !apart.includes(name));
   const x = race.speedup(lane);
   const time = !doubted
     ? W.headline.took(x, race.meta.compared.lanes[lane.name].speedup_total)
@@ -75,42 +68,43 @@ export function headline(race, waiting) {
     ...(green
       ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(guesser(lane))]
       : [W.headline[kept.length ? 'ended' : 'none'](guesser(lane), of)]),
-    ...(t.relaxed
-      ? [
-          '; ',
-          h('span.tk.relaxed', W.headline.relaxed(t.relaxed, t.tokens)),
-          W.headline.through(t.relaxed),
-        ]
-      : []),
+    t.relaxed && '; ',
+    t.relaxed && h('span.tk.relaxed', W.headline.relaxed(t.relaxed, t.tokens)),
+    t.relaxed && W.headline.through(t.relaxed),
     W.headline.answer(!differs, lane.given.text),
     doubted ? time : h('b', time),
-    ...(rivals.length && !doubted ? [W.headline.fastest(rivals.length + 1)] : []),
+    rivals.length && !doubted && W.headline.fastest(rivals.length + 1),
     differs && race.meta.price
       ? W.headline.known(race.meta.price)
       : quoted
         ? W.headline.price(
-            rivals.length ? title : 'it',
+            rivals.length ? lane.title : 'it',
             differs.changes.map((pair) => pair.map((text) => start(text))),
           )
         : '.',
-    alike.length ? W.headline.alike(alike, differs) : '',
-    apart.length ? W.headline.apart(apart) : '',
+    ...answers(race, differs && !quoted ? [lane, ...rivals] : rivals, differs),
   ].filter(Boolean);
+}
+
+/** Which lanes give the plain model's answer, and which do not. differs: whether the answer told of before does not. */
+function answers(race, lanes, differs) {
+  const names = (some) => some.map((one) => one.title);
+  const apart = lanes.filter((one) => differences(race, one));
+  const alike = lanes.filter((one) => !apart.includes(one));
+  return [
+    alike.length && W.headline.alike(names(alike), differs),
+    apart.length && W.headline.apart(names(apart)),
+  ];
 }
 
 /** Several lanes of which none can be said to have won: what they wrote with each check, and why no more. */
 function undecided(race, lanes) {
-  const titles = (some) => some.map((one) => one.title);
-  const apart = lanes.filter((one) => differences(race, one));
   const later = lanes.filter((one) => W.headline.slower(doubt(race, one).about));
   return [
     W.headline.checks(lanes.map((one) => [one.title, race.now(one).tau])),
     ...doubts(race).map(([why]) => ` ${W.charts.noSpeedup(why)}`),
-    later.length ? W.headline.longer(titles(later)) : '',
-    lanes.length > apart.length
-      ? W.headline.alike(titles(lanes.filter((one) => !apart.includes(one))), apart.length)
-      : '',
-    apart.length ? W.headline.apart(titles(apart)) : '',
+    later.length && W.headline.longer(later.map((one) => one.title)),
+    ...answers(race, lanes, true),
   ].filter(Boolean);
 }
 

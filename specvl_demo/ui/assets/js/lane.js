@@ -4,7 +4,7 @@
 
 import { h, marked, put, shown } from './dom.js';
 import { term } from './explain.js';
-import { rejected } from './fold.js';
+import { rejected, wordsOf } from './fold.js';
 import { MOST_TEXT, laid } from './text.js';
 import { differences } from './verdict.js';
 import { W } from './words.js';
@@ -113,7 +113,7 @@ export class LaneView {
       (n) => !n.hidden && n.dataset.kind !== 'rejected',
     );
     const rest = race.back ? lane.tokens.slice(race.now(lane).tokens + ahead.length) : [];
-    put(this.rest, laid(rest.map(({ text }) => text).join(''), MOST_TEXT));
+    put(this.rest, laid(wordsOf(rest), MOST_TEXT));
   }
 
   /** What the round in progress has drafted, after the answer: pale until it is verified, then
@@ -148,18 +148,13 @@ export class LaneView {
 
   append(want) {
     const part = document.createDocumentFragment();
-    let count = this.text.childNodes.length;
+    const before = this.text.childNodes.length;
     for (let p = this.nodes.length; p < want; p += 1) {
       const piece = this.lane.pieces[p];
-      for (const turned of this.rejectedText(piece)) {
-        part.append(turned);
-        count += 1;
-      }
       const node = this.piece(piece);
-      part.append(node);
-      count += 1;
+      part.append(...this.rejectedText(piece), node);
       this.nodes.push(node);
-      this.ends.push(count);
+      this.ends.push(before + part.childNodes.length);
     }
     this.text.append(part);
   }

@@ -6,6 +6,7 @@ import { plotly } from './chart.js';
 import { CompareView } from './compareview.js';
 import { Conversation } from './conversation.js';
 import { Drawing, PACES } from './drawing.js';
+import { wordsOf } from './fold.js';
 import { h } from './dom.js';
 import { LearnView } from './learnview.js';
 import * as link from './link.js';
@@ -363,11 +364,7 @@ class Page {
     }
     const { asked } = race.meta;
     const { tokens, given } = lane;
-    const words = (...part) =>
-      tokens
-        .slice(...part)
-        .map((token) => token.text)
-        .join('');
+    const words = (...part) => wordsOf(tokens.slice(...part));
     const methods = lane === race.baseline ? asked.methods : [lane.begin.method];
     const of = race.meta.branch?.of ?? race.meta.example ?? race.list[0].begin.request;
     const left = { lane: lane.title, chosen: tokens[index].text, taken: text };

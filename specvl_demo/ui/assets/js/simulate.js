@@ -1,6 +1,8 @@
 /* A race simulated from a recorded one: the answer stays, and with it how hard each of its tokens is to guess; the
    drafter, the draft's length and the costs may be others. Knows records; knows nothing of the page. */
 
+import { depths } from './fold.js';
+
 /** What a recorded lane says of every token of its answer and of its costs, in autoregressive steps:
  *  {n, hard, quality, gamma, draft, step, row, rest, requests, fit, recorded}. hard[i] is how hard token i is to guess, in (0, 1): a drafter
  *  of quality q guesses it where hard[i] < q. gamma: levels a round drafts; draft: cost of a level; step: cost of a
@@ -15,7 +17,7 @@ export function learn(lane, base) {
   const known = verdicts.filter(({ right }) => right !== null);
   if (!known.length) return null;
   const quality = known.filter(({ right }) => right).length / known.length;
-  const levels = rounds.map((r) => depth(r.tree));
+  const levels = rounds.map((r) => Math.max(...depths(r.tree)));
   const gamma = Math.max(1, Math.round(mean(levels)));
   const nodes = mean(rounds.map((r) => r.tree.tokens.length - 1));
   const verify = t.verify_s / t.rounds / unit;
@@ -137,12 +139,3 @@ export function breakEven(known) {
 }
 
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
-
-/** Levels of a tree below its root. */
-function depth({ parent }) {
-  const deep = [];
-  parent.forEach((p, i) => {
-    deep[i] = p < 0 ? 0 : deep[p] + 1;
-  });
-  return Math.max(...deep);
-}

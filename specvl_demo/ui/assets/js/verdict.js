@@ -2,6 +2,7 @@
    the lanes of a race that is over (report/remarks.py): `race.meta.compared`; while lanes run, only
    the load of the machine and the number of tokens are known. */
 
+import { wordsOf } from './fold.js';
 import { W } from './words.js';
 
 /** Why no speedup of a lane is shown: {kind: 'cut' | 'short' | 'disturbed' | 'unknown', sentence,
@@ -49,21 +50,13 @@ export function early(race, lane) {
 export function differences(race, lane) {
   const spans = race.meta.compared?.lanes[lane.name]?.changes;
   if (!spans?.length) return null;
-  const words = ({ tokens }, from, to) =>
-    tokens
-      .slice(from, to)
-      .map(({ text }) => text)
-      .join('');
-  const lacking = (side) =>
-    new Set(
-      spans.flatMap((span) =>
-        Array.from({ length: span[side + 1] - span[side] }, (_, i) => span[side] + i),
-      ),
-    );
+  const words = ({ tokens }, ...part) => wordsOf(tokens.slice(...part));
+  const within = (side) => (at) => spans.some((span) => span[side] <= at && at < span[side + 1]);
+  const lacking = ({ tokens }, side) => new Set([...tokens.keys()].filter(within(side)));
   return {
     shared: spans[0][0],
-    base: lacking(0),
-    other: lacking(2),
+    base: lacking(race.baseline, 0),
+    other: lacking(lane, 2),
     changes: spans.map(([a, b, c, d]) => [words(race.baseline, a, b), words(lane, c, d)]),
   };
 }
