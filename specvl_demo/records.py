@@ -109,7 +109,7 @@ class Seen(_Part, frozen=True):
     words: str = ""
 
 
-class Series(_Part, frozen=True):
+class ChartSeries(_Part, frozen=True):
     """One or several lines of a chart.
 
     path: Dotted path inside a round, such as `notes.alpha`. A number gives one value per round; an
@@ -139,7 +139,7 @@ class Chart(_Part, frozen=True):
     title: str
     help: str
     kind: Literal["lines", "steps", "stack", "points"]
-    series: Annotated[list[Series], Meta(max_length=16)]
+    series: Annotated[list[ChartSeries], Meta(max_length=16)]
     y: str
     y_range: tuple[Float, Float] | None = None
     y_right: str | None = None

@@ -25,7 +25,7 @@ from specvl_demo.core.types import Drafter, Policy, Scores, Start, Verdict, Voca
 from specvl_demo.methods.base import TREE, Method, Part
 from specvl_demo.methods.declare import PolicySettings, Settings, setting
 from specvl_demo.methods.policies import CHAIN
-from specvl_demo.records import Chart, Series
+from specvl_demo.records import Chart, ChartSeries
 
 _COUNTED = 64
 """Number of suffixes, longest first, whose counts are updated per token: bounds the work if one
@@ -267,7 +267,7 @@ SUFFIX = Part(
             "Length of the match",
             "How many of the last tokens had occurred before in the same order.",
             "steps",
-            [Series("notes.matched", "matched")],
+            [ChartSeries("notes.matched", "matched")],
             "tokens",
             shade="accepted",
         ),

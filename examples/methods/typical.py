@@ -24,7 +24,7 @@ from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.policies import CHAIN
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
-from specvl_demo.records import Chart, Series
+from specvl_demo.records import Chart, ChartSeries
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ TYPICAL = Part(
             " typical acceptance requires.",
             "points",
             [
-                Series(
+                ChartSeries(
                     "notes.margin",
                     "drafted token",
                     nodes="notes.nodes",
                     mark="notes.relaxed_nodes",
                     marked="relaxed",
                 ),
-                Series("notes.enough", "enough"),
+                ChartSeries("notes.enough", "enough"),
             ],
             "probability",
         ),

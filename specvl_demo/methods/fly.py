@@ -22,7 +22,7 @@ from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.policies import CHAIN
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
-from specvl_demo.records import Chart, Series
+from specvl_demo.records import Chart, ChartSeries
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,14 @@ ENTROPY_GATE = Part(
             " undecided.",
             "points",
             [
-                Series(
+                ChartSeries(
                     "notes.entropy",
                     "drafted token",
                     nodes="notes.nodes",
                     mark="notes.relaxed_nodes",
                     marked="relaxed",
                 ),
-                Series("notes.gate", "gate"),
+                ChartSeries("notes.gate", "gate"),
             ],
             "nats",
         ),

@@ -22,7 +22,7 @@ from specvl_demo.methods.declare import Learn, Settings, Value, setting
 from specvl_demo.methods.policies import CHAIN
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
-from specvl_demo.records import Chart, Series
+from specvl_demo.records import Chart, ChartSeries
 
 
 @dataclass(frozen=True)
@@ -125,14 +125,14 @@ VISUAL = Part(
             " may be relaxed.",
             "points",
             [
-                Series(
+                ChartSeries(
                     "notes.relevance",
                     "must match",
                     nodes="notes.nodes",
                     mark="notes.loosened",
                     marked="may be relaxed",
                 ),
-                Series("notes.cut", "λ's cut"),
+                ChartSeries("notes.cut", "λ's cut"),
             ],
             "cosine similarity",
         ),

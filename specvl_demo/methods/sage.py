@@ -24,7 +24,7 @@ from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
 from specvl_demo.methods.policies import EAGLE_TREE, RankedTree, trimmed
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
-from specvl_demo.records import Chart, Series
+from specvl_demo.records import Chart, ChartSeries
 
 RankPath = tuple[int, ...]
 """A node named by ranks: (0, 2) is the third best child of the root's best child."""
@@ -378,11 +378,11 @@ ENTROPY_TREE = Part(
             " for a wide tree. What is drafted has no more nodes than the setting allows.",
             "steps",
             [
-                Series("notes.alpha", "confidence α"),
-                Series("notes.drafted_depth", "depth drafted", "right"),
-                Series("notes.drafted_width", "width drafted", "right"),
-                Series("notes.depth", "depth asked for", "right", beside="depth drafted"),
-                Series("notes.width", "width asked for", "right", beside="width drafted"),
+                ChartSeries("notes.alpha", "confidence α"),
+                ChartSeries("notes.drafted_depth", "depth drafted", "right"),
+                ChartSeries("notes.drafted_width", "width drafted", "right"),
+                ChartSeries("notes.depth", "depth asked for", "right", beside="depth drafted"),
+                ChartSeries("notes.width", "width asked for", "right", beside="width drafted"),
             ],
             "α",
             (0.0, 1.0),

@@ -30,7 +30,7 @@ from specvl_demo.methods.policies import (
 )
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import CAPTION, MULTIMODAL, POOLED, PRUNED, TEXT_ONLY
-from specvl_demo.records import Chart, Series
+from specvl_demo.records import Chart, ChartSeries
 
 GRID_STEPS = 10
 """Steps into which a weight is divided (TABED B.2)."""
@@ -254,7 +254,7 @@ MIXTURE = Part(
             "The weight of each view of the drafter, learned from what the target has just"
             " verified.",
             "steps",
-            [Series("notes.weights", "weight")],
+            [ChartSeries("notes.weights", "weight")],
             "weight",
             (0.0, 1.0),
             shade="accepted",
@@ -264,7 +264,7 @@ MIXTURE = Part(
             "Who was right",
             "Positions so far at which each view’s likeliest token was the target’s.",
             "lines",
-            [Series("notes.matches", "matches")],
+            [ChartSeries("notes.matches", "matches")],
             "positions",
         ),
     ),

@@ -10,7 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from specvl_demo.records import PHASES, Chart, LaneRecords, Series
+from specvl_demo.records import PHASES, Chart, ChartSeries, LaneRecords
 from specvl_demo.report.metrics import measure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
@@ -93,7 +93,7 @@ def _over_rounds(figure: go.Figure, lanes: Sequence[LaneRecords]) -> go.Figure:
 Points = tuple[list[float], list[float]]
 
 
-def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Points]:
+def _lines(lane: LaneRecords, series: ChartSeries) -> dict[tuple[str, str, bool], Points]:
     """Return x and y by (name, axis, drawn as points), read as in the page's `declared.js`."""
     lines: dict[tuple[str, str, bool], Points] = {}
 
