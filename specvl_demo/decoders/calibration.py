@@ -178,7 +178,7 @@ def pick_faster(
 
 
 @torch.inference_mode()
-def exact_cost(decoder: LanguageBackend, least: int) -> float:
+def exact_overhead(decoder: LanguageBackend, least: int) -> float:
     """Return what a batch-invariant AR step costs more than a plain one, as a share of that one.
 
     least: As in `CachedSequence.score`.

@@ -32,7 +32,7 @@ FORWARD_BYTES = 400_000_000
 CACHE_SPARE = 1.2
 """Caches on a GPU come in sizes a quarter apart, with room for the largest step."""
 N_LANES = 2
-MOST_EXACT_COST = 0.05
+MOST_EXACT_OVERHEAD = 0.05
 """Cost of batch-invariant steps, as a share of a plain step, above which they are not the default
 on a GPU: AR runs them too, and a slower AR would inflate every speedup.
 """
@@ -51,7 +51,8 @@ class Options:
         quantised: The target's weights in 8 or 4 bits on a GPU, by default 4 bits only if nothing
             else fits. On a CPU it has no meaning: `Checkpoint.eight_bits` decides.
         exact: Steps whose rows do not depend on each other, if the loaded target supports them; by
-            default with 8 bits on a CPU, and in half precision if they cost little (`exact_cost`).
+            default with 8 bits on a CPU, and in half precision if they cost little
+            (`exact_overhead`).
     """
 
     dtype: Dtype | None = None
@@ -104,11 +105,13 @@ def available(
 ) -> Availability:
     """Return whether the pair runs on the machine with its drafters of these roles (None: all)."""
     checkpoints = [pair.target, *drafters(pair, roles)]
-    reason = _not_here(pair, checkpoints, machine) or _not_packed(machine, options.quantised)
+    reason = _why_not_here(pair, checkpoints, machine)
+    reason = reason or _why_not_quantised(machine, options.quantised)
     if reason is not None:
         return Availability(False, reason)
     fetch = _to_fetch(checkpoints)
-    after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
+    fetched = gb(_stored_bytes(fetch))
+    after = f"; fetches about {fetched} from the Hugging Face hub first" if fetch else ""
     n = len(checkpoints) - 1
     whom = f" for the target and {n} of its drafters" if n else " for the target alone"
     tried = []
@@ -183,7 +186,7 @@ def needs(
     )
 
 
-def exact_cost(pair: PairSpec, place: Availability) -> float:
+def exact_overhead(pair: PairSpec, place: Availability) -> float:
     """Return what batch-invariant steps add to an AR step there, as a share of the bytes that it
     reads.
 
@@ -203,7 +206,7 @@ def drafters(pair: PairSpec, roles: Collection[Role] | None) -> list[Checkpoint]
     ]
 
 
-def there(checkpoint: Checkpoint) -> bool:
+def has_weights(checkpoint: Checkpoint) -> bool:
     """Whether the weights of a checkpoint are in its folder or in the hub's local cache.
 
     A configuration may be cached without weights, from a check whether the model fits.
@@ -230,11 +233,13 @@ def _folder(checkpoint: Checkpoint) -> Path | None:
 
 
 def _to_fetch(checkpoints: Collection[Checkpoint]) -> list[Checkpoint]:
-    return [entry for entry in checkpoints if not (entry.local or there(entry))]
+    return [entry for entry in checkpoints if not (entry.local or has_weights(entry))]
 
 
-def _not_here(pair: PairSpec, checkpoints: Collection[Checkpoint], machine: Machine) -> str | None:
-    if pair.target.local and not there(pair.target):
+def _why_not_here(
+    pair: PairSpec, checkpoints: Collection[Checkpoint], machine: Machine
+) -> str | None:
+    if pair.target.local and not has_weights(pair.target):
         if not pair.target.shipped:
             return f"The weights of {pair.target.id} are not there."
         return f"The weights of {pair.target.id} are missing from assets; train or copy them."
@@ -242,26 +247,26 @@ def _not_here(pair: PairSpec, checkpoints: Collection[Checkpoint], machine: Mach
         return reason
     fetch = _to_fetch(checkpoints)
     if fetch and machine.offline:
-        size = gb(_stored(fetch))
+        size = gb(_stored_bytes(fetch))
         return f"Not in the local cache, and HF_HUB_OFFLINE forbids fetching its {size}."
     return None
 
 
-def _not_packed(machine: Machine, quantised: Quantised | None) -> str | None:
+def _why_not_quantised(machine: Machine, quantised: Quantised | None) -> str | None:
     if quantised in (None, "none"):
         return None
     if not machine.gpus:
         return f"{PACKED[quantised]} weights need a GPU that torch can use; there is none."
-    if not _can_pack():
+    if not _has_bitsandbytes():
         return f"{PACKED[quantised]} weights need the package bitsandbytes, which is not installed."
     return None
 
 
-def _can_pack() -> bool:
+def _has_bitsandbytes() -> bool:
     return importlib.util.find_spec("bitsandbytes") is not None
 
 
-def _stored(some: Collection[Checkpoint]) -> float:
+def _stored_bytes(some: Collection[Checkpoint]) -> float:
     return sum(checkpoint.params * 2 for checkpoint in some)
 
 
@@ -282,7 +287,7 @@ def _places(
 
     packing = options.quantised or "none"
     packings: list[Quantised] = [packing]
-    if options.quantised is None and machine.gpus and _can_pack():
+    if options.quantised is None and machine.gpus and _has_bitsandbytes():
         packings.append("4bit")
     for quantised in packings:
         for i, gpu in enumerate(machine.gpus):

@@ -13,7 +13,7 @@ from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, PairSpec, Role, base_we
 from specvl_demo.pairs.machine import Machine
 from specvl_demo.question import kind_of, listed, text_of, wrong_kind
 from specvl_demo.serving import availability
-from specvl_demo.serving.availability import Availability, available, there
+from specvl_demo.serving.availability import Availability, available, has_weights
 from specvl_demo.vlm.hub import RECURRENT, asks
 
 MOST_NAME = 120
@@ -23,7 +23,7 @@ MOST_NAME = 120
 def default_pair() -> PairSpec:
     """Return the pair to start with: photo if its weights and a drafter are there, else pocket."""
     photo = pairs.find("photo")
-    ready = there(photo.target) and base_weights.why_not(photo.target.folder) is None
+    ready = has_weights(photo.target) and base_weights.why_not(photo.target.folder) is None
     return photo if ready and roles_here(photo) else pairs.find("pocket")
 
 
@@ -32,7 +32,7 @@ def roles_here(pair: PairSpec) -> dict[Role, Checkpoint]:
     return {
         role: checkpoint
         for role, checkpoint in pair.drafters.items()
-        if not checkpoint.local or there(checkpoint)
+        if not checkpoint.local or has_weights(checkpoint)
     }
 
 

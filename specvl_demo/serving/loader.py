@@ -17,12 +17,12 @@ from specvl_demo.pairs.machine import Machine, detect, versions
 from specvl_demo.serving import threads
 from specvl_demo.serving.availability import (
     AS_IT_FITS,
-    MOST_EXACT_COST,
+    MOST_EXACT_OVERHEAD,
     PACKED,
     Availability,
     Options,
     available,
-    exact_cost,
+    exact_overhead,
 )
 from specvl_demo.serving.choosing import roles_here
 from specvl_demo.vlm import hub, loading, photo_assembly
@@ -72,7 +72,7 @@ class Loaded:
 
     def _try_exact(self, tell: Callable[[str], None]) -> None:
         """Find out whether the target has batch-invariant steps here, and on a GPU what they cost:
-        measured, since the many small kernels that they launch are not in `exact_cost`.
+        measured, since the many small kernels that they launch are not in `exact_overhead`.
         """
         target = self.models.target
         on_gpu = target.decoder.device.type != "cpu"
@@ -84,8 +84,8 @@ class Loaded:
                 f" rows. Lossless answers compared with AR's: {target.exactness(1)}."
             )
         elif on_gpu and self.may_decline:
-            cost = calibration.exact_cost(target.decoder, target.min_padded_rows)
-            if cost > MOST_EXACT_COST:
+            cost = calibration.exact_overhead(target.decoder, target.min_padded_rows)
+            if cost > MOST_EXACT_OVERHEAD:
                 target.decline_batch_invariance()
                 tell(_INEXACT.format(cost=cost))
 
@@ -217,7 +217,7 @@ def _exact(
         return options.exact == "on" or _in_8_bits(place) or options.exact is None
     if place.dtype == "float32":
         return False
-    cost = exact_cost(pair, place)
-    if cost > MOST_EXACT_COST:
+    cost = exact_overhead(pair, place)
+    if cost > MOST_EXACT_OVERHEAD:
         tell(_INEXACT.format(cost=cost))
-    return cost <= MOST_EXACT_COST
+    return cost <= MOST_EXACT_OVERHEAD

@@ -126,7 +126,7 @@ def test_what_runs_on_this_gpu_is_listed_first(monkeypatch: pytest.MonkeyPatch) 
     card = Gpu("NVIDIA L4", 24_000_000_000, (8, 9))
     monkeypatch.setattr(catalog, "detect", lambda: Machine(8, 64 * 10**9, "x86_64", (card,)))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr(availability, "_can_pack", lambda: False)
+    monkeypatch.setattr(availability, "_has_bitsandbytes", lambda: False)
     listed = catalog.build("qwen2.5-vl-72b")["pairs"]
     assert listed[0]["id"] == "qwen2.5-vl-72b" and not listed[0]["available"]
     runs = [pair["available"] for pair in listed[1:]]

@@ -373,7 +373,7 @@ def test_what_exact_steps_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(CachedSequence, "score", timed)
     monkeypatch.setattr(calibration.time, "perf_counter", lambda: now)
     decoder = with_graphs(HFDecoder(tiny_llava(kv_heads=2)))
-    assert calibration.exact_cost(decoder, 4) == pytest.approx(0.4)
+    assert calibration.exact_overhead(decoder, 4) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     vlm: Any = SimpleNamespace(name="t", decoder=place, vocabulary=None, release=lambda: None)
     target, said = VLMTarget(vlm, batch_invariant=True), []
     target.min_padded_rows = 4
-    monkeypatch.setattr(calibration, "exact_cost", lambda *_: cost)
+    monkeypatch.setattr(calibration, "exact_overhead", lambda *_: cost)
     nothing: Any = None
     models = Models(target, {}, {})
     loaded = Loaded(nothing, models, nothing, nothing, nothing, {}, may_decline)

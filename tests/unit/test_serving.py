@@ -67,7 +67,7 @@ def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.Monke
     """With the target and its small drafter cached, nothing else is missed unless asked for."""
     pair, machine = find("llava-1.5-7b"), dataclasses.replace(H200, offline=True)
     monkeypatch.setattr(
-        availability, "there", lambda one: one in (pair.target, pair.drafters["small"])
+        availability, "has_weights", lambda one: one in (pair.target, pair.drafters["small"])
     )
     for roles in ((), ("small",)):
         assert available(pair, machine, roles=roles).ok
@@ -79,8 +79,8 @@ def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.Monke
 
 
 def test_shipped_weights_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "there", lambda one: False)
-    monkeypatch.setattr(availability, "there", lambda one: False)
+    monkeypatch.setattr(choosing, "has_weights", lambda one: False)
+    monkeypatch.setattr(availability, "has_weights", lambda one: False)
     verdict = available(find("pocket"), LAPTOP)
     assert not verdict.ok and "missing from assets" in verdict.reason
     assert choosing.roles_here(find("pocket")) == {}
@@ -124,7 +124,7 @@ def test_a_verdict_is_a_methods_and_counts_no_other_drafter(
 ) -> None:
     """What needs no small drafter runs where that one would not fit; packed, all of it does."""
     can = False
-    monkeypatch.setattr(availability, "_can_pack", lambda: can)
+    monkeypatch.setattr(availability, "_has_bitsandbytes", lambda: can)
     for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
         light = {"ar", "ngram", *(role for role in pair.drafters if role == "hivis")}
         told = {name: choosing.availability_of(pair, name, L4) for name in (*light, "sage")}
@@ -155,10 +155,10 @@ def test_caches_of_lanes_count() -> None:
 def test_batch_invariant_steps_are_the_default_only_where_they_cost_ar_little() -> None:
     """LLaVA keeps ten times the keys and values of Qwen2.5-VL: there AR would be a third slower."""
     costs = {
-        name: availability.exact_cost(find(name), available(find(name), H200))
+        name: availability.exact_overhead(find(name), available(find(name), H200))
         for name in ("qwen2.5-vl-7b", "llava-1.5-7b")
     }
-    assert costs["qwen2.5-vl-7b"] < availability.MOST_EXACT_COST < 0.25 < costs["llava-1.5-7b"]
+    assert costs["qwen2.5-vl-7b"] < availability.MOST_EXACT_OVERHEAD < 0.25 < costs["llava-1.5-7b"]
 
 
 def test_old_cards_compute_in_float16() -> None:
@@ -192,9 +192,9 @@ def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
     )
     (tmp_path / "config.json").write_text("{}")
     one = find("qwen3-vl-4b").target
-    assert not availability.there(one)
+    assert not availability.has_weights(one)
     (tmp_path / "model-00001-of-00002.safetensors").touch()
-    assert availability.there(one)
+    assert availability.has_weights(one)
 
 
 def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
