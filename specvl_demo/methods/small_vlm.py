@@ -164,7 +164,7 @@ def _open(opening: Opening) -> VLM:
     if not sees:
         return LanguageModel(model, checkpoint.title, special, drafts=True)
     again = None
-    if not hub.cut_alike(target.vlm.model.config, model.config):
+    if not hub.split_pictures_alike(target.vlm.model.config, model.config):
         again = PromptBuilder(loading.processor(folder, checkpoint.id), model).again
     return VLM(model, checkpoint.title, special, again=again, drafts=True)
 

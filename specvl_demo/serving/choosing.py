@@ -14,7 +14,7 @@ from specvl_demo.pairs.machine import Machine
 from specvl_demo.question import kind_of, listed, text_of, wrong_kind
 from specvl_demo.serving import availability
 from specvl_demo.serving.availability import Availability, available, has_weights
-from specvl_demo.vlm.hub import RECURRENT, asks
+from specvl_demo.vlm.hub import RECURRENT, unapplied_penalties
 
 MOST_NAME = 120
 """Characters of a name."""
@@ -143,7 +143,9 @@ def remarks(pair: PairSpec) -> list[str]:
     if target is None:
         return []
     text = target.get("text_config", target)
-    penalties = asks(availability.config(pair.target, "generation_config.json") or {})
+    penalties = unapplied_penalties(
+        availability.config(pair.target, "generation_config.json") or {}
+    )
     sentences = [penalties] if penalties else []
     for role, checkpoint in pair.drafters.items():
         if role != "small" and (config := availability.config(checkpoint)):

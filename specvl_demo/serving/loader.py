@@ -102,9 +102,11 @@ class Loaded:
         sentences.
         """
         drafters = self.models.drafters.values()
-        asks = hub.asks(self.models.target.vlm.model.generation_config.to_dict())
+        penalties = hub.unapplied_penalties(
+            self.models.target.vlm.model.generation_config.to_dict()
+        )
         of_heads = [remark for drafter in drafters for remark in getattr(drafter, "remarks", ())]
-        return [asks, *of_heads] if asks else of_heads
+        return [penalties, *of_heads] if penalties else of_heads
 
 
 def load(

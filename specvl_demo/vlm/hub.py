@@ -81,7 +81,7 @@ _NAMED = 4
 """Tensors that a sentence names."""
 _READ = ("config.json", "tokenizer.json")
 # The settings that decide into how many tokens a picture is split, wherever a family keeps them.
-_CUT = (
+_SPLIT_SETTINGS = (
     *(
         "image_size",
         "patch_size",
@@ -142,7 +142,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     if folder.is_dir():
         files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
         configs = {name: read_json(folder / name) for name in _READ if name in files}
-        facts: dict[str, Any] = {"params": _counted(folder), "licence": "see its folder"}
+        facts: dict[str, Any] = {"params": _count_params(folder), "licence": "see its folder"}
         facts["folder"] = folder
     else:
         files, facts, configs = _from_hub(source, offline)
@@ -204,7 +204,7 @@ def hub_head(repo: str, offline: bool = False) -> Card | None:
     return Card(repo, kind, params, held, licence, {}, facts["folder"])
 
 
-def asks(config: Mapping[str, Any]) -> str:
+def unapplied_penalties(config: Mapping[str, Any]) -> str:
     """Return what a generation_config asks for besides sampling, in a sentence, or "".
 
     # choice: methods are compared on the model's own distribution, so penalties are only told.
@@ -255,15 +255,16 @@ def misfit(target: Card, drafter: Card) -> str | None:
     return None
 
 
-def cut_alike(mine: Any, theirs: Any) -> bool:
+def split_pictures_alike(mine: Any, theirs: Any) -> bool:
     """Whether two models, by their loaded configurations, split a picture into the same tokens."""
-    return mine.model_type == theirs.model_type and _cut(mine.to_dict()) == _cut(theirs.to_dict())
+    same = _split_settings(mine.to_dict()) == _split_settings(theirs.to_dict())
+    return mine.model_type == theirs.model_type and same
 
 
-def _cut(config: dict[str, Any]) -> dict[str, Any]:
+def _split_settings(config: dict[str, Any]) -> dict[str, Any]:
     vision = config.get("vision_config") or {}
-    settings = {name: config[name] for name in _CUT if name in config}
-    return settings | {f"vision.{name}": vision[name] for name in _CUT if name in vision}
+    settings = {name: config[name] for name in _SPLIT_SETTINGS if name in config}
+    return settings | {f"vision.{name}": vision[name] for name in _SPLIT_SETTINGS if name in vision}
 
 
 def _token_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
@@ -287,7 +288,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _counted(folder: Path) -> int:
+def _count_params(folder: Path) -> int:
     """Count parameters from the headers of the safetensors files; their data is not read."""
     try:
         return sum(tensor.numel() for tensor in headers(folder).values())
@@ -320,7 +321,7 @@ def _from_hub(
         ) from None
     except (_HTTPError, OSError) as fault:
         advice = "" if isinstance(fault, HfHubHTTPError) else _UNREACHED
-        raise ValueError(f"{repo} could not be looked up: {_line(fault)}{advice}") from fault
+        raise ValueError(f"{repo} could not be looked up: {_first_line(fault)}{advice}") from fault
     return files, facts, configs
 
 
@@ -352,8 +353,8 @@ def shards(index: Path, prefix: str = "") -> list[Path]:
     if missing:
         raise ValueError(
             f"{folder.name} lacks {len(missing)} of its {len(files)} weight files"
-            f" ({_some(missing)}), probably because a download broke off. Load it again while the"
-            " hub can be reached."
+            f" ({_first_few(missing)}), probably because a download broke off. Load it again while"
+            " the hub can be reached."
         )
     return files
 
@@ -395,7 +396,7 @@ def empty(shape: Iterable[int], dtype: str) -> Tensor:
     return torch.empty(tuple(shape), dtype=kind, device="meta")
 
 
-def kind(sees: bool) -> Any:
+def auto_class(sees: bool) -> Any:
     """Return the library's class of models that see, or of language models.
 
     Looked up here, not above: the page's server reads methods, and never builds a model.
@@ -420,7 +421,7 @@ def outline(
             missing, unexpected or of another shape.
     """
     tensors = headers(folder) if tensors is None else tensors
-    auto, report = kind(sees), None
+    auto, report = auto_class(sees), None
     with explained(name), quiet():
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         packed = any(
@@ -472,12 +473,12 @@ def refuse_strangers(report: Mapping[str, Any], name: str) -> None:
         "also hold": [key for key in report["unexpected_keys"] if not key.startswith("mtp.")],
         "have other shapes than its config.json asks for:": shapes,
     }
-    parts = [f"{verb} {_some(keys)}" for verb, keys in wrong.items() if keys]
+    parts = [f"{verb} {_first_few(keys)}" for verb, keys in wrong.items() if keys]
     if parts:
         raise ValueError(f"{name} could not be loaded: its weights {'; they '.join(parts)}.")
 
 
-def _some(names: Iterable[str]) -> str:
+def _first_few(names: Iterable[str]) -> str:
     every = sorted(names)
     more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
     return ", ".join(every[:_NAMED]) + more
@@ -508,15 +509,17 @@ def explained(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as fault:
-        raise ValueError(f"{name} needs a package that is not installed: {_line(fault)}") from fault
+        raise ValueError(
+            f"{name} needs a package that is not installed: {_first_line(fault)}"
+        ) from fault
     except (OSError, ValueError, StrictDataclassError) as fault:
         hint = ""
         if "safetensors" in str(fault):
             hint = " Only safetensors are read, since pickled weights can run code."
-        raise ValueError(f"{name} could not be loaded: {_line(fault)}{hint}") from fault
+        raise ValueError(f"{name} could not be loaded: {_first_line(fault)}{hint}") from fault
     except torch.cuda.OutOfMemoryError as fault:
         raise ValueError(
-            f"{name} does not fit into the GPU's free memory: {_line(fault)}"
+            f"{name} does not fit into the GPU's free memory: {_first_line(fault)}"
         ) from fault
 
 
@@ -534,7 +537,7 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _line(fault: BaseException) -> str:
+def _first_line(fault: BaseException) -> str:
     return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
 
 
@@ -553,6 +556,6 @@ def sizes(model: Any) -> dict[str, Any]:
 
 def text_config(folder: Path) -> dict[str, Any]:
     """Return a configuration's decoder section, completed by the library's defaults."""
-    kind(sees=True)  # registers this project's own towers
+    auto_class(sees=True)  # registers this project's own towers
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     return config.get_text_config().to_dict()

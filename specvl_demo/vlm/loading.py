@@ -65,7 +65,7 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
     if plan.quantised != "none":
         place["quantization_config"] = _quantisation(plan)
     with hub.explained(name), hub.quiet():
-        loaded, report = hub.kind(sees).from_pretrained(
+        loaded, report = hub.auto_class(sees).from_pretrained(
             folder,
             dtype=getattr(torch, plan.dtype),
             local_files_only=True,

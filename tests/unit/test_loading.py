@@ -149,7 +149,7 @@ def test_the_command_line_takes_any_two_that_fit(
 ) -> None:
     """Two folders are listed and asked as a pair that ships; what does not fit is a sentence."""
     target, small = str(pair / "target"), str(pair / "drafter")
-    monkeypatch.setattr(hub, "_counted", lambda folder: 10 if str(folder) == small else 20)
+    monkeypatch.setattr(hub, "_count_params", lambda folder: 10 if str(folder) == small else 20)
     ask = ["generate", "--method", "chain", "--prompt", "what is this", "--max-new-tokens", "5"]
     named = ["--target", target, "--drafter", small, "--json"]
     assert main([*ask, *named]) == 0
@@ -181,7 +181,7 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     words.save_pretrained(tmp_path / "words")
     tokenizer().save_pretrained(tmp_path / "words")
     Image.new("RGB", (40, 40), (200, 30, 30)).save(tmp_path / "red.png")
-    monkeypatch.setattr(hub, "_counted", lambda folder: 10 if folder.name == "words" else 20)
+    monkeypatch.setattr(hub, "_count_params", lambda folder: 10 if folder.name == "words" else 20)
     named = ["--target", str(pair / "target"), "--drafter", str(tmp_path / "words")]
     asked = ["--prompt", "what is", "--max-new-tokens", "12", "--json"]
     assert main(["generate", "--method", "chain", *named, *asked]) == 0
