@@ -45,7 +45,7 @@ def lossless(loaded: Loaded, cases: Sequence[Question], options: LabOptions) -> 
     rows: dict[str, dict[str, Any]] = {
         one.method.name: {
             "method": one.method.name,
-            "drafts": base.shape(one.settings),
+            "drafts": base.describe_draft(one.settings),
             **dict.fromkeys(("prompts", "differences", "tokens", "rounds"), 0),
         }
         for one in chosen

@@ -11,7 +11,7 @@ from lab.claims import Claim, find
 from lab.options import LabOptions, requests
 from specvl_demo.compare import provenance
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.methods.base import shape
+from specvl_demo.methods.base import describe_draft
 from specvl_demo.records import LaneRecords
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
@@ -68,7 +68,7 @@ def _answered(
             {
                 "claim": claim.name,
                 "method": arm.name,
-                "drafts": shape(choice.settings),
+                "drafts": describe_draft(choice.settings),
                 "questions": len(found),
                 "visual": sum(lane.begin.n_visual for lane in lanes) / len(lanes),
                 **verdicts.pooled(answered[arm.name]),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specvl_demo.methods.base import Choice, shape
+from specvl_demo.methods.base import Choice, describe_draft
 from specvl_demo.pairs import PairSpec
 from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
@@ -134,7 +134,7 @@ def provenance_line(machine: Mapping[str, Any]) -> str:
 def page_of(report: Report) -> Page:
     settings = report["settings"]
     drafts = {
-        name: shape(chosen)
+        name: describe_draft(chosen)
         for name, chosen in settings["methods"].items()
         if chosen.get("policy", "one-node") != "one-node"
     }

@@ -205,7 +205,7 @@ class Choice:
 
         Examples: "EAGLE-2, chain of 8", "Static tree of 12".
         """
-        is_default, drawn = self.policy is self.method.policy, shape(self.settings)
+        is_default, drawn = self.policy is self.method.policy, describe_draft(self.settings)
         if is_default and (self.policy.label is None or not self.policy.needs >= TREE):
             return self.method.title
         whole = drawn.startswith(self.method.title.lower())
@@ -232,14 +232,14 @@ class Choice:
             **self.params,
         }
 
-    def of(self, part: Part) -> Settings:
+    def settings_of(self, part: Part) -> Settings:
         """Return the settings of one of its parts."""
         return part.settings(
             **{param.name: self.params[param.name] for param in part.settings.params()}
         )
 
 
-def shape(settings: Mapping[str, Value]) -> str:
+def describe_draft(settings: Mapping[str, Value]) -> str:
     """Return what a round drafts with these settings, in words: "chain of 8"."""
     part = PARTS["policy"][str(settings["policy"])]
     if part.label is None:
@@ -279,9 +279,11 @@ def choose(
         slot: str(settings.pop(slot, start.get(slot, method.default_part(slot)))) for slot in SLOTS
     }
     drafter, policy, verifier = (
-        _part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
+        _allowed_part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
     )
-    views = tuple(_part(method, "views", view) for view in names["views"].split(AND) if view)
+    views = tuple(
+        _allowed_part(method, "views", view) for view in names["views"].split(AND) if view
+    )
     if not views_asked and "views" not in drafter.gives:
         # Another drafter was chosen, and the views belong to the method's default one.
         views = ()
@@ -331,7 +333,8 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
     lacking = sorted((policy.needs | verifier.needs) - drafter.gives)
     if lacking:
         part = policy if lacking[0] in policy.needs else verifier
-        return f"{_a(part)} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
+        title = part.title[:1].upper() + part.title[1:]
+        return f"{title} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
     if not policy.needs and drafter.gives:
         return (
             f"Policy {policy.name!r} drafts nothing, so {drafter.title} would never be used;"
@@ -394,16 +397,17 @@ def opener(role: str) -> Callable[[Opening], Any]:
 
 def assembled_policy(choice: Choice) -> Any:
     """Return a new policy for one lane."""
-    return choice.policy.build(choice.of(choice.policy))
+    return choice.policy.build(choice.settings_of(choice.policy))
 
 
 def build_parts(choice: Choice, models: Models) -> Parts:
     """Return new parts for one lane."""
-    views = [view.build(models, choice.of(view)) for view in choice.views]
+    views = [view.build(models, choice.settings_of(view)) for view in choice.views]
     mixer = next(
-        (part.build(choice.of(part)) for part in choice.parts if part.slot == "mixture"), None
+        (part.build(choice.settings_of(part)) for part in choice.parts if part.slot == "mixture"),
+        None,
     )
-    drafter = choice.drafter.build(models, views, mixer, choice.of(choice.drafter))
+    drafter = choice.drafter.build(models, views, mixer, choice.settings_of(choice.drafter))
     return Parts(
         method=choice.method.name,
         title=choice.title,
@@ -411,13 +415,14 @@ def build_parts(choice: Choice, models: Models) -> Parts:
         settings=choice.settings,
         drafter=drafter,
         policy=assembled_policy(choice),
-        verifier=choice.verifier.build(choice.of(choice.verifier)),
+        verifier=choice.verifier.build(choice.settings_of(choice.verifier)),
         draws=cast("Any", choice.params.get("draws", "argmax")),
         charts=choice.charts,
     )
 
 
-def _part(method: Method, slot: Slot, name: str) -> Part:
+def _allowed_part(method: Method, slot: Slot, name: str) -> Part:
+    """Return the part of this name; ValueError if it is unknown or the method cannot have it."""
     parts = PARTS[slot]
     if name not in parts:
         raise ValueError(
@@ -430,7 +435,3 @@ def _part(method: Method, slot: Slot, name: str) -> Part:
             f"{method.title} can have as {slot}: {names}; to use {name!r}, take the method custom."
         )
     return parts[name]
-
-
-def _a(part: Part) -> str:
-    return part.title[:1].upper() + part.title[1:]

@@ -73,7 +73,7 @@ class SmallVLM(Drafter):
         self._logp = LogProbabilities(decoder.output, size, banned, decoder.device)
         single = len(contexts) == 1 and self._mixer is None
         self._chain_drafter = decoder.chain_drafter(self._logp) if single else None
-        self._foreign = start.vocabulary.size > decoder.vocab
+        self._lacks_ids = start.vocabulary.size > decoder.vocab
         self._pending: list[int] = []
         self._log_probs: list[Tensor] = []
         if self._mixer is not None:
@@ -94,7 +94,7 @@ class SmallVLM(Drafter):
     def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
         if self._chain_drafter is None:
             return None
-        fed = self._in_vocabulary(self._unfed(root))
+        fed = self._clamp_ids(self._unfed(root))
         made = self._stream.draft_chain(self._chain_drafter, fed, limit, floor)
         self._pending, self._log_probs = [], [made.log_probs[None]]
         return made.tokens, made.logp
@@ -129,11 +129,11 @@ class SmallVLM(Drafter):
 
     def _embed(self, tokens: Tensor) -> Tensor:
         """Embed [k] -> [m, k, D]."""
-        return self.vlm.decoder.embed(self._in_vocabulary(tokens)).expand(len(self._views), -1, -1)
+        return self.vlm.decoder.embed(self._clamp_ids(tokens)).expand(len(self._views), -1, -1)
 
-    def _in_vocabulary(self, tokens: Tensor) -> Tensor:
+    def _clamp_ids(self, tokens: Tensor) -> Tensor:
         """Replace ids that its vocabulary lacks; any will do, since the draft after is lost."""
-        return tokens.clamp_max(self.vlm.decoder.vocab - 1) if self._foreign else tokens
+        return tokens.clamp_max(self.vlm.decoder.vocab - 1) if self._lacks_ids else tokens
 
     def _log_probs_at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""
