@@ -96,16 +96,16 @@ class SharedPrefill:
         self.request = request
         self._encoded: dict[int, Encoded] = {}
         self._prefills: dict[Capture, Prefill] = {}
-        self._expected: Counter[Capture] = Counter()
+        self._reserved: Counter[Capture] = Counter()
 
-    def expect(self, capture: Capture) -> None:
-        """Announce one more lane that needs the prefill of this capture."""
-        self._expected[capture] += 1
+    def reserve(self, capture: Capture) -> None:
+        """Have the prefill of this capture kept for one more lane, until the lane releases it."""
+        self._reserved[capture] += 1
 
-    def begun(self, capture: Capture) -> None:
-        """Release the prefill for one announced lane, which has its own copy now."""
-        self._expected[capture] -= 1
-        if not self._expected[capture]:
+    def release(self, capture: Capture) -> None:
+        """End a lane's reservation, once it has its own copy; the last one frees the prefill."""
+        self._reserved[capture] -= 1
+        if not self._reserved[capture]:
             self._prefills.pop(capture, None)
 
     def encoded(self, encoder: VisionEncoder) -> Encoded:
@@ -145,7 +145,7 @@ class Lane:
         self._shared = shared
         self._request = shared.request
         self._remaining = min(max_new_tokens or NEW_TOKENS.high, shared.request.max_new_tokens)
-        shared.expect(parts.drafter.capture)
+        shared.reserve(parts.drafter.capture)
         self._session: Session | None = None
 
     @property
@@ -180,7 +180,7 @@ class Lane:
         # steps that it captures then serve the race.
         room = request.max_new_tokens
         session = target.open(prefill, room, parts.policy.max_nodes, parts.drafter.capture)
-        shared.begun(parts.drafter.capture)
+        shared.release(parts.drafter.capture)
         start = Start(
             prompt=prompt,
             encoded=encoded,
@@ -211,9 +211,9 @@ class Lane:
         self._root = int(prompt.ids[-1])
         self._recorder = Recorder(request.token_texts, self._root, request.detail == "full")
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
-        return self._begun(encoded.seconds, prefill.seconds, draft_prefill_s)
+        return self._begin_record(encoded.seconds, prefill.seconds, draft_prefill_s)
 
-    def _begun(self, vision_s: float, prefill_s: float, draft_prefill_s: float) -> Begin:
+    def _begin_record(self, vision_s: float, prefill_s: float, draft_prefill_s: float) -> Begin:
         """Return the record of what was asked, of whom, and what was spent before the rounds."""
         request, parts = self._request, self.parts
         target, prompt = request.target, request.prompt

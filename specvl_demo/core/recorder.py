@@ -94,11 +94,11 @@ class Recorder:
         if self._full:
             logp = logits.log_softmax(-1, dtype=torch.float32)
             tensors.append(logp[tree.shape.parent_on(logits.device), tokens])
-            tensors += _likeliest(taken(logp, path), TOP)
+            tensors += _top_probabilities(taken(logp, path), TOP)
             for view in asked.views.values():
-                tensors += _likeliest(view, VIEW_TOP)
+                tensors += _top_probabilities(view, VIEW_TOP)
             tensors += [] if asked.looks is None else [asked.looks]
-        numbers = iter(_read(tensors))
+        numbers = iter(_to_host(tensors))
         ids, finite = [int(token) for token in next(numbers)], all(next(numbers))
         if not finite:
             return None
@@ -110,11 +110,13 @@ class Recorder:
             candidates = self._candidates(next(numbers), next(numbers), n)
             fed = [tree.rows is not None and tree.rows[node] >= 0 for node in path]
             views = {
-                view: self._beside(self._candidates(next(numbers), next(numbers), sum(fed)), fed)
+                view: self._align_to_path(
+                    self._candidates(next(numbers), next(numbers), sum(fed)), fed
+                )
                 for view in asked.views
             }
             if asked.looks is not None:
-                notes["attention"] = _maps(next(numbers), fed)
+                notes["attention"] = _attention_maps(next(numbers), fed)
         words = [self._word(token) for token in ids]
         fields = {
             "tokens": self._tokens(verdict, emitted, last),
@@ -145,26 +147,26 @@ class Recorder:
         ]
 
     @staticmethod
-    def _beside(rows: Alternatives, fed: Sequence[bool]) -> Alternatives:
+    def _align_to_path(rows: Alternatives, fed: Sequence[bool]) -> Alternatives:
         """Return one entry for every node of the path, empty for nodes that were not fed."""
         following = iter(rows)
         return [next(following) if was_fed else [] for was_fed in fed]
 
 
-def _likeliest(logp: Tensor, k: int) -> list[Tensor]:
+def _top_probabilities(logp: Tensor, k: int) -> list[Tensor]:
     """Return ids and probabilities of the k likeliest tokens of log-probabilities [n, V]."""
     values, ids = highest.topk(logp, min(k, logp.shape[-1]))
     return [ids, values.exp()]
 
 
-def _maps(values: Sequence[float], fed: Sequence[bool]) -> list[str | None]:
+def _attention_maps(values: Sequence[float], fed: Sequence[bool]) -> list[str | None]:
     """Return each node's values, a byte each, in base64; None if it was not fed."""
     size = len(values) // sum(fed)
     rows = (bytes(map(int, values[i : i + size])) for i in range(0, len(values), size))
     return [b64encode(next(rows)).decode() if is_fed else None for is_fed in fed]
 
 
-def _read(tensors: Sequence[Tensor]) -> list[list[float]]:
+def _to_host(tensors: Sequence[Tensor]) -> list[list[float]]:
     """Read the tensors' numbers, flattened, in one transfer.
 
     float32 holds ids up to 2^24 exactly, and the probabilities are float32 already.
