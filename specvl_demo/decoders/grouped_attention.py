@@ -32,7 +32,7 @@ _CLOSE = 0.03
 """How far ways may differ, by rounding, from the first one's largest number."""
 
 
-def by_products(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+def unfused(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """By two products and a softmax in float32."""
     left, right = queries.flatten(0, 1), keys.flatten(0, 1).mT
     if queries.dtype == torch.float32:
@@ -44,19 +44,19 @@ def by_products(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> 
     return share.to(values.dtype) @ values
 
 
-def in_parts(n: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+def split_kv(n: int, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """By the library's kernel over n parts of the keys at once, as if they were separate sequences,
     then their mean, weighted by the sums of exponentials (as in FlashDecoding). Of one sequence.
     """
     keys, values = (rows[0].unflatten(1, (n, -1)).transpose(0, 1) for rows in (keys, values))
     several = mask[0].unflatten(2, (n, -1)).movedim(2, 0)
     several = several.expand(-1, queries.shape[1], -1, -1)
-    mixed, sums = _with_sums(queries.expand(n, -1, -1, -1), keys, values, several)
+    mixed, sums = _with_logsumexp(queries.expand(n, -1, -1, -1), keys, values, several)
     weights = sums[..., : queries.shape[2]].softmax(0)
     return (mixed * weights[..., None]).sum(0, keepdim=True).to(queries.dtype)
 
 
-def _with_sums(
+def _with_logsumexp(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return attention and, for every row, the logarithm of its sum of exponentials."""
@@ -73,13 +73,13 @@ def _with_sums(
     )
 
 
-class Fastest:
+class FastestAttention:
     """Attention under masks in the way that is fastest for each shape."""
 
     def __init__(self) -> None:
         self._chosen: dict[tuple[int, ...], Way] = {}
 
-    def of(
+    def prepare(
         self,
         queries: Tensor,
         keys: Sequence[Tensor],
@@ -87,7 +87,7 @@ class Fastest:
         mask: Tensor,
         steady: bool,
     ) -> Callable[[int], Tensor]:
-        """Return the attention [B * T, heads * width] of every layer.
+        """Return a function from a layer's number to its attention [B * T, heads * width].
 
         Args:
             queries: [B, heads, T, width], contiguous in a sequence, written before each layer's.
@@ -110,18 +110,18 @@ class Fastest:
             self._chosen[shape] = fastest(ways(batch, mask.shape[3]), calls)
         way = self._chosen.get(shape, fused)
 
-        def mixed(i: int) -> Tensor:
+        def attend_layer(i: int) -> Tensor:
             rows = way(packed, keys[i], values[i], mask).unflatten(2, (groups, size))
             # One copy, whatever order the kernel writes in.
             return rows.permute(0, 3, 1, 2, 4).reshape(batch * size, heads * width)
 
-        return mixed
+        return attend_layer
 
 
 def ways(batch: int, n_keys: int) -> list[Way]:
     """Return the ways that take so many keys, the safest first."""
     fit = [n for n in _PARTS if n_keys % n == 0 and n_keys // n >= _LEAST_PART]
-    return [fused, by_products, *(partial(in_parts, n) for n in fit if batch == 1)]
+    return [fused, unfused, *(partial(split_kv, n) for n in fit if batch == 1)]
 
 
 def fastest(

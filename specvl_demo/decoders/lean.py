@@ -94,7 +94,7 @@ class LeanDecoder(LanguageBackend):
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
         self._scale = self._head_width**-0.5
         self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
-        self._mixes = grouped_attention.Fastest()
+        self._fastest_attention = grouped_attention.FastestAttention()
 
     @property
     def table(self) -> Tensor:
@@ -113,7 +113,7 @@ class LeanDecoder(LanguageBackend):
         # In memory of its own: layers add to it.
         x = rows.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
         queries, fresh, project = self._projector(x, call)
-        slots, keys, mixed = self._attention(queries, call)
+        slots, keys, attend_layer = self._attention(queries, call)
         deepstack, seen = call.deepstack, None
         if deepstack is not None:
             assert call.visual is not None  # as `ForwardInput` says
@@ -127,7 +127,7 @@ class LeanDecoder(LanguageBackend):
                 captured.attention[i] = probabilities(
                     queries, keys[i], call.mask, capture.rows, self._scale
                 )
-            layer.out.onto(x, mixed(i))
+            layer.out.onto(x, attend_layer(i))
             gate, up = layer.gate_up(self._normed(x, layer.after_norm)).chunk(2, -1)
             layer.down.onto(x, F.silu(gate).mul_(up))
             if seen is not None and deepstack is not None and i < len(deepstack):
@@ -231,11 +231,11 @@ class LeanDecoder(LanguageBackend):
             return slots, keys, lambda i: attend(queries, keys[i], values[i], None, size > 1)
         if columns is None:
             steady = call.cache.at is not None
-            return slots, keys, self._mixes.of(queries, keys, values, mask, steady)
+            return slots, keys, self._fastest_attention.prepare(queries, keys, values, mask, steady)
         order = mask if mask.ndim == 2 else mask[0, 0]
 
-        def ordered(i: int) -> Tensor:
+        def attend_in_order(i: int) -> Tensor:
             data = call.cache.layer(i)
             return ordered_attention(queries, data[0], data[1], order, columns, self._scale)
 
-        return slots, keys, ordered
+        return slots, keys, attend_in_order

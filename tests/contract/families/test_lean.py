@@ -165,9 +165,9 @@ def test_every_way_attends_alike(size: int) -> None:
         return ways[0](*call).transpose(1, 2).contiguous().transpose(1, 2)
 
     for way in (*ways, as_on_cuda):
-        mixes = grouped_attention.Fastest()
-        mixes._chosen[1, size, 512] = way
-        made = mixes.of(queries, [keys], [values], mask, steady=True)(0)
+        attention = grouped_attention.FastestAttention()
+        attention._chosen[1, size, 512] = way
+        made = attention.prepare(queries, [keys], [values], mask, steady=True)(0)
         torch.testing.assert_close(made, told, atol=1e-5, rtol=1e-5)
 
 
@@ -180,10 +180,10 @@ def test_every_way_runs_on_the_device(size: int) -> None:
 
     queries, mask, caches = empty(1, 6, size, 16), empty(1, 1, size, 512), empty(2, 1, 2, 512, 16)
     for way in grouped_attention.ways(1, 512):
-        mixes = grouped_attention.Fastest()
-        mixes._chosen[1, size, 512] = way
+        attention = grouped_attention.FastestAttention()
+        attention._chosen[1, size, 512] = way
         with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
-            made = mixes.of(queries, [caches[0]], [caches[1]], mask, steady=True)(0)
+            made = attention.prepare(queries, [caches[0]], [caches[1]], mask, steady=True)(0)
         assert made.shape == (size, 6 * 16) and made.dtype == torch.bfloat16
 
 
