@@ -44,7 +44,7 @@ def even_layers(n_target: int, n: int) -> list[int]:
     return [round(i * (n_target - 1) / max(1, n - 1)) for i in range(n)]
 
 
-def with_layers(target: PreTrainedModel, n: int) -> PreTrainedModel:
+def with_even_layers(target: PreTrainedModel, n: int) -> PreTrainedModel:
     """Return a model of `even_layers` that shares all parameters with the target."""
     held = {id(part): part for part in (*target.parameters(), *target.buffers())}
     model = copy.deepcopy(target, held)
@@ -67,10 +67,10 @@ def load(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
     """
     head_settings = _settings(folder)
     tensors = eight_bits.unpacked(load_file(folder / "model.safetensors"))
-    model = with_layers(target, int(head_settings["layers"]))
+    model = with_even_layers(target, int(head_settings["layers"]))
     decoder = model.get_decoder()
     if (ids := tensors.pop(DRAFT_IDS, None)) is not None:
-        _reduce(model, ids.long(), folder)
+        _limit_vocabulary(model, ids.long(), folder)
     parts = nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})
     places = dict(parts.named_parameters())
     state = {name: value for name, value in parts.state_dict().items() if name not in places}
@@ -83,7 +83,7 @@ def load(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def _reduce(model: PreTrainedModel, ids: Tensor, folder: Path) -> None:
+def _limit_vocabulary(model: PreTrainedModel, ids: Tensor, folder: Path) -> None:
     """Limit a model's output head to the rows of these ids, and store the ids."""
     weight = model.get_output_embeddings().weight
     if ids.ndim != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= len(weight):

@@ -34,7 +34,7 @@ from specvl_demo.ui.serve.jobs import read_job
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
 from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
-from specvl_demo.vlm.shared_drafter import with_layers
+from specvl_demo.vlm.shared_drafter import with_even_layers
 from tests import pocketlike
 from tests.conftest import ask, tiny_prompt
 from tests.contract.families import zoo
@@ -194,7 +194,7 @@ def test_a_drafter_with_its_targets_tower_looks_through_it(
 ) -> None:
     """Layers of its own, everything before them the target's: no second vision pass."""
     target = models.target
-    small = VLM(with_layers(target.vlm.model, 1), "one layer", shares=target.vlm)
+    small = VLM(with_even_layers(target.vlm.model, 1), "one layer", shares=target.vlm)
     monkeypatch.setattr(small, "_encode", lambda prompt: pytest.fail("its tower ran"))
     shared = SharedPrefill(ask(target, tiny_prompt()))
     assert shared.encoded(small) is shared.encoded(target)
