@@ -24,7 +24,7 @@ def serve(options: argparse.Namespace) -> int:
     # The first process of a container would ignore SIGTERM until the page is up.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, startup.leave)
-    zerogpu.prepare()
+    zerogpu.import_spaces()
     logins = startup.logins(options.login_file)
     if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
         # `make demo` did not run there. Run in a separate process, since this one needs no torch.

@@ -275,7 +275,7 @@ def test_spaces_is_imported_before_anything_asks_for_cuda(
     assert done.stderr.splitlines() == ["spaces comes", "then a worker"]
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     monkeypatch.delitem(sys.modules, "spaces", raising=False)
-    zerogpu.prepare()
+    zerogpu.import_spaces()
     assert "spaces" not in sys.modules
 
 

@@ -30,7 +30,7 @@ if torch.version.cuda is None:
 
 from specvl_demo.ui.serve import zerogpu
 
-zerogpu.prepare()
+zerogpu.import_spaces()
 
 import spaces.zero  # noqa: E402
 import spaces.zero.torch as zero  # noqa: E402

@@ -47,7 +47,7 @@ SERVED = (
 """The methods of the behaviour that the page's scripts may call."""
 
 
-def _served(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
+def _server_function(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
     """Wrap a bound method in a function, since Gradio sets attributes on what it serves; it returns
     {'problem': sentence} where the method raises a ValueError.
     """
@@ -70,9 +70,9 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     nested is ever sent, since Gradio's streaming difference corrupts nested lists that shrink.
     """
     named = {
-        "files": {name: _name(path) for name, path in FILES.items()},
-        "scripts": list(map(_name, SCRIPTS)),
-        "styles": list(map(_name, STYLES)),
+        "files": {name: _public_path(path) for name, path in FILES.items()},
+        "scripts": list(map(_public_path, SCRIPTS)),
+        "styles": list(map(_public_path, STYLES)),
     }
     on_load = (OWN / "on_load.js").read_text(encoding="utf-8")
     return gr.HTML(
@@ -89,8 +89,8 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     )
 
 
-def _name(path: Path) -> str:
-    """Return the name of a file for a visitor's browser: by its place."""
+def _public_path(path: Path) -> str:
+    """Return the path by which browsers ask for a file: the name of its place, and the rest."""
     place, folder = next(entry for entry in PLACES.items() if path.is_relative_to(entry[1]))
     return f"{place}/{path.relative_to(folder).as_posix()}"
 
@@ -108,7 +108,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
     with gr.Blocks(
         title=messages.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
-        whole = board([_served(getattr(behaviour, name)) for name in SERVED])
+        whole = board([_server_function(getattr(behaviour, name)) for name in SERVED])
         # The waiting line is the queue's, which shows all their place: Gradio admits all of them.
         whole.run(
             behaviour.run,

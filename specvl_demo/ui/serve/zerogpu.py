@@ -35,8 +35,9 @@ ROUND = 1.5
 """# choice: AR steps that a round of a method costs, if nothing of its draft is accepted."""
 
 
-def prepare() -> None:
-    """Set up a ZeroGPU Space; must be called before CUDA is first used. No effect anywhere else.
+def import_spaces() -> None:
+    """Set up a ZeroGPU Space by importing `spaces`; must be called before CUDA is first used. No
+    effect anywhere else.
 
     `spaces` cannot be imported once CUDA was initialised. Its emulation of CUDA is per thread, so
     transformers must not load weights in its own threads.
@@ -73,7 +74,7 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
 
     pair, engine = pairs.find(pair_id), Engine()
-    roles = prepared(pair)
+    roles = fitting_roles(pair)
     engine.get(pair, roles, lambda _: None)
 
     def lent(job: Job) -> Iterator[Event]:
@@ -83,7 +84,7 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     return ZeroGpuWorker(pair_id, lend, lent, token_s(pair), roles)
 
 
-def prepared(pair: PairSpec) -> list[Role]:
+def fitting_roles(pair: PairSpec) -> list[Role]:
     """Return the roles loaded with the target: as many as fit, in the pair's order."""
     here = choosing.roles_here(pair)
     machine, roles = detect(), list[Role]()
