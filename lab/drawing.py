@@ -56,8 +56,8 @@ FIGURES = """() => {
 # Notes when each round came from the engine and when the frame that shows it was on screen.
 WATCH = """(tokens) => {
   const late = [], waiting = [], tasks = [];
-  const record = specvl.runner.record.bind(specvl.runner);
-  specvl.runner.record = (e) => { record(e); if (e.at) waiting.push(e.at); };
+  const on = specvl.runner.stream.on, record = on.record;
+  on.record = (e) => { record(e); if (e.at) waiting.push(e.at); };
   new PerformanceObserver((list) => list.getEntries().forEach((e) => tasks.push(e.duration)))
     .observe({type: 'longtask'});
   const frame = () => {
