@@ -23,11 +23,13 @@ export class MethodPanel {
   }
 
   async load() {
+    const asked = (this.asked = {});
     const told = await this.on.ask({
       pair: this.pair,
       method: this.method.name,
       settings: this.values,
     });
+    if (asked !== this.asked) return; // of settings that have changed since
     this.told = told;
     const known = new Set([
       PRESET,
