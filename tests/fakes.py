@@ -136,12 +136,4 @@ def table_prompt(last: int = 0) -> Prompt:
 
 def parts(drafter: object | None = None, policy: object | None = None, name: str = "fake") -> Parts:
     """A strict lane's parts."""
-    return Parts(
-        method=name,
-        title=name,
-        lossless=True,
-        settings={},
-        drafter=drafter or Drafter(),
-        policy=policy or OneNode(),
-        verifier=Strict(),
-    )
+    return Parts(name, name, True, {}, drafter or Drafter(), policy or OneNode(), Strict())

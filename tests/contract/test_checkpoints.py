@@ -91,11 +91,9 @@ def write(
         whole = {"sharded": "model.safetensors", "sharded-bin": "pytorch_model.bin"}[form]
         stem, suffix = whole.rsplit(".", 1)
         halves = {f"{stem}-0000{i + 1}-of-00002.{suffix}": names[i::2] for i in range(2)}
+        save = save_file if suffix == "safetensors" else torch.save
         for file, part in halves.items():
-            some = {k: tensors[k] for k in part}
-            save_file(some, folder / file) if suffix == "safetensors" else torch.save(
-                some, folder / file
-            )
+            save({k: tensors[k] for k in part}, folder / file)
         index = {"weight_map": {k: file for file, part in halves.items() for k in part}}
         (folder / f"{whole}.index.json").write_text(json.dumps(index))
     return folder
@@ -340,10 +338,8 @@ class Trap:
 
 @pytest.mark.parametrize("form", ["bin", "sharded-bin"])
 def test_pickled_code_is_not_executed(form: str, target: object, tmp_path: Path) -> None:
-    folder, mark = (
-        write(tmp_path / "trap", published("eagle2", target), form),
-        tmp_path / "executed",
-    )
+    folder = write(tmp_path / "trap", published("eagle2", target), form)
+    mark = tmp_path / "executed"
     for file in sorted(folder.glob("*.bin"))[-1:]:
         torch.save({"fc.weight": Trap(mark)}, file)
     with pytest.raises(ValueError, match="not a plain file of weights"):

@@ -4,7 +4,6 @@ nothing, and attention gets what CUDA's kernels can read.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +29,7 @@ from tests.conftest import tiny_llava
 from tests.contract.families import zoo
 from tests.contract.families.conftest import often
 from tests.contract.families.test_vendor_drafters import layer_tensors
-from tests.contract.test_checkpoints import published
+from tests.contract.test_checkpoints import DFLASH, published
 from tests.cuda import (
     FakeCuda,
     FakeGraph,
@@ -110,10 +109,8 @@ def head(kind: str, decoder: Any) -> Any:
     else:
         tensors = random_module(kind).published()
     there = {k: v.detach().to("meta", torch.bfloat16) for k, v in tensors.items()}
-    config = {"block_size": 4, "mask_token_id": 0, "dflash_config": {"target_layer_ids": [1, 3, 4]}}
-    settings = config | {"dflash_config": config["dflash_config"] | {"mask_token_id": 0}}
     own = {"method": kind}
-    return FORMATS[kind].build(Head(kind, there, GEOMETRY, settings, f"tiny {kind}", own), decoder)
+    return FORMATS[kind].build(Head(kind, there, GEOMETRY, DFLASH, f"tiny {kind}", own), decoder)
 
 
 @pytest.fixture(scope="module")
@@ -229,8 +226,7 @@ def test_heads_packed_as_rows_attend_alike(rows: int) -> None:
     truth = attend(queries, keys, values, mask)
     made = packed(queries, keys, values, for_packed(mask, 3)).transpose(1, 2).reshape(truth.shape)
     torch.testing.assert_close(made, truth, atol=1e-5, rtol=1e-5)
-    with ExitStack() as stack:
-        took = stack.enter_context(KernelsTakeAll())
+    with KernelsTakeAll() as took:
         there = [one.to("meta") for one in (queries, keys, values)]
         for given in (mask.to("meta"), None):
             assert attend(*there, given).shape == truth.shape

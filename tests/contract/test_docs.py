@@ -57,17 +57,8 @@ def test_the_table_is_the_codes() -> None:
         assert ("no" in cells[6]) == (not METHODS[name].lossless)
         if METHODS[name].views:
             assert cells[3].strip().replace(" ", "") == METHODS[name].default_part("views")
-    assert {
-        "tabed",
-        "sage",
-        "specvlm",
-        "lvspec",
-        "fly",
-        "chain",
-        "tree",
-        "ngram",
-        "ar",
-    } <= rows.keys()
+    methods = {"tabed", "sage", "specvlm", "lvspec", "fly", "chain", "tree", "ngram", "ar"}
+    assert methods <= rows.keys()
 
 
 @pytest.mark.slow

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import Tensor
 
-import specvl_demo
 import specvl_demo as sv
 from specvl_demo.decoders import kernels, layer_stack
 from specvl_demo.decoders.layer_stack import ChainDrafter
@@ -25,9 +23,7 @@ by_our_kernels = pytest.mark.skipif(
     not kernels.available(), reason="our own kernels do not run here"
 )
 
-PICTURES = [
-    str(Path(__file__).parents[2] / "examples" / name) for name in ("scene.png", "bars.png")
-]
+PICTURES = [str(EXAMPLES / name) for name in ("scene.png", "bars.png")]
 CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
     "chain": ("chain", {"gamma": 6}),
     "with a floor": ("chain", {"gamma": 6, "floor": 0.6}),
@@ -118,7 +114,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(
 
     monkeypatch.setattr(CrossBlock, "__call__", listen)
     monkeypatch.setattr(DreamDrafter, "attention", compare)
-    race = specvl_demo.load("pocket").race(
+    race = sv.load("pocket").race(
         "Describe the picture in detail.",
         images=[EXAMPLES / "shelf.png"],
         methods=["ar", "eagle2", "dream"],

@@ -235,9 +235,8 @@ def in_blocks(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
         t["lm_head.weight"], t["d2t"] = torch.randn(40, D), (ids - torch.arange(40)).float()
         t["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True)
         t["embed_tokens.weight"] = torch.randn(VOCAB, D)
-    return open_head(write(folder, t, **DFLASH | config), target.decoder), partial(
-        dflash_says, t, layers, target.decoder
-    )
+    head = open_head(write(folder, t, **DFLASH | config), target.decoder)
+    return head, partial(dflash_says, t, layers, target.decoder)
 
 
 CASES = [(kind, form) for kind in ("eagle2", "hivis", "dream") for form in ("deep", "grouped")]

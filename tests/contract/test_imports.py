@@ -175,11 +175,8 @@ def drawn(room: str) -> str:
 
 
 DEVICES = (
-    "recipes/",
-    *(
-        f"specvl_demo/{place}"
-        for place in ("decoders/", "vlm/", "serving/availability.py", "pairs/machine.py")
-    ),
+    *("recipes/", "specvl_demo/decoders/", "specvl_demo/vlm/"),
+    *("specvl_demo/serving/availability.py", "specvl_demo/pairs/machine.py"),
 )
 """Where a device may be named."""
 
@@ -208,11 +205,9 @@ def test_the_process_of_the_page_does_not_import_what_loads_models() -> None:
 
 def doubled() -> dict[str, int]:
     """Class names of the package that more than one class has."""
-    names: Counter[str] = Counter()
-    for path in FILES:
-        if inside(path, "specvl_demo/"):
-            nodes = ast.walk(parsed(path))
-            names.update(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    package = [path for path in FILES if inside(path, "specvl_demo/")]
+    nodes = [node for path in package for node in ast.walk(parsed(path))]
+    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     return {name: n for name, n in sorted(names.items()) if n > 1}
 
 

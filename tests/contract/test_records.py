@@ -31,7 +31,6 @@ from specvl_demo.records import (
 from specvl_demo.report import trace
 from tests.lanes import ar_lane, begin, chain_lane, flat
 
-ROOT = Path(__file__).resolve().parents[2]
 BEGIN = begin(
     "tabed",
     title="TABED",
@@ -82,9 +81,7 @@ def test_the_format_is_what_other_programs_were_told() -> None:
 
 def test_what_was_not_measured_is_unknown() -> None:
     nothing = fold([])
-    assert (
-        nothing.tau is None and nothing.accepted_per_round is None and nothing.tokens_per_s is None
-    )
+    assert {nothing.tau, nothing.accepted_per_round, nothing.tokens_per_s} == {None}
     still = replace(SECOND, draft_s=0.0, verify_s=0.0, commit_s=0.0, other_s=0.0)
     assert fold([still]).tokens_per_s is None
 

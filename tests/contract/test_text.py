@@ -50,12 +50,8 @@ def answer(
     loaded: object, question: str, pictures: Sequence[Image.Image] = ()
 ) -> list[records.Record]:
     asked = Question(replace_surrogates(question), tuple(pictures), max_new_tokens=4)
-    request = session.request(loaded, asked)
-    return list(
-        session.race(
-            loaded, request, [choose(loaded.pair, name, {}, 0.0) for name in ("ar", "chain")]
-        )
-    )
+    choices = [choose(loaded.pair, name, {}, 0.0) for name in ("ar", "chain")]
+    return list(session.race(loaded, session.request(loaded, asked), choices))
 
 
 @pytest.mark.parametrize("what", ODD_QUESTIONS)

@@ -39,19 +39,13 @@ def test_sentences_carry_the_measured_figures():
         " rounds"
     )
     assert f"{totals.n_accepted / totals.n_rounds:.1f} drafted tokens kept" in words
-    assert (
-        f"{rho['draft']:.1f} autoregressive steps to draft and {rho['verify']:.1f} to verify"
-        in words
-    )
+    cost = f"{rho['draft']:.1f} autoregressive steps to draft and {rho['verify']:.1f} to verify"
+    assert cost in words
     assert f"{totals.n_relaxed} of {one.n_tokens} tokens relaxed" in words
     assert "relaxed" not in findings.said(found("tabed", "scene"))
 
 
-def shipped() -> dict:
-    return json.loads((ROOT / "examples" / "examples.json").read_text(encoding="utf-8"))
-
-
-TILES = shipped()["examples"]
+TILES = json.loads((ROOT / "examples" / "examples.json").read_text("utf-8"))["examples"]
 WINS = [one for one in TILES if not one["fails"]]
 PAPERS = {"tabed", "sage", "lvspec", "hivis", "dream"}
 

@@ -11,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.page.made_up import DOUBTFUL
 from tests.page.test_race import CHANGED, FINISHED, choose, drawn, finish_replay, run_race
 
 BAD = ("serious", "critical")
@@ -23,11 +24,6 @@ OVERLAPS = """(box) => {
     && a.top < b.bottom - 2 && b.top < a.bottom - 2;
   return rects.flatMap((a, i) => rects.slice(i + 1).filter((b) => meet(a, b))).length;
 }"""
-
-
-FILLED = (
-    """() => [...document.querySelectorAll('.vl-track .vl-bar i')].map((n) => n.style.transform)"""
-)
 
 
 def headline(page):
@@ -88,12 +84,11 @@ def test_one_sentence_with_this_races_numbers(opened):
     # The relaxed lane alone beside the plain one.
     opened.evaluate("specvl.race.setFocus('lvspec'); specvl.race.lanes.delete('sage')")
     opened.evaluate("specvl.view.player.finish()")
-    pair = opened.evaluate("""async () => {
+    own, said = opened.evaluate("""async () => {
       const {differences} = await import(document.querySelector('link[href$="verdict.js"]').href);
       const lossy = specvl.race.lanes.get('lvspec');
       return differences(specvl.race, lossy).changes[0].map((t) => t.trim());
     }""")
-    own, said = pair
     expect(headline(opened)).to_contain_text(
         f"But it says “{said}” where the large model alone says “{own}”"
     )
@@ -256,7 +251,8 @@ def test_five_papers_race_in_one_press(opened):
     named = opened.evaluate("specvl.race.focused.title")
     expect(headline(opened)).to_contain_text(f"Green words of {named} ")
     expect(opened.locator(".vl-lane.beside .vl-lane-name").last).to_have_text(named)
-    assert opened.evaluate(FILLED) == ["scaleX(1)"] * 6
+    filled = "[...document.querySelectorAll('.vl-track .vl-bar i')].map((n) => n.style.transform)"
+    assert opened.evaluate(filled) == ["scaleX(1)"] * 6
     pointed = """(chosen) => {
       specvl.race.select(null);
       specvl.race.setFocus('dream', chosen);
@@ -420,18 +416,6 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     expect(opened.locator("#vl-question")).to_be_focused()
 
 
-DOUBTFUL = 78
-"""The seed of a run of whose answer the made-up target is not sure."""
-
-
-def hangs_over(page, dialog: str) -> bool:
-    return page.evaluate(
-        "(name) => document.querySelector(name).scrollWidth > innerWidth"
-        " || document.documentElement.scrollWidth > innerWidth",
-        dialog,
-    )
-
-
 def sound(page, dialog: str) -> None:
     """axe finds nothing serious in a dialog, light and dark."""
     for dark in (False, True):
@@ -472,7 +456,8 @@ def test_a_race_is_told_as_a_story_step_by_step(opened):
     text.click()
     expect(caption).to_contain_text("checks")
     opened.set_viewport_size(PHONE)
-    assert not hangs_over(opened, ".vl-story")
+    for part in (story, opened.locator("html")):
+        assert part.evaluate("(n) => n.scrollWidth <= innerWidth")  # nothing hangs over
     sound(opened, ".vl-story")
     opened.keyboard.press("End")
     expect(caption).to_have_text(headline)

@@ -21,9 +21,8 @@ PNG = (
 def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
     """Save a live race as a trace, open it: the same lanes, numbers and pictures, no model."""
     run_race(opened)
-    figures = opened.evaluate(
-        "specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])"
-    )
+    lanes = "specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])"
+    figures = opened.evaluate(lanes)
     with opened.expect_download() as saved:
         opened.get_by_role("button", name="Save", exact=True).click()
         opened.get_by_role("button", name="A trace (JSON lines)").click()
@@ -34,10 +33,7 @@ def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
     opened.locator("#vl-trace").set_input_files(path)
     expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("From a file")
     finish_replay(opened)
-    assert (
-        opened.evaluate("specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])")
-        == figures
-    )
+    assert opened.evaluate(lanes) == figures
     expect(opened.locator(".vl-question-media img")).to_have_count(1)
 
 

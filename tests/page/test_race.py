@@ -10,11 +10,10 @@ from playwright.sync_api import expect
 
 from tests.conftest import second_try
 from tests.page.conftest import SHOWN, note_sent
+from tests.page.made_up import BUSY, LONG
 
 LOADING = ("Precision", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
-BUSY, LONG = 77, 600
-"""The seed with which the made-up machine is busy, and the tokens of a run that lasts."""
 
 
 def run_race(page) -> None:
@@ -70,10 +69,8 @@ def test_two_clicks_to_a_finished_race_whose_numbers_are_the_fold_of_its_records
       return {tokens, seconds, rounds: lane.rounds.length, told: lane.end.totals};
     })""")
     for i, lane in enumerate(sums):
-        assert (
-            lane["told"]["n_tokens"] == lane["tokens"]
-            and lane["told"]["n_rounds"] == lane["rounds"]
-        )
+        totals = lane["told"]
+        assert (totals["n_tokens"], totals["n_rounds"]) == (lane["tokens"], lane["rounds"])
         row = opened.locator(f".vl-track tr[data-lane='{i}']")
         speed = lane["tokens"] / lane["seconds"]
         expect(row.locator(".speed")).to_have_text(
@@ -100,14 +97,9 @@ def test_text_and_colours_come_token_by_token_from_the_records(opened):
         assert kinds == {"ar"} if number == 0 else kinds == {origin for _, origin in told}
     expect(opened.locator(".vl-lane[data-lane='2'] .vl-badge.lossy")).to_have_text("may differ")
     expect(opened.locator(".vl-lane[data-lane='2'] .tk.relaxed").first).to_be_visible()
-    assert (
-        opened.evaluate("""() => {
-      const style = (kind) => getComputedStyle(document.querySelector(`.vl-text .tk.${kind}`));
-      const line = (kind) => style(kind).textDecorationStyle;
-      return new Set([line('draft'), line('relaxed'), line('target')]).size;
-    }""")
-        == 3
-    )  # a second cue beside colour
+    lines = opened.evaluate("""() => ['draft', 'relaxed', 'target'].map((kind) =>
+      getComputedStyle(document.querySelector(`.vl-text .tk.${kind}`)).textDecorationStyle)""")
+    assert len({*lines}) == 3  # a second cue beside colour
 
 
 def test_precision_and_picture_detail_are_chosen_for_a_pair_and_told(opened):
@@ -135,11 +127,8 @@ def test_precision_and_picture_detail_are_chosen_for_a_pair_and_told(opened):
     note_sent(opened)
     run_race(opened)
     asked = opened.evaluate("({...window.sent, loading: specvl.ask.request.loading})")
-    assert (asked["dtype"], asked["picture_detail"], "quantised" in asked) == (
-        "bfloat16",
-        0.5,
-        False,
-    )
+    assert (asked["dtype"], asked["picture_detail"]) == ("bfloat16", 0.5)
+    assert "quantised" not in asked
     assert asked["loading"] == {asked["pair"]: {"dtype": "bfloat16", "picture_detail": 0.5}}
     expect(panel).to_contain_text(
         "The last race ran in bfloat16 on none (made up); 64 of the 80 tokens"
@@ -301,14 +290,8 @@ def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
     """
     finish_replay(opened)
     for how, why in (
-        (
-            {"load": 0.5},
-            "timing disturbed (other programs kept 50 % of the machine busy)",
-        ),
-        (
-            {"load": 0.49},
-            "timing disturbed (other programs kept 49 % of the machine busy)",
-        ),
+        ({"load": 0.5}, "timing disturbed (other programs kept 50 % of the machine busy)"),
+        ({"load": 0.49}, "timing disturbed (other programs kept 49 % of the machine busy)"),
         ({"rounds": 4, "slower": 0.2}, "tokens are too few to time; 20 are needed"),
     ):
         choose(opened, "scene", 2)

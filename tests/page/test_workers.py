@@ -30,7 +30,7 @@ from tests.page.conftest import ROOT
 from tests.page.fake_page import compute, engine, started
 from tests.robustness.support import Guest
 
-WAIT_S, EACH_S = 200, 0.05
+EACH_S = 0.05
 clustered = pytest.mark.slow
 """Starting Ray takes half a minute of every core, and so does ending it."""
 
@@ -64,10 +64,8 @@ def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) ->
     picture = tmp_path / "a.png"
     picture.write_bytes(b"12345")
     queue = Queue(cluster)
-    first, second = (
-        Visitor(queue, job(40)),
-        Visitor(queue, job(40, media=(MediaFile(str(picture)),))),
-    )
+    first = Visitor(queue, job(40))
+    second = Visitor(queue, job(40, media=(MediaFile(str(picture)),)))
     assert first.pid() != second.pid()
     for visitor in (first, second):
         visitor.until("done")
@@ -95,11 +93,8 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(
     assert end.stop == "error" and end.totals.n_rounds == len(unlucky.kinds("round")) >= 3
     assert "stopped unexpectedly" in end.message
     lucky.until("done")
-    assert lucky.kinds("begin", "round", "end") == [
-        "begin",
-        *["round"] * 60,
-        "end",
-    ] and not lucky.kinds("error")
+    assert lucky.kinds("begin", "round", "end") == ["begin", *["round"] * 60, "end"]
+    assert not lucky.kinds("error")
     # Both seats serve again, one of them in a new process.
     again = [Visitor(queue, job(100_000)) for _ in range(2)]
     pids = {visitor.pid() for visitor in again}

@@ -59,13 +59,8 @@ def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
     least-squares line. All None where there are too few samples to say.
     """
     after = [sample for sample in samples if sample.at >= settled_at]
-    blank = {
-        "start_mb": None,
-        "end_mb": None,
-        "growth": None,
-        "slope_mb_per_min": None,
-        "processes": 0,
-    }
+    unknown = dict.fromkeys(("start_mb", "end_mb", "growth", "slope_mb_per_min"))
+    blank: dict[str, Any] = unknown | {"processes": 0}
     if len(after) < 10:
         return blank
     steady = set.intersection(*(set(one.rss) for one in after))

@@ -39,14 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(folder: Path) -> PairSpec:
-    small = Checkpoint(str(folder / "drafter"), 1e6, "", True)
-    return PairSpec(
-        "light",
-        "light",
-        "llava",
-        Checkpoint(str(folder / "target"), 1e6, "", True),
-        {"small": small},
-    )
+    large, small = (Checkpoint(str(folder / name), 1e6, "", True) for name in ("target", "drafter"))
+    return PairSpec("light", "light", "llava", large, {"small": small})
 
 
 @pytest.fixture(scope="module")

@@ -128,11 +128,6 @@ def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, 
     assert chunks[-1]["usage"] == whole["usage"]
 
 
-def test_every_model_that_is_listed_names_a_pair(served: tuple[str, int]) -> None:
-    told = httpx.get(f"{served[0]}/v1/models", timeout=60).json()
-    assert {"pocket", "pocket/ar", "pocket/sage"} <= {one["id"] for one in told["data"]}
-
-
 # ---------------------------------------------------------------- many visitors
 
 
@@ -164,10 +159,8 @@ def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(
     for one, quiet, loud in zip(requests, alone, crowded):
         assert sentence(quiet) is None and sentence(loud) is None
         begin = next(event["record"] for event in loud if event["k"] == "begin")
-        assert (
-            begin["notes"]["question"] == one["question"]
-            and begin["sampling"]["seed"] == one["seed"]
-        )
+        assert begin["notes"]["question"] == one["question"]
+        assert begin["sampling"]["seed"] == one["seed"]
         for lane in ("ar", *one["methods"]):
             assert ids(loud, lane) == ids(quiet, lane) == ids(quiet)
         answers.add(tuple(ids(loud)))

@@ -53,15 +53,9 @@ def places(value: Any, holder: Any = None, key: Any = None) -> Iterator[tuple[An
     """Every (holder, key) within a value."""
     if holder is not None:
         yield holder, key
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for k, v in inner:
-        yield from places(v, value, k)
+    if isinstance(value, dict | list):
+        for k, v in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(v, value, k)
 
 
 @cache
@@ -130,10 +124,8 @@ def test_hundreds_of_damaged_traces_are_answered() -> None:
             sound += 1
             assert all(line.isprintable() for line in trace.summary(lanes).split("\n")), seed
             for lane in lanes:
-                assert (
-                    lane.end is None
-                    or lane.end.totals.n_tokens == records.fold(lane.rounds).n_tokens
-                )
+                n_tokens = lane.end and lane.end.totals.n_tokens
+                assert n_tokens in (None, records.fold(lane.rounds).n_tokens)
     sys.stdout.write(f"{N} damaged traces: {N - sound} refused, {sound} still sound\n")
     assert 16 < sound < N / 2, sound  # changes that leave a race sound exist, most do not
 
@@ -165,11 +157,8 @@ def test_the_command_says_what_is_wrong(
     for action in ("check", "show"):
         assert main(["trace", action, str(path)]) == 2
         said = capsys.readouterr()
-        assert (
-            said.err.count("\n") == 1
-            and said.err.endswith(".\n")
-            and said.err.strip().isprintable()
-        )
+        assert said.err.count("\n") == 1 and said.err.endswith(".\n")
+        assert said.err.strip().isprintable()
         assert all(line.isprintable() for line in said.out.splitlines()) and len(said.out) < 10_000
 
 

@@ -236,11 +236,8 @@ def test_a_visits_files_go_when_it_ends(tmp_path: Path) -> None:
     visits.leave("me")
     assert files["sent"].exists()
     assert not files["mine"].parent.exists() and not files["earlier"].exists()
-    assert (
-        files["shared"].exists()
-        and files["others"].exists()
-        and (tmp_path / "example.png").exists()
-    )
+    others = (files["shared"], files["others"], tmp_path / "example.png")
+    assert all(path.exists() for path in others)
     visits.leave("you")
     visits.leave("you")
     visits.leave(None)

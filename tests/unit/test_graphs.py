@@ -20,13 +20,7 @@ from specvl_demo.core.types import Capture, Context
 from specvl_demo.decoders import calibration, kernels
 from specvl_demo.decoders.calibration import started
 from specvl_demo.decoders.forward import Captured, ForwardInput
-from specvl_demo.decoders.graphs import (
-    BUCKETS,
-    GraphCache,
-    GraphRunner,
-    GraphStep,
-    StepShape,
-)
+from specvl_demo.decoders.graphs import BUCKETS, GraphCache, GraphRunner, GraphStep, StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.methods.base import Models, build_parts, choose
@@ -137,10 +131,7 @@ def pairs_of_models() -> dict[str, Models]:
     return both_backends(tiny_llava(layers=4))
 
 
-BLOCKS = {
-    "block_size": 4,
-    "dflash_config": {"mask_token_id": 0, "target_layer_ids": [0, 1, 2]},
-}
+BLOCKS = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [0, 1, 2]}}
 """What a DFlash head drafts, and which layers of the tiny target it reads."""
 
 
@@ -377,8 +368,7 @@ def test_what_exact_steps_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("cost", "may_decline", "stays"),
-    [(0.42, True, False), (0.42, False, True), (0.03, True, True)],
+    ("cost", "may_decline", "stays"), [(0.42, True, False), (0.42, False, True), (0.03, True, True)]
 )
 def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     cost: float, may_decline: bool, stays: bool, monkeypatch: pytest.MonkeyPatch

@@ -100,11 +100,8 @@ def test_a_cache_over_several_devices_is_the_same_cache(monkeypatch: pytest.Monk
         said = [decoder.logits(hidden)[0, -1:]]
         for token in (7, 8):
             stream.root(decoder.embed(torch.tensor([[token]])))
-            said.append(
-                decoder.logits(
-                    stream.extend(decoder.embed(torch.tensor([[9, 10, 11]])), [0, 0, 1])[0]
-                )
-            )
+            hidden = stream.extend(decoder.embed(torch.tensor([[9, 10, 11]])), [0, 0, 1])
+            said.append(decoder.logits(hidden[0]))
             stream.keep([0, 2])
         return torch.cat(said)
 
@@ -139,9 +136,8 @@ def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong() -> None:
     assert torch.equal(mine.visual[context.index], theirs.visual[:-1])
     with pytest.raises(ValueError, match="guided=false"):
         PrunedView(PrunedSettings(0.5, 0.5), layers=(0,)).build_context(encoded, eyes, None)
-    assert PrunedView(PrunedSettings(0.5, 0.5)).build_context(
-        encoded, eyes, None
-    ).index.max() < len(mine)
+    pruned = PrunedView(PrunedSettings(0.5, 0.5)).build_context(encoded, eyes, None)
+    assert pruned.index.max() < len(mine)
 
 
 def test_the_command_line_takes_any_two_that_fit(
@@ -348,9 +344,8 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
         custom_pair("me/target", "me/other")
     with pytest.raises(ValueError, match="me/none could not be looked up: me/none is not there"):
         custom_pair("me/target", "me/none")
-    lost = HfHubHTTPError.__bases__[0](
-        "no route"
-    )  # as its HTTP library says it, which is no HfHubHTTPError
+    # As its HTTP library says it, which is no HfHubHTTPError.
+    lost = HfHubHTTPError.__bases__[0]("no route")
     monkeypatch.setattr(remote, "model_info", Mock(side_effect=[lost, HFValidationError("a name")]))
     with pytest.raises(ValueError, match="me/target could not be looked up: no route"):
         custom_pair("me/target", "me/small")

@@ -69,9 +69,8 @@ def test_the_least_visual_mismatches_stay_and_the_most_visual_stops_the_round() 
     )
     assert verdict.path == [0, 1, 2]
     assert verdict.relaxed == [True, True]
-    assert verdict.tokens == [11, 12, 32], (
-        "drafted tokens, then the target's own where the third was refused"
-    )
+    # Drafted tokens, then the target's own where the third was refused.
+    assert verdict.tokens == [11, 12, 32]
     assert verdict.notes["loosened"] == [1, 2, 4, 5, 7, 8, 9]
     assert verdict.notes["cut"] == pytest.approx(0.3)
     assert verdict.notes["relevance"] == pytest.approx(relevance, abs=1e-4)
@@ -161,11 +160,8 @@ def flags(verifier: EntropyVerifier, told: Branch) -> str:
 @pytest.mark.parametrize(
     ("exact", "window", "expected"),
     [
-        (
-            "=x=====x",
-            4,
-            "11111110",
-        ),  # three matches behind the first mismatch; the last one has no window
+        # Three matches behind the first mismatch; the last one has no window.
+        ("=x=====x", 4, "11111110"),
         ("=x==x===", 4, "10110111"),  # the window of the first is broken by the second
         ("x===", 4, "0111"),  # just fits, refused all the same: it is among the last W
         ("x====", 4, "11111"),

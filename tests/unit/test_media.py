@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, ImageCms
 
 from specvl_demo import media
-from specvl_demo.media import Limits, MediaError, MediaFile, load, load_files
+from specvl_demo.media import Limits, MediaError, MediaFile, load, load_files, worker
 from specvl_demo.media.files import sniff
 from specvl_demo.media.pictures import count_scans, from_hdr, open_picture
 from specvl_demo.media.pictures import decoded as decoded_picture
@@ -75,9 +75,8 @@ def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: b
     assert count_scans(data) == 1
     picture = decoded(data)
     assert picture.size == corpus.SIZE
-    assert near(picture.getpixel((8, 24)), corpus.RED) and near(
-        picture.getpixel((56, 24)), corpus.BLUE
-    )
+    assert near(picture.getpixel((8, 24)), corpus.RED)
+    assert near(picture.getpixel((56, 24)), corpus.BLUE)
 
 
 def test_scans_of_the_picture_itself_are_counted() -> None:
@@ -110,20 +109,17 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(
     clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long clip, which is sought in, gives the same frames as one that is read through."""
-    from specvl_demo.media import worker as media_worker
-
     pytest.importorskip("decord")
-
     path = tmp_path / "turned.mp4"
     path.write_bytes(corpus.turned((clips / "clip.mp4").read_bytes()))
     limits = Limits()
     with path.open("rb") as file:
-        source = media_worker.Readable(file)
-        packets = media_worker.probe(source, limits).times
-        by_decord, times, n = media_worker.by_decord(source, 4)
-        by_opencv, times_cv, n_cv = media_worker.by_opencv(source, packets, 4, limits)
-        monkeypatch.setattr(media_worker, "READ_THROUGH", 20)
-        sought, times_sought, _ = media_worker.by_opencv(source, packets, 4, limits)
+        source = worker.Readable(file)
+        packets = worker.probe(source, limits).times
+        by_decord, times, n = worker.by_decord(source, 4)
+        by_opencv, times_cv, n_cv = worker.by_opencv(source, packets, 4, limits)
+        monkeypatch.setattr(worker, "READ_THROUGH", 20)
+        sought, times_sought, _ = worker.by_opencv(source, packets, 4, limits)
     assert times_sought == pytest.approx(times_cv)
     assert all(map(np.array_equal, sought, by_opencv))
     assert n == n_cv == 24 and times == pytest.approx(times_cv, abs=0.02)
@@ -137,14 +133,10 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
     """It hangs on a file that never comes; the process that started it is killed."""
-    os.mkfifo(tmp_path / "never.png")
-    held = os.open(tmp_path / "never.png", os.O_RDWR)  # so that it can be opened
-    item = {
-        "path": str(tmp_path / "never.png"),
-        "kind": "PNG",
-        "want": "picture",
-        "clips": "opencv",
-    }
+    never = tmp_path / "never.png"
+    os.mkfifo(never)
+    held = os.open(never, os.O_RDWR)  # so that it can be opened
+    item = {"path": str(never), "kind": "PNG", "want": "picture", "clips": "opencv"}
     asked = {"items": [item], "n_frames": 1, "limits": vars(Limits())}
     command = [sys.executable, "-m", "specvl_demo.media.worker"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -194,16 +186,14 @@ def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(
 
 def test_frames_that_no_packet_tells_of_are_counted(clips: Path) -> None:
     """Up to the most that is accepted; a clip with more is refused with a sentence."""
-    from specvl_demo.media import worker as media_worker
-
     with (clips / "clip.webm").open("rb") as file:
-        source = media_worker.Readable(file)
+        source = worker.Readable(file)
         for told in (0, 23, 25, 1999):
             packets = [number / 12 for number in range(told)]
-            frames, times, n = media_worker.by_opencv(source, packets, 4, Limits())
+            frames, times, n = worker.by_opencv(source, packets, 4, Limits())
             assert n == 24 and len(frames) == 4 and times[-1] == pytest.approx(23 / 12, abs=0.02)
         with pytest.raises(MediaError, match="more than 20 frames, the limit"):
-            media_worker.by_opencv(source, [], 4, Limits(max_clip_frames=20))
+            worker.by_opencv(source, [], 4, Limits(max_clip_frames=20))
 
 
 @pytest.mark.parametrize("decoder", ["opencv", "decord"])
@@ -225,9 +215,8 @@ def test_frames_are_chosen_by_the_times_at_which_they_are_shown(
 def test_pixels_of_a_clip_become_square() -> None:
     frame = load_clip(CLIPS / "sar.mp4").frames[0]
     assert frame.size == (320, 96)
-    assert near(frame.getpixel((70, 50)), (220, 30, 30)) and near(
-        frame.getpixel((250, 50)), (30, 30, 220)
-    )
+    assert near(frame.getpixel((70, 50)), (220, 30, 30))
+    assert near(frame.getpixel((250, 50)), (30, 30, 220))
 
 
 def test_hdr_is_mapped_to_a_usual_screen() -> None:
@@ -276,9 +265,8 @@ def test_colours_are_those_that_a_browser_shows() -> None:
     for image in (halves, half, halves.quantize(8)):
         data = corpus.encode(image, "PNG", icc_profile=bytes(exchanged))
         assert near(decoded(data).getpixel((8, 24)), corpus.RED[::-1])
-    assert decoded(corpus.encode(half, "PNG", icc_profile=bytes(exchanged))).getpixel((0, 0)) == (
-        (255,) * 3
-    )
+    clear = decoded(corpus.encode(half, "PNG", icc_profile=bytes(exchanged)))
+    assert clear.getpixel((0, 0)) == (255,) * 3
     for harmless in (srgb, srgb[:200]):
         data = corpus.encode(halves, "PNG", icc_profile=harmless)
         assert np.array_equal(np.asarray(decoded(data)), np.asarray(halves))

@@ -42,9 +42,8 @@ def test_parameters_of_one_method_do_not_share_a_name() -> None:
         for policy in PARTS["policy"].values():
             for verifier in PARTS["verifier"].values():
                 used = [drafter, policy, verifier, *shared]
-                names = [param.name for part in used for param in part.settings.params()] + list(
-                    SLOTS
-                )
+                names = [param.name for part in used for param in part.settings.params()]
+                names += SLOTS
                 assert len(set(names)) == len(names), (drafter.name, policy.name, verifier.name)
 
 
@@ -75,12 +74,9 @@ def test_a_name_that_is_taken_is_refused() -> None:
         base.register(replace(chain, name="other", policy=other))
     with pytest.raises(ValueError, match="no parameter|whole number"):
         base.register(replace(chain, name="other", presets={"bad": {"gamma": "x"}}))
+    another = replace(chain, name="other", policy=replace(other, name="p"))
     with pytest.raises(ValueError, match="no parameter 'gama'"):
-        base.register(
-            replace(
-                chain, name="other", policy=replace(other, name="p"), presets={"x": {"gama": 2}}
-            )
-        )
+        base.register(replace(another, presets={"x": {"gama": 2}}))
     assert "other" not in METHODS and "p" not in base.PARTS["policy"]
     for odd, part in ((replace(chain, name="a.b"), "letters, digits"), (None, "takes a Method")):
         with pytest.raises(ValueError, match=part):

@@ -198,7 +198,9 @@ def test_a_stream_is_not_held_back_by_a_proxy(api: Api) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_listed_model_is_found_by_its_name(api: Api) -> None:
+def test_every_model_that_is_listed_is_found_by_its_name(api: Api) -> None:
+    models = api.send("GET", "/v1/models").json()["data"]
+    assert {model["id"] for model in models} == {"pocket", "pocket/ar", "pocket/sage"}
     assert api.send("GET", "/v1/models/pocket/sage").json()["id"] == "pocket/sage"
 
 

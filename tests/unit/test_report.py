@@ -20,14 +20,7 @@ import pytest
 from msgspec.structs import replace
 
 from specvl_demo.places import EXAMPLES
-from specvl_demo.records import (
-    Candidate,
-    End,
-    LaneRecords,
-    Prefix,
-    Token,
-    fold,
-)
+from specvl_demo.records import Candidate, End, LaneRecords, Prefix, Token, fold
 from specvl_demo.report import confidence, figure, html, metrics, remarks, tables, trace
 from tests.lanes import ar_lane, begin, chain_lane, chain_round, flat
 
@@ -146,9 +139,8 @@ def test_a_difference_by_rounding_is_called_a_tie(
     half = half._replace(begin=replace(half.begin, dtype="bfloat16"))
     rounded = remarks.agreement(half, ar)
     assert rounded.kind == "tie" and "a near tie that rounding in bfloat16" in rounded.sentence()
-    assert (
-        found.kind == kind and found.at == 6 and found.gap == pytest.approx(math.log(0.5 / other))
-    )
+    assert (found.kind, found.at) == (kind, 6)
+    assert found.gap == pytest.approx(math.log(0.5 / other))
     lane = chain_lane()
     loose = LaneRecords(replace(lane.begin, lossless=False), lane.rounds, lane.end)
     assert remarks.agreement(loose, ar).kind == "differs"
@@ -160,9 +152,7 @@ def test_tokens_count_after_aligning() -> None:
     assert remarks.differing(plain, other) == [(1, 1, 1, 2), (2, 3, 3, 4)]
     assert remarks.differing(plain, plain) == [] == remarks.differing(plain, plain[:2])
     assert remarks.agreement(chain_lane(), ar_lane("abxefg")).alike == pytest.approx(6 / 7)
-    assert (
-        len(remarks.differing([1, 2] * 2048, [2, 1] * 2048)) == 2
-    )  # the longest are compared soon
+    assert len(remarks.differing([1, 2] * 2048, [2, 1] * 2048)) == 2  # soon, for the longest too
 
 
 def timed(
@@ -192,10 +182,7 @@ def timed(
         ({}, None),
         ({"lane_s": 0.3}, "; slower than AR: verifying 2 nodes costs 3.0 AR steps here"),
         ({"n": 12, "lane_s": 0.3}, "; 12 tokens are too few to time; 20 are needed."),
-        (
-            {"lane_s": 0.3, "load": 0.5},
-            "timing disturbed (other programs kept 50 %",
-        ),
+        ({"lane_s": 0.3, "load": 0.5}, "timing disturbed (other programs kept 50 %"),
         ({"lane_s": 0.3, "load": 0.1}, "slower than AR"),
         ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
         ({"lane_s": 0.01}, "a speedup of 20.0 is above τ 2.0, which is impossible"),
@@ -260,14 +247,12 @@ def test_lane_rows_have_the_fields_of_the_command_line() -> None:
     assert differs["identical_to_ar"] is False and differs["first_difference"] == 5
 
 
-def test_tables_leave_unknown_blank_and_escape_strangers() -> None:
+def test_tables_leave_unknown_blank_and_take_words_as_words() -> None:
+    """Neither markup of strangers nor formulas of spreadsheets."""
     rows = [{"method": "<b>|x", "tau": None, "ok": True}, {"method": "=1+1", "tau": 2.34567}]
     markdown = tables.render(rows, ("method", "tau", "ok"))
     assert "\\<b\\>\\|x" in markdown and "2.35" in markdown and "None" not in markdown
     assert len({line.count("|") - line.count("\\|") for line in markdown.splitlines()}) == 1
-
-
-def test_tables_for_spreadsheets_hold_no_formulas() -> None:
     rows = [{"name": '=HYPERLINK("http://x","y")', "τ": -1.5}, {"name": "50 %_{x}\\y", "τ": None}]
     found = list(csv.reader(io.StringIO(tables.csv(rows, ("name", "τ")))))
     assert found[1:] == [['\'=HYPERLINK("http://x","y")', "-1.5"], ["50 %_{x}\\y", ""]]

@@ -133,10 +133,7 @@ def test_a_verdict_is_a_methods_and_counts_no_other_drafter(
     can = True
     for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
         verdict = choosing.availability_of(pair, "sage", L4)
-        assert (verdict.ok, verdict.quantised) == (
-            True,
-            "4bit",
-        ) and "4-bit weights" in verdict.reason
+        assert verdict.ok and verdict.quantised == "4bit" and "4-bit weights" in verdict.reason
         assert choosing.availability_of(pair, "ar", L4).quantised == "none"
     with pytest.raises(ValueError, match="dream needs a"):
         choosing.availability_of(find("qwen3-vl-8b"), "dream", L4)

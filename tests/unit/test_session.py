@@ -230,20 +230,13 @@ def test_pieces_join_to_the_text_and_no_character_is_torn(text: str) -> None:
     assert [len(p) for p in pieces].count(0) == len(ids) - len(text)
 
 
-def test_an_answer_cut_inside_a_character_shows_that_it_is() -> None:
-    speaker = Detokenizer(TokenTexts(decode_bytes), before=ord("x"))
+def test_bytes_that_never_become_a_character_are_shown_and_hold_no_text_back() -> None:
+    """At the end of an answer, which may be cut inside a character, and before it."""
     first, second = "é".encode()
-    assert speaker.say(first) == "" and speaker.say(ord("!"), last=True).endswith("!")
-    assert (
-        Detokenizer(TokenTexts(decode_bytes), ord("x")).say(second, last=True)
-        == "\N{REPLACEMENT CHARACTER}"
-    )
-
-
-def test_bytes_that_never_become_a_character_do_not_hold_the_text_back() -> None:
-    speaker = Detokenizer(TokenTexts(decode_bytes), before=ord("x"))
-    pieces = [speaker.say(0x80) for _ in range(6)]
-    assert "".join(pieces)
+    cut, end, torn = (Detokenizer(TokenTexts(decode_bytes), before=ord("x")) for _ in range(3))
+    assert cut.say(first) == "" and cut.say(ord("!"), last=True).endswith("!")
+    assert end.say(second, last=True) == "\N{REPLACEMENT CHARACTER}"
+    assert "".join(torn.say(0x80) for _ in range(6))
 
 
 def test_words_keep_their_space_and_special_tokens_have_names() -> None:

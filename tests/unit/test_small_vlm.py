@@ -206,13 +206,8 @@ def asked(encoded: Encoded, attention: Tensor | None = None) -> Prefill:
 def seen(view: object, encoded: Encoded, attention: Tensor | None = None) -> Context:
     context = view.build_context(encoded, EYES, asked(encoded, attention))
     assert context.name == view.name
-    assert (
-        len(context.ids)
-        == len(context.embeds)
-        == len(context.index)
-        == len(context.visual)
-        == context.positions.shape[-1]
-    )
+    columns = (context.ids, context.embeds, context.index, context.visual)
+    assert {len(column) for column in columns} == {context.positions.shape[-1]}
     mine = context.index >= 0
     assert torch.equal(context.ids[mine], encoded.ids[context.index[mine]])
     assert context.index.max() < len(encoded.ids) - 1, "the last prompt token is the round's root"

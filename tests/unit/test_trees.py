@@ -23,10 +23,6 @@ from specvl_demo.methods.policies import (
 from tests.fakes import TableDrafter
 
 
-def random_parents(rng: random.Random, size: int) -> tuple[int, ...]:
-    return (-1, *(rng.randrange(i) for i in range(1, size)))
-
-
 def ancestors_of(parent: tuple[int, ...], node: int) -> list[int]:
     """Nodes from `node` up to the root."""
     found = [node]
@@ -38,7 +34,7 @@ def ancestors_of(parent: tuple[int, ...], node: int) -> list[int]:
 def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
     rng = random.Random(0)
     for _ in range(200):
-        parent = random_parents(rng, rng.randint(1, 20))
+        parent = (-1, *(rng.randrange(i) for i in range(1, rng.randint(1, 20))))
         shape = shape_of(parent)
         length = rng.randint(0, 9)
         additive = shape.additive(length, torch.float32, torch.device("cpu"))
@@ -51,9 +47,8 @@ def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
             assert shape.children[node] == tuple(i for i, p in enumerate(parent) if p == node)
             seen = [*range(length), *(length + i for i in sorted(up))]
             assert (additive[node] == 0).nonzero()[:, 0].tolist() == seen
-            assert (additive[node] <= torch.finfo(torch.float32).min).sum() == length + len(
-                parent
-            ) - len(seen)
+            n_hidden = length + len(parent) - len(seen)
+            assert (additive[node] <= torch.finfo(torch.float32).min).sum() == n_hidden
 
 
 def test_the_published_static_tree() -> None:
@@ -203,9 +198,8 @@ def lookup(prompt: list[int]) -> tuple[NGram, list[int]]:
 
 
 def drafts(drafter: NGram, root: int, gamma: int = 4) -> list[int]:
-    return (
-        Chain(ChainSettings(gamma)).propose(drafter, torch.tensor([root]), 99).tokens[1:].tolist()
-    )
+    tree = Chain(ChainSettings(gamma)).propose(drafter, torch.tensor([root]), 99)
+    return tree.tokens[1:].tolist()
 
 
 def emit(drafter: NGram, tokens: list[int]) -> None:

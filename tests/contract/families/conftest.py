@@ -14,11 +14,11 @@ from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.question import Question
-from specvl_demo.records import Record, Round
+from specvl_demo.records import Record
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, VideoFrames
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import noisy
+from tests.conftest import ids_of, noisy
 from tests.contract.families import zoo
 
 TOKENS = 14
@@ -89,20 +89,11 @@ class Here:
         self, method: str, shown: str, models: Models | None = None, **settings: Any
     ) -> tuple[list[int], list[Record]]:
         """Ids and records of one method."""
-        request = Request(
-            "test",
-            self.prompt(shown),
-            self.target,
-            self.prompter.token_texts(),
-            max_new_tokens=TOKENS,
-        )
-        lane = Lane(
-            method,
-            build_parts(choose(method, settings), models or self.models),
-            SharedPrefill(request),
-        )
-        records = list(race([lane]))
-        return [token.id for r in records if isinstance(r, Round) for token in r.tokens], records
+        texts = self.prompter.token_texts()
+        request = Request("test", self.prompt(shown), self.target, texts, max_new_tokens=TOKENS)
+        parts = build_parts(choose(method, settings), models or self.models)
+        records = list(race([Lane(method, parts, SharedPrefill(request))]))
+        return ids_of(records), records
 
 
 @cache

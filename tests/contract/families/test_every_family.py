@@ -45,10 +45,7 @@ LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "static tree": ("tree", {}),
     "pruned by the target's attention": ("specvlm", {"drop_image": 0.5, "drop_video": 0.5}),
     "four views": ("tabed", {"views": "multimodal+text-only+caption+pruned", "policy": "beam"}),
-    "entropy tree, as it grows": (
-        "sage",
-        {"growth": "online", "drop_image": 0.3},
-    ),
+    "entropy tree, as it grows": ("sage", {"growth": "online", "drop_image": 0.3}),
 }
 WELL_INFORMED = ("static tree", "four views")
 """Methods whose drafter, the target with noise, sees all that the target sees: right at times."""
@@ -348,11 +345,8 @@ def test_every_visual_token_belongs_to_what_is_shown(here: Here, shown: str) -> 
         covered[span.start : span.stop] = True
         assert span.kind == ("video" if shown == "clip" else "image")
         if span.rows:
-            assert (
-                span.rows * span.cols
-                == span.stop - span.start
-                == int(prompt.visual[span.start : span.stop].sum())
-            )
+            n_visual = int(prompt.visual[span.start : span.stop].sum())
+            assert span.rows * span.cols == span.stop - span.start == n_visual
     assert bool((covered | ~prompt.visual).all()), "a visual token that shows nothing"
     assert {span.media for span in prompt.spans} == set(range(2 if shown == "two pictures" else 1))
     if shown == "clip":

@@ -27,7 +27,7 @@ from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import hub
-from tests.conftest import ask
+from tests.conftest import ask, ids_of
 from tests.contract.families import zoo
 from tests.contract.families.conftest import often
 from tests.heads import begun
@@ -123,11 +123,8 @@ def check_answer(loaded: Loaded, pictures: tuple, method: str, settings: dict, n
     records = list(race(lanes))
     assert all(begin.lossless for begin in records if isinstance(begin, Begin))
     rounds = [record for record in records if isinstance(record, Round)]
-    answers = {
-        lane: [token.id for round_ in rounds if round_.lane == lane for token in round_.tokens]
-        for lane in ("ar", method)
-    }
-    assert answers[method] == answers["ar"] and len(answers["ar"]) == TOKENS
+    plain, drafted = (ids_of(r for r in rounds if r.lane == lane) for lane in ("ar", method))
+    assert drafted == plain and len(plain) == TOKENS
     assert any(len(round_.tree.tokens) == nodes for round_ in rounds if round_.lane == method)
 
 
@@ -226,16 +223,8 @@ def test_a_layers_drafts_are_those_of_a_plain_forward(qwen: Loaded) -> None:
     log_probs.append(drafter.extend(drafted, (0,)))
     embeds, features = text.embed_tokens(torch.cat((ids[1:], drafted))), start.prefill.hidden
     for row in log_probs:
-        x = (
-            torch.cat(
-                (
-                    norm("pre_fc_norm_embedding", embeds[: len(features)]),
-                    norm("pre_fc_norm_hidden", features),
-                ),
-                -1,
-            )
-            @ t["mtp.fc.weight"].t()
-        )
+        embedded = norm("pre_fc_norm_embedding", embeds[: len(features)])
+        x = torch.cat((embedded, norm("pre_fc_norm_hidden", features)), -1) @ t[FC].t()
         turns = text.rotary_emb(x[None], torch.arange(len(x)).expand(3, 1, -1))
         out = norm("norm", layer(x[None], position_embeddings=turns, attention_mask=None)[0])
         logits = target.decoder.logits(out[-1]).index_fill(

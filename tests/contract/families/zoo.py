@@ -103,14 +103,7 @@ _VISION = {
 }
 
 
-def _clip_vision() -> Any:
-    return hf.CLIPVisionConfig(**_VISION | {"num_hidden_layers": 3}, image_size=56, patch_size=14)
-
-
-def _siglip() -> Any:
-    return hf.SiglipVisionConfig(**_VISION | {"num_hidden_layers": 3}, image_size=56, patch_size=14)
-
-
+_TOWER = _VISION | {"num_hidden_layers": 3, "image_size": 56, "patch_size": 14}
 _PINPOINTS = [[56, 112], [112, 56], [112, 112]]
 _SQUARE = {"height": 56, "width": 56}
 
@@ -128,7 +121,7 @@ def llava(decoder: str = "Llama", kind: str = "Llava") -> tuple[torch.nn.Module,
         chat_template=_template("<image>\\n", "USER: ", " ", "ASSISTANT:"),
     )
     config = getattr(hf, kind + "Config")(
-        vision_config=_clip_vision(),
+        vision_config=hf.CLIPVisionConfig(**_TOWER),
         text_config=getattr(hf, decoder + "Config")(**_text(tok)),
         image_token_index=tok.convert_tokens_to_ids("<image>"),
         tie_word_embeddings=False,
@@ -148,7 +141,7 @@ def llava_onevision() -> tuple[torch.nn.Module, Any]:
         chat_template=_template("<image>\\n", video="<video>\\n", **_CHATML),
     )
     config = hf.LlavaOnevisionConfig(
-        vision_config=_siglip(),
+        vision_config=hf.SiglipVisionConfig(**_TOWER),
         text_config=hf.Qwen2Config(**_text(tok)),
         image_grid_pinpoints=_PINPOINTS,
         image_token_index=tok.convert_tokens_to_ids("<image>"),
@@ -158,18 +151,9 @@ def llava_onevision() -> tuple[torch.nn.Module, Any]:
     return hf.LlavaOnevisionForConditionalGeneration(config), processor
 
 
-_QWEN_TOKENS = [
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-]
-
-
 def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
-    tok = _tokenizer(_QWEN_TOKENS)
+    visual = ("vision_start", "vision_end", "image_pad", "video_pad")
+    tok = _tokenizer([f"<|{name}|>" for name in ("im_start", "im_end", *visual)])
     moe, kind = kind, kind.removesuffix("Moe")
     newest = kind in ("Qwen3VL", "Qwen3_5")
     patch = 16 if newest else 14
@@ -202,13 +186,8 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
         rope |= {"mrope_interleaved": True, "partial_rotary_factor": 1.0}
         vision |= {"num_position_embeddings": 64}
     ids = {
-        f"{name}_token_id": tok.convert_tokens_to_ids(f"<|{token}|>")
-        for name, token in (
-            ("image", "image_pad"),
-            ("video", "video_pad"),
-            ("vision_start", "vision_start"),
-            ("vision_end", "vision_end"),
-        )
+        f"{name.removesuffix('_pad')}_token_id": tok.convert_tokens_to_ids(f"<|{name}|>")
+        for name in visual
     }
     text = _text(tok, rope_parameters=rope)
     if kind == "Qwen3_5":
@@ -329,7 +308,7 @@ def gemma3() -> tuple[torch.nn.Module, Any]:
     )
     config = hf.Gemma3Config(
         text_config=hf.Gemma3TextConfig(**text),
-        vision_config=_siglip(),
+        vision_config=hf.SiglipVisionConfig(**_TOWER),
         mm_tokens_per_image=4,
         boi_token_index=ids(named["boi_token"]),
         eoi_token_index=ids(named["eoi_token"]),
@@ -395,28 +374,18 @@ def _pixtral(merge: int) -> tuple[torch.nn.Module, Any]:
         spatial_merge_size=merge,
         chat_template=_template("[IMG]", "[INST]", "[/INST]", "", begins="{{ bos_token }}"),
     )
-    vision = hf.PixtralVisionConfig(**_VISION, image_size=64 * merge, patch_size=16)
-    image = tok.convert_tokens_to_ids("[IMG]")
+    # The Mistral decoder of Pixtral looks through a window in every layer.
+    window = None if merge > 1 else 20
+    parts: dict[str, Any] = {
+        "vision_config": hf.PixtralVisionConfig(**_VISION, image_size=64 * merge, patch_size=16),
+        "text_config": hf.MistralConfig(**_text(tok, sliding_window=window)),
+        "image_token_index": tok.convert_tokens_to_ids("[IMG]"),
+        "tie_word_embeddings": False,
+    }
     if merge > 1:
-        text = hf.MistralConfig(**_text(tok, sliding_window=None))
-        config = hf.Mistral3Config(
-            vision_config=vision,
-            text_config=text,
-            image_token_index=image,
-            tie_word_embeddings=False,
-        )
-        return hf.Mistral3ForConditionalGeneration(config), processor
-    # The Mistral decoder of this one looks through a window in every layer.
-    text = hf.MistralConfig(**_text(tok, sliding_window=20))
-    config = hf.LlavaConfig(
-        vision_config=vision,
-        text_config=text,
-        image_token_index=image,
-        vision_feature_layer=-1,
-        vision_feature_select_strategy="full",
-        tie_word_embeddings=False,
-    )
-    return hf.LlavaForConditionalGeneration(config), processor
+        return hf.Mistral3ForConditionalGeneration(hf.Mistral3Config(**parts)), processor
+    parts |= {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
+    return hf.LlavaForConditionalGeneration(hf.LlavaConfig(**parts)), processor
 
 
 def internvl() -> tuple[torch.nn.Module, Any]:
