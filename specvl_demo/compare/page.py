@@ -21,13 +21,8 @@ Table = tuple[str, Rows, Sequence[str]]
 
 DECODING = (
     *("method", "drafts", "tau", "tokens_per_s"),
-    *(
-        "speedup_vs_ar",
-        "speedup_about",
-        "interval",
-        "speedup_vs_hf_generate",
-        "speedup_vs_hf_assisted",
-    ),
+    *("speedup_vs_ar", "speedup_about", "interval"),
+    *("speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
     *("limit", "phases", "same", "quality", "spread"),
 )
 HEADS = {

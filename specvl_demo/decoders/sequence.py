@@ -37,11 +37,7 @@ class CachedSequence:
     """
 
     def __init__(
-        self,
-        backend: Backend,
-        cache: KVCache,
-        next_position: Tensor,
-        pad: Tensor | None = None,
+        self, backend: Backend, cache: KVCache, next_position: Tensor, pad: Tensor | None = None
     ) -> None:
         """Wrap a cache.
 

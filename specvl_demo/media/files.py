@@ -24,9 +24,7 @@ class Limits:
     max_pixels: int = 25_000_000  # of one picture, or of one frame of a clip
     max_jpeg_pixels: int = 178_000_000  # of one that is read at a part of its size, as Pillow opens
     max_aspect: int = 100  # longer side over shorter side; a thinner picture vanishes when resized
-    max_scans: int = (
-        100  # passes of a JPEG over its pixels: cameras write 1, progressive files about 10
-    )
+    max_scans: int = 100  # of a JPEG over its pixels: cameras write 1, progressive files about 10
     max_clip_s: float = 600.0
     max_clip_frames: int = 40_000  # declared by the container: ten minutes at 60 a second, and some
     max_frame_side: int = 1280  # sampled frames are shrunk to this before they leave the decoder
@@ -111,11 +109,9 @@ def printable(text: str) -> str:
 def name_in_words(path: str | os.PathLike[str]) -> str:
     """Return a file's name for use in a sentence: printable, and not longer than a line."""
     name = printable(os.fspath(path))
-    return (
-        name
-        if len(name) <= _NAME_CHARACTERS
-        else f"{name[: _NAME_CHARACTERS // 2]}…{name[-_NAME_CHARACTERS // 2 + 1 :]}"
-    )
+    if len(name) <= _NAME_CHARACTERS:
+        return name
+    return f"{name[: _NAME_CHARACTERS // 2]}…{name[-_NAME_CHARACTERS // 2 + 1 :]}"
 
 
 def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | None]:

@@ -76,14 +76,8 @@ _SAID = 300
 """Characters of a decoder's error that are passed on."""
 # All that a decoder needs of the environment besides PYTHONPATH: no token, no proxy.
 _KEPT = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "PYTHONUTF8",
-    "SYSTEMROOT",
+    *("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"),
+    *("LANG", "LC_ALL", "LC_CTYPE", "PYTHONUTF8"),
 )
 _QUIET = {"OPENCV_LOG_LEVEL": "SILENT", "OPENCV_FFMPEG_LOGLEVEL": "-8", "OMP_NUM_THREADS": "1"}
 

@@ -115,11 +115,9 @@ class Method:
 
     def default_part(self, slot: Slot) -> str:
         """Return the name of the default part of a slot; names of several views are joined."""
-        return (
-            AND.join(view.name for view in self.views)
-            if slot == "views"
-            else getattr(self, slot).name
-        )
+        if slot == "views":
+            return AND.join(view.name for view in self.views)
+        return getattr(self, slot).name
 
     @property
     def parts(self) -> list[Part]:
@@ -318,11 +316,7 @@ def parameters(
 def alternatives(name: str, slot: Slot) -> list[Part]:
     """Return the parts that may fill a slot of a method, its default ones first."""
     method, parts = find(name), PARTS[slot]
-    others = (
-        parts
-        if method.options is None
-        else [getattr(part, "name", part) for part in method.options]
-    )
+    others = parts if method.options is None else [getattr(p, "name", p) for p in method.options]
     names = [*method.default_part(slot).split(AND), *others]
     return list(dict.fromkeys(parts[name] for name in names if name in parts))
 

@@ -154,11 +154,9 @@ class PrunedView(View):
         # choice: at most the last 32 text tokens are used. SpecVLM uses all text after the picture,
         which is the same for a short question and needs the whole attention map for a long one.
         """
-        return (
-            Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0)))
-            if self.layers
-            else NOTHING
-        )
+        if not self.layers:
+            return NOTHING
+        return Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0)))
 
     def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         """Return text and the remaining visual positions; with nothing dropped, all.

@@ -175,11 +175,9 @@ def _load(
     def folder(checkpoint: Checkpoint, is_head: bool) -> Path:
         if checkpoint.base:
             return photo_assembly.target(checkpoint.folder, tell)
-        return (
-            checkpoint.folder
-            if checkpoint.local
-            else loading.fetch(checkpoint.id, tell, is_head, machine.offline)
-        )
+        if checkpoint.local:
+            return checkpoint.folder
+        return loading.fetch(checkpoint.id, tell, is_head, machine.offline)
 
     # 1. The target: its weights, what makes its prompts, how its steps run.
     tell(f"Loading {pair.target.id}")

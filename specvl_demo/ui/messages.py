@@ -126,6 +126,5 @@ def status(sentence: str) -> int:
     if sentence.startswith(BUSY.partition("{")[0]):
         return 503
     ours = (TOO_LONG, ENGINE_DIED, NO_MEMORY, RUN_FAILED, ENGINE_NO_START)
-    return (
-        500 if sentence.startswith(tuple(template.partition("{")[0] for template in ours)) else 400
-    )
+    begins = tuple(template.partition("{")[0] for template in ours)
+    return 500 if sentence.startswith(begins) else 400

@@ -321,10 +321,8 @@ def _metadata(clip: VideoFrames) -> dict[str, Any]:
 
     It derives the times that prompts name from numbers of frames: these are milliseconds.
     """
-    n, times = (
-        len(clip.frames),
-        [round(1000 * at) for at in clip.times_s or range(len(clip.frames))],
-    )
+    n = len(clip.frames)
+    times = [round(1000 * at) for at in clip.times_s or range(n)]
     span = times[-1] - times[0] if n > 1 else 0
     each = span / (n - 1) if span else 1000.0
     return {

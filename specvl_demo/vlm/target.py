@@ -118,10 +118,8 @@ class VLMSession:
         decoder = self._vlm.decoder
         captured = Captured(self._capture)
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
-        hidden, size = (
-            self._stream.score(x, tree.shape, captured, self._min_padded_rows)[0],
-            len(tree),
-        )
+        hidden = self._stream.score(x, tree.shape, captured, self._min_padded_rows)[0]
+        size = len(tree)
         layers = {i: states[0, :size] for i, states in captured.layers.items()}
         recompute = None
         if self._recomputes:

@@ -200,11 +200,8 @@ class CrossBlock:
         scale, head_scale = g.width**0.5, g.head_width**0.5
         self._q = PackedLinear(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), bits=8)
         # The two norms per head meet in one product, so one weight holds both.
-        self._norm = (
-            tensors[attention + "q_norm.weight"]
-            * tensors[attention + "k_norm.weight"]
-            * head_scale**2
-        )
+        query_norm, key_norm = (tensors[f"{attention}{name}_norm.weight"] for name in ("q", "k"))
+        self._norm = query_norm * key_norm * head_scale**2
         kv = (tensors[f"{attention}{name}_proj.weight"] for name in ("k", "v"))
         self._kv = PackedLinear(torch.cat(tuple(kv)), bits=8)
         gates = (

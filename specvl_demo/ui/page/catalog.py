@@ -124,11 +124,8 @@ def examples() -> list[dict[str, Any]]:
     """Return the shipped examples of the pairs that run here."""
     machine = detect()
     here = {pair.id for pair in PAIRS if availability.available(pair, machine).ok}
-    return [_example(one) for one in _index() if one["pair"] in here]
-
-
-def _index() -> list[dict[str, Any]]:
-    return json.loads((EXAMPLES / "examples.json").read_text(encoding="utf-8"))["examples"]
+    index = json.loads((EXAMPLES / "examples.json").read_text(encoding="utf-8"))
+    return [_example(one) for one in index["examples"] if one["pair"] in here]
 
 
 def example_files() -> list[Path]:

@@ -222,9 +222,8 @@ def read(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
     """
     if not isinstance(payload, Mapping):
         raise ValueError(NOTHING)
-    n, repeats = (
-        option.check(payload.get(option.name, option.default)) for option in (QUESTIONS, REPEATS)
-    )
+    n = QUESTIONS.check(payload.get(QUESTIONS.name, QUESTIONS.default))
+    repeats = REPEATS.check(payload.get(REPEATS.name, REPEATS.default))
     temperature = TEMPERATURE.check(payload.get("temperature", 0.0))
     folders = [*folders, EXAMPLES]
     greedy = {"question": "?", "media": None, "history": None, "baseline": True, "temperature": 0.0}
