@@ -21,7 +21,7 @@ MAX_LOAD = 0.25
 FULL_LOAD = 0.5
 """From this share on not even a rough speedup is told: two runs of one race may differ twofold."""
 MAX_JITTER = 0.3
-"""The same for the spread of AR steps: the interquartile range over the median."""
+"""Spread of AR steps, the interquartile range over the median, above which times count so too."""
 CUT = "this race was not run to its end"
 """Why a race of which a lane was stopped has no speedups."""
 
