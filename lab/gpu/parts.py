@@ -32,7 +32,7 @@ from specvl_demo.records import LaneRecords, Round, gather
 from specvl_demo.report.metrics import compare
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import choosing, loader, session
-from specvl_demo.serving.availability import Options, needs
+from specvl_demo.serving.availability import Options, memory_needs
 from specvl_demo.serving.loader import Loaded
 
 TAUS = (2.0, 3.3, 5.0)
@@ -87,7 +87,7 @@ class Races:
         if not without:
             seconds = time.perf_counter() - begun
             notes = [text for text in told if not text.startswith("Loading ")]
-            least = loaded.models.target.min_padded_rows
+            least = loaded.models.target.min_invariant_rows
             notes.append(
                 f"batch-invariant steps of at least {least} rows"
                 if least
@@ -218,7 +218,9 @@ class _Asking:
         for _ in session.race(self.loaded, next(self.requests()), choices):
             pass
         loaded, device = self.loaded, self.loaded.models.target.decoder.device
-        parts = needs(loaded.pair, loaded.availability, [*loaded.models.drafters], len(choices))
+        parts = memory_needs(
+            loaded.pair, loaded.availability, [*loaded.models.drafters], len(choices)
+        )
         taken, outside = peak_bytes(device), 0
         if device.type == "cuda":
             free, whole = torch.cuda.mem_get_info(device)
@@ -295,7 +297,7 @@ def step_costs(name: str, setting: Setting, _: frozenset[str]) -> Iterator[Messa
     title = _shape(name, setting).title
     plain = steps.costs(decoder, title, limits, context, rows, repeats)
     yield from plain
-    if least := calibration.min_padded_rows(decoder):
+    if least := calibration.min_invariant_rows(decoder):
         exact = steps.costs(decoder, title, limits, context, (1,), repeats, "exact", least)
         yield from (row | {"vs_step": row["ms"] / plain[0]["ms"]} for row in exact)
     yield steps.prefill_cost(decoder, title, limits, context, repeats)

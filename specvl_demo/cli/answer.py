@@ -96,7 +96,7 @@ def batch(options: argparse.Namespace) -> int:
 def bench(options: argparse.Namespace) -> int:
     """Measure methods side by side on many questions; print tables, or one JSON document."""
     pair = named_pair(options.pair, options.target, options.drafter)
-    choices = pick(named_methods(options, pair), options.set, pair, 0.0)
+    choices = pick(methods_to_run(options, pair), options.set, pair, 0.0)
     from specvl_demo.compare import measure, questions
     from specvl_demo.compare.page import page_of
     from specvl_demo.compare.peers import PEERS
@@ -146,7 +146,7 @@ def pick(
     return [choosing.choose(pair, name, given[name], temperature) for name in names]
 
 
-def named_methods(
+def methods_to_run(
     options: argparse.Namespace, pair: PairSpec, temperature: float = 0.0
 ) -> list[str]:
     """Return AR, then the named methods, or all others that the pair supports."""
@@ -166,7 +166,7 @@ def _answer(
     names: Of the methods; by default those of --methods. document: What --json prints.
     """
     pair = named_pair(options.pair, options.target, options.drafter)
-    names = names or named_methods(options, pair, options.temperature)
+    names = names or methods_to_run(options, pair, options.temperature)
     chosen = pick(names, options.set, pair, options.temperature)
     opened = question.read(vars(options)).opened(pair.n_frames)
     with _trace_file(options.trace) as saved:

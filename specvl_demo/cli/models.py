@@ -77,7 +77,7 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
             for role, checkpoint in pair.drafters.items()
         },
         "memory_bytes": {
-            dtype: availability.needs(pair, Availability(False, "", dtype=dtype)).total
+            dtype: availability.memory_needs(pair, Availability(False, "", dtype=dtype)).total
             for dtype in get_args(Dtype)
         },
         **_where(verdict),

@@ -4,7 +4,7 @@ A token's row is then the same in an AR step and in any tree, in every precision
 methods reproduce AR's answer token for token. Our own kernels compute every row so. Elsewhere steps
 are padded to row counts whose kernels agree, and `ordered_attention` gathers each row's last keys
 in the order of the text. Whether a decoder's steps are so is not assumed but tested by
-`calibration.min_padded_rows`.
+`calibration.min_invariant_rows`.
 """
 
 from __future__ import annotations

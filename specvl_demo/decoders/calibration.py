@@ -62,7 +62,7 @@ def started(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
 
 
 @torch.inference_mode()
-def min_padded_rows(backend: LanguageBackend) -> int | None:
+def min_invariant_rows(backend: LanguageBackend) -> int | None:
     """Return the least row count that makes steps batch-invariant, or None if none does.
 
     Compares logits, keys and values of a path's nodes in random trees bitwise with those of AR
@@ -196,7 +196,7 @@ def exact_overhead(decoder: LanguageBackend, least: int) -> float:
     return step_s(least) / step_s(None) - 1
 
 
-class _Trial(NamedTuple):
+class _TrialResult(NamedTuple):
     """Seconds of all shapes at first and, the median, later; their logits [nodes, V]."""
 
     first_s: float
@@ -206,7 +206,7 @@ class _Trial(NamedTuple):
 
 def _timed(
     backend: Backend, rows: Tensor, logits: Callable[[Tensor], Tensor], repeats: int
-) -> _Trial:
+) -> _TrialResult:
     """Compute all shapes once, then so often again."""
     stream = started(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
     outputs: list[Tensor] = []
@@ -216,7 +216,7 @@ def _timed(
         outputs[:] = [logits(stream.score(x, shape)[0]) for shape, x in after.items()]
 
     times = _times(backend.device, score, repeats)
-    return _Trial(times[0], median(times[1:]), torch.cat(outputs))
+    return _TrialResult(times[0], median(times[1:]), torch.cat(outputs))
 
 
 def _times(device: torch.device, once: Callable[[], object], repeats: int) -> list[float]:
@@ -231,7 +231,7 @@ def _times(device: torch.device, once: Callable[[], object], repeats: int) -> li
     return times
 
 
-def _not_worth(eager: _Trial, fixed: _Trial, steps: int) -> str | None:
+def _not_worth(eager: _TrialResult, fixed: _TrialResult, steps: int) -> str | None:
     """Return why graphs would not pay within so many steps of a lane; None if they would."""
     saved_s = (eager.each_s - fixed.each_s) / len(_SHAPES) * steps
     spent_s = (fixed.first_s - fixed.each_s) / len(_SHAPES) * _GRAPHS_A_LANE
@@ -240,7 +240,7 @@ def _not_worth(eager: _Trial, fixed: _Trial, steps: int) -> str | None:
     return f"graphs would take {spent_s:.1f} s to capture and save {saved_s:.1f} s"
 
 
-def _drawback(eager: _Trial, fixed: _Trial, least: float) -> str | None:
+def _drawback(eager: _TrialResult, fixed: _TrialResult, least: float) -> str | None:
     """Return what is wrong with fixed steps.
 
     least: Nats below which two logits are a tie that rounding decides.

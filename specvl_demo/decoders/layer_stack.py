@@ -26,7 +26,7 @@ Reads = Literal["embedding", "product", "both", "attended"]
 """What a drafted row is made of (`ChainParts`)."""
 
 
-class LayerParts(NamedTuple):
+class LayerWeights(NamedTuple):
     """What a layer computes with; `bias` [qkv.n] and the norms' weights [D] may be None.
 
     A layer that attends to features has `kv`, which makes keys and values of them, only queries in
@@ -75,7 +75,7 @@ class LayerStack:
 
     def __init__(
         self,
-        parts: Sequence[LayerParts],
+        parts: Sequence[LayerWeights],
         heads: int,
         kv_heads: int,
         head_width: int,
@@ -179,7 +179,7 @@ def takes(head_width: int, inputs: Sequence[int], outputs: Sequence[int]) -> boo
 
 
 def stacked(
-    parts: Sequence[LayerParts],
+    parts: Sequence[LayerWeights],
     heads: int,
     kv_heads: int,
     head_width: int,

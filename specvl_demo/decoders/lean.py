@@ -22,7 +22,7 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import Layout
-from specvl_demo.decoders.layer_stack import LayerParts
+from specvl_demo.decoders.layer_stack import LayerWeights
 from specvl_demo.decoders.output_head import OutputHead
 from specvl_demo.decoders.packed_linear import Bits, PackedLinear
 
@@ -135,7 +135,7 @@ class LeanDecoder(LanguageBackend):
         return self._normed(x, self._decoder.norm.weight).view(batch, size, width)
 
     @cached_property
-    def _layers(self) -> Sequence[LayerParts]:
+    def _layers(self) -> Sequence[LayerWeights]:
         layers = []
         for layer in self._decoder.layers:
             layers.append(self._make_layer(layer))
@@ -143,7 +143,7 @@ class LeanDecoder(LanguageBackend):
                 torch.cuda.empty_cache()  # of what was joined
         return layers
 
-    def _make_layer(self, layer: LlamaDecoderLayer) -> LayerParts:
+    def _make_layer(self, layer: LlamaDecoderLayer) -> LayerWeights:
         attn, mlp = layer.self_attn, layer.mlp
         parts = attn.q_proj, attn.k_proj, attn.v_proj
         biases = [projection.bias for projection in parts if projection.bias is not None]
@@ -151,7 +151,7 @@ class LeanDecoder(LanguageBackend):
         if hasattr(attn, "q_norm"):
             heads = ((attn.q_norm, self._heads), (attn.k_norm, self._kv_heads))
             head_norm = torch.cat([norm.weight.detach().expand(n, -1) for norm, n in heads])
-        return LayerParts(
+        return LayerWeights(
             norm=layer.input_layernorm.weight.detach(),
             qkv=PackedLinear(joined([projection.weight for projection in parts]), self._bits),
             bias=joined(biases) if biases else None,
@@ -174,7 +174,7 @@ class LeanDecoder(LanguageBackend):
 
     def _projector(
         self, x: Tensor, call: ForwardInput
-    ) -> tuple[Tensor, Tensor, Callable[[LayerParts, Tensor], None]]:
+    ) -> tuple[Tensor, Tensor, Callable[[LayerWeights, Tensor], None]]:
         """Return queries [B, heads, T, width] and what the cache gets, keys and values [2, B,
         kv_heads, T, width], as views made once a forward, and what fills them for a layer and its
         normed rows.
@@ -195,7 +195,7 @@ class LeanDecoder(LanguageBackend):
         low, high = rotated[:, :n_rotated].chunk(2, -1)
         from_low, from_high = by_head[:, :n_rotated].chunk(2, -1)
 
-        def project(layer: LayerParts, normed: Tensor) -> None:
+        def project(layer: LayerWeights, normed: Tensor) -> None:
             layer.qkv.into(rows, normed, layer.bias)
             if layer.head_norm is not None:
                 unit = F.rms_norm(to_rotate, (width,), None, self._eps)

@@ -27,8 +27,8 @@ from specvl_demo.decoders.layer_stack import (
     ChainDrafter,
     ChainParts,
     Ends,
-    LayerParts,
     LayerStack,
+    LayerWeights,
     takes,
 )
 from specvl_demo.decoders.lean import LeanDecoder
@@ -191,10 +191,10 @@ class PackedDecoder(LeanDecoder):
         rotated = torch.view_as_complex(pairs) * self._rotations[call.positions]
         return torch.view_as_real(rotated).flatten(-2).transpose(1, 2)
 
-    def _pack(self, layer: LlamaDecoderLayer) -> LayerParts:
+    def _pack(self, layer: LlamaDecoderLayer) -> LayerWeights:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         qkv, bias = self._projection(attn)
-        return LayerParts(
+        return LayerWeights(
             norm=layer.input_layernorm.weight.float() * scale,
             qkv=PackedLinear(qkv, self._few_bits),
             bias=bias,
@@ -298,7 +298,7 @@ class RotatedDecoder(PackedDecoder):
     def _packed_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(self._rotation(weight), bits=8, row_bits=8)
 
-    def _pack(self, layer: LlamaDecoderLayer) -> LayerParts:
+    def _pack(self, layer: LlamaDecoderLayer) -> LayerWeights:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         (qkv, bias), head_rotation = self._projection(attn), Rotation.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)
@@ -312,7 +312,7 @@ class RotatedDecoder(PackedDecoder):
         )
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float()
         down = self._rotation(mlp.down_proj.weight.float().t()).t()
-        return LayerParts(
+        return LayerWeights(
             norm=None,
             qkv=PackedLinear(self._rotation(qkv * norm), bits=16),
             bias=bias,

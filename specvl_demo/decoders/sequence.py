@@ -85,7 +85,7 @@ class CachedSequence:
 
         Args:
             captured: Receives what is captured.
-            least: Rows from which a step is batch-invariant (`calibration.min_padded_rows`); not
+            least: Rows from which a step is batch-invariant (`calibration.min_invariant_rows`); not
                 needed where the backend is so by itself. If the tree allows, the step is padded and
                 ordered; hidden [1, rows, D] and captures then have padding after the nodes, so that
                 the head is batch-invariant too.

@@ -145,7 +145,7 @@ class RankedTree(Policy):
         # Inner nodes are fed, in their order.
         inner = (node for node in range(self.max_nodes) if self._shape.children[node])
         self._row_of = {node: row for row, node in enumerate(inner)}
-        self._levels: tuple[_Level, ...] | None = None
+        self._levels: tuple[_StaticLevel, ...] | None = None
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
@@ -168,7 +168,7 @@ class RankedTree(Policy):
             torch.cat(tokens), shape, logp=torch.cat(logps), rows=(*rows, *[-1] * last)
         )
 
-    def _made(self, device: torch.device) -> Iterator[_Level]:
+    def _made(self, device: torch.device) -> Iterator[_StaticLevel]:
         whole, ranks = self._shape, self._ranks
         first = 0  # index of the first node of the level that is fed
         for depth in range(max(whole.depth)):
@@ -177,7 +177,7 @@ class RankedTree(Policy):
             fed = [node for node in range(first, stop) if whole.children[node]]
             top = 1 + max(ranks[node] for node in born)
             places = [fed.index(whole.parent[node]) * top + ranks[node] for node in born]
-            yield _Level(
+            yield _StaticLevel(
                 feed=sent([node - first for node in fed], device),
                 parents=tuple(self._row_of.get(whole.parent[node], -1) for node in fed),
                 top=top,
@@ -192,7 +192,7 @@ def static_tree(settings: StaticSettings) -> RankedTree:
     return RankedTree(trimmed(EAGLE_TREE, settings.tree_nodes - 1))
 
 
-class _Level(NamedTuple):
+class _StaticLevel(NamedTuple):
     """One level of a fixed tree.
 
     Attributes:

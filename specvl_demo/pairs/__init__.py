@@ -105,7 +105,7 @@ class PairSpec:
         return all(checkpoint.shipped for checkpoint in self.checkpoints)
 
 
-def listed(text: str) -> tuple[PairSpec, ...]:
+def from_json(text: str) -> tuple[PairSpec, ...]:
     """Return the pairs in JSON of the form of `pairs.json`: they refer to its checkpoints by id."""
     entries = json.loads(text)
     checkpoints = {}
@@ -123,7 +123,7 @@ def listed(text: str) -> tuple[PairSpec, ...]:
     return tuple(specs)
 
 
-PAIRS = listed(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
+PAIRS = from_json(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
 
 
 def find(pair_id: str) -> PairSpec:

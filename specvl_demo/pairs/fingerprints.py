@@ -26,11 +26,13 @@ def of_folder(folder: Path) -> str | None:
     """Return a short hash of the weight files of a folder; None if it has none."""
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
     states = [(file, file.stat()) for file in files]
-    return _short(*((file, at.st_size, at.st_mtime_ns) for file, at in states)) if files else None
+    return (
+        _short_hash(*((file, at.st_size, at.st_mtime_ns) for file, at in states)) if files else None
+    )
 
 
 @lru_cache(maxsize=64)
-def _short(*files: tuple[Path, int, int]) -> str:
+def _short_hash(*files: tuple[Path, int, int]) -> str:
     """Return the short hash of files of this size and time, which are large and often asked for."""
     return sha256(*(file for file, *_ in files))[:12]
 

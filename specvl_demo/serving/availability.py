@@ -116,7 +116,7 @@ def available(
     whom = f" for the target and {n} of its drafters" if n else " for the target alone"
     tried = []
     for name, memory_bytes, place in _places(pair, machine, options):
-        size = needs(pair, place, roles).total
+        size = memory_needs(pair, place, roles).total
         packed = f" with {PACKED[place.quantised]} weights" if place.quantised != "none" else ""
         if size <= memory_bytes * USABLE_SHARE:
             where = f"Runs on {name} in {place.dtype}{packed}"
@@ -129,7 +129,7 @@ def available(
     return Availability(False, f"Needs about {' or '.join(tried)}{whom}{no_gpu}.")
 
 
-class Needs(NamedTuple):
+class MemoryNeeds(NamedTuple):
     """Bytes that a race needs: weights, keys and values of all lanes, what one model holds while it
     computes a prompt, what captured steps keep, `PROCESS_BYTES`.
     """
@@ -145,12 +145,12 @@ class Needs(NamedTuple):
         return sum(self)
 
 
-def needs(
+def memory_needs(
     pair: PairSpec,
     place: Availability,
     roles: Collection[Role] | None = None,
     n_lanes: int = N_LANES,
-) -> Needs:
+) -> MemoryNeeds:
     """Return the memory for the target and its drafters of these roles (None: all) while lanes
     race.
 
@@ -177,7 +177,7 @@ def needs(
         weights += sum(checkpoint.fused_bytes for checkpoint in every)
     else:
         cached *= CACHE_SPARE
-    return Needs(
+    return MemoryNeeds(
         int(weights),
         int(cached * pair.n_tokens),
         0 if on_cpu else FORWARD_BYTES,

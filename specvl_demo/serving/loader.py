@@ -78,13 +78,13 @@ class Loaded:
         on_gpu = target.decoder.device.type != "cpu"
         if on_gpu:
             tell(f"Trying whether {target.name} computes batch-invariant steps here")
-        if target.min_padded_rows is None:
+        if target.min_invariant_rows is None:
             tell(
                 "This target has no batch-invariant steps here: a row's numbers depend on the other"
                 f" rows. Lossless answers compared with AR's: {target.exactness(1)}."
             )
         elif on_gpu and self.may_decline:
-            cost = calibration.exact_overhead(target.decoder, target.min_padded_rows)
+            cost = calibration.exact_overhead(target.decoder, target.min_invariant_rows)
             if cost > MOST_EXACT_OVERHEAD:
                 target.decline_batch_invariance()
                 tell(_INEXACT.format(cost=cost))
@@ -125,7 +125,7 @@ def load(
     machine = detect()
     roles = list(roles_here(pair) if roles is None else roles)
     place = place or place_of(pair, roles, options)
-    loading.share(machine.n_cpus)
+    loading.limit_threads(machine.n_cpus)
     # Packing and trying out are many small products.
     with threads.fitted() as fit:
 

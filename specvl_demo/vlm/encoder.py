@@ -155,7 +155,7 @@ class VLM:
             positions=self._positions(captured.get("position_ids"), embeds, bool(visual.any())),
             prompt=prompt,
             features=features,
-            blocks=_blocks(captured.get("attention_mask")),
+            blocks=_block_ids(captured.get("attention_mask")),
             deepstack=None if deepstack is None else torch.stack(tuple(deepstack)),
         )
 
@@ -282,11 +282,11 @@ def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBacke
     return plain
 
 
-def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:
+def _block_ids(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:
     """Return each position's block [n] that a mask lets it see ahead, or -1; None without any."""
     if isinstance(mask, dict):
         # Gemma 3 passes masks for both kinds of layers, Gemma 4 only for those with a window.
-        both = (_blocks(mask.get(kind)) for kind in ("full_attention", "sliding_attention"))
+        both = (_block_ids(mask.get(kind)) for kind in ("full_attention", "sliding_attention"))
         return next((blocks for blocks in both if blocks is not None), None)
     if mask is None or mask.ndim != 4:
         return None

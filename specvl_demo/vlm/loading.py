@@ -160,7 +160,7 @@ def release() -> None:
         torch.cuda.empty_cache()
 
 
-def share(n_cpus: int) -> None:
+def limit_threads(n_cpus: int) -> None:
     """Limit torch's threads to the available cores.
 
     A container may have few cores, and threads without a core only wait for each other.

@@ -17,7 +17,7 @@ from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import NOTHING, Capture, Encoded, Prefill, Prompt, Scores, Stopwatch
 from specvl_demo.decoders.batch_invariance import MOST_NODES
-from specvl_demo.decoders.calibration import min_padded_rows
+from specvl_demo.decoders.calibration import min_invariant_rows
 from specvl_demo.decoders.forward import Captured
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
@@ -35,13 +35,13 @@ class VLMTarget:
         self.decoder, self.vocabulary = vlm.decoder, vlm.vocabulary
 
     @cached_property
-    def min_padded_rows(self) -> int | None:
+    def min_invariant_rows(self) -> int | None:
         """Rows from which steps are batch-invariant, tested on first use; None: they are not."""
-        return min_padded_rows(self.decoder) if self.batch_invariant else None
+        return min_invariant_rows(self.decoder) if self.batch_invariant else None
 
     def decline_batch_invariance(self) -> None:
         """Score with plain steps from now on."""
-        self.batch_invariant, self.min_padded_rows = False, None
+        self.batch_invariant, self.min_invariant_rows = False, None
 
     def encode(self, prompt: Prompt) -> Encoded:
         return self.vlm.encode(prompt)
@@ -66,23 +66,23 @@ class VLMTarget:
         self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
     ) -> VLMSession:
         stream: CachedSequence = prefill.cache
-        invariant = self.min_padded_rows is not None
+        invariant = self.min_invariant_rows is not None
         # Batch-invariant steps read all of a cache, so it has one size in all lanes.
         spare = max(max_nodes, MOST_NODES) if invariant else max_nodes
         stream = stream.fork(stream.length + max_new_tokens + spare)
         if invariant:
             stream.cache.clear()
-        stream.cache.prepare(max_nodes, capture.layers, self.min_padded_rows)
+        stream.cache.prepare(max_nodes, capture.layers, self.min_invariant_rows)
         return VLMSession(self, stream, prefill, capture.layers)
 
     @property
     def recomputes(self) -> bool:
         """Whether near ties are computed again: half precision has too many of them."""
-        return self.min_padded_rows is None and self.decoder.dtype == torch.float32
+        return self.min_invariant_rows is None and self.decoder.dtype == torch.float32
 
     def exactness(self, max_nodes: int) -> str:
         small = self.decoder.batch_invariant or max_nodes <= MOST_NODES
-        if self.min_padded_rows is not None and small:
+        if self.min_invariant_rows is not None and small:
             return "exact"
         if self.recomputes:
             return "equal; where rounding could decide, the text is read again"
@@ -102,7 +102,7 @@ class VLMSession:
         self, target: VLMTarget, stream: CachedSequence, prefill: Prefill, layers: tuple[int, ...]
     ) -> None:
         self._vlm, self._stream, self._capture = target.vlm, stream, Capture(layers=layers)
-        self._min_padded_rows, self._recomputes = target.min_padded_rows, target.recomputes
+        self._min_invariant_rows, self._recomputes = target.min_invariant_rows, target.recomputes
         self._encoded = prefill.encoded
         self._answer: list[Tensor] = []
 
@@ -118,7 +118,7 @@ class VLMSession:
         decoder = self._vlm.decoder
         captured = Captured(self._capture)
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
-        hidden = self._stream.score(x, tree.shape, captured, self._min_padded_rows)[0]
+        hidden = self._stream.score(x, tree.shape, captured, self._min_invariant_rows)[0]
         size = len(tree)
         layers = {i: states[0, :size] for i, states in captured.layers.items()}
         recompute = None

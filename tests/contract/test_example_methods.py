@@ -85,7 +85,7 @@ def block(language: str) -> str:
 
 
 def test_the_pages_example_of_a_pair_is_the_listed_one() -> None:
-    (pair,) = pairs.listed(block("json"))
+    (pair,) = pairs.from_json(block("json"))
     listed = pairs.find(pair.id)
     assert (pair.target, pair.drafters) == (listed.target, listed.drafters)
     assert pair.title == listed.title

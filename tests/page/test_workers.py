@@ -20,7 +20,7 @@ from specvl_demo.question import Question, Turn
 from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
-from specvl_demo.ui.serve.cluster import Actor, Parcel, RayWorkers
+from specvl_demo.ui.serve.cluster import EngineActor, Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
@@ -136,7 +136,7 @@ class Light:
 
 def test_an_actor_ends_its_run_at_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specvl_demo.ui.serve.decoding.Engine", Light)
-    actor = Actor(None)
+    actor = EngineActor(None)
     running = actor.run("r", Parcel.of(job(10**9)))
     assert [next(running)["k"] for _ in range(2)] == ["begin", "round"]
     actor.stop("r")

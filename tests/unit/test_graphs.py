@@ -195,7 +195,7 @@ def test_no_round_captures_a_shape(
     if method == "exact":
         target = VLMTarget(models.target.vlm, batch_invariant=True)
         models, method = Models(target, models.drafters, models.words), "chain"
-        assert target.min_padded_rows is not None
+        assert target.min_invariant_rows is not None
     gc.collect()
     small, *heads = models.drafters.values()
     for runner in (models.target.decoder.runner, small.decoder.runner, *(h.runner for h in heads)):
@@ -221,7 +221,9 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(
     decoder = with_graphs(HFDecoder(tiny_llava(kv_heads=2)))
     reason = calibration.calibrate(decoder)
     assert decoder.fixed == (reason is None) and (reason is None or "ms as graphs" in reason)
-    one, two = (calibration._Trial(0.1, each_s, torch.ones(1, 2)) for each_s in (0.001, 0.002))
+    one, two = (
+        calibration._TrialResult(0.1, each_s, torch.ones(1, 2)) for each_s in (0.001, 0.002)
+    )
     assert "2.0 ms as graphs" in str(calibration._drawback(one, two, 0.05))
     near = one._replace(logits=torch.tensor([[1.1, 1.0]]))
     other = one._replace(logits=torch.tensor([[1.0, 1.1]]))
@@ -347,7 +349,10 @@ def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCud
 def test_graphs_that_are_kept_for_one_answer_must_pay_within_it() -> None:
     """A GPU that is lent: capturing six graphs takes as long as 60 steps save here."""
     same = torch.ones(2, 2)
-    eager, fixed = calibration._Trial(0.05, 0.04, same), calibration._Trial(0.22, 0.02, same)
+    eager, fixed = (
+        calibration._TrialResult(0.05, 0.04, same),
+        calibration._TrialResult(0.22, 0.02, same),
+    )
     said = calibration._not_worth(eager, fixed, 50)
     assert said == "graphs would take 0.6 s to capture and save 0.5 s"
     assert calibration._not_worth(eager, fixed, 70) is None
@@ -376,13 +381,13 @@ def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     place = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.bfloat16, fixed=False)
     vlm: Any = SimpleNamespace(name="t", decoder=place, vocabulary=None, release=lambda: None)
     target, said = VLMTarget(vlm, batch_invariant=True), []
-    target.min_padded_rows = 4
+    target.min_invariant_rows = 4
     monkeypatch.setattr(calibration, "exact_overhead", lambda *_: cost)
     nothing: Any = None
     models = Models(target, {}, {})
     loaded = Loaded(nothing, models, nothing, nothing, nothing, {}, may_decline)
     loaded.try_out(said.append)
-    assert target.min_padded_rows == (4 if stays else None)
+    assert target.min_invariant_rows == (4 if stays else None)
     assert ("42%" in said[-1]) != stays
 
 
@@ -392,7 +397,7 @@ def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda) -> None:
     assert not FakeGraph.alive and FakeGraph.captured > 0
     decoder.fixed = True
     target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="graphs"), batch_invariant=True)
-    assert target.min_padded_rows is not None  # how many, decides the processor
+    assert target.min_invariant_rows is not None  # how many, decides the processor
     target.vlm.release()
     assert not FakeGraph.alive
 

@@ -21,9 +21,9 @@ from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels, packed_decoder, packed_linear
-from specvl_demo.decoders.calibration import min_padded_rows, random_ids, started, text_context
+from specvl_demo.decoders.calibration import min_invariant_rows, random_ids, started, text_context
 from specvl_demo.decoders.forward import Captured, ForwardInput
-from specvl_demo.decoders.layer_stack import LayerParts, stacked
+from specvl_demo.decoders.layer_stack import LayerWeights, stacked
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.packed_decoder import PackedDecoder, RotatedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear, in_half, log_softmax
@@ -153,7 +153,7 @@ def test_layers_are_those_of_torch(width: int, kind: str) -> None:
 @torch.inference_mode()
 def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> None:
     own, _ = decoders(width, kind)
-    assert min_padded_rows(own) == 1
+    assert min_invariant_rows(own) == 1
     ids = random_ids(own, 60)
     path = [0, 2, 4, 6, 7]
     tree, plain = (started(own, ids[:40], 60) for _ in range(2))
@@ -210,7 +210,7 @@ def test_log_probabilities_are_those_of_torch(size: int, never: list[int]) -> No
 def test_other_sizes_are_left_to_torch() -> None:
     assert kernels.integers(torch.zeros(32, 24), 8) is None
     assert kernels.eight_bits(torch.zeros(32, 24), None) is None
-    assert stacked([LayerParts(*[PackedLinear(torch.zeros(32, 24))] * 4)], 2, 2, 16, 1e-3) is None
+    assert stacked([LayerWeights(*[PackedLinear(torch.zeros(32, 24))] * 4)], 2, 2, 16, 1e-3) is None
 
 
 SMALL = """
@@ -445,7 +445,7 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
         return vlm.decoder.logits(hidden)[0].float()
 
     truth, fused = logits(VLM(model, "truth", backend="hf")), VLM(half, "fused")
-    assert isinstance(fused.decoder, PackedDecoder) and min_padded_rows(fused.decoder) == 1
+    assert isinstance(fused.decoder, PackedDecoder) and min_invariant_rows(fused.decoder) == 1
     library = logits(VLM(half, "library", backend="hf"))
     assert (logits(fused) - truth).abs().mean() < (library - truth).abs().mean()
 
@@ -456,7 +456,7 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
 def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
     decoder = VLM(tiny_llava(kv_heads=2).bfloat16(), "fused").decoder
     ids, path = random_ids(decoder, 180), [0, 2, 4, 6, 7]
-    least = min_padded_rows(decoder)
+    least = min_invariant_rows(decoder)
     for before in (124, 126, 128):
         start = started(decoder, ids[:before])
         stepped, branched = start.fork(200), start.fork(200)

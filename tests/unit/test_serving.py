@@ -113,7 +113,9 @@ def test_packed_weights_are_refused_before_anything_is_fetched(
     assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
     # Only the target is packed.
     packed, whole = (
-        availability.needs(seven, dataclasses.replace(verdict, quantised=packing), ("small",)).total
+        availability.memory_needs(
+            seven, dataclasses.replace(verdict, quantised=packing), ("small",)
+        ).total
         for packing in ("4bit", "none")
     )
     assert packed < 0.7 * whole and packed > 2 * seven.drafters["small"].params
@@ -144,7 +146,7 @@ def test_caches_of_lanes_count() -> None:
     pair = find("llava-1.6-7b")
     kv = 2 * 32 * 32 * 128 * 2 * pair.n_tokens
     half = availability.Availability(True, "", dtype="bfloat16")
-    needs = [availability.needs(pair, half, (), n).total for n in (1, 2, 5)]
+    needs = [availability.memory_needs(pair, half, (), n).total for n in (1, 2, 5)]
     assert needs[1] - needs[0] == kv and needs[2] - needs[0] == 4 * kv and kv > 1.8e9
     assert needs[1] < 0.9 * L4.gpus[0].memory_bytes < needs[2]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specvl_demo.decoders import layer_stack
 from specvl_demo.decoders.attention import attend, in_pairs, rotary_axes, rotations
-from specvl_demo.decoders.layer_stack import Ends, LayerParts, LayerStack
+from specvl_demo.decoders.layer_stack import Ends, LayerStack, LayerWeights
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 POSITIONS = 32768
@@ -117,7 +117,7 @@ class Block:
         self._out = PackedLinear(tensors[attention + "o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
         mlp = self._mlp
-        self.parts = LayerParts(self._qkv, self._out, mlp.gate_up, mlp.down, self._bias)
+        self.parts = LayerWeights(self._qkv, self._out, mlp.gate_up, mlp.down, self._bias)
         self.stack = stacked([self.parts], g, self._eps, qkv.dtype)
 
     def normed(self, x: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class Block:
 
 
 def stacked(
-    parts: Sequence[LayerParts],
+    parts: Sequence[LayerWeights],
     g: Geometry,
     eps: Tensor,
     dtype: torch.dtype,
@@ -211,7 +211,7 @@ class CrossBlock:
         self._out = PackedLinear(tensors[attention + "o_proj.weight"] * attention_gate, bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
         matrices = self._q, self._out, self._mlp.gate_up, self._mlp.down
-        self.parts = LayerParts(*matrices, kv=self._kv, head_norm=self._norm)
+        self.parts = LayerWeights(*matrices, kv=self._kv, head_norm=self._norm)
 
     def write(self, features: Tensor, slot: Tensor) -> None:
         """Write keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""

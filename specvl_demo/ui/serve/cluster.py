@@ -43,7 +43,7 @@ class Parcel:
         return replace(self.job, question=self.job.question.moved(there))
 
 
-class Actor:
+class EngineActor:
     """An actor with its own models; it runs one job at a time, and receives Stop in parallel."""
 
     def __init__(self, first_pair: str | None) -> None:
@@ -79,7 +79,7 @@ class RayWorkers(Worker):
         first_pair: str | None = None,
         address: str | None = None,
         gpus: float = 0.0,
-        engine: type = Actor,
+        engine: type = EngineActor,
     ) -> None:
         # A call after the end must fail; by default it would start another cluster.
         os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")

@@ -32,7 +32,7 @@ def test_trees_say_what_plain_steps_say_bit_for_bit(name: str) -> None:
     for dtype in (torch.bfloat16, torch.float16) if name in IN_FLOAT16 else (torch.bfloat16,):
         model, processor = zoo.build(name)
         target = VLMTarget(VLM(model.to(dtype), name, backend="hf"), batch_invariant=True)
-        assert target.min_padded_rows is not None and target.exactness(26) == "exact"
+        assert target.min_invariant_rows is not None and target.exactness(26) == "exact"
         prompter = PromptBuilder(processor, model)
         for kind in ("nothing", "picture", "two pictures"):
             check(target, prompter.prompt(Question("what is this ?", SHOWN[kind]())))

@@ -59,7 +59,7 @@ def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
     ids, _ = here.reference(shown)
     assert len(set(ids)) > 4, "an answer that repeats itself would prove little"
     assert here.answer("ar", shown)[0] == ids
-    assert here.target.min_padded_rows is None
+    assert here.target.min_invariant_rows is None
 
 
 @pytest.mark.parametrize(
