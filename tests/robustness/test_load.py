@@ -101,6 +101,7 @@ def test_fifty_visitors_at_once_get_their_own_answers_and_leave_nothing_behind(
 ) -> None:
     """The soak of lab/ holds half an hour of visitors to memory."""
     url, pid = echoing
+    asyncio.run(asks(url, asked("first")))  # now the process that computes is there as a whole
     idle = look(pid)
     outcome = asyncio.run(crowd(url))
     assert check(outcome) > 0  # fifty came, eleven have room: the others were told
