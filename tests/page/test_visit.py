@@ -445,6 +445,9 @@ def test_back_closes_what_lies_over_the_page(opened):
     expect(opened.locator(".vl-lane").first).to_be_visible()
 
 
+OPENED = "specvl.race.meta !== before && specvl.race.meta.example === 'scene'"
+
+
 def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
     """Over the race that was there, which stays: a file that was never uploaded is not let in, an
     unknown pair is refused by who computes, a server that is gone is told as that."""
@@ -464,8 +467,9 @@ def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
         expect(page.locator(".vl-notice.wrong")).to_contain_text(said)
         expect(page.locator(".vl-lane")).to_have_count(2)
         expect(page.locator("#vl-run")).to_be_enabled()
+        page.evaluate("window.before = specvl.race.meta")
         page.locator("[data-example=scene]").click()
-    page.wait_for_function("specvl.race.meta.example === 'scene'")  # which opens its own view
+        page.wait_for_function(OPENED)  # in its own view
     page.get_by_role("tab", name="Compare").click()
     page.locator("#vl-c-run").click()
     expect(page.locator(".vl-compare [role=status]")).to_contain_text("The server does not answer")
