@@ -21,6 +21,8 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import SAID, Event, Worker
 
 RETRY_S = 0.5
+CLOSE_S = 2.0
+"""How long runs may take to end with their actors before Ray is shut down."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,15 @@ class RayWorkers(Worker):
             self._ray.kill(actor, no_restart=False)
 
     def close(self) -> None:
-        """End the actors, and the cluster if it was started here. Ray is not called after that."""
+        """End the actors, and the cluster if it was started here. No run calls Ray after that: Ray
+        would end this process.
+        """
         self._closed = True
-        self._running.clear()
+        for actor in list(self._running.values()):
+            self._ray.kill(actor)
+        until = time.monotonic() + CLOSE_S
+        while self._running and time.monotonic() < until:
+            time.sleep(0.02)
         self._ray.shutdown()
 
     def events(self, run: str, job: Job) -> Iterator[Event]:
@@ -128,14 +136,15 @@ class RayWorkers(Worker):
         errors = self._ray.exceptions
         self._running[run] = actor = self._free.get()
         try:
-            if run in self._stopped:  # before an actor was free
+            if self._closed or run in self._stopped:  # before an actor was free
                 return
             stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
             for reference in stream:
                 yield self._ray.get(reference)
         except errors.RayActorError as fault:
-            died = messages.ENGINE_DIED.format(reason=type(fault).__name__)
-            yield {"k": "error", "text": died}
+            if not self._closed:
+                died = messages.ENGINE_DIED.format(reason=type(fault).__name__)
+                yield {"k": "error", "text": died}
             self._wait_for(actor)
         except errors.RayTaskError as fault:  # its state is unknown: start a fresh one
             reason = str(fault).strip().split("\n")[-1][:SAID]
