@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from specvl_demo.records import End, QuestionNotes, Round, Token, Totals, Tree
 from specvl_demo.ui.serve.cluster import Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.workers import Compute, Tell
+from specvl_demo.ui.serve.workers import Compute
 from tests import lanes
 
 LEDGER = "ECHO_LEDGER"
@@ -66,7 +66,7 @@ def round_(index: int, who: str = "word") -> Round:
     )
 
 
-def compute(job: Job, ended: Callable[[], bool], tell: Tell | None = None) -> Iterator[Event]:
+def compute(job: Job, ended: Callable[[], bool], tell: Any = None) -> Iterator[Event]:
     """One lane: begin, rounds whose tokens spell who asked, end."""
     words = dict(word.split("=", 1) for word in job.question.words.split() if "=" in word)
     who, at, fault = words.get("who", "nobody"), int(words.get("at", 2)), words.get("fail")

@@ -27,7 +27,6 @@ from specvl_demo.serving.availability import AS_IT_FITS, Options
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Event, failed
-from specvl_demo.ui.serve.workers import Tell
 from specvl_demo.vlm import loading
 
 RECORDING = "Recording steps as graphs"
@@ -88,7 +87,7 @@ class Engine:
         self._warmed: list[str] = []
         """The lanes of the last bench step."""
 
-    def prepare(self, tell: Tell = lambda _: None) -> None:
+    def prepare(self, tell: loading.Tell = lambda _: None) -> None:
         """Load the first pair: a shipped one with all its drafters, of others only the target.
 
         A shipped one, and any on a GPU, describes a grey picture, so that the first visitor does
@@ -109,7 +108,7 @@ class Engine:
                 session.warm(loaded, session.request(loaded, grey), lanes)
 
     def __call__(
-        self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+        self, job: Job, cancelled: Callable[[], bool], tell: loading.Tell = lambda _: None
     ) -> Iterator[Event]:
         """Yield everything that happens in a job; `tell` is called while something is loaded.
 
@@ -195,7 +194,7 @@ class Engine:
         self,
         pair: pairs.PairSpec,
         roles: list[pairs.Role] | None,
-        tell: Tell,
+        tell: loading.Tell,
         options: Options = AS_IT_FITS,
     ) -> loader.Loaded:
         """Return the pair with these drafters (None: all available); a new pair replaces the last.

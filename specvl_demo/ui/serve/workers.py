@@ -22,14 +22,15 @@ from specvl_demo.core.faults import loses_device
 from specvl_demo.media import sandbox
 from specvl_demo.pairs.machine import detect, on_zerogpu
 from specvl_demo.ui import messages
+from specvl_demo.ui.serve import zerogpu
+from specvl_demo.ui.serve.cluster import RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import SAID, Event, Worker, failed
 
 CLOSE_S = 5.0
 END_S = 1.0
 """How long the current round may take to end on shutdown."""
-Tell = Callable[[str], None]
-Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[Event]]
+Compute = Callable[[Job, Callable[[], bool], Callable[[str], None]], Iterator[Event]]
 """(job, whether it is to end, callback for the progress of loading) -> the job's events. May have
 `prepare(tell)`, called before the first job.
 """
@@ -42,16 +43,11 @@ def make(
 
     gpus_each: What each of Ray's workers takes; None for one if this machine has any.
     """
-    # Both use this module.
-    from specvl_demo.ui.serve import zerogpu  # noqa: PLC0415
-
     if on_zerogpu():
         import spaces  # noqa: PLC0415 - only there; it must come before anything that touches CUDA
 
         return zerogpu.worker(pair, spaces.GPU)
     if count > 1 or address is not None:
-        from specvl_demo.ui.serve.cluster import RayWorkers  # noqa: PLC0415
-
         gpus = float(bool(detect().gpus)) if gpus_each is None else gpus_each
         return RayWorkers(count, pair, address, gpus)
     return ProcessWorker(pair)
