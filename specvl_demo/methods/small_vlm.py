@@ -8,7 +8,7 @@ Knows no tree policy and no acceptance rule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +23,34 @@ from specvl_demo.methods.opening import Opening
 from specvl_demo.methods.views import View
 from specvl_demo.vlm.encoder import VLM, LanguageModel
 
-if TYPE_CHECKING:
-    from specvl_demo.methods.tabed import Mixture
+
+class Mixer:
+    """Mixes the distributions of m views into one, for one lane. Weights `[m]` of the views are
+    fixed within a round, and equal unless a subclass learns others.
+    """
+
+    def begin(self, start: Start, views: Sequence[str]) -> None:
+        """Give these views equal weights."""
+        self.views = tuple(views)
+        self.weights = torch.full((len(views),), 1 / len(views), device=start.encoded.ids.device)
+
+    def mix(self, logp: Tensor) -> Tensor:
+        """Mix `[m, k, R]` → `[k, R]`: a weighted mean of probabilities."""
+        return torch.tensordot(self.weights, logp.exp(), dims=1).log()
+
+    def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
+        """Learn from the first p nodes of a round's accepted path, all that were fed to the
+        drafter: every accepted position and the first mismatch, not a full chain's bonus.
+
+        Args:
+            logp: The views' log-probabilities [m, p, V].
+            logits: The target's raw logits [p, V].
+            tokens: The emitted ids.
+        """
+
+    def notes(self) -> Mapping[str, Any]:
+        """Return what the round's record says of it."""
+        return {}
 
 
 class SmallVLM(Drafter):
@@ -37,7 +63,7 @@ class SmallVLM(Drafter):
         mixer: Required for more than one view.
     """
 
-    def __init__(self, vlm: VLM, views: Sequence[View], mixer: Mixture | None = None) -> None:
+    def __init__(self, vlm: VLM, views: Sequence[View], mixer: Mixer | None = None) -> None:
         self.name = vlm.name
         self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
         # Only one of the views needs anything of the target's prefill: the pruned one, if guided.

@@ -28,7 +28,7 @@ from specvl_demo.methods.policies import (
     BestFirstSettings,
     DepthSettings,
 )
-from specvl_demo.methods.small_vlm import SELF, SMALL
+from specvl_demo.methods.small_vlm import SELF, SMALL, Mixer
 from specvl_demo.methods.views import CAPTION, MULTIMODAL, POOLED, PRUNED, TEXT_ONLY
 from specvl_demo.records import Chart, ChartSeries
 
@@ -70,9 +70,8 @@ def divergence(target: Tensor, draft: Tensor) -> Tensor:
     return error.clamp_min(0)
 
 
-class Mixture:
-    """Mixes the distributions of one drafter's m views into one, for one lane: weights `[m]` of the
-    views, which are fixed within a round, and the history they are computed from.
+class Mixture(Mixer):
+    """Learns the weights `[m]` of m views from their history (TABED: equal, without any).
 
     The history is the sum, over all verified positions, of what the rule needs, then of whether
     each view's likeliest token was the target's.
@@ -84,31 +83,19 @@ class Mixture:
         self._sums: Tensor | None = None
 
     def begin(self, start: Start, views: Sequence[str]) -> None:
-        """Start with equal weights (TABED: no history yet)."""
-        device = start.encoded.ids.device
-        self.views = tuple(views)
-        self.grid = weight_grid(len(views), GRID_STEPS).to(device)
+        super().begin(start, views)
+        self.grid = weight_grid(len(views), GRID_STEPS).to(self.weights.device)
         # Where the grid gives all weight to one view, in the order of views.
         self._alone = self.grid.argmax(0)
-        self.weights = torch.full((len(views),), 1 / len(views), device=device)
         self._used = self.weights
         self._sampling = start.sampling
 
     def mix(self, logp: Tensor) -> Tensor:
-        """Mix `[m, k, R]` → `[k, R]`: a weighted mean of probabilities (Algorithm 1, line 6)."""
         self._used = self.weights
-        return torch.tensordot(self.weights, logp.exp(), dims=1).log()
+        return super().mix(logp)  # Algorithm 1, line 6
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Add a round's verified positions and compute the next round's weights.
-
-        The arguments cover the first p nodes of the accepted path, all that were fed to the
-        drafter: every accepted position and the first mismatch, not a full chain's bonus.
-
-        Args:
-            logp: The views' log-probabilities [m, p, V].
-            logits: The target's raw logits [p, V].
-            tokens: The emitted ids.
 
         # choice: positions are the accepted ones and the first mismatch. The token after a fully
         accepted block has no draft distribution; after a mismatch, the drafted context is void.

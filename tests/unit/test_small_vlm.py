@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill
-from specvl_demo.core.types import Capture, Context, Encoded, Prefill, Prompt, Start
+from specvl_demo.core.types import Capture, Context, Encoded, Prefill, Prompt
 from specvl_demo.core.verification import Strict
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.methods.base import Models
@@ -25,7 +25,7 @@ from specvl_demo.methods.policies import (
     ChainSettings,
     RankedTree,
 )
-from specvl_demo.methods.small_vlm import SmallVLM
+from specvl_demo.methods.small_vlm import Mixer, SmallVLM
 from specvl_demo.methods.views import (
     CAPTION,
     CaptionView,
@@ -50,17 +50,11 @@ POLICIES = {
 }
 
 
-class Even:
-    """Equal weights; records what it is given to learn."""
+class Even(Mixer):
+    """Records what it is given to learn."""
 
     def __init__(self) -> None:
         self.learnt: list[tuple[Tensor, Tensor, list[int]]] = []
-
-    def begin(self, start: Start, views: Sequence[str]) -> None:
-        self.views = tuple(views)
-
-    def mix(self, logp: Tensor) -> Tensor:
-        return logp.exp().mean(0).log()
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         self.learnt.append((logp.clone(), logits.clone(), list(tokens)))
