@@ -2,18 +2,31 @@
 
 Embeddings, positions, masks and the cache are arguments, so that models are shared and never
 changed. Knows nothing of trees, prompts or vision towers.
+
+A decoder or head owns its `GraphRunner`, the runner its unused caches, a cache its graphs. What
+points back is weak: a graph is reset when its cache is dropped, not when the garbage collector
+finds it, which could be in the middle of a capture.
 """
 
 from __future__ import annotations
 
+import logging
+import weakref
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.decoders.forward import ForwardInput
-from specvl_demo.decoders.graphs import GraphRunner
+from specvl_demo.core.faults import cause, loses_device
+from specvl_demo.core.types import Capture
+from specvl_demo.decoders import graphs
+from specvl_demo.decoders.batch_invariance import MOST_NODES, padded
+from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.graphs import BUCKETS, GraphPool, GraphStep, StepShape
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 
@@ -22,6 +35,9 @@ if TYPE_CHECKING:
 
     from specvl_demo.decoders.layer_stack import ChainDrafter
     from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
+
+_LOG = logging.getLogger(__name__)
+LEAST_ROWS = 512
 
 
 class Backend(ABC):
@@ -165,3 +181,220 @@ class LanguageBackend(Backend):
     def chain_drafter(self, log_probs: LogProbabilities) -> ChainDrafter | None:
         """Return what drafts a greedy chain by one call; None where torch runs each step."""
         return None
+
+
+class GraphCache(KVCache):
+    """A cache that can be written at rows given by a tensor and read as a whole, with the graphs
+    captured over its buffers. It returns to its runner once it is unused.
+
+    room: Rows in use. As many rows as the largest call follow, a place for padding.
+    """
+
+    room = 0
+
+    def __init__(self, runner: GraphRunner, backend: Backend, batch: int, span: int) -> None:
+        super().__init__(backend.layouts(), batch, span, backend.dtype)
+        self._runner = weakref.ref(runner)
+        self.steps: dict[StepShape, GraphStep] = {}
+
+    def acquire(self, backend: Backend, room: int) -> GraphCache:
+        """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
+        self._backend = weakref.ref(backend)
+        self.room, self.length, self.holes = room, 0, 0
+        self.clear()
+        return self
+
+    def release(self) -> None:
+        """Return it, with its graphs, to its runner."""
+        runner = self._runner()
+        if runner is None:
+            self.reset()
+        else:
+            runner.free.append(self)
+
+    def reset(self) -> None:
+        """Destroy its graphs."""
+        for step in self.steps.values():
+            step.reset()
+        self.steps.clear()
+
+    def prepare(
+        self, max_rows: int, layers: tuple[int, ...] = (), least: int | None = None
+    ) -> None:
+        """Capture every shape of such steps, so that no timed round has to."""
+        invariant = least is not None and max_rows <= MOST_NODES
+        first = padded(1, least) if invariant and least else 1
+        last = next((rows for rows in BUCKETS if rows >= max(max_rows, first)), BUCKETS[-1])
+        tail = MOST_NODES if invariant else 0
+        shapes = [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
+        runner, backend = self._owners()
+        runner.capture(backend, self, [shape for shape in shapes if shape not in self.steps])
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Like `KVCache.write`; in a fixed step, write at `self.at` and return the whole buffer."""
+        if self.at is None:
+            return super().write(layer, keys, values)
+        data = self.layer(layer)
+        data[0].index_copy_(2, self.at, keys)
+        data[1].index_copy_(2, self.at, values)
+        return data[0], data[1]
+
+    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Like `KVCache.spans`; in a fixed step, the slots are rows given by a tensor."""
+        if self.at is None:
+            return super().spans(k)
+        layers = [self.layer(i) for i in range(len(self.layouts))]
+        slots = cast("tuple[Tensor, ...]", tuple(_Rows(data, self.at) for data in layers))
+        return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
+
+    def another(self, room: int) -> GraphCache:
+        runner, backend = self._owners()
+        return runner.acquire(backend, self.batch, room, copies=True)
+
+    def _owners(self) -> tuple[GraphRunner, Backend]:
+        runner, backend = self._runner(), self._backend()
+        assert runner is not None and backend is not None  # who uses a cache holds its decoder
+        return runner, backend
+
+
+class _Rows(NamedTuple):
+    """Rows of a layer's buffer [2, batch, heads, span, width], written as a slot is."""
+
+    data: Tensor
+    at: Tensor
+
+    def copy_(self, rows: Tensor) -> None:
+        """Write keys and values [2, batch, heads, k, width]."""
+        self.data.index_copy_(3, self.at, rows)
+
+
+class GraphRunner:
+    """Captures and replays the steps of one backend, on caches that one lane uses after the other:
+    a pair captures once for every cache held at the same time.
+
+    The backend passes itself to every call: heads with other settings share one runner.
+
+    Attributes:
+        free: Unused caches, the one unused for longest first.
+        refused: Why the device did not capture a step; later ones then run without graphs.
+    """
+
+    def __init__(self) -> None:
+        self.free: list[GraphCache] = []
+        self.refused: str | None = None
+        self._pool = GraphPool()
+
+    # Caches and buffers outlive the mode that they are first asked for in.
+    @torch.inference_mode(False)
+    def acquire(self, backend: Backend, batch: int, room: int, copies: bool = False) -> GraphCache:
+        """Return a free cache, or make one that replaces the cache unused for longest.
+
+        copies: Whether it is to hold a copy of another cache, as a target's lanes do, which then
+            leave their graphs to later lanes, not to a prefill.
+        """
+        span = _span(room + BUCKETS[-1])
+        fitting = [cache for cache in self.free if (cache.batch, cache.span) == (batch, span)]
+        if fitting:
+            cache = (max if copies else min)(fitting, key=lambda cache: len(cache.steps))
+            self.free.remove(cache)
+            return cache.acquire(backend, room)
+        if self.free:
+            self.free.pop(0).reset()
+        return GraphCache(self, backend, batch, span).acquire(backend, room)
+
+    def release(self) -> None:
+        """Destroy the graphs of all unused caches, and the caches."""
+        while self.free:
+            self.free.pop().reset()
+
+    def forward(self, backend: Backend, call: ForwardInput) -> Tensor:
+        """Return hidden states [B, T, D], eagerly where no fixed shape fits; T rows are cached."""
+        shape, cache, size = StepShape.of(call), call.cache, call.x.shape[1]
+        if shape is None or not isinstance(cache, GraphCache):
+            return backend.eager(call)
+        if shape not in cache.steps:
+            self.capture(backend, cache, [shape])
+        step = cache.steps[shape]
+        step.fill(call)
+        if step.graph is None:
+            self._compute(backend, step, cache)
+        else:
+            step.graph.replay()
+        cache.advance(size)
+        assert step.hidden is not None  # written by the run above
+        # Copied before any other graph runs, which may use the same memory.
+        hidden = step.hidden[:, :size].clone()
+        for i, states in step.captured.layers.items():
+            call.captured.layers[i] = states[:, :size].clone()
+        if len(cache.layouts) in shape.layers:
+            call.captured.layers[len(cache.layouts)] = hidden
+        return hidden
+
+    def capture(self, backend: Backend, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
+        """Make the buffers of these shapes on a cache, and capture them if the device has graphs.
+
+        If it refuses, steps run without: slower, not wrong. Losing the device is raised.
+        """
+        if not shapes:
+            return
+        captures = graphs.has_graphs(backend.device)
+        with graphs.undisturbed() if captures else nullcontext():
+            for shape in shapes:
+                step = self._buffers(backend, cache, shape)
+                if captures and self.refused is None:
+                    self._try_to_capture(backend, step, cache)
+                cache.steps[shape] = step
+
+    @torch.inference_mode(False)
+    def _buffers(self, backend: Backend, cache: GraphCache, shape: StepShape) -> GraphStep:
+        batch, rows, device = cache.batch, shape.rows, backend.device
+        # Batch-invariant steps use masks in float32.
+        dtype = torch.float32 if shape.tail else backend.dtype
+
+        def mask() -> Tensor:
+            return torch.zeros(batch, 1, rows, cache.span + shape.tail, dtype=dtype, device=device)
+
+        def whole(*size: int) -> Tensor:
+            return torch.zeros(*size, dtype=torch.int64, device=device)
+
+        axes = (backend.axes,) if backend.axes > 1 else ()
+        return GraphStep(
+            x=torch.zeros(batch, rows, backend.input_width, dtype=backend.dtype, device=device),
+            positions=whole(*axes, batch, rows),
+            at=torch.arange(rows, device=device),
+            mask=mask(),
+            window_mask=None if backend.window is None else mask(),
+            columns=whole(rows, shape.tail) if shape.tail else None,
+            captured=Captured(Capture(layers=shape.layers)),
+        )
+
+    def _try_to_capture(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
+        # Rows are written that no cache reads: all of an empty one, or the first after its length.
+        try:
+            step.at += cache.length
+            compute = partial(self._compute, backend, step, cache)
+            self._pool.capture(step, compute, backend.device)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as fault:
+            if loses_device(fault):
+                raise
+            self.refused = cause(fault.__context__ or fault)[:200]
+            _LOG.warning(
+                "Steps run without graphs, since one could not be captured: %s", self.refused
+            )
+
+    def _compute(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
+        cache.at = step.at
+        try:
+            step.hidden = backend.decode(step.call(cache))
+        finally:
+            cache.at = None
+
+
+def _span(rows: int) -> int:
+    """Round rows up to one of four sizes per power of two: similar requests share caches."""
+    quarter = LEAST_ROWS // 4
+    while 8 * quarter < rows:
+        quarter *= 2
+    return max(LEAST_ROWS, -(-rows // quarter) * quarter)

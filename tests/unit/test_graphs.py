@@ -18,9 +18,10 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Capture, Context
 from specvl_demo.decoders import calibration, kernels
+from specvl_demo.decoders.backend import GraphCache, GraphRunner
 from specvl_demo.decoders.calibration import started
 from specvl_demo.decoders.forward import Captured, ForwardInput
-from specvl_demo.decoders.graphs import BUCKETS, GraphCache, GraphRunner, GraphStep, StepShape
+from specvl_demo.decoders.graphs import BUCKETS, GraphStep, StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.methods.base import Models, build_parts, choose
