@@ -19,9 +19,9 @@ from lab import heads, lossless, papers
 from lab.options import LabOptions
 from specvl_demo import pairs
 from specvl_demo.core.sampling import Sampling
+from specvl_demo.pairs.fitting import Options
 from specvl_demo.report import tables
 from specvl_demo.serving import choosing, loader
-from specvl_demo.serving.availability import Options
 
 SUITES: dict[str, Callable[[LabOptions], dict[str, Any]]] = {
     "lossless": lossless.report,

@@ -16,7 +16,7 @@ from specvl_demo.compare import measure
 from specvl_demo.methods.base import METHODS, Choice, Models, Part, Value, choose
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.pairs import fingerprints
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 
 SHAPES: dict[str, dict[str, Value]] = {
     "chain": {"policy": "chain", "gamma": 5},

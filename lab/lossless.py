@@ -16,7 +16,7 @@ from specvl_demo.methods import base
 from specvl_demo.question import Question
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 
 COLUMNS = (
     *("method", "drafts", "prompts", "differences", "tokens", "tau"),

@@ -14,7 +14,7 @@ from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.question import Question
 from specvl_demo.serving import session
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 
 GREEDY = Sampling()
 

@@ -14,7 +14,7 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import describe_draft
 from specvl_demo.records import LaneRecords
 from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 
 Answered = Mapping[str, Sequence[verdicts.Sums]]
 """By arm, the sums of every answer."""

@@ -67,7 +67,8 @@ def drafter(o: Options, recipe: Any) -> int:
     from recipes import stages
     from recipes.drafters import KINDS
     from specvl_demo import pairs
-    from specvl_demo.serving import availability, choosing, loader
+    from specvl_demo.pairs import fitting, on_disk
+    from specvl_demo.serving import loader
 
     pair = pairs.find(o.pair)
     runs = Path("runs") / pair.id
@@ -81,8 +82,8 @@ def drafter(o: Options, recipe: Any) -> int:
         data=o.data,
     )
     # Where it is here, the small drafter answers the questions faster.
-    small: tuple[Role, ...] = ("small",) if "small" in choosing.roles_here(pair) else ()
-    how = availability.Options(o.dtype)
+    small: tuple[Role, ...] = ("small",) if "small" in on_disk.drafters_here(pair) else ()
+    how = fitting.Options(o.dtype)
     loaded = loader.load(pair, roles=small, options=how)
     sizes = o.conversations, o.held_out
     run = o.minutes, o.fresh, o.eight_bits, o.start

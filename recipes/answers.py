@@ -21,7 +21,7 @@ from specvl_demo.core.types import Prompt
 from specvl_demo.options import SEED
 from specvl_demo.question import Question
 from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 

@@ -32,7 +32,7 @@ from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.question import Question
 from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm.encoder import LanguageModel
 
 CAPTION = "Describe the picture."

@@ -19,8 +19,8 @@ from recipes.drafters import KINDS, run
 from recipes.drafters.base import Learner, Recipe
 from recipes.features import Example, Store
 from recipes.trainer import checkpoint, processes
-from specvl_demo.pairs import fingerprints
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.pairs import fingerprints, on_disk
+from specvl_demo.serving.loaded import Loaded
 
 ANSWERS_SEED = 7
 HELD_OUT_SEED = 3000
@@ -73,7 +73,7 @@ def main(
     small: In eight bits. start: A finished drafter's folder of this kind to start from.
     """
     data = (places.prompts or places.pictures).name
-    weights = fingerprints.of(loaded.pair.target)
+    weights = on_disk.fingerprint(loaded.pair.target)
     origin = {"weights": weights, "start": fingerprints.of_folder(start) if start else None}
     if not fresh:
         # Refused here, before hours of answering.

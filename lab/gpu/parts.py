@@ -25,15 +25,15 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.timing import peak_bytes, synchronize
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import build_parts
-from specvl_demo.pairs import PairSpec, Role
+from specvl_demo.pairs import PairSpec, Role, on_disk
+from specvl_demo.pairs.fitting import Options, memory_needs
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from specvl_demo.records import LaneRecords, Round, gather
 from specvl_demo.report.metrics import compare
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import choosing, loader, session
-from specvl_demo.serving.availability import Options, memory_needs
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 
 TAUS = (2.0, 3.3, 5.0)
 """Acceptance lengths of a chain of five that drafters are made for."""
@@ -83,7 +83,7 @@ class Races:
         told: list[str] = []
         spec = self.pair(setting)
         loaded = loader.load(spec, self.roles, told.append, Options(dtype=self.dtype))
-        about = {"pair": spec.title, "dtype": loaded.availability.dtype}
+        about = {"pair": spec.title, "dtype": loaded.plan.dtype}
         if not without:
             seconds = time.perf_counter() - begun
             notes = [text for text in told if not text.startswith("Loading ")]
@@ -94,7 +94,7 @@ class Races:
                 else "no batch-invariant steps"
             )
             yield Aside(LOADING, {**about, "seconds": seconds, "notes": notes})
-        roles = {None, *(self.roles or choosing.roles_here(spec))}
+        roles = {None, *(self.roles or on_disk.drafters_here(spec))}
         names = [
             name
             for name in self.methods or choosing.served(spec)
@@ -218,9 +218,7 @@ class _Asking:
         for _ in session.race(self.loaded, next(self.requests()), choices):
             pass
         loaded, device = self.loaded, self.loaded.models.target.decoder.device
-        parts = memory_needs(
-            loaded.pair, loaded.availability, [*loaded.models.drafters], len(choices)
-        )
+        parts = memory_needs(loaded.pair, loaded.plan, [*loaded.models.drafters], len(choices))
         taken, outside = peak_bytes(device), 0
         if device.type == "cuda":
             free, whole = torch.cuda.mem_get_info(device)

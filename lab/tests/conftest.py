@@ -8,7 +8,7 @@ import pytest
 
 from specvl_demo import pairs
 from specvl_demo.serving import loader
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 from tests import pocketlike
 
 

@@ -17,7 +17,7 @@ from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.serving import session
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 from tests.contract.test_checkpoints import write
 from tests.heads import random_module
 from tests.unit.test_report import chain_lane

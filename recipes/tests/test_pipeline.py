@@ -22,7 +22,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import gather
 from specvl_demo.serving import loader, session
 from specvl_demo.serving.custom import custom_pair
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
 from tests import pocketlike

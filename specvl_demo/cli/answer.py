@@ -22,15 +22,15 @@ from specvl_demo import question, records
 from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
-from specvl_demo.pairs import PairSpec, Role
+from specvl_demo.pairs import PairSpec, Role, on_disk
+from specvl_demo.pairs.fitting import Options
 from specvl_demo.records import Begin, LaneRecords, Record, Round, gather
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import choosing
-from specvl_demo.serving.availability import Options
 from specvl_demo.serving.custom import named_pair
 
 if TYPE_CHECKING:
-    from specvl_demo.serving.loader import Loaded
+    from specvl_demo.serving.loaded import Loaded
 
 NAMED = (*base.SLOTS, "preset")
 """Settings whose values are names."""
@@ -104,7 +104,7 @@ def bench(options: argparse.Namespace) -> int:
 
     cases = questions.cases(pair, options.data, options.prompts)
     peers, roles = PEERS if options.peers else PEERS[:1], choosing.roles_of(choices)
-    if options.peers and "small" in choosing.roles_here(pair) and "small" not in roles:
+    if options.peers and "small" in on_disk.drafters_here(pair) and "small" not in roles:
         roles.append("small")
     loaded = _load(options, pair, roles)
     with progress() as tell:

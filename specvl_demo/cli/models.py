@@ -13,11 +13,12 @@ from specvl_demo.cli.answer import print_json
 from specvl_demo.cli.parse import InputError
 from specvl_demo.methods import base
 from specvl_demo.options import Dtype
-from specvl_demo.pairs import PairSpec
+from specvl_demo.pairs import PairSpec, fitting, placing
+from specvl_demo.pairs.fitting import LoadPlan
 from specvl_demo.pairs.machine import Machine, detect
+from specvl_demo.pairs.placing import Placement
 from specvl_demo.report import tables
-from specvl_demo.serving import availability, choosing
-from specvl_demo.serving.availability import Availability
+from specvl_demo.serving import choosing
 from specvl_demo.serving.custom import named_pair
 
 
@@ -60,11 +61,9 @@ def fetch(options: argparse.Namespace) -> int:
 
 
 def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
-    """Return a pair and the availability of every method it supports; bytes are estimates."""
-    verdict = availability.available(pair, machine, roles=())
-    methods = {
-        name: choosing.availability_of(pair, name, machine) for name in choosing.served(pair)
-    }
+    """Return a pair and whether each method that it supports runs here; bytes are estimates."""
+    verdict = placing.place(pair, machine, roles=())
+    methods = {name: choosing.place_method(pair, name, machine) for name in choosing.served(pair)}
     return {
         "id": pair.id,
         "title": pair.title,
@@ -77,8 +76,7 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
             for role, checkpoint in pair.drafters.items()
         },
         "memory_bytes": {
-            dtype: availability.memory_needs(pair, Availability(False, "", dtype=dtype)).total
-            for dtype in get_args(Dtype)
+            dtype: fitting.memory_needs(pair, LoadPlan(dtype)).total for dtype in get_args(Dtype)
         },
         **_where(verdict),
         "must_fetch": verdict.must_fetch,
@@ -86,7 +84,7 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "verdicts": {
             name: {
                 **_where(verdict),
-                "quantised": verdict.quantised if verdict.ok else None,
+                "quantised": verdict.plan.quantised if verdict.ok else None,
                 "needs_bytes": verdict.needs_bytes or None,
             }
             for name, verdict in methods.items()
@@ -96,8 +94,8 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _where(verdict: Availability) -> dict[str, Any]:
-    device, dtype = (verdict.device, verdict.dtype) if verdict.ok else (None, None)
+def _where(verdict: Placement) -> dict[str, Any]:
+    device, dtype = (verdict.plan.device, verdict.plan.dtype) if verdict.ok else (None, None)
     return {"available": verdict.ok, "reason": verdict.reason, "device": device, "dtype": dtype}
 
 

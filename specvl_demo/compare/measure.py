@@ -18,7 +18,7 @@ from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
 from specvl_demo.report.answers import HF_GENERATE, Repeat
 from specvl_demo.serving import session
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 
 Tell = Callable[[str, float], None]
 """Called with the current activity and the share that is done, 0 to 1."""

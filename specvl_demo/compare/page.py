@@ -8,11 +8,11 @@ from typing import Any
 
 from specvl_demo.methods.base import Choice, describe_draft
 from specvl_demo.pairs import PairSpec
+from specvl_demo.pairs.fitting import PACKED
 from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
 from specvl_demo.report import tables
 from specvl_demo.report.answers import Repeat
-from specvl_demo.serving.availability import PACKED
 
 Report = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]

@@ -14,11 +14,11 @@ import torch
 
 from specvl_demo import places
 from specvl_demo.decoders import packed_linear
-from specvl_demo.pairs import PairSpec, fingerprints
+from specvl_demo.pairs import PairSpec, on_disk
 from specvl_demo.pairs.machine import detect, versions
 
 if TYPE_CHECKING:
-    from specvl_demo.serving.loader import Loaded
+    from specvl_demo.serving.loaded import Loaded
 
 BUSY_SHARE = 0.15
 """Share of the machine that other programs may use before ratios are omitted."""
@@ -40,9 +40,9 @@ def collect(loaded: Loaded | None = None) -> dict[str, Any]:
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     if loaded is not None:
-        place = loaded.availability
-        facts |= {"device": place.device, "dtype": place.dtype, "quantised": place.quantised}
-        facts["kernels"] = place.device == "cpu" and packed_linear.has_kernels()
+        plan = loaded.plan
+        facts |= {"device": plan.device, "dtype": plan.dtype, "quantised": plan.quantised}
+        facts["kernels"] = plan.device == "cpu" and packed_linear.has_kernels()
         facts["weights"] = weights(loaded.pair)
     return facts
 
@@ -66,9 +66,9 @@ def commit() -> str | None:
 def weights(pair: PairSpec) -> dict[str, str | None]:
     """Return the hash or the hub's revision of every checkpoint; None if unknown."""
     drafters = {
-        str(role): fingerprints.of(checkpoint) for role, checkpoint in pair.drafters.items()
+        str(role): on_disk.fingerprint(checkpoint) for role, checkpoint in pair.drafters.items()
     }
-    return {"target": fingerprints.of(pair.target), **drafters}
+    return {"target": on_disk.fingerprint(pair.target), **drafters}
 
 
 def _git(*words: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from specvl_demo.pairs import Checkpoint
 
 if TYPE_CHECKING:  # the page's process reads the methods, and loads no model
-    from specvl_demo.vlm.loading import LoadPlan
+    from specvl_demo.pairs.fitting import LoadPlan
     from specvl_demo.vlm.prompts import PromptBuilder
     from specvl_demo.vlm.target import VLMTarget
 

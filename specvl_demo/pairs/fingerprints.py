@@ -5,21 +5,8 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from specvl_demo.pairs import Checkpoint
 
 BLOCK = 1 << 24
-
-
-def of(checkpoint: Checkpoint) -> str | None:
-    """Return its files' hash, or the hub's revision; None if it is not in the hub's cache."""
-    if checkpoint.local:
-        return of_folder(checkpoint.folder)
-    config = cached_config(checkpoint.id)
-    # Its snapshot's folder is named after the commit.
-    return config.parent.name[:12] if config else None
 
 
 def of_folder(folder: Path) -> str | None:
@@ -45,11 +32,3 @@ def sha256(*files: Path) -> str:
             while block := opened.read(BLOCK):
                 digest.update(block)
     return digest.hexdigest()
-
-
-def cached_config(repo: str) -> Path | None:
-    """Return the config.json of a hub repository in the local cache."""
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for the shipped pair
-
-    path = try_to_load_from_cache(repo, "config.json")
-    return Path(path) if isinstance(path, str) else None

@@ -1,1 +1,1 @@
-"""A pair, from the question whether it runs on this machine to a race on it."""
+"""A pair, from loading it to a race on it."""

@@ -9,11 +9,18 @@ from specvl_demo import pairs
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
 from specvl_demo.methods.heads.files import compare, flattened
-from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, PairSpec, Role, base_weights
+from specvl_demo.pairs import (
+    CUSTOM,
+    ROLES,
+    PairSpec,
+    Role,
+    base_weights,
+    on_disk,
+    placing,
+)
 from specvl_demo.pairs.machine import Machine
+from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import kind_of, listed, text_of, wrong_kind
-from specvl_demo.serving import availability
-from specvl_demo.serving.availability import Availability, available, has_weights
 from specvl_demo.vlm.hub import RECURRENT, unapplied_penalties
 
 MOST_NAME = 120
@@ -23,17 +30,8 @@ MOST_NAME = 120
 def default_pair() -> PairSpec:
     """Return the pair to start with: photo if its weights and a drafter are there, else pocket."""
     photo = pairs.find("photo")
-    ready = has_weights(photo.target) and base_weights.why_not(photo.target.folder) is None
-    return photo if ready and roles_here(photo) else pairs.find("pocket")
-
-
-def roles_here(pair: PairSpec) -> dict[Role, Checkpoint]:
-    """Return the drafters of a pair that can be loaded: local ones only if their weights exist."""
-    return {
-        role: checkpoint
-        for role, checkpoint in pair.drafters.items()
-        if not checkpoint.local or has_weights(checkpoint)
-    }
+    ready = on_disk.has_weights(photo.target) and base_weights.why_not(photo.target.folder) is None
+    return photo if ready and on_disk.drafters_here(photo) else pairs.find("pocket")
 
 
 def roles_of(choices: Sequence[Choice]) -> list[Role]:
@@ -88,7 +86,7 @@ def choose(
         raise ValueError(f"{method.name} has no preset {preset!r}; it has: {presets}.")
     start = method.presets.get(str(preset or standard(pair, name)))
     choice = base.choose(name, rest, start, temperature)
-    role, here = choice.drafter.role, roles_here(pair)
+    role, here = choice.drafter.role, on_disk.drafters_here(pair)
     if role is not None and role not in here:
         a = "an" if ROLES[role].startswith("E") else "a"
         # Those of two models that a user chose are named.
@@ -129,26 +127,24 @@ def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
     return [name for name in names if fits(pair, name, None, temperature)]
 
 
-def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability:
+def place_method(pair: PairSpec, name: str, machine: Machine) -> Placement:
     """Return whether a method, which the pair must support, runs here with only its drafter."""
     role = choose(pair, name).drafter.role
-    return available(pair, machine, roles=[name for name in pair.drafters if name == role])
+    return placing.place(pair, machine, roles=[] if role is None else [role])
 
 
 def remarks(pair: PairSpec) -> list[str]:
     """Return what the target asks for in vain, and what the heads' configurations leave out or set
     differently from the target's, as far as their files are here; `Loaded.remarks` has more.
     """
-    target = availability.config(pair.target)
+    target = on_disk.config(pair.target)
     if target is None:
         return []
     text = target.get("text_config", target)
-    penalties = unapplied_penalties(
-        availability.config(pair.target, "generation_config.json") or {}
-    )
+    penalties = unapplied_penalties(on_disk.config(pair.target, "generation_config.json") or {})
     sentences = [penalties] if penalties else []
     for role, checkpoint in pair.drafters.items():
-        if role != "small" and (config := availability.config(checkpoint)):
+        if role != "small" and (config := on_disk.config(checkpoint)):
             windows = role in ("dflash", "assistant")
             sentences += compare(flattened(config), text, checkpoint.title, windows)
     return sentences

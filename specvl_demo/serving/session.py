@@ -23,15 +23,16 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import to_rgb
 from specvl_demo.methods.base import Choice, build_parts
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
+from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import Load
 from specvl_demo.question import Medium, Question, named, read
 from specvl_demo.records import Begin, LaneRecords, QuestionNotes, Record, Round, gather
 from specvl_demo.report import figure, html, tables
 from specvl_demo.report.confidence import confidence
-from specvl_demo.serving import availability, choosing, threads
+from specvl_demo.serving import choosing, threads
 
 if TYPE_CHECKING:
-    from specvl_demo.serving.loader import Loaded
+    from specvl_demo.serving.loaded import Loaded
 
 WARM_TOKENS = 6
 LOAD_EVERY_S = 1.0
@@ -273,5 +274,5 @@ def load(
     from specvl_demo.serving import loader  # noqa: PLC0415
     from specvl_demo.serving.custom import named_pair  # noqa: PLC0415
 
-    options = availability.Options.read(dtype)
+    options = fitting.Options.read(dtype)
     return Pair(loader.load(named_pair(pair, target, drafter), options=options))

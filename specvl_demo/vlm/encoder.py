@@ -17,11 +17,8 @@ from torch import Tensor, nn
 from transformers.feature_extraction_utils import BatchFeature
 
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
-from specvl_demo.decoders import calibration, lean, packed_decoder, recurrent
-from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.decoders.graphs import has_graphs
-from specvl_demo.decoders.huggingface import HFDecoder
-from specvl_demo.decoders.packed_linear import Bits, has_kernels
+from specvl_demo.decoders import calibration
+from specvl_demo.decoders.selection import select_decoder
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.vlm import shared_drafter, towers
 from specvl_demo.vlm.layouts import runs
@@ -79,15 +76,15 @@ class VLM:
         ends: frozenset[int] = frozenset(),
     ) -> None:
         self.model, self.name, self._again = model, name, again
+        self.placeholders = placeholder_ids(model.config)
         towers.make_lean(model)
-        self.decoder = _backend(model, backend, drafts)
+        self.decoder = select_decoder(model, backend, drafts)
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
             vocab = model.get_input_embeddings().weight.shape[0]
             ids = ids.to(self.decoder.device)
             self.decoder.output = self.decoder.output.limited_to(ids, vocab)
         self._shares = shares
         self.encodes_like = self.decoder if shares is None else shares.decoder
-        self.placeholders = placeholder_ids(model.config)
         named = model.generation_config.eos_token_id
         eos = ends.union(named if isinstance(named, list | tuple) else {named} - {None})
         text = model.config.get_text_config()
@@ -258,28 +255,6 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
     """Return the ids that mark visual tokens in a prompt, from the model's configuration."""
     found = {getattr(config, name, None) for name in _PLACEHOLDERS}
     return tuple(sorted(i for i in found if isinstance(i, int)))
-
-
-def _backend(model: PreTrainedModel, wanted: str, drafts: bool) -> LanguageBackend:
-    if wanted not in ("auto", "8bit", "hf", "graphs"):
-        raise ValueError(f"backend must be auto, 8bit, hf or graphs, got {wanted!r}")
-    decoder, head = model.get_decoder(), model.get_output_embeddings()
-    if recurrent.is_recurrent(decoder):
-        return recurrent.RecurrentDecoder(model)
-    if wanted == "8bit":
-        return packed_decoder.RotatedDecoder(decoder, head)
-    packs = wanted == "auto" and packed_decoder.packs(decoder)
-    if packs and has_kernels():
-        return packed_decoder.PackedDecoder(decoder, head, drafts)
-    plain: HFDecoder | lean.LeanDecoder
-    if wanted != "hf" and lean.fits(decoder):
-        bits: Bits | None = None if not packs else 8 if drafts else 32
-        plain = lean.LeanDecoder(decoder, head, bits)
-    else:
-        plain = HFDecoder(model)
-    graphs = wanted == "graphs" or (wanted == "auto" and has_graphs(plain.device))
-    plain.fixed = graphs and not plain.is_split
-    return plain
 
 
 def _block_ids(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:

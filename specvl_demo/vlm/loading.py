@@ -12,8 +12,7 @@ import io
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from torch import nn
 from tqdm import tqdm
 from transformers import AutoProcessor, BitsAndBytesConfig
 
-from specvl_demo.options import Quantised
+from specvl_demo.pairs.fitting import LoadPlan
 from specvl_demo.vlm import hub
 
 Tell = Callable[[str], None]
@@ -37,22 +36,6 @@ _OTHERS = ("*/*", "consolidated*")
 """Copies in other layouts that some repositories contain: never needed, as large as the model."""
 
 
-@dataclass(frozen=True)
-class LoadPlan:
-    """How weights are loaded.
-
-    Attributes:
-        device: Where they go; not used if `split` is set.
-        split: Bytes by CUDA device, to spread the weights over these devices.
-        quantised: 8 or 4 bits by bitsandbytes, which needs a GPU.
-    """
-
-    dtype: str = "float32"
-    device: str = "cpu"
-    split: Mapping[int, int] = field(default_factory=dict)
-    quantised: Quantised = "none"
-
-
 def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Module:
     """Return the model in a folder, ready to compute: one that sees, or a language model."""
     hub.outline(folder, name, sees)
@@ -62,7 +45,7 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
         place = {"device_map": "auto", "max_memory": dict(plan.split)}
     elif plan.device != "cpu":
         place = {"device_map": {"": plan.device}}
-    if plan.quantised != "none":
+    if plan.quantised != "none" and not plan.in_own_layout:
         place["quantization_config"] = _quantisation(plan)
     with hub.explained(name), hub.quiet():
         loaded, report = hub.auto_class(sees).from_pretrained(
@@ -153,7 +136,7 @@ def hub_answers() -> bool:
     return True
 
 
-def release() -> None:
+def free_unused() -> None:
     """Free unused models before loading others."""
     gc.collect()
     if torch.cuda.is_available():

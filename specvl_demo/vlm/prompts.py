@@ -59,7 +59,6 @@ class PromptBuilder:
     def __init__(self, processor: Any, model: PreTrainedModel) -> None:
         self._processor, self._tokenizer = processor, processor.tokenizer
         self._accepts = set(inspect.signature(model.forward).parameters)
-        self._visual = placeholder_ids(model.config)
         # Visual tokens of a picture that represent words about it, not places in it.
         self._words: int = getattr(model.config.vision_config, "word_rows", 0)
         text = model.config.get_text_config()
@@ -71,6 +70,7 @@ class PromptBuilder:
         # Gemma's templates write the mark before a picture, which its processor expands.
         self._mark: str = getattr(processor, "boi_token", None) or processor.image_token
         self._format = self._tried()
+        self._visual = placeholder_ids(model.config)
 
     @property
     def end_ids(self) -> frozenset[int]:

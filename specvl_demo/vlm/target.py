@@ -27,12 +27,14 @@ from specvl_demo.vlm.encoder import VLM
 class VLMTarget:
     """A `core.types.Target` over a `VLM`, which may also serve as a drafter's vision encoder.
 
-    batch_invariant: Score with steps whose rows do not depend on each other, if it can.
+    batch_invariant: Score with steps whose rows do not depend on each other, if it can; None: only
+        where all its steps are so anyway.
     """
 
-    def __init__(self, vlm: VLM, batch_invariant: bool = False) -> None:
-        self.vlm, self.name, self.batch_invariant = vlm, vlm.name, batch_invariant
-        self.decoder, self.vocabulary = vlm.decoder, vlm.vocabulary
+    def __init__(self, vlm: VLM, batch_invariant: bool | None = False) -> None:
+        self.vlm, self.name, self.decoder = vlm, vlm.name, vlm.decoder
+        anyway = batch_invariant is None and vlm.decoder.batch_invariant
+        self.batch_invariant, self.vocabulary = bool(batch_invariant or anyway), vlm.vocabulary
 
     @cached_property
     def min_invariant_rows(self) -> int | None:

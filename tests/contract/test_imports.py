@@ -103,9 +103,9 @@ def test_recipes_take_only_public_names() -> None:
 
 LAYERS = (
     ("places", "native", "torchvision_schemas"),
-    ("records", "pairs", "media", "ui.messages"),
+    ("records", "media", "ui.messages"),
     ("options",),
-    ("core", "report"),
+    ("core", "report", "pairs"),
     ("decoders", "question"),
     ("vlm",),
     ("methods",),
@@ -176,7 +176,7 @@ def drawn(room: str) -> str:
 
 DEVICES = (
     *("recipes/", "specvl_demo/decoders/", "specvl_demo/vlm/"),
-    *("specvl_demo/serving/availability.py", "specvl_demo/pairs/machine.py"),
+    *("specvl_demo/pairs/fitting.py", "specvl_demo/pairs/machine.py"),
 )
 """Where a device may be named."""
 

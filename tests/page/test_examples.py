@@ -13,9 +13,9 @@ import pytest
 from specvl_demo import pairs, records
 from specvl_demo.methods import base
 from specvl_demo.methods.base import METHODS
-from specvl_demo.pairs import PAIRS, Checkpoint, PairSpec, find
+from specvl_demo.pairs import PAIRS, Checkpoint, PairSpec, find, fitting
 from specvl_demo.pairs.machine import Gpu, Machine
-from specvl_demo.serving import availability, choosing
+from specvl_demo.serving import choosing
 from specvl_demo.ui.page import catalog
 from tests.page.conftest import ROOT
 from tests.page.made_up import race_records
@@ -120,7 +120,7 @@ def test_what_runs_on_this_gpu_is_listed_first(monkeypatch: pytest.MonkeyPatch) 
     card = Gpu("NVIDIA L4", 24_000_000_000, (8, 9))
     monkeypatch.setattr(catalog, "detect", lambda: Machine(8, 64 * 10**9, "x86_64", (card,)))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr(availability, "_has_bitsandbytes", lambda: False)
+    monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: False)
     listed = catalog.build("qwen2.5-vl-72b")["pairs"]
     assert listed[0]["id"] == "qwen2.5-vl-72b" and not listed[0]["available"]
     runs = [pair["available"] for pair in listed[1:]]

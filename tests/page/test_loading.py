@@ -15,9 +15,11 @@ from specvl_demo import pairs
 from specvl_demo.core.types import Prompt
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import Choice, Models
-from specvl_demo.pairs import Checkpoint, PairSpec
+from specvl_demo.pairs import Checkpoint, PairSpec, fitting, placing
+from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import Question
-from specvl_demo.serving import availability, loader
+from specvl_demo.serving import loader
+from specvl_demo.serving.loaded import Loaded
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
@@ -65,22 +67,19 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
 
     def load(
         pair: pairs.PairSpec,
-        roles: list[pairs.Role],
+        roles: None,
         progress: object,
-        options: availability.Options,
-        place: availability.Availability,
-    ) -> loader.Loaded:
-        loads.append(list(roles))
-        return loader.Loaded(pair, Models(target, {}), None, None, None, {})
+        options: fitting.Options,
+        placement: Placement,
+    ) -> Loaded:
+        loads.append(list(placement.roles))
+        return Loaded(pair, Models(target, {}), None, None, placement.plan, {})
 
-    def available(
-        pair: pairs.PairSpec, machine: object, options: object, roles: list
-    ) -> availability.Availability:
-        return availability.Availability(len(roles) <= 2, "")
+    def place(pair: pairs.PairSpec, machine: object, options: object, roles: list) -> Placement:
+        return Placement(len(roles) <= 2, "", roles=roles)
 
     monkeypatch.setattr(loader, "load", load)
-    for room in (availability, loader):
-        monkeypatch.setattr(room, "available", available)
+    monkeypatch.setattr(placing, "place", place)
     models = decoding.Engine()
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
         models.get(pair, roles, lambda text: None)
@@ -92,8 +91,7 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By describing a picture of a photograph's size; drafters come with those who ask for them."""
-    there = availability.Availability(True, "", "cuda:0", "bfloat16")
-    loaded = SimpleNamespace(availability=there)
+    loaded = SimpleNamespace(plan=fitting.LoadPlan("bfloat16", "cuda:0"))
     told, warmed = [], []
 
     def warm(loaded: object, asked: tuple[object, ...], choices: list[Choice]) -> None:

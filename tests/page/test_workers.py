@@ -16,8 +16,8 @@ import pytest
 
 from specvl_demo import pairs
 from specvl_demo.media import MediaFile
+from specvl_demo.pairs.fitting import Options
 from specvl_demo.question import Question, Turn
-from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
 from specvl_demo.ui.serve.cluster import EngineActor, Parcel, RayWorkers

@@ -16,10 +16,9 @@ import torch
 
 from specvl_demo import pairs
 from specvl_demo.methods.policies import Chain
-from specvl_demo.pairs import Checkpoint, PairSpec
+from specvl_demo.pairs import Checkpoint, PairSpec, placing
 from specvl_demo.question import Question
 from specvl_demo.records import Begin, Round
-from specvl_demo.serving import availability, loader
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
@@ -190,8 +189,7 @@ def test_a_checkpoint_that_is_not_whole(
     copy = tmp_path / "target"
     damaged = PairSpec("light", "t", pair.family, Checkpoint(str(copy), 1e6, "", True), {})
     monkeypatch.setattr(pairs, "find", lambda _: damaged)
-    for room in (availability, loader):
-        monkeypatch.setattr(room, "available", lambda *_: availability.Availability(True, ""))
+    monkeypatch.setattr(placing, "place", lambda *_: placing.Placement(True, "", roles=[]))
     models = decoding.Engine()
     asked = Job("light", (("ar", {}),), Question("what", max_new_tokens=2))
     for damage, (change, said) in DAMAGED.items():

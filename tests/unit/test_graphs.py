@@ -26,7 +26,7 @@ from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.records import Round, tie_nats
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, ask, noisy, tiny_llava, tiny_prompt

@@ -19,6 +19,7 @@ from specvl_demo.compare import peers
 from specvl_demo.question import Question
 from specvl_demo.serving import custom, loader, session
 from specvl_demo.serving.choosing import choose
+from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import hub
 from specvl_demo.vlm.prompts import PromptBuilder
 from tests.contract.families import zoo
@@ -164,7 +165,7 @@ def test_a_drafter_with_fewer_positions_is_told_and_refuses_what_is_longer(
     )
 
 
-def brought(folder: Path) -> loader.Loaded:
+def brought(folder: Path) -> Loaded:
     return loader.load(custom.custom_pair(str(folder)), [])
 
 

@@ -28,8 +28,8 @@ from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import FullView, PrunedSettings, PrunedView
+from specvl_demo.pairs import placing
 from specvl_demo.pairs.machine import detect
-from specvl_demo.serving import availability
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.encoder import VLM
@@ -329,7 +329,7 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     made = custom_pair("me/target", "me/small")
     assert (made.target.params, made.target.licence, made.target.local) == (20, "mit", False)
     assert set(remote.fetched) == {"config.json", "tokenizer.json"}
-    verdict = availability.available(made, detect())
+    verdict = placing.place(made, detect())
     assert verdict.ok and verdict.must_fetch
     for name in heads:  # known by their configuration
         kind = name.split("-")[0]

@@ -1,4 +1,4 @@
-"""Pairs and their availability: from sizes only, on machines that need not exist."""
+"""Where pairs run: from sizes only, on machines that need not exist."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 from specvl_demo import pairs
-from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find, machine
+from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find, fitting, machine, on_disk
+from specvl_demo.pairs.fitting import LoadPlan, Options
 from specvl_demo.pairs.machine import Gpu, Machine
-from specvl_demo.serving import availability, choosing, loader
-from specvl_demo.serving.availability import Options, available
+from specvl_demo.pairs.placing import place
+from specvl_demo.serving import choosing, loader
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
 H200 = Machine(16, 128_000_000_000, "x86_64", (Gpu("NVIDIA H200", 150_000_000_000),))
@@ -30,7 +31,7 @@ T4 = Machine(8, 32_000_000_000, "x86_64", (Gpu("Tesla T4", 16_000_000_000, (7, 5
 
 @pytest.fixture(autouse=True)
 def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(availability.fingerprints, "cached_config", lambda repo: None)
+    monkeypatch.setattr(on_disk, "_cached_config", lambda repo: None)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
@@ -52,38 +53,37 @@ def test_sizes_of_shipped_weights_are_those_of_the_files() -> None:
 
 def test_verdicts_follow_memory() -> None:
     seven = find("llava-1.5-7b")
-    refused = available(seven, LAPTOP)
+    refused = place(seven, LAPTOP)
     assert not refused.ok and "no GPU" in refused.reason and "16.0 GB" in refused.reason
-    served = available(seven, H200)
-    assert (served.ok, served.device, served.dtype) == (True, "cuda:0", "bfloat16")
+    served = place(seven, H200)
+    assert (served.ok, served.plan.device, served.plan.dtype) == (True, "cuda:0", "bfloat16")
     assert served.must_fetch and "hub" in served.reason
-    assert available(seven, SMALL_GPU, roles=("small",)).device == "cuda:1"
-    assert available(seven, SMALL_GPU, Options("float32")).ok is False
-    assert not available(find("qwen2.5-vl-72b"), H200).ok
-    assert available(find("smolvlm2-2.2b"), LAPTOP).device == "cpu"
+    assert place(seven, SMALL_GPU, roles=("small",)).plan.device == "cuda:1"
+    assert place(seven, SMALL_GPU, Options("float32")).ok is False
+    assert not place(find("qwen2.5-vl-72b"), H200).ok
+    assert place(find("smolvlm2-2.2b"), LAPTOP).plan.device == "cpu"
 
 
 def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the target and its small drafter cached, nothing else is missed unless asked for."""
     pair, machine = find("llava-1.5-7b"), dataclasses.replace(H200, offline=True)
     monkeypatch.setattr(
-        availability, "has_weights", lambda one: one in (pair.target, pair.drafters["small"])
+        on_disk, "has_weights", lambda one: one in (pair.target, pair.drafters["small"])
     )
     for roles in ((), ("small",)):
-        assert available(pair, machine, roles=roles).ok
+        assert place(pair, machine, roles=roles).ok
     for wanted in (("small", "hivis"), None):
-        assert "HF_HUB_OFFLINE" in available(pair, machine, roles=wanted).reason
+        assert "HF_HUB_OFFLINE" in place(pair, machine, roles=wanted).reason
     monkeypatch.setattr(loader, "detect", lambda: machine)
     with pytest.raises(ValueError, match="does not run here: Not in the local cache"):
         loader.load(pair, ("hivis",))
 
 
 def test_shipped_weights_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "has_weights", lambda one: False)
-    monkeypatch.setattr(availability, "has_weights", lambda one: False)
-    verdict = available(find("pocket"), LAPTOP)
+    monkeypatch.setattr(on_disk, "has_weights", lambda one: False)
+    verdict = place(find("pocket"), LAPTOP)
     assert not verdict.ok and "missing from assets" in verdict.reason
-    assert choosing.roles_here(find("pocket")) == {}
+    assert on_disk.drafters_here(find("pocket")) == {}
 
 
 def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
@@ -91,30 +91,30 @@ def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
     own = Checkpoint(str(tmp_path), 8.09e6, "", local=True)
     pair = dataclasses.replace(find("pocket"), target=own, drafters={})
     assert not pair.shipped and find("pocket").shipped
-    assert available(pair, LAPTOP).reason == f"The weights of {tmp_path} are not there."
+    assert place(pair, LAPTOP).reason == f"The weights of {tmp_path} are not there."
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").touch()
-    verdict = available(pair, LAPTOP)
+    verdict = place(pair, LAPTOP)
     assert verdict.ok and not verdict.must_fetch
-    assert verdict.needs_bytes > availability.PROCESS_BYTES["cpu"] + 8.09e6
+    assert verdict.needs_bytes > fitting.PROCESS_BYTES["cpu"] + 8.09e6
 
 
 def test_packed_weights_are_refused_before_anything_is_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seven = find("qwen2.5-vl-7b")
-    verdict = available(seven, LAPTOP, Options(quantised="4bit"))
+    verdict = place(seven, LAPTOP, Options(quantised="4bit"))
     assert verdict.reason == "4-bit weights need a GPU that torch can use; there is none."
-    monkeypatch.setattr(availability.importlib.util, "find_spec", lambda name: None)
-    verdict = available(seven, H200, Options(quantised="8bit"))
+    monkeypatch.setattr(fitting.importlib.util, "find_spec", lambda name: None)
+    verdict = place(seven, H200, Options(quantised="8bit"))
     assert verdict.reason == "8-bit weights need the package bitsandbytes, which is not installed."
-    monkeypatch.setattr(availability.importlib.util, "find_spec", lambda name: name)
-    verdict = available(seven, SMALL_GPU, Options(quantised="4bit"))
+    monkeypatch.setattr(fitting.importlib.util, "find_spec", lambda name: name)
+    verdict = place(seven, SMALL_GPU, Options(quantised="4bit"))
     assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
     # Only the target is packed.
     packed, whole = (
-        availability.memory_needs(
-            seven, dataclasses.replace(verdict, quantised=packing), ("small",)
+        fitting.memory_needs(
+            seven, dataclasses.replace(verdict.plan, quantised=packing), ("small",)
         ).total
         for packing in ("4bit", "none")
     )
@@ -126,27 +126,27 @@ def test_a_verdict_is_a_methods_and_counts_no_other_drafter(
 ) -> None:
     """What needs no small drafter runs where that one would not fit; packed, all of it does."""
     can = False
-    monkeypatch.setattr(availability, "_has_bitsandbytes", lambda: can)
+    monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: can)
     for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
         light = {"ar", "ngram", *(role for role in pair.drafters if role == "hivis")}
-        told = {name: choosing.availability_of(pair, name, L4) for name in (*light, "sage")}
+        told = {name: choosing.place_method(pair, name, L4) for name in (*light, "sage")}
         assert {name for name, verdict in told.items() if verdict.ok} == light
-        assert all(told[name].dtype == "bfloat16" for name in light)
+        assert all(told[name].plan.dtype == "bfloat16" for name in light)
     can = True
     for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
-        verdict = choosing.availability_of(pair, "sage", L4)
-        assert verdict.ok and verdict.quantised == "4bit" and "4-bit weights" in verdict.reason
-        assert choosing.availability_of(pair, "ar", L4).quantised == "none"
+        verdict = choosing.place_method(pair, "sage", L4)
+        assert verdict.ok and verdict.plan.quantised == "4bit" and "4-bit weights" in verdict.reason
+        assert choosing.place_method(pair, "ar", L4).plan.quantised == "none"
     with pytest.raises(ValueError, match="dream needs a"):
-        choosing.availability_of(find("qwen3-vl-8b"), "dream", L4)
+        choosing.place_method(find("qwen3-vl-8b"), "dream", L4)
 
 
 def test_caches_of_lanes_count() -> None:
     """LLaVA-NeXT keeps half a megabyte a token: five lanes outgrow a card that holds two."""
     pair = find("llava-1.6-7b")
     kv = 2 * 32 * 32 * 128 * 2 * pair.n_tokens
-    half = availability.Availability(True, "", dtype="bfloat16")
-    needs = [availability.memory_needs(pair, half, (), n).total for n in (1, 2, 5)]
+    half = LoadPlan("bfloat16")
+    needs = [fitting.memory_needs(pair, half, (), n).total for n in (1, 2, 5)]
     assert needs[1] - needs[0] == kv and needs[2] - needs[0] == 4 * kv and kv > 1.8e9
     assert needs[1] < 0.9 * L4.gpus[0].memory_bytes < needs[2]
 
@@ -154,16 +154,16 @@ def test_caches_of_lanes_count() -> None:
 def test_batch_invariant_steps_are_the_default_only_where_they_cost_ar_little() -> None:
     """LLaVA keeps ten times the keys and values of Qwen2.5-VL: there AR would be a third slower."""
     costs = {
-        name: availability.exact_overhead(find(name), available(find(name), H200))
+        name: fitting.exact_overhead(find(name), place(find(name), H200).plan)
         for name in ("qwen2.5-vl-7b", "llava-1.5-7b")
     }
-    assert costs["qwen2.5-vl-7b"] < availability.MOST_EXACT_OVERHEAD < 0.25 < costs["llava-1.5-7b"]
+    assert costs["qwen2.5-vl-7b"] < fitting.MOST_EXACT_OVERHEAD < 0.25 < costs["llava-1.5-7b"]
 
 
 def test_old_cards_compute_in_float16() -> None:
     small = find("smolvlm2-2.2b")
-    assert available(small, T4).dtype == "float16" and available(small, L4).dtype == "bfloat16"
-    assert available(small, T4, Options(dtype="float32")).dtype == "float32"
+    assert place(small, T4).plan.dtype == "float16" and place(small, L4).plan.dtype == "bfloat16"
+    assert place(small, T4, Options(dtype="float32")).plan.dtype == "float32"
 
 
 def test_devices_are_looked_for_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +191,9 @@ def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
     )
     (tmp_path / "config.json").write_text("{}")
     one = find("qwen3-vl-4b").target
-    assert not availability.has_weights(one)
+    assert not on_disk.has_weights(one)
     (tmp_path / "model-00001-of-00002.safetensors").touch()
-    assert availability.has_weights(one)
+    assert on_disk.has_weights(one)
 
 
 def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
@@ -248,9 +248,9 @@ def test_a_target_meant_for_8_bits_takes_them_where_the_processor_has_products_o
     new = dataclasses.replace(LAPTOP, kernels=True)
 
     def quantised(machine: Machine, **options: str) -> str:
-        return available(photo, machine, Options(**options), ()).quantised  # type: ignore[arg-type]
+        return place(photo, machine, Options(**options), ()).plan.quantised  # type: ignore[arg-type]
 
     assert (quantised(new), quantised(LAPTOP)) == ("8bit", "none")
     assert quantised(new, quantised="none") == quantised(new, dtype="float32") == "8bit"
     assert quantised(dataclasses.replace(new, gpus=H200.gpus)) == "none"
-    assert available(pairs.find("pocket"), new, Options(), ()).quantised == "none"
+    assert place(pairs.find("pocket"), new, Options(), ()).plan.quantised == "none"

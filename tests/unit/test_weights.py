@@ -19,9 +19,9 @@ from safetensors.torch import save_file
 
 from specvl_demo import pairs, places
 from specvl_demo.methods.heads import files
-from specvl_demo.pairs import Checkpoint, base_weights, fingerprints
+from specvl_demo.pairs import Checkpoint, base_weights, fingerprints, on_disk, placing
 from specvl_demo.pairs.machine import detect
-from specvl_demo.serving import availability, choosing
+from specvl_demo.serving import choosing
 from specvl_demo.vlm import eight_bits, loading, photo_assembly
 
 
@@ -31,7 +31,7 @@ def test_a_folder_is_named_by_its_weights(tmp_path: Path) -> None:
     first = fingerprints.of_folder(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert fingerprints.of_folder(tmp_path) == first
-    assert fingerprints.of(Checkpoint(str(tmp_path), 1.0, "", local=True)) == first
+    assert on_disk.fingerprint(Checkpoint(str(tmp_path), 1.0, "", local=True)) == first
     (tmp_path / "model.safetensors").write_bytes(b"two")
     assert first is not None and fingerprints.of_folder(tmp_path) not in (None, first)
 
@@ -286,11 +286,11 @@ def test_without_base_weights_the_drawn_scenes_stand_first(
         pair, target=dataclasses.replace(pair.target, id=str(delta)), drafters={}
     )
     monkeypatch.setattr(pairs, "find", lambda name: pair if name == "photo" else pairs.PAIRS[1])
-    verdict = availability.available(pair, detect())
+    verdict = placing.place(pair, detect())
     assert not verdict.ok and "`python -m specvl_demo fetch photo` fetches" in verdict.reason
     assert choosing.default_pair().id == "pocket"
     base_weights.fetch_gguf(ignore)
-    assert availability.available(pair, detect()).ok
+    assert placing.place(pair, detect()).ok
     assert choosing.default_pair().id == "pocket", "without a drafter there is nothing to race"
-    monkeypatch.setattr(choosing, "roles_here", lambda pair: {"small": pair.target})
+    monkeypatch.setattr(choosing.on_disk, "drafters_here", lambda pair: {"small": pair.target})
     assert choosing.default_pair().id == "photo"

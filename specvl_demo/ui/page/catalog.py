@@ -27,12 +27,13 @@ from specvl_demo.options import (
     Option,
     Quantised,
 )
-from specvl_demo.pairs import PAIRS, PairSpec, find
+from specvl_demo.pairs import PAIRS, PairSpec, find, placing
+from specvl_demo.pairs.fitting import Options
 from specvl_demo.pairs.machine import Machine, detect
+from specvl_demo.pairs.placing import Placement
 from specvl_demo.places import EXAMPLES
 from specvl_demo.report import confidence, remarks, trace
-from specvl_demo.serving import availability, choosing
-from specvl_demo.serving.availability import Availability, Options
+from specvl_demo.serving import choosing
 from specvl_demo.ui.serve.jobs import MOST_LANES
 
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
@@ -123,7 +124,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
 def examples() -> list[dict[str, Any]]:
     """Return the shipped examples of the pairs that run here."""
     machine = detect()
-    here = {pair.id for pair in PAIRS if availability.available(pair, machine).ok}
+    here = {pair.id for pair in PAIRS if placing.place(pair, machine).ok}
     index = json.loads((EXAMPLES / "examples.json").read_text(encoding="utf-8"))
     return [_example(one) for one in index["examples"] if one["pair"] in here]
 
@@ -160,17 +161,17 @@ def file(path: Path) -> dict[str, Any]:
 
 
 def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
-    verdict = availability.available(pair, machine, roles=())
+    verdict = placing.place(pair, machine, roles=())
     served = [base.find(name) for name in choosing.served(pair)]
     offered = [method for method in served if method.offered is not None]
     notes = [pair.note, *choosing.remarks(pair)]
-    if verdict.must_fetch or verdict.device != "cpu" or not pair.note:
+    if verdict.must_fetch or verdict.plan.device != "cpu" or not pair.note:
         notes.insert(1, verdict.reason)
     return {
         "id": pair.id,
         "title": pair.title,
         "available": verdict.ok,
-        "device": verdict.device,
+        "device": verdict.plan.device,
         "help": " ".join(filter(None, notes)),
         "reason": verdict.reason,
         "first": [m.name for m in sorted(offered, key=lambda m: m.offered or 0)][:1],
@@ -181,7 +182,7 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _loading(pair: PairSpec, machine: Machine, fits: Availability) -> dict[str, Any]:
+def _loading(pair: PairSpec, machine: Machine, fits: Placement) -> dict[str, Any]:
     """Return the default ways to load weights, and of every other way True or why it cannot be."""
     ways = {"dtype": get_args(Dtype)}
     if machine.gpus:
@@ -189,11 +190,11 @@ def _loading(pair: PairSpec, machine: Machine, fits: Availability) -> dict[str, 
 
     def runs(key: str, value: str) -> bool | str:
         change: dict[str, Any] = {key: value}
-        verdict = availability.available(pair, machine, Options(**change), roles=())
+        verdict = placing.place(pair, machine, Options(**change), roles=())
         return verdict.ok or verdict.reason
 
     return {
-        "fits": {key: getattr(fits, key) if fits.ok else "" for key in ways},
+        "fits": {key: getattr(fits.plan, key) if fits.ok else "" for key in ways},
         **{key: {value: runs(key, value) for value in values} for key, values in ways.items()},
     }
 
@@ -209,7 +210,7 @@ def _words(pair: PairSpec) -> list[str]:
 def _served(pair: PairSpec, name: str, machine: Machine) -> bool | str:
     """Return True, or the sentence why the method does not run on the pair here."""
     try:
-        verdict = choosing.availability_of(pair, name, machine)
+        verdict = choosing.place_method(pair, name, machine)
     except ValueError as fault:
         return str(fault)
     return verdict.ok or verdict.reason

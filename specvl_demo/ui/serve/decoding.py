@@ -18,12 +18,14 @@ from specvl_demo.core.engine import Request
 from specvl_demo.core.faults import loses_device
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import Choice
+from specvl_demo.pairs import placing
+from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.pairs.machine import Load, detect
 from specvl_demo.question import Medium, Question
 from specvl_demo.records import QuestionNotes, Record, Thumbnail, gather
 from specvl_demo.report import remarks
-from specvl_demo.serving import availability, choosing, loader, session
-from specvl_demo.serving.availability import AS_IT_FITS, Options
+from specvl_demo.serving import choosing, loader, session
+from specvl_demo.serving.loaded import Loaded
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Event, failed
@@ -81,7 +83,7 @@ class Engine:
 
     def __init__(self, first_pair: str | None = None) -> None:
         self._first = first_pair
-        self._loaded: loader.Loaded | None = None
+        self._loaded: Loaded | None = None
         self._roles: list[pairs.Role] = []
         self._options = AS_IT_FITS
         self._warmed: list[str] = []
@@ -98,7 +100,7 @@ class Engine:
         pair = pairs.find(self._first)
         with suppress(ValueError):  # the reason is reported when it is requested
             loaded = self.get(pair, None if pair.shipped else [], tell)
-            on_gpu = loaded.availability.device != "cpu"
+            on_gpu = loaded.plan.device != "cpu"
             if pair.shipped or on_gpu:
                 if on_gpu:
                     tell(RECORDING)
@@ -144,7 +146,7 @@ class Engine:
                 records = self._alone(loaded, job, request, choices)
             else:
                 yield {"k": "status", "stage": "prefill"}
-                if fresh and loaded.availability.device != "cpu":
+                if fresh and loaded.plan.device != "cpu":
                     yield {"k": "status", "stage": "loading", "detail": RECORDING}
                 notes = QuestionNotes(question.words, _small(opened.shown, question.shown))
                 records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
@@ -161,11 +163,11 @@ class Engine:
                 raise
             problem = _sentence(fault)
         if problem is not None:
-            loading.release()  # only now is everything released that the run held
+            loading.free_unused()  # only now is everything released that the run held
             yield {"k": "error", "text": problem}
 
     def _alone(
-        self, loaded: loader.Loaded, job: Job, request: Request, choices: Sequence[Choice]
+        self, loaded: Loaded, job: Job, request: Request, choices: Sequence[Choice]
     ) -> Iterator[Record]:
         """Yield the records of one question, lane after lane, each as `bench` runs it."""
         # The first lane of a job would pay for memory that was given back after the last one.
@@ -196,24 +198,27 @@ class Engine:
         roles: list[pairs.Role] | None,
         tell: loading.Tell,
         options: Options = AS_IT_FITS,
-    ) -> loader.Loaded:
+    ) -> Loaded:
         """Return the pair with these drafters (None: all available); a new pair replaces the last.
 
         Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
-        roles = list(choosing.roles_here(pair)) if roles is None else roles
-        if self._loaded is None or not self.has(pair, roles, options):
+        if self._loaded is None or roles is None or not self.has(pair, roles, options):
             kept = self._roles if self._is(pair, options) else []
-            place = loader.place_of(pair, roles, options)
-            if every := list(dict.fromkeys([*kept, *roles])) if kept else []:
+            placement = loader.place(pair, roles, options)
+            if kept:
                 # Loaded drafters stay, if they leave enough room for it to run as without them.
-                both = availability.available(pair, detect(), options, every)
-                if (both.ok, both.dtype, both.quantised) == (True, place.dtype, place.quantised):
-                    roles, place = every, both
+                every = list(dict.fromkeys([*kept, *placement.roles]))
+                both = placing.place(pair, detect(), options, every)
+                if both.ok and (both.plan.dtype, both.plan.quantised) == (
+                    placement.plan.dtype,
+                    placement.plan.quantised,
+                ):
+                    placement = both
             self.drop()  # its memory is needed
             self._warmed = []
-            self._roles, self._options = roles, options
-            self._loaded = loader.load(pair, roles, tell, options, place)
+            self._roles, self._options = list(placement.roles), options
+            self._loaded = loader.load(pair, None, tell, options, placement)
         return self._loaded
 
     def _is(self, pair: pairs.PairSpec, options: Options) -> bool:

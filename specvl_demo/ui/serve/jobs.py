@@ -14,9 +14,9 @@ from typing import Any
 from specvl_demo import pairs
 from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.media import MediaFile
+from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.question import NOTHING, Question, read, text_of, wrong_kind
 from specvl_demo.serving import choosing
-from specvl_demo.serving.availability import AS_IT_FITS, Options
 from specvl_demo.serving.choosing import MOST_NAME
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from specvl_demo import pairs
-from specvl_demo.pairs import PairSpec, Role
+from specvl_demo.pairs import PairSpec, Role, fitting, on_disk, placing
 from specvl_demo.pairs.machine import detect, on_zerogpu
 from specvl_demo.records import End
-from specvl_demo.serving import availability, choosing
+from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Event, Worker
@@ -50,7 +50,7 @@ def import_spaces() -> None:
 def token_s(pair: PairSpec) -> float:
     """Return the estimated maximum of seconds per token of the pair on the lent card."""
     drafters = max((checkpoint.params for checkpoint in pair.drafters.values()), default=0.0)
-    read = availability.DTYPE_BYTES["bfloat16"] * (pair.target.params + drafters)
+    read = fitting.DTYPE_BYTES["bfloat16"] * (pair.target.params + drafters)
     return ROUND * (LAUNCH_S + read / CARD_BYTES_PER_S)
 
 
@@ -86,10 +86,10 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
 
 def fitting_roles(pair: PairSpec) -> list[Role]:
     """Return the roles loaded with the target: as many as fit, in the pair's order."""
-    here = choosing.roles_here(pair)
+    here = on_disk.drafters_here(pair)
     machine, roles = detect(), list[Role]()
     for role in here:
-        if availability.available(pair, machine, roles=[*roles, role]).ok:
+        if placing.place(pair, machine, roles=[*roles, role]).ok:
             roles.append(role)
     return roles
 
@@ -148,7 +148,7 @@ class ZeroGpuWorker(Worker):
         """Return why no GPU is lent for this job, in a sentence; called before one is lent."""
         if job.pair != self._pair:
             return messages.ONLY_THIS_PAIR.format(pair=self._pair)
-        if job.options != availability.AS_IT_FITS:
+        if job.options != fitting.AS_IT_FITS:
             return messages.ONLY_THESE_WEIGHTS
         if self._roles is None:
             return None

@@ -25,7 +25,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import Begin, Round
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
-from specvl_demo.serving.loader import Loaded
+from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import hub
 from tests.conftest import ask, ids_of
 from tests.contract.families import zoo

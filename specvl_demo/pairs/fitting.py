@@ -1,4 +1,4 @@
-"""Whether a pair, and each method on it, runs on a machine, from sizes only.
+"""On which device of a machine a pair fits, and how its weights are loaded there: from sizes only.
 
 Memory counted: weights of the target and of the requested drafters, keys and values of every lane,
 a pass over a prompt with its pictures, captured graphs, and what the process itself needs.
@@ -7,16 +7,14 @@ a pass over a prompt with its pictures, captured graphs, and what the process it
 from __future__ import annotations
 
 import importlib.util
-import json
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_args
 
 from specvl_demo.options import Dtype, Quantised, Switch
-from specvl_demo.pairs import Checkpoint, PairSpec, Role, base_weights, fingerprints
-from specvl_demo.pairs.machine import Machine, gb
+from specvl_demo.pairs import Checkpoint, PairSpec, Role
+from specvl_demo.pairs.machine import Machine
 
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Slightly more than the bits themselves: scales, and what stays in half precision.
@@ -81,52 +79,29 @@ def _one_of(words: Sequence[str], name: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Availability:
-    """Whether a pair runs on a machine, where, and a sentence with the reason.
+class LoadPlan:
+    """How weights are loaded.
 
-    split: Bytes by CUDA device, if the target is spread over several.
+    Attributes:
+        device: Where they go; not used if `split` is set.
+        split: Bytes by CUDA device, to spread the weights over these devices.
+        quantised: 8 or 4 bits by bitsandbytes, which needs a GPU; on a CPU see `in_own_layout`.
     """
 
-    ok: bool
-    reason: str
-    device: str = "cpu"
     dtype: Dtype = "float32"
-    needs_bytes: int = 0
-    must_fetch: bool = False
+    device: str = "cpu"
     split: Mapping[int, int] = field(default_factory=dict)
     quantised: Quantised = "none"
 
+    @property
+    def in_own_layout(self) -> bool:
+        """Whether the target has the fused decoder's own 8-bit layout, not a library's."""
+        return self.device == "cpu" and self.quantised == "8bit"
 
-def available(
-    pair: PairSpec,
-    machine: Machine,
-    options: Options = AS_IT_FITS,
-    roles: Collection[Role] | None = None,
-) -> Availability:
-    """Return whether the pair runs on the machine with its drafters of these roles (None: all)."""
-    checkpoints = [pair.target, *drafters(pair, roles)]
-    reason = _why_not_here(pair, checkpoints, machine)
-    reason = reason or _why_not_quantised(machine, options.quantised)
-    if reason is not None:
-        return Availability(False, reason)
-    fetch = _to_fetch(checkpoints)
-    fetched = gb(_stored_bytes(fetch))
-    after = f"; fetches about {fetched} from the Hugging Face hub first" if fetch else ""
-    n = len(checkpoints) - 1
-    whom = f" for the target and {n} of its drafters" if n else " for the target alone"
-    tried = []
-    for name, memory_bytes, place in _places(pair, machine, options):
-        size = memory_needs(pair, place, roles).total
-        packed = f" with {PACKED[place.quantised]} weights" if place.quantised != "none" else ""
-        if size <= memory_bytes * USABLE_SHARE:
-            where = f"Runs on {name} in {place.dtype}{packed}"
-            reason = f"{where}, needs about {gb(size)}{whom}{after}."
-            return replace(place, ok=True, reason=reason, needs_bytes=size, must_fetch=bool(fetch))
-        tried.append(
-            f"{gb(size)} in {place.dtype}{packed} on {name} ({gb(memory_bytes)} of memory)"
-        )
-    no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
-    return Availability(False, f"Needs about {' or '.join(tried)}{whom}{no_gpu}.")
+    @property
+    def packed(self) -> str:
+        """What messages call the packing of weights: 8-bit or 4-bit; empty if there is none."""
+        return PACKED.get(self.quantised, "")
 
 
 class MemoryNeeds(NamedTuple):
@@ -147,7 +122,7 @@ class MemoryNeeds(NamedTuple):
 
 def memory_needs(
     pair: PairSpec,
-    place: Availability,
+    plan: LoadPlan,
     roles: Collection[Role] | None = None,
     n_lanes: int = N_LANES,
 ) -> MemoryNeeds:
@@ -156,11 +131,10 @@ def memory_needs(
 
     n_lanes: Each has keys and values; one more copy is the prefill's while the last lane begins.
     """
-    each, on_cpu = DTYPE_BYTES[place.dtype], place.device == "cpu"
-    # On a CPU, 8-bit weights are the fused decoder's own layout, stored in addition to the weights.
-    in_layout = on_cpu and place.quantised == "8bit"
-    packed = each if in_layout else QUANTISED_BYTES.get(place.quantised, each)
-    others = drafters(pair, roles)
+    each, on_cpu = DTYPE_BYTES[plan.dtype], plan.device == "cpu"
+    # The fused decoder's own layout is stored in addition to the weights.
+    packed = each if plan.in_own_layout else QUANTISED_BYTES.get(plan.quantised, each)
+    others = [pair.drafters[role] for role in (pair.drafters if roles is None else roles)]
     every = (pair.target, *others)
     weights = pair.target.params * packed + sum(checkpoint.params for checkpoint in others) * each
 
@@ -182,77 +156,42 @@ def memory_needs(
         int(cached * pair.n_tokens),
         0 if on_cpu else FORWARD_BYTES,
         0 if on_cpu else GRAPHS_BYTES * len(every),
-        PROCESS_BYTES[place.device.partition(":")[0]],
+        PROCESS_BYTES[plan.device.partition(":")[0]],
     )
 
 
-def exact_overhead(pair: PairSpec, place: Availability) -> float:
+def exact_overhead(pair: PairSpec, plan: LoadPlan) -> float:
     """Return what batch-invariant steps add to an AR step there, as a share of the bytes that it
     reads.
 
     Derived, not measured: they write the whole cache in float32 in every layer, and read it again.
     """
-    each = DTYPE_BYTES[place.dtype]
-    packed = QUANTISED_BYTES.get(place.quantised, each)
+    each = DTYPE_BYTES[plan.dtype]
+    packed = QUANTISED_BYTES.get(plan.quantised, each)
     cached = pair.target.kv * pair.n_tokens
     read = (pair.target.active or pair.target.params - pair.target.tower) * packed
     return cached * 2 * DTYPE_BYTES["float32"] / (read + cached * each)
 
 
-def drafters(pair: PairSpec, roles: Collection[Role] | None) -> list[Checkpoint]:
-    """Return the pair's drafters of these roles, None for all."""
-    return [
-        checkpoint for role, checkpoint in pair.drafters.items() if roles is None or role in roles
-    ]
+def exact_or_overhead(
+    pair: PairSpec, plan: LoadPlan, options: Options
+) -> tuple[bool | None, float | None]:
+    """Return whether the target is to score with batch-invariant steps (None: only where they cost
+    nothing), and what they would cost if that is why not.
 
-
-def has_weights(checkpoint: Checkpoint) -> bool:
-    """Whether the weights of a checkpoint are in its folder or in the hub's local cache.
-
-    A configuration may be cached without weights, from a check whether the model fits.
+    # choice: float32 stays without them where they cost something: rounding decides so
+    # rarely there that computing the text again (`Scores.recompute`) costs less.
     """
-    folder = _folder(checkpoint)
-    return folder is not None and any(
-        file.suffix in (".safetensors", ".bin") for file in folder.iterdir()
-    )
+    if options.exact is not None or plan.in_own_layout:
+        return options.exact == "on" or plan.in_own_layout, None
+    if plan.dtype == "float32":
+        return None, None
+    overhead = exact_overhead(pair, plan)
+    return (True, None) if overhead <= MOST_EXACT_OVERHEAD else (None, overhead)
 
 
-def config(checkpoint: Checkpoint, name: str = "config.json") -> dict[str, Any] | None:
-    """Return a checkpoint's file of this name if its folder or the hub's local cache has it."""
-    folder = _folder(checkpoint)
-    if folder is None or not (folder / name).is_file():
-        return None
-    return json.loads((folder / name).read_text(encoding="utf-8"))
-
-
-def _folder(checkpoint: Checkpoint) -> Path | None:
-    """Return where a checkpoint's config.json is here, if anywhere; checks only files."""
-    local = checkpoint.folder / "config.json"
-    path = local if checkpoint.local else fingerprints.cached_config(checkpoint.id)
-    return path.parent if path is not None and path.is_file() else None
-
-
-def _to_fetch(checkpoints: Collection[Checkpoint]) -> list[Checkpoint]:
-    return [entry for entry in checkpoints if not (entry.local or has_weights(entry))]
-
-
-def _why_not_here(
-    pair: PairSpec, checkpoints: Collection[Checkpoint], machine: Machine
-) -> str | None:
-    if pair.target.local and not has_weights(pair.target):
-        if not pair.target.shipped:
-            return f"The weights of {pair.target.id} are not there."
-        return f"The weights of {pair.target.id} are missing from assets; train or copy them."
-    if pair.target.base and (reason := base_weights.why_not(pair.target.folder)):
-        return reason
-    fetch = _to_fetch(checkpoints)
-    if fetch and machine.offline:
-        size = gb(_stored_bytes(fetch))
-        return f"Not in the local cache, and HF_HUB_OFFLINE forbids fetching its {size}."
-    return None
-
-
-def _why_not_quantised(machine: Machine, quantised: Quantised | None) -> str | None:
+def why_not_quantised(machine: Machine, quantised: Quantised | None) -> str | None:
+    """Return why weights cannot be packed so on the machine; None if they can."""
     if quantised in (None, "none"):
         return None
     if not machine.gpus:
@@ -266,24 +205,15 @@ def _has_bitsandbytes() -> bool:
     return importlib.util.find_spec("bitsandbytes") is not None
 
 
-def _stored_bytes(some: Collection[Checkpoint]) -> float:
-    return sum(checkpoint.params * 2 for checkpoint in some)
-
-
-def _places(
+def plans(
     pair: PairSpec, machine: Machine, options: Options
-) -> Iterator[tuple[str, int, Availability]]:
-    """Yield name, memory and how the pair would run there, best first: one GPU, several, one with
-    packed weights, then the processor.
+) -> Iterator[tuple[str, int, LoadPlan]]:
+    """Yield a device's name, its memory and how the pair would be loaded there, best first: one
+    GPU, several, one with packed weights, then the processor.
     """
 
     def half(capability: tuple[int, int]) -> Dtype:
         return options.dtype or ("bfloat16" if capability >= BFLOAT16_FROM else "float16")
-
-    def untried(
-        device: str, dtype: Dtype, split: Mapping[int, int], quantised: Quantised
-    ) -> Availability:
-        return Availability(False, "", device, dtype, split=split, quantised=quantised)
 
     packing = options.quantised or "none"
     packings: list[Quantised] = [packing]
@@ -291,14 +221,14 @@ def _places(
         packings.append("4bit")
     for quantised in packings:
         for i, gpu in enumerate(machine.gpus):
-            place = untried(f"cuda:{i}", half(gpu.capability), {}, quantised)
-            yield gpu.name, gpu.memory_bytes, place
+            plan = LoadPlan(half(gpu.capability), f"cuda:{i}", {}, quantised)
+            yield gpu.name, gpu.memory_bytes, plan
         if len(machine.gpus) > 1:
             split = {i: int(gpu.memory_bytes * USABLE_SHARE) for i, gpu in enumerate(machine.gpus)}
             name = f"{len(split)} GPUs ({' + '.join(gpu.name for gpu in machine.gpus)})"
             whole = sum(gpu.memory_bytes for gpu in machine.gpus)
             weakest = min(gpu.capability for gpu in machine.gpus)
-            yield name, whole, untried("cuda:0", half(weakest), split, quantised)
+            yield name, whole, LoadPlan(half(weakest), "cuda:0", split, quantised)
     if packing == "none":
         rounded: Quantised = "8bit" if pair.target.eight_bits and machine.kernels else "none"
-        yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, rounded)
+        yield "CPU", machine.memory_bytes, LoadPlan(options.dtype or "float32", "cpu", {}, rounded)

@@ -1,0 +1,63 @@
+"""Whether a pair, with drafters of some roles, runs on a machine, where, and if not, why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specvl_demo.pairs import PairSpec, Role, fitting, on_disk
+from specvl_demo.pairs.fitting import AS_IT_FITS, LoadPlan, Options
+from specvl_demo.pairs.machine import Machine, gb
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Whether a pair runs on a machine, how, and a sentence with the reason.
+
+    Attributes:
+        roles: Of the drafters to load.
+        exact: Whether the target's steps are to be batch-invariant; None: where that costs nothing.
+        exact_overhead: If they are declined: what they would add to an AR step, as a share.
+    """
+
+    ok: bool
+    reason: str
+    plan: LoadPlan = LoadPlan()
+    roles: Sequence[Role] = ()
+    needs_bytes: int = 0
+    must_fetch: bool = False
+    exact: bool | None = None
+    exact_overhead: float | None = None
+
+
+def place(
+    pair: PairSpec,
+    machine: Machine,
+    options: Options = AS_IT_FITS,
+    roles: Sequence[Role] | None = None,
+) -> Placement:
+    """Return whether and how the pair runs on the machine with its drafters of these roles (None:
+    all that are here).
+    """
+    roles = list(on_disk.drafters_here(pair) if roles is None else roles)
+    fetch = on_disk.to_fetch([pair.target, *(pair.drafters[role] for role in roles)])
+    reason = on_disk.why_missing(pair, roles, machine.offline)
+    reason = reason or fitting.why_not_quantised(machine, options.quantised)
+    if reason is not None:
+        return Placement(False, reason)
+    fetched = gb(on_disk.stored_bytes(fetch))
+    after = f"; fetches about {fetched} from the Hugging Face hub first" if fetch else ""
+    n = len(roles)
+    whom = f" for the target and {n} of its drafters" if n else " for the target alone"
+    tried = []
+    for name, memory_bytes, plan in fitting.plans(pair, machine, options):
+        size = fitting.memory_needs(pair, plan, roles).total
+        packed = f" with {plan.packed} weights" if plan.packed else ""
+        if size <= memory_bytes * fitting.USABLE_SHARE:
+            where = f"Runs on {name} in {plan.dtype}{packed}"
+            reason = f"{where}, needs about {gb(size)}{whom}{after}."
+            exact = fitting.exact_or_overhead(pair, plan, options)
+            return Placement(True, reason, plan, roles, size, bool(fetch), *exact)
+        tried.append(f"{gb(size)} in {plan.dtype}{packed} on {name} ({gb(memory_bytes)} of memory)")
+    no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
+    return Placement(False, f"Needs about {' or '.join(tried)}{whom}{no_gpu}.")

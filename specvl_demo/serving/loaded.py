@@ -1,0 +1,92 @@
+"""A pair in memory: its models, and what is found out about them after loading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from specvl_demo.core.detokenizer import TokenTexts
+from specvl_demo.decoders import calibration
+from specvl_demo.methods.base import Models
+from specvl_demo.pairs import PairSpec
+from specvl_demo.pairs.fitting import MOST_EXACT_OVERHEAD, LoadPlan
+from specvl_demo.vlm import hub
+from specvl_demo.vlm.prompts import PromptBuilder
+
+INEXACT = (
+    "Steps are not exact: exact ones would cost AR about {cost:.0%} here; --exact on enables them."
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A pair in memory: models for the lanes, a prompt builder, and facts for the records.
+
+    may_decline: Whether batch-invariant steps are given up where they turn out to cost AR much.
+    """
+
+    pair: PairSpec
+    models: Models
+    prompter: PromptBuilder
+    token_texts: TokenTexts
+    plan: LoadPlan
+    versions: dict[str, str]
+    may_decline: bool = False
+    _tried: list[bool] = field(default_factory=list)
+
+    def try_out(self, tell: Callable[[str], None], steps: int | None = None) -> None:
+        """Calibrate, once, how this device runs the models' steps fastest and whether they are
+        exact.
+
+        steps: If the device is lent for one answer, its tokens: graphs must pay within them.
+        """
+        if self._tried:
+            return
+        self._tried.append(True)
+        for model in (self.models.target.vlm, *self.models.drafters.values()):
+            if getattr(getattr(model, "decoder", model), "fixed", False):
+                tell(f"Trying the steps of {model.name} as graphs")
+            calibrate = getattr(model, "calibrate", lambda steps: None)
+            if (reason := calibrate(steps)) is not None:
+                tell(f"{model.name}: {reason}")
+        if self.models.target.batch_invariant:
+            self._try_exact(tell)
+        self.release()  # caches of these trials
+
+    def _try_exact(self, tell: Callable[[str], None]) -> None:
+        """Find out whether the target has batch-invariant steps here, and on a GPU what they cost:
+        measured, since the many small kernels that they launch are not in `exact_overhead`.
+        """
+        target = self.models.target
+        on_gpu = target.decoder.device.type != "cpu"
+        if on_gpu:
+            tell(f"Trying whether {target.name} computes batch-invariant steps here")
+        if target.min_invariant_rows is None:
+            tell(
+                "This target has no batch-invariant steps here: a row's numbers depend on the other"
+                f" rows. Lossless answers compared with AR's: {target.exactness(1)}."
+            )
+        elif on_gpu and self.may_decline:
+            cost = calibration.exact_overhead(target.decoder, target.min_invariant_rows)
+            if cost > MOST_EXACT_OVERHEAD:
+                target.decline_batch_invariance()
+                tell(INEXACT.format(cost=cost))
+
+    def release(self) -> None:
+        """Give up caches and graphs that are kept for the next question: before the pair is
+        dropped, so that not the garbage collector destroys graphs.
+        """
+        for model in (self.models.target.vlm, *self.models.drafters.values()):
+            getattr(model, "release", lambda: None)()
+
+    @property
+    def remarks(self) -> list[str]:
+        """Return what a user should know before relying on the target or the trained heads, in
+        sentences.
+        """
+        drafters = self.models.drafters.values()
+        penalties = hub.unapplied_penalties(
+            self.models.target.vlm.model.generation_config.to_dict()
+        )
+        of_heads = [remark for drafter in drafters for remark in getattr(drafter, "remarks", ())]
+        return [penalties, *of_heads] if penalties else of_heads
