@@ -178,8 +178,26 @@ def _check(method: Method) -> None:
         except ValueError as fault:
             raise ValueError(f"preset {name!r}: {fault}") from fault
     for part in method.parts:
+        _refuse_shared_parameters(part)
         for chart in part.charts:
             checked(chart)
+
+
+def _refuse_shared_parameters(part: Part) -> None:
+    """Raise ValueError if a part that may be combined with this one means something else by the
+    name of one of its parameters: the two would have one value.
+    """
+    others = (other for slot in PARTS.values() for other in slot.values() if other is not part)
+    for other in others:
+        if other.slot == part.slot != "views":
+            continue
+        theirs = {param.name: param for param in other.settings.params()}
+        for param in part.settings.params():
+            if theirs.get(param.name, param) != param:
+                raise ValueError(
+                    f"{part.slot} {part.name!r} and {other.slot} {other.name!r} both have a"
+                    f" parameter {param.name!r} and mean different things by it; rename one"
+                )
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,8 @@ def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: P
     told = [records.loads(line) for line in (tmp_path / "growing.jsonl").open(encoding="utf-8")]
     begins = {r.lane: r for r in told if isinstance(r, records.Begin)}
     begin = begins["growing"]
-    assert [chart.id for chart in begin.charts] == ["growing"] and begin.settings["keep"] == 0.3
+    assert [chart.id for chart in begin.charts] == ["growing"]
+    assert begin.settings["shrink_to"] == 0.3
     rounds = [r for r in told if isinstance(r, records.Round)]
     text = {
         lane: "".join(t.text for r in rounds if r.lane == lane for t in r.tokens) for lane in begins
@@ -137,5 +138,5 @@ def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: P
     (method,) = [one for one in described["methods"] if one["name"] == "growing"]
     assert method["help"] and method["lossless"]
     assert described["pairs"][0]["methods"]["growing"] is True
-    assert {"longest", "keep", "draws"} == {param["key"] for param in panel["params"]}
+    assert {"longest", "shrink_to", "draws"} == {param["key"] for param in panel["params"]}
     assert panel["standard"] == "pocket" and panel["params"][0]["max"] == 32

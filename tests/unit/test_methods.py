@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,8 @@ import pytest
 from specvl_demo import methods, records
 from specvl_demo.methods import base
 from specvl_demo.methods.base import METHODS, PARTS, SLOTS, choose
-from specvl_demo.methods.declare import Param, tex
+from specvl_demo.methods.declare import Param, setting, tex
+from specvl_demo.methods.policies import ChainSettings
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -35,16 +36,11 @@ def test_what_a_row_offers_instead_is_legal_too(name: str) -> None:
                 assert choose(name, {slot: part.name}).settings[slot] == part.name
 
 
-def test_parameters_of_one_method_do_not_share_a_name() -> None:
-    """A setting must not mean two things, whatever parts are combined."""
-    shared = [*PARTS["views"].values(), *PARTS["mixture"].values()]
-    for drafter in PARTS["drafter"].values():
-        for policy in PARTS["policy"].values():
-            for verifier in PARTS["verifier"].values():
-                used = [drafter, policy, verifier, *shared]
-                names = [param.name for part in used for param in part.settings.params()]
-                names += SLOTS
-                assert len(set(names)) == len(names), (drafter.name, policy.name, verifier.name)
+def test_no_parameter_has_the_name_of_a_slot() -> None:
+    """A setting must not mean two things; `register` refuses two parameters of one name."""
+    parts = [part for slot in PARTS.values() for part in slot.values()]
+    names = {param.name for part in parts for param in part.settings.params()}
+    assert names.isdisjoint([*SLOTS, "preset"])
 
 
 @pytest.mark.parametrize(("name", "depth"), [("eagle2", 6), ("hivis", 7), ("dream", 6)])
@@ -83,6 +79,11 @@ def test_a_name_that_is_taken_is_refused() -> None:
             base.register(odd)
 
 
+@dataclass(frozen=True)
+class Keeping(ChainSettings):
+    keep: float = setting(0.5, "share of the draft that a rejection leaves", 0.0, 1.0)
+
+
 def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
     chain, (chart, *_) = METHODS["chain"], METHODS["sage"].policy.charts
     bad_chart = records.Chart(chart.id, chart.title, chart.help, "step", chart.series, chart.y)  # type: ignore[arg-type]
@@ -91,6 +92,11 @@ def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
     for changes, sentence in (
         ({"policy": drawn}, "'odd' cannot be registered: chart 'shape': Invalid enum value 'step'"),
         ({"policy": half}, "policy object must derive from specvl_demo.core.types.Policy"),
+        (
+            {"policy": replace(chain.policy, name="half", settings=Keeping)},
+            "policy 'half' and drafter 'dream' both have a parameter 'keep' and mean different"
+            " things by it; rename one",
+        ),
         ({"presets": {"bad": 3}}, "'odd' cannot be registered"),
         ({"presets": {"bad": {"gamma": 0}}}, "preset 'bad': gamma must be a whole number"),
     ):
