@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from specvl_demo.records import LaneRecords, Round, tie_nats
-from specvl_demo.report.metrics import compare
+from specvl_demo.report.metrics import accepted_by_depth, compare
 
 MIN_TOKENS = 20
 """Number of tokens below which times are not reported: no speedup, no place."""
@@ -91,7 +91,8 @@ class LaneRemarks(Struct, frozen=True):
     """How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
 
     doubt: Why its times are not reported. slow: Why it is slower. speedup_total: With vision and
-    prefill. changes: See `differing`.
+    prefill. changes: See `differing`. accepted_by_depth: Of every lane, see
+    `metrics.accepted_by_depth`.
     """
 
     agreement: Agreement | None = None
@@ -99,6 +100,7 @@ class LaneRemarks(Struct, frozen=True):
     slow: str | None = None
     speedup_total: float | None = None
     changes: list[Change] | None = None
+    accepted_by_depth: list[float] = []
 
 
 class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
@@ -192,11 +194,12 @@ def comparison(lanes: Sequence[LaneRecords]) -> Remarks:
 
 
 def _compared(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
+    by_depth = accepted_by_depth(lane.rounds)
     if ar is None or lane is ar:
-        return LaneRemarks()
+        return LaneRemarks(accepted_by_depth=by_depth)
     times, changes = compare(lane, ar), differing(ar.token_ids, lane.token_ids)
     slow, total = times.why_slow(), times.speedup_total
-    return LaneRemarks(agreement(lane, ar), timing(lane, ar), slow, total, changes)
+    return LaneRemarks(agreement(lane, ar), timing(lane, ar), slow, total, changes, by_depth)
 
 
 def ar_lane(lanes: Sequence[LaneRecords]) -> LaneRecords | None:

@@ -1,4 +1,4 @@
-/* Folds over records: totals, pieces of text, reasons, shares kept by depth, speedups while lanes run. */
+/* Folds over records: totals, pieces of text, reasons, speedups while lanes run. */
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
@@ -54,15 +54,6 @@ test('children come likeliest first, depths from the root', () => {
   assert.equal(fold.dig({ notes: null }, 'notes.weights.text'), undefined);
 });
 
-test('what was not drafted is not refused', () => {
-  const rounds = [
-    ...[{ kept: 'abc', drafted: 'abcd', own: 'x' }, { kept: 'ef', own: 'g' }],
-    ...[{ drafted: 'a', own: 'b' }, { kept: 'a', drafted: 'ab' }],
-  ].map((parts, index) => round(index, parts));
-  assert.deepEqual(fold.acceptedByDepth(rounds.slice(0, 2)), [1, 1, 1, 0]);
-  assert.deepEqual(fold.acceptedByDepth(rounds), [3 / 4, 1, 1, 0]);
-});
-
 test('a shipped race folds to its own totals', () => {
   for (const made of shipped('scene')) {
     const { tokens, rounds, accepted, drafted } = made.at(Infinity);
@@ -73,11 +64,10 @@ test('a shipped race folds to its own totals', () => {
 });
 
 test('folds and doubts are those of the program', { skip: !told('races') }, () => {
-  for (const { records, compared, depths } of told('races')) {
+  for (const { records, compared } of told('races')) {
     const list = folded(records);
     const [base, other] = list;
     const race = { list, baseline: base, load: 0, rules: { load: 0.25 }, meta: { compared } };
-    assert.deepEqual(fold.acceptedByDepth(other.rounds), depths);
     const { cut, lanes } = compared;
     const reason = cut ? { kind: 'cut', sentence: cut } : lanes[other.name].doubt;
     const over = list.every((one) => one.end);

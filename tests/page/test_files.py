@@ -61,6 +61,9 @@ def test_shipped_traces_open_without_a_model(opened):
     }""")
     shown = row.inner_text().strip()
     assert shown == "1.00" if drafted >= 0.9995 else float(shown) == round(drafted, 3)
+    depths = opened.locator(".vl-race [data-chart=by-depth] .vl-plot")
+    depths.scroll_into_view_if_needed()
+    expect(depths).to_have_attribute("aria-label", re.compile(r"^Kept at depth 1: \d+ %, 2: "))
 
 
 def expect_opened(opened, name: str) -> None:

@@ -213,7 +213,8 @@ def test_the_page_is_told_what_the_remarks_say() -> None:
         found = json.loads(msgspec.json.encode(remarks.comparison([ar, lane])))
         told = found["lanes"][lane.begin.lane]
         said = remarks.remark(lane, [ar, lane])
-        assert found["lanes"]["ar"] == dict.fromkeys(told)
+        assert told["accepted_by_depth"] == metrics.accepted_by_depth(lane.rounds)
+        assert found["lanes"]["ar"] == {**dict.fromkeys(told), "accepted_by_depth": []}
         assert told["agreement"] == vars(remarks.agreement(lane, ar))
         assert told["speedup_total"] == metrics.compare(lane, ar).speedup_total
         assert told["slow"] == metrics.compare(lane, ar).why_slow()
@@ -376,7 +377,6 @@ def told_of(race: tuple[LaneRecords, ...]) -> dict[str, object]:
     return {
         "records": [msgspec.to_builtins(record) for record in flat(*race)],
         "compared": remarks.comparison(race),
-        "depths": metrics.accepted_by_depth(race[1].rounds),
     }
 
 

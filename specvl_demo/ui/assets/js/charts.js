@@ -2,7 +2,7 @@
    data from the method table), read by `declared`, which knows no method. */
 
 import { step } from './chart.js';
-import { acceptedByDepth, pace } from './fold.js';
+import { pace } from './fold.js';
 import { fmt } from './dom.js';
 import { doubt, doubts, hedged } from './verdict.js';
 import { W } from './words.js';
@@ -108,7 +108,8 @@ export const speedup = {
   },
 };
 
-/** How often a drafted token is accepted, by its depth, given that all before it were. */
+/** How often a drafted token is accepted, by its depth, given that all before it were: of a whole race, as the server
+ *  found it (report/remarks.py). */
 export const byDepth = {
   id: 'by-depth',
   title: W.charts.byDepth,
@@ -119,7 +120,9 @@ export const byDepth = {
   build(race, c) {
     const lane = race.focused;
     if (!lane) return null;
-    const y = acceptedByDepth(shownRounds(race, lane)).map((share) => 100 * share);
+    const { compared } = race.meta;
+    if (!compared) return { note: W.charts.byDepthLater };
+    const y = (compared.lanes[lane.name]?.accepted_by_depth ?? []).map((share) => 100 * share);
     if (!y.length) return null;
     const deepest = y.length;
     const x = y.map((_, i) => i + 1);

@@ -191,24 +191,6 @@ export function fallen({ tree, path }, node) {
   return { lost, at: path.indexOf(tree.parent[lost]) };
 }
 
-/** Share of the positions drafted at depth 1, 2, … that were accepted, given that all before them
- *  were, as in `report.metrics.accepted_by_depth`: positions that were not drafted, or are after
- *  the end of the answer, do not count. */
-export function acceptedByDepth(rounds) {
-  const drafted = [];
-  const kept = [];
-  const count = (list, n) => {
-    for (let depth = 0; depth < n; depth += 1) list[depth] = (list[depth] ?? 0) + 1;
-  };
-  for (const { path, tokens, tree } of rounds) {
-    const accepted = path.length - 1;
-    const refused = tokens.at(-1).origin === 'target' && tree.parent.includes(path.at(-1));
-    count(kept, accepted);
-    count(drafted, accepted + Number(refused));
-  }
-  return drafted.map((n, depth) => (kept[depth] ?? 0) / n);
-}
-
 /** Why a token is in the answer: 'accepted', 'relaxed', 'corrected' (something else was drafted),
  *  'bonus' (everything drafted was accepted) or 'alone' (nothing was drafted). */
 export function reason(round, at) {

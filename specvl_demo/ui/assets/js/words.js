@@ -140,6 +140,7 @@ export const W = {
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
       'Of the tokens drafted at each depth after an accepted draft, the share that was kept; positions without a draft do not count',
+    byDepthLater: 'Known once the race is over.',
     kept: 'share of the drafts at this depth',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
