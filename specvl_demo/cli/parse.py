@@ -211,7 +211,7 @@ SERVE = (
         "--login-file",
         "F",
         "file of accounts that may see the page, one user:password per line (default: SPECVL_LOGIN,"
-        " one account)",
+        " the same lines)",
     ),
     option(
         "--hosts",
