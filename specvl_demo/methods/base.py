@@ -52,6 +52,7 @@ class Part:
         role: Which of a pair's models a drafter runs on, None for none; `open` loads that model,
             or raises ValueError with a sentence if its files do not fit the target.
         label: Names a policy and its settings in the title of a method that has another one.
+        notes: What the page calls its notes, if not as its charts do.
     """
 
     slot: Slot
@@ -67,6 +68,7 @@ class Part:
     greedy_only: bool = False
     label: Callable[[Any], str] | None = None
     charts: tuple[Chart, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 STRICT = Part("verifier", "strict", "strict verification", lambda settings: Strict())

@@ -114,6 +114,7 @@ ENTROPY_GATE = Part(
             "nats",
         ),
     ),
+    notes={"entropy": "target’s entropy"},
 )
 
 register(

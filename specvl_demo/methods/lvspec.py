@@ -137,6 +137,7 @@ VISUAL = Part(
             "cosine similarity",
         ),
     ),
+    notes={"relevance": "visual relevance", "cut": "λ’s cut"},
 )
 _SHIPPED: dict[str, Value] = {"loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5}
 """What the presets of both shipped pairs have in common."""

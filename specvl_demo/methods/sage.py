@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -266,6 +266,25 @@ def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, plan: TreeP
     )
 
 
+def why_other(plan: TreePlan, sizes: Mapping[int, int], room: int) -> dict[str, str]:
+    """Say why a tree has not the depth and the width that were asked for, by the note of each.
+
+    sizes: Nodes of every level of the tree, from 1 on.
+    """
+    depth, width, plan_width = len(sizes), max(sizes.values(), default=0), round(plan.width, 3)
+    full = 1 + sum(sizes.values()) >= plan.max_nodes
+    fewer = "the tree is full" if full else "other guesses were too unlikely"
+    why = {}
+    if depth < plan.depth:
+        why["drafted_depth"] = "the answer may not be longer" if depth == room else fewer
+    if width < plan_width:
+        why["drafted_width"] = "rounded down" if width == plan.children(1, 1.0) else fewer
+    elif width > plan_width:
+        at_root = "the first level may be half as wide again"
+        why["drafted_width"] = at_root if width == sizes[1] else "several nodes of a level branch"
+    return why
+
+
 class DepthFeedback:
     """SAGE's history tracking: the largest depth allowed, adjusted by recent accepted lengths.
 
@@ -332,13 +351,14 @@ class EntropyTree(Policy):
             static = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
             ranks = static if self._top is None else template(self._top, tree_plan)
             tree = RankedTree(ranks).propose(recorder, root, room, draws)
-        levels = Counter(tree.shape.depth[1:])
+        sizes = Counter(tree.shape.depth[1:])
         notes = {
             "alpha": round(tree_plan.alpha, 4),
             "depth": tree_plan.depth,
             "width": round(tree_plan.width, 3),
-            "drafted_depth": len(levels),
-            "drafted_width": max(levels.values(), default=0),
+            "drafted_depth": len(sizes),
+            "drafted_width": max(sizes.values(), default=0),
+            "why": why_other(tree_plan, sizes, room),
             "n_nodes": len(tree),
             "cap": self.feedback.cap,
             "static": self._top is None and not online,
@@ -390,6 +410,11 @@ ENTROPY_TREE = Part(
             shade="accepted",
         ),
     ),
+    notes={
+        "n_nodes": "nodes, the root included",
+        "cap": "levels at most",
+        "static": "the same tree every round",
+    },
 )
 
 _SHIPPED: dict[str, Value] = {

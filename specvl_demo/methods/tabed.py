@@ -255,6 +255,7 @@ MIXTURE = Part(
             "positions",
         ),
     ),
+    notes={"weights": "weights", "matches": "right so far", "counted": "positions counted"},
 )
 BEAM = Part("policy", "beam", "a tree of even width", beam, BeamSettings, needs=TREE)
 

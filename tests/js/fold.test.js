@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import * as fold from '../../specvl_demo/ui/assets/js/fold.js';
-import { unasked } from '../../specvl_demo/ui/assets/js/shape.js';
 import { doubt, doubts } from '../../specvl_demo/ui/assets/js/verdict.js';
 import { W } from '../../specvl_demo/ui/assets/js/words.js';
 import { fold as folded, lane, round, shipped, told, token } from './page.js';
@@ -96,24 +95,6 @@ test('a busy machine is told while lanes run, the clearest of several reasons on
   assert.equal(doubt(race, list[1]).kind, 'disturbed');
   assert.equal(doubts(race)[0][1].length, 2);
   assert.equal(doubt({ ...race, load: 0.1 }, list[1]), null);
-});
-
-test('a tree of SAGE that is not the one asked for says why', () => {
-  const told = (name) => {
-    const sage = shipped(name).at(-1);
-    return sage.rounds.map(({ notes }) => {
-      const { drafted_depth: depth = '', drafted_width: width = '' } = unasked(sage, notes);
-      assert.equal(depth === '', notes.drafted_depth === notes.depth);
-      assert.equal(width === '', notes.drafted_width === notes.width);
-      return `${depth}; ${width}`;
-    });
-  };
-  const few = 'other guesses were too unlikely';
-  const wide = 'the first level may be half as wide again';
-  assert.deepEqual(told('tree'), [`; ${few}`, `${few}; ${few}`, `; ${wide}`, `; ${few}`, `${few}; ${wide}`]);
-  assert.equal(told('scene')[8], '; the tree is full');
-  assert.equal(told('swap')[2], 'the tree is full; rounded down');
-  assert.deepEqual(unasked(lane([{ kept: 'a' }]), {}), {});
 });
 
 test('a sentence says of a method that was slower, or no faster, that it was', () => {

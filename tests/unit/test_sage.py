@@ -5,14 +5,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.core.types import Verdict
 from specvl_demo.methods.policies import EAGLE_TREE
 from specvl_demo.methods.sage import (
@@ -27,8 +29,11 @@ from specvl_demo.methods.sage import (
     plan,
     template,
     threshold,
+    why_other,
     width_for,
 )
+from specvl_demo.places import EXAMPLES
+from specvl_demo.report.trace import inspect
 
 LIMITS = SageSettings()
 V = 40
@@ -218,3 +223,27 @@ def test_settings_that_cannot_be_are_refused() -> None:
         SageSettings(growth="sideways")
     with pytest.raises(ValueError, match="min_width"):
         SageSettings(min_width=11)
+
+
+def test_a_tree_that_is_not_the_one_asked_for_says_why() -> None:
+    """In the recorded races, where the notes of a round hold the sentences."""
+
+    def sentences(name: str) -> list[str]:
+        sage, n, texts = inspect(EXAMPLES / f"{name}.trace.jsonl")[0][-1], 0, []
+        limit: Any = sage.begin.settings["max_nodes"]
+        for r in sage.rounds:
+            notes: Any = r.notes
+            tree_plan = TreePlan(notes["alpha"], notes["depth"], notes["width"], limit)
+            sizes = Counter(shape_of(tuple(r.tree.parent)).depth[1:])
+            assert why_other(tree_plan, sizes, sage.begin.max_new_tokens - n - 1) == notes["why"]
+            n += len(r.tokens)
+            for key in ("depth", "width"):
+                same = notes[f"drafted_{key}"] == notes[key]
+                assert same == (f"drafted_{key}" not in notes["why"])
+            texts.append("; ".join(notes["why"].values()))
+        return texts
+
+    few, wide = "other guesses were too unlikely", "the first level may be half as wide again"
+    assert sentences("tree") == [few, f"{few}; {few}", wide, few, f"{few}; {wide}"]
+    assert sentences("scene")[8] == "the tree is full"
+    assert sentences("swap")[2] == "the tree is full; rounded down"

@@ -53,6 +53,7 @@ def build(first_pair: str) -> dict[str, Any]:
     a GPU before those on its processor.
     """
     machine = detect()
+    parts = [part for of_slot in base.PARTS.values() for part in of_slot.values()]
     pairs = [_pair(pair, machine) for pair in PAIRS]
     pairs.sort(key=lambda p: (p["id"] != first_pair, not p["available"], p["device"] == "cpu"))
     return {
@@ -60,6 +61,7 @@ def build(first_pair: str) -> dict[str, Any]:
         "pairs": pairs,
         "methods": [_method(method) for method in base.METHODS.values()],
         "papers": [method.name for method in base.METHODS.values() if method.listed == "paper"],
+        "notes": {key: text for part in parts for key, text in part.notes.items()},
         "sure": confidence.SENTENCES,
         "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": question.DESCRIBE,

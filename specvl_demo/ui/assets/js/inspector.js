@@ -19,15 +19,15 @@ import { term } from './explain.js';
 import { PHASES, children, depths, fallen, reason } from './fold.js';
 import { tokenChip } from './lane.js';
 import { sight } from './patches.js';
-import { unasked } from './shape.js';
 import { ENDS } from './text.js';
 import { W } from './words.js';
 
 const MOST_ROWS = 8;
 
 export class Inspector {
-  constructor(race, painter) {
-    this.race = race;
+  /** names: what methods call their notes. */
+  constructor(race, painter, names) {
+    Object.assign(this, { race, names });
     this.head = h('div.vl-inspect-head');
     // Where it is higher than its card, a keyboard scrolls it.
     const scrolls = { tabindex: '0', role: 'group', 'aria-label': W.inspect.title };
@@ -356,13 +356,13 @@ export class Inspector {
     const at = Array.isArray(notes.nodes) ? notes.nodes.indexOf(node) : -1;
     const over = (value) =>
       Array.isArray(value) && Array.isArray(notes.nodes) && value.length === notes.nodes.length;
-    const names = { ...charted(this.race.focused), ...W.notes };
+    const names = { ...charted(this.race.focused), ...this.names };
     const rows = Object.entries(notes)
       .filter(([key]) => Object.hasOwn(names, key))
       .map(([key, value]) => [key, node !== null && over(value) ? value[at] : value])
       .filter(([, value]) => value !== undefined);
     if (!rows.length) return null;
-    const why = unasked(this.race.focused, notes);
+    const why = notes.why ?? {};
     return h(
       'dl.vl-notes',
       rows.flatMap(([key, value]) => [

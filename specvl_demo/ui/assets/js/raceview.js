@@ -27,7 +27,7 @@ export class RaceView {
     this.player = new Player(race);
     this.track = new Track(race, painter);
     this.tree = new TreeView(race, painter);
-    this.inspector = new Inspector(race, painter);
+    this.inspector = new Inspector(race, painter, catalog.notes);
     this.rounds = new Rounds(race, painter);
     this.whatif = new WhatIf(race, painter);
     this.charts = [speedup].map((spec) => this.chart(spec));

@@ -43,23 +43,6 @@ export const W = {
     hidden: 'hidden',
     full: 'full',
   },
-  notes: {
-    alpha: 'confidence α',
-    depth: 'depth asked for',
-    width: 'width asked for',
-    n_nodes: 'nodes, the root included',
-    drafted_depth: 'depth drafted',
-    drafted_width: 'width drafted',
-    cap: 'levels at most',
-    static: 'the same tree every round',
-    weights: 'weights',
-    matches: 'right so far',
-    counted: 'positions counted',
-    relevance: 'visual relevance',
-    cut: 'λ’s cut',
-    entropy: 'target’s entropy',
-    gate: 'gate',
-  },
   lane: {
     answer: (title) => `Answer of ${title}. Arrow keys walk through its tokens.`,
     focus: (title) => `Show ${title} in the tree and the charts`,
@@ -162,14 +145,6 @@ export const W = {
       `${text}${draft ? ` — drafter ${draft}` : ''}${target ? ` · target ${target}` : ''}`,
     say: (round, drafted, tokens) =>
       `Token tree of round ${round + 1}, ${count(drafted, 'drafted token')}; wrote ${tokens.join(', ')}. Arrow keys walk through it.`,
-  },
-  shape: {
-    full: 'the tree is full',
-    unlikely: 'other guesses were too unlikely',
-    room: 'the answer may not be longer',
-    rounded: 'rounded down',
-    root: 'the first level may be half as wide again',
-    several: 'several nodes of a level branch',
   },
   reasons: {
     accepted: 'drafted and kept',
