@@ -372,8 +372,7 @@ class GraphRunner:
         # Rows are written that no cache reads: all of an empty one, or the first after its length.
         try:
             step.at += cache.length
-            compute = partial(self._compute, backend, step, cache)
-            self._pool.capture(step, compute, backend.device)
+            self._pool.capture(step, partial(self._compute, backend, step, cache), backend.device)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as fault:

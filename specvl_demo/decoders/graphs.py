@@ -4,7 +4,6 @@ A graph repeats its kernels over the same buffers. So small calls (a step, a tre
 batch-invariant ones and those that keep layer states) are padded to one of a few row counts, read
 the whole cache under a mask, and write at rows given by a tensor. Prefills and calls that keep
 attention are not padded. Without CUDA the same steps run without graphs, which is what tests check.
-
 Knows no backend: `backend.GraphRunner` owns and runs the steps.
 """
 

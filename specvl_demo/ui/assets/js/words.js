@@ -37,11 +37,7 @@ export const W = {
     multimodal: 'picture',
     text: 'text only',
     'text-only': 'text only',
-    caption: 'caption',
-    pooled: 'pooled',
     pruned: 'some patches',
-    hidden: 'hidden',
-    full: 'full',
   },
   lane: {
     answer: (title) => `Answer of ${title}. Arrow keys walk through its tokens.`,
