@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         repeats=asked.repeats,
         max_new_tokens=asked.max_new_tokens,
         prompts=asked.prompts,
-        load=partial(loader.load, pair, options=Options(asked.dtype)),
+        load=partial(loader.load_pair, pair, options=Options(asked.dtype)),
         tell=lambda text, share: _say(f"{share:4.0%} {text}", sys.stderr),
         data=asked.data,
         heads=asked.heads,

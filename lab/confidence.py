@@ -54,7 +54,7 @@ def right(said: str, answer: str, captions: Sequence[str]) -> bool:
 def answers(folder: Path, photographs: int, kept: Path) -> list[dict[str, Any]]:
     """Return a row per complete answer; asks what `kept` lacks."""
     rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    loaded = loader.load(pairs.find("photo"), ())
+    loaded = loader.load_pair(pairs.find("photo"), ())
     ar = choosing.choose(loaded.pair, "ar")
     with kept.open("a") as file:
         for at, (number, path, question, answer, captions) in enumerate(asked(folder, photographs)):

@@ -51,7 +51,7 @@ def conversations(pair: str) -> dict[str, list[Question]]:
 
 def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
     """Return {name: {"tokens": ids, "paths": one list of nodes per round}} of every answer."""
-    loaded = loader.load(pairs.find(pair))
+    loaded = loader.load_pair(pairs.find(pair))
     names = choosing.served(loaded.pair) if methods == "all" else methods.split(",")
     found = {}
     for how, sampling in SAMPLINGS.items():

@@ -42,7 +42,7 @@ def answers(pair: str) -> dict[str, Any]:
     choices = [choosing.choose(spec, name) for name in METHODS[pair].split(",")]
     kind = KIND.get(pair)
     cases = [case for case in questions.of_pair(spec) if kind in (None, case.kind)]
-    loaded = loader.load(spec, choosing.roles_of(choices))
+    loaded = loader.load_pair(spec, choosing.roles_of(choices))
     return measure.bench(loaded, cases, choices, 1, NEW_TOKENS.default, peers=())
 
 

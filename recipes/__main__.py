@@ -84,7 +84,7 @@ def drafter(o: Options, recipe: Any) -> int:
     # Where it is here, the small drafter answers the questions faster.
     small: tuple[Role, ...] = ("small",) if "small" in on_disk.drafters_here(pair) else ()
     how = fitting.Options(o.dtype)
-    loaded = loader.load(pair, roles=small, options=how)
+    loaded = loader.load_pair(pair, roles=small, options=how)
     sizes = o.conversations, o.held_out
     run = o.minutes, o.fresh, o.eight_bits, o.start
     card = stages.main(loaded, KINDS[o.recipe], recipe, places, *sizes, *run)
@@ -121,7 +121,7 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
 
     register()
     pair = pairs.find("photo") if o.target is None else custom_pair(str(o.target))
-    loaded = loader.load(pair, roles=(), progress=tell)
+    loaded = loader.load_pair(pair, roles=(), progress=tell)
     base = train_photo.base_folder(None, o.folder)
     return photo_eval.evaluate(loaded, o.data, base, o.folder, o.photographs), photo_eval.lines
 

@@ -82,7 +82,7 @@ class Races:
         begun = time.perf_counter()
         told: list[str] = []
         spec = self.pair(setting)
-        loaded = loader.load(spec, self.roles, told.append, Options(dtype=self.dtype))
+        loaded = loader.load_pair(spec, self.roles, told.append, Options(dtype=self.dtype))
         about = {"pair": spec.title, "dtype": loaded.plan.dtype}
         if not without:
             seconds = time.perf_counter() - begun
@@ -287,7 +287,7 @@ def built(name: str, heads: Sequence[str], setting: Setting, _: frozenset[str]) 
 def step_costs(name: str, setting: Setting, _: frozenset[str]) -> Iterator[Message]:
     """What steps, drafts and prefills of a shape cost beside the least that is possible."""
     _device()
-    loaded = loader.load(models.pair_of(setting.folder / name, MIDDLE))
+    loaded = loader.load_pair(models.pair_of(setting.folder / name, MIDDLE))
     decoder = loaded.models.target.decoder
     small = loaded.models.drafters["small"].decoder
     limits, context, repeats = _measure(decoder, setting)

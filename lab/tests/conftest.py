@@ -19,4 +19,4 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     pocketlike.save_pair(folder / "pocket")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "ASSETS", folder)
-        yield loader.load(pairs.find("pocket"))
+        yield loader.load_pair(pairs.find("pocket"))

@@ -60,7 +60,7 @@ def head(pair: Path, method: str, fresh: bool = False) -> dict:
 
 
 def loaded(pair: Path) -> Loaded:
-    return loader.load(custom_pair(str(pair / "target")), roles=())
+    return loader.load_pair(custom_pair(str(pair / "target")), roles=())
 
 
 def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
     assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
     small = Checkpoint(str(places.out), 1e4, "", local=True)
-    both = loader.load(replace(custom, drafters={"small": small}))
+    both = loader.load_pair(replace(custom, drafters={"small": small}))
     shown = (Image.new("RGB", (80, 60)),)
     asked = session.request(both, Question("what is this", shown, max_new_tokens=20))
     lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))

@@ -80,7 +80,7 @@ def check_average(folder: Path) -> None:
 def trained(folder: Path) -> None:
     """What each of the processes does."""
     assert processes().num_processes == 2
-    loaded = loader.load(custom_pair(str(folder / "target")), roles=())
+    loaded = loader.load_pair(custom_pair(str(folder / "target")), roles=())
     check_average(folder)
     names = (f"run-{METHOD}", f"head-{METHOD}", "work", "answers.jsonl", "prompts.jsonl")
     recipe = replace(KINDS[METHOD].recipe, steps=4, batch=4, stage1=0.5)

@@ -226,7 +226,7 @@ def _load(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role]) ->
 
     settings = Options(options.dtype, options.quantised, options.exact)
     with progress() as tell:
-        loaded = loader.load(pair, roles, tell, settings)
+        loaded = loader.load_pair(pair, roles, tell, settings)
     for remark in loaded.remarks:
         sys.stderr.write(f"Note: {remark}\n")
     return loaded

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specvl_demo.pairs import PairSpec, Role, fitting, on_disk
-from specvl_demo.pairs.fitting import AS_IT_FITS, LoadPlan, Options
+from specvl_demo.pairs.fitting import AS_IT_FITS, USABLE_SHARE, LoadPlan, Options
 from specvl_demo.pairs.machine import Machine, gb
 
 
@@ -35,9 +35,12 @@ def place(
     machine: Machine,
     options: Options = AS_IT_FITS,
     roles: Sequence[Role] | None = None,
+    loaded: Sequence[Role] = (),
 ) -> Placement:
     """Return whether and how the pair runs on the machine with its drafters of these roles (None:
     all that are here).
+
+    loaded: Drafters that stay, if they leave enough room for the pair to run as without them.
     """
     roles = list(on_disk.drafters_here(pair) if roles is None else roles)
     fetch = on_disk.to_fetch([pair.target, *(pair.drafters[role] for role in roles)])
@@ -51,9 +54,12 @@ def place(
     whom = f" for the target and {n} of its drafters" if n else " for the target alone"
     tried = []
     for name, memory_bytes, plan in fitting.plans(pair, machine, options):
-        size = fitting.memory_needs(pair, plan, roles).total
+        size, room = fitting.memory_needs(pair, plan, roles).total, memory_bytes * USABLE_SHARE
         packed = f" with {plan.packed} weights" if plan.packed else ""
-        if size <= memory_bytes * fitting.USABLE_SHARE:
+        if size <= room:
+            every = list(dict.fromkeys([*loaded, *roles]))
+            if (together := fitting.memory_needs(pair, plan, every).total) <= room:
+                roles, size = every, together
             where = f"Runs on {name} in {plan.dtype}{packed}"
             reason = f"{where}, needs about {gb(size)}{whom}{after}."
             exact = fitting.exact_or_overhead(pair, plan, options)

@@ -20,7 +20,7 @@ from specvl_demo.vlm import loading, weights
 from specvl_demo.vlm.target import VLMTarget
 
 
-def load(
+def load_pair(
     pair: PairSpec,
     roles: Sequence[Role] | None = None,
     progress: Callable[[str], None] | None = None,
@@ -72,12 +72,16 @@ def load(
     return loaded
 
 
-def place(pair: PairSpec, roles: Sequence[Role] | None, options: Options) -> Placement:
-    """Return where and how the pair runs with these drafters; ValueError if it does not here."""
+def place(
+    pair: PairSpec, roles: Sequence[Role] | None, options: Options, loaded: Sequence[Role] = ()
+) -> Placement:
+    """Return where and how the pair runs with these drafters; ValueError if it does not here. See
+    `placing.place`.
+    """
     machine = detect()
     if not packed_linear.has_kernels():
         machine = replace(machine, kernels=False)  # the compiler failed
-    placement = placing.place(pair, machine, options, roles)
+    placement = placing.place(pair, machine, options, roles, loaded)
     if not placement.ok:
         raise ValueError(f"{pair.called} does not run here: {placement.reason}")
     return placement

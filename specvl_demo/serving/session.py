@@ -143,6 +143,24 @@ def race(
             yield record
 
 
+def timed(
+    loaded: Loaded, request: Request, choices: Sequence[Choice], warmed: bool
+) -> Iterator[Record]:
+    """Yield the records of lanes that run one after the other, each as `bench` runs it.
+
+    warmed: They ran just before, so that only the first one is warmed up.
+    """
+    warm(loaded, request, choices[:1] if warmed else choices)
+    for choice in choices:
+        load = Load()
+        (lane,) = answers(loaded, request, [choice])
+        if lane.end is None or request.cancelled():
+            return
+        yield lane.begin
+        yield from lane.rounds
+        yield changed(lane.end, load=load.others())
+
+
 class Race:
     """Methods answering one question side by side.
 
@@ -275,4 +293,4 @@ def load(
     from specvl_demo.serving.custom import named_pair  # noqa: PLC0415
 
     options = fitting.Options.read(dtype)
-    return Pair(loader.load(named_pair(pair, target, drafter), options=options))
+    return Pair(loader.load_pair(named_pair(pair, target, drafter), options=options))

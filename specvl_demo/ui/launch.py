@@ -1,4 +1,4 @@
-"""Starts the page: catalog, worker, queue, behaviour, Blocks, launch."""
+"""Starts the page: catalog, worker, queue, handlers, Blocks, launch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog, startup
 from specvl_demo.ui.page.app import build, launch_settings
-from specvl_demo.ui.page.handlers import Behaviour
+from specvl_demo.ui.page.handlers import PageHandlers
 from specvl_demo.ui.serve import uploads
 from specvl_demo.ui.serve.queue import Queue, Worker
 from specvl_demo.ui.serve.route_filter import LOCAL
@@ -65,14 +65,14 @@ def serve(
             # Here, not above, since Ray handles them too.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, partial(stop, leave, stopping))
-        behaviour = Behaviour(
+        handlers = PageHandlers(
             catalog.build(pair),
             Queue(worker, max_waiting, limit_s),
             stored,
             [folder, EXAMPLES],
             catalog.example_files(),
         )
-        page = build(behaviour)
+        page = build(handlers)
         try:
             page.launch(
                 server_name=host,
@@ -80,7 +80,7 @@ def serve(
                 share=share,
                 auth=list(logins) or None,
                 prevent_thread_lock=True,  # so that runs end before the server does
-                **launch_settings(page, behaviour, hosts or own_names(host, share)),
+                **launch_settings(page, handlers, hosts or own_names(host, share)),
             )
         except OSError as fault:
             raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault

@@ -14,7 +14,7 @@ from specvl_demo.question import Question
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import session
 from specvl_demo.serving.choosing import choose
-from specvl_demo.serving.loader import load
+from specvl_demo.serving.loader import load_pair
 from tests import corpus
 
 MARKUP = (
@@ -43,7 +43,7 @@ ODD_QUESTIONS = {
 def loaded(place: Path) -> Iterator[object]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "ASSETS", place)
-        yield load(pairs.find("pocket"), ["small"])
+        yield load_pair(pairs.find("pocket"), ["small"])
 
 
 def answer(

@@ -39,7 +39,7 @@ from specvl_demo.records import (
 from specvl_demo.report.remarks import Remarks, comparison
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.app import build, launch_settings
-from specvl_demo.ui.page.handlers import Behaviour
+from specvl_demo.ui.page.handlers import PageHandlers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.uploads import Uploads
@@ -364,7 +364,7 @@ def serve(port: int, folder: Path, rate: float, pace: float | None) -> None:
     files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
     folders = [Path(get_upload_folder()), folder]
     queue = Queue(ThreadWorker(races(rate, pace)))
-    behaviour = Behaviour(described(folder), queue, Uploads(folders[0]), folders, files)
-    page = build(behaviour)
-    settings = launch_settings(page, behaviour)
+    handlers = PageHandlers(described(folder), queue, Uploads(folders[0]), folders, files)
+    page = build(handlers)
+    settings = launch_settings(page, handlers)
     page.launch(server_name="127.0.0.1", server_port=port, quiet=True, **settings)

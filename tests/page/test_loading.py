@@ -15,7 +15,8 @@ from specvl_demo import pairs
 from specvl_demo.core.types import Prompt
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import Choice, Models
-from specvl_demo.pairs import Checkpoint, PairSpec, fitting, placing
+from specvl_demo.pairs import Checkpoint, PairSpec, fitting
+from specvl_demo.pairs.machine import Machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import Question
 from specvl_demo.serving import loader
@@ -75,11 +76,12 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
         loads.append(list(placement.roles))
         return Loaded(pair, Models(target, {}), None, None, placement.plan, {})
 
-    def place(pair: pairs.PairSpec, machine: object, options: object, roles: list) -> Placement:
-        return Placement(len(roles) <= 2, "", roles=roles)
+    def memory_needs(pair: PairSpec, plan: fitting.LoadPlan, roles: list[str]) -> SimpleNamespace:
+        return SimpleNamespace(total=len(roles))
 
-    monkeypatch.setattr(loader, "load", load)
-    monkeypatch.setattr(placing, "place", place)
+    monkeypatch.setattr(loader, "detect", lambda: Machine(8, 2.3, "x86_64"))
+    monkeypatch.setattr(fitting, "memory_needs", memory_needs)
+    monkeypatch.setattr(loader, "load_pair", load)
     models = decoding.Engine()
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
         models.get(pair, roles, lambda text: None)
@@ -111,9 +113,9 @@ def test_no_prompt_is_left_when_a_run_is_over(
     """Neither of one that ended nor of one whose visitor left in the middle."""
     Image.new("RGB", (64, 64), "red").save(tmp_path / "a.png")
     target = Checkpoint(str(save_pair(tmp_path) / "target"), 1e6, "", True)
-    made = loader.load(PairSpec("light", "light", "llava", target, {}), [])
+    made = loader.load_pair(PairSpec("light", "light", "llava", target, {}), [])
     monkeypatch.setattr(pairs, "find", lambda _: made.pair)
-    monkeypatch.setattr(loader, "load", lambda *_, **__: made)
+    monkeypatch.setattr(loader, "load_pair", lambda *_, **__: made)
     lanes = (("ar", {}), ("ngram", {}))
     shown = (MediaFile(str(tmp_path / "a.png")),)
     job = Job("light", lanes, Question("what is this", shown, max_new_tokens=6))

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog, handlers
-from specvl_demo.ui.page.handlers import Behaviour, Caller
+from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve import route_filter, uploads
 from specvl_demo.ui.serve.route_filter import JSON_BYTES, MOST_CONTAINERS, MOST_PATHS, RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES, Uploads
@@ -381,10 +381,10 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any) -> No
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).parent.name]
 
 
-def refusal(behaviour: Behaviour, path: str, caller: Caller) -> str:
+def refusal(serving: PageHandlers, path: str, caller: Caller) -> str:
     """Why a race is not shared."""
     with pytest.raises(ValueError) as refused:
-        behaviour.share({"path": path}, caller)
+        serving.share({"path": path}, caller)
     return str(refused.value)
 
 
@@ -397,30 +397,30 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.M
     trace.write_bytes(shipped.read_bytes())
     kept.release("me", 0, [str(trace)])
     kept.keep("another", [str(trace)])  # so that no file is made room for by removing it
-    behaviour = Behaviour({}, None, kept, [tmp_path, EXAMPLES])
+    serving = PageHandlers({}, None, kept, [tmp_path, EXAMPLES])
     me = Caller("visit", "me")
 
     def files() -> list[Path]:
         return [path for path in tmp_path.rglob("*") if path.is_file()]
 
     for path, caller in ((shipped, me), (trace, Caller("other", "you"))):
-        assert refusal(behaviour, str(path), caller) == messages.NO_FILE.format(name="The race")
+        assert refusal(serving, str(path), caller) == messages.NO_FILE.format(name="The race")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, SPARE_BYTES))
-        assert refusal(behaviour, str(trace), me) == messages.DISK_FULL
+        assert refusal(serving, str(trace), me) == messages.DISK_FULL
     for number, said in ((errno.ENOSPC, messages.DISK_FULL), (errno.EROFS, messages.NOT_KEPT)):
         with monkeypatch.context() as patch:
             fault = OSError(number, os.strerror(number))
             patch.setattr(Path, "rename", Mock(side_effect=fault))
-            assert refusal(behaviour, str(trace), me) == said
+            assert refusal(serving, str(trace), me) == said
     monkeypatch.setattr(handlers, "READING_S", 0.0)
-    with behaviour._reading:
-        assert refusal(behaviour, str(trace), me) == messages.SHARING
+    with serving._reading:
+        assert refusal(serving, str(trace), me) == messages.SHARING
     assert files() == [trace] and not list(EXAMPLES.glob("*.html"))
-    made = behaviour.share({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
+    made = serving.share({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
     assert Path(made).read_text().startswith("<!doctype html>")
     assert Path(made).parent.parent == tmp_path and len(files()) == 2
-    made = behaviour.share({"path": str(trace), "as": "figure"}, me)["url"]
+    made = serving.share({"path": str(trace), "as": "figure"}, me)["url"]
     assert Path(made.removeprefix("gradio_api/file=")).read_text().startswith("<svg")
     kept.leave("visit")
     assert files() == [trace]
@@ -431,17 +431,17 @@ def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path) 
     comparisons = {tile["id"]: tile["compared"] for tile in catalog.examples()}
     scene, sent = EXAMPLES / "scene.trace.jsonl", tmp_path / "sent" / "race.trace.jsonl"
     visits = Uploads(tmp_path)
-    behaviour, me = Behaviour({}, None, visits, [tmp_path]), Caller("visit", "me")
+    serving, me = PageHandlers({}, None, visits, [tmp_path]), Caller("visit", "me")
     for content, expected in ((scene.read_text(), comparisons["scene"]), ("{}", None)):
         sent.parent.mkdir(exist_ok=True)
         sent.write_text(content)
         visits.release("me", 0, [str(sent)])
         with nullcontext() if expected else pytest.raises(ValueError, match="line 1"):
-            assert behaviour.compared(str(sent), me) == expected
+            assert serving.compared(str(sent), me) == expected
         assert not sent.exists()
     for foreign in (None, [], str(scene)):
         with pytest.raises(ValueError, match="no longer on the server"):
-            behaviour.compared(foreign, me)
+            serving.compared(foreign, me)
         assert scene.exists()
 
 

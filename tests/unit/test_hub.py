@@ -166,7 +166,7 @@ def test_a_drafter_with_fewer_positions_is_told_and_refuses_what_is_longer(
 
 
 def brought(folder: Path) -> Loaded:
-    return loader.load(custom.custom_pair(str(folder)), [])
+    return loader.load_pair(custom.custom_pair(str(folder)), [])
 
 
 def test_an_answer_ends_where_the_tokenizer_says_too(pair: Path, tmp_path: Path) -> None:

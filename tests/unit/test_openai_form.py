@@ -19,7 +19,7 @@ from specvl_demo.media import PLACE
 from specvl_demo.options import MAX_NEW_TOKENS_SERVED
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import app, chat
-from specvl_demo.ui.page.handlers import Behaviour
+from specvl_demo.ui.page.handlers import PageHandlers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.route_filter import RouteFilter
@@ -39,8 +39,8 @@ class Api:
         uploads = Uploads(folder)
         queue = Queue(ThreadWorker(self._compute), limit_s=limit_s)
         catalog = {"pairs": [offered("pocket", sage=True)]}
-        behaviour = Behaviour(catalog, queue, uploads, [folder])
-        page = Starlette(routes=chat.routes(behaviour))
+        handlers = PageHandlers(catalog, queue, uploads, [folder])
+        page = Starlette(routes=chat.routes(handlers))
         self._app = RouteFilter(page, uploads, [folder], 2**20)
 
     def _compute(self, job: Job, ended: Callable[[], bool], tell: object) -> Iterator[Event]:
@@ -212,8 +212,8 @@ def test_the_page_is_never_rendered_by_a_node_server(
 
     monkeypatch.setenv("GRADIO_SSR_MODE", "True")
     with gr.Blocks() as page:
-        behaviour = Behaviour(
+        handlers = PageHandlers(
             {"pairs": []}, Queue(ThreadWorker(compute)), Uploads(tmp_path), [tmp_path]
         )
-    settings = app.launch_settings(page, behaviour)
+    settings = app.launch_settings(page, handlers)
     assert page._resolve_ssr_mode(settings["ssr_mode"]) is False

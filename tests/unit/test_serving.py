@@ -76,7 +76,7 @@ def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.Monke
         assert "HF_HUB_OFFLINE" in place(pair, machine, roles=wanted).reason
     monkeypatch.setattr(loader, "detect", lambda: machine)
     with pytest.raises(ValueError, match="does not run here: Not in the local cache"):
-        loader.load(pair, ("hivis",))
+        loader.load_pair(pair, ("hivis",))
 
 
 def test_shipped_weights_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

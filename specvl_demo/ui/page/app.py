@@ -17,7 +17,7 @@ from specvl_demo import places
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import chat
 from specvl_demo.ui.page.endpoints import publish
-from specvl_demo.ui.page.handlers import Behaviour, Caller
+from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope
 
 OWN = places.PACKAGE / "ui" / "assets"
@@ -44,7 +44,7 @@ SERVED = (
     *("known", "panel", "stop", "drawn", "share", "compared"),
     *("bench", "benched", "packed"),
 )
-"""The methods of the behaviour that the page's scripts may call."""
+"""The methods of the handlers that the page's scripts may call."""
 
 
 def _server_function(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
@@ -95,23 +95,23 @@ def _public_path(path: Path) -> str:
     return f"{place}/{path.relative_to(folder).as_posix()}"
 
 
-def build(behaviour: Behaviour) -> gr.Blocks:
-    gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *behaviour.files])
+def build(handlers: PageHandlers) -> gr.Blocks:
+    gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *handlers.files])
 
     def leave(request: gr.Request) -> None:
-        behaviour.uploads.leave(request.session_hash)
+        handlers.uploads.leave(request.session_hash)
         if request.session_hash is not None:
-            behaviour.queue.forget(request.session_hash)
+            handlers.queue.forget(request.session_hash)
 
     # A visit's files are removed when it ends. Files that no question used are searched every ten
     # minutes and removed after two hours.
     with gr.Blocks(
         title=messages.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
-        whole = board([_server_function(getattr(behaviour, name)) for name in SERVED])
+        whole = board([_server_function(getattr(handlers, name)) for name in SERVED])
         # The waiting line is the queue's, which shows all their place: Gradio admits all of them.
         whole.run(
-            behaviour.run,
+            handlers.run,
             None,
             whole,
             show_progress="hidden",
@@ -120,7 +120,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
             api_visibility="private",
         )
         page.unload(leave)
-        publish(behaviour)
+        publish(handlers)
     page.queue(max_size=MOST_AT_ONCE)
     # It would poll for new events a thousand times a second, which costs an idle server 4 % of a
     # core.
@@ -129,13 +129,13 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 
 
 def launch_settings(
-    page: gr.Blocks, behaviour: Behaviour, hosts: Sequence[str] = ("*",)
+    page: gr.Blocks, handlers: PageHandlers, hosts: Sequence[str] = ("*",)
 ) -> dict[str, Any]:
     """Return the launch settings: nothing that strangers do not need is open or kept."""
     door = Middleware(
         RouteFilter,
-        uploads=behaviour.uploads,
-        folders=behaviour.folders,
+        uploads=handlers.uploads,
+        folders=handlers.folders,
         most_bytes=MOST_BYTES,
         hosts=hosts,
         events=frozenset(page.fns),
@@ -160,7 +160,7 @@ def launch_settings(
         "enable_monitoring": False,  # it would show all visitors who asked what, and how often
         "mcp_server": False,
         "state_session_capacity": SESSIONS,
-        "app_kwargs": {"middleware": [door], "routes": chat.routes(behaviour)},
+        "app_kwargs": {"middleware": [door], "routes": chat.routes(handlers)},
     }
 
 

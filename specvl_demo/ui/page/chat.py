@@ -31,7 +31,7 @@ from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.endpoints import TAKEN
-from specvl_demo.ui.page.handlers import Behaviour, Caller
+from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.response import RefusedRequest, openai_error
 
 OWN = {"model", "messages", "stream", "stream_options"}
@@ -59,8 +59,8 @@ NOTHING: tuple[Any, ...] = (0, "", [], {})
 """Such values, and false, of all other fields."""
 
 
-def routes(behaviour: Behaviour) -> list[Route]:
-    chat = Chat(behaviour)
+def routes(handlers: PageHandlers) -> list[Route]:
+    chat = Chat(handlers)
     return [
         Route("/v1/models", chat.models, methods=["GET"]),
         Route("/v1/models/{name:path}", chat.model, methods=["GET"]),
@@ -69,8 +69,8 @@ def routes(behaviour: Behaviour) -> list[Route]:
 
 
 class Chat:
-    def __init__(self, behaviour: Behaviour) -> None:
-        self._behaviour = behaviour
+    def __init__(self, handlers: PageHandlers) -> None:
+        self._handlers = handlers
 
     async def models(self, _: Request) -> Response:
         """Return every pair that runs here, and every method that it supports."""
@@ -87,7 +87,7 @@ class Chat:
 
     def _served(self) -> list[str]:
         ids = []
-        for pair in self._behaviour.catalog["pairs"]:
+        for pair in self._handlers.catalog["pairs"]:
             if pair["available"]:
                 methods = [name for name, verdict in pair["methods"].items() if verdict is True]
                 ids += [pair["id"], *(f"{pair['id']}/{name}" for name in methods)]
@@ -104,7 +104,7 @@ class Chat:
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
         except RefusedRequest as refusal:
-            self._behaviour.uploads.leave(key)
+            self._handlers.uploads.leave(key)
             return _refused(refusal)
         model = body["model"]
         if body.get("stream") is True:
@@ -143,7 +143,7 @@ class Chat:
             raise RefusedRequest(400, messages.NO_MODEL, "model")
         pair, _, name = model.partition("/")
         method = name or TAKEN["method"][1]
-        listed = any(entry["id"] == pair for entry in self._behaviour.catalog["pairs"])
+        listed = any(entry["id"] == pair for entry in self._handlers.catalog["pairs"])
         if not listed or method not in base.METHODS:
             raise RefusedRequest(404, messages.NO_SUCH_MODEL.format(name=model[:100]), "model")
         payload: dict[str, Any] = {"pair": pair, "methods": [method], "up_to": True}
@@ -219,7 +219,7 @@ class Chat:
         suffix = (sniff(content[:HEAD_BYTES]) or "bin?").lower()
         name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
-            return self._behaviour.uploads.put(caller.client or "", caller.visit, name, content)
+            return self._handlers.uploads.put(caller.client or "", caller.visit, name, content)
         except ValueError as fault:
             raise RefusedRequest(507, str(fault), "messages") from None
 
@@ -230,7 +230,7 @@ class Chat:
         at the end.
         """
         try:
-            running = self._behaviour.records(payload, False, caller)
+            running = self._handlers.records(payload, False, caller)
             async with aclosing(running):
                 async for some in running:
                     yield some
@@ -239,7 +239,7 @@ class Chat:
         except ValueError as fault:
             raise RefusedRequest(messages.status(str(fault)), str(fault), None) from None
         finally:
-            self._behaviour.uploads.leave(caller.visit)
+            self._handlers.uploads.leave(caller.visit)
 
 
 def _sampling(name: str, option: Option, value: Any) -> Any:

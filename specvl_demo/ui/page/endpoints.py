@@ -18,7 +18,7 @@ from specvl_demo.options import DETAIL, MAX_NEW_TOKENS_SERVED, OF_ANSWERS
 from specvl_demo.records import Record, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
-from specvl_demo.ui.page.handlers import Behaviour, Caller
+from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.queue import BEAT_S
 
 File = dict[str, Any]
@@ -68,11 +68,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def publish(behaviour: Behaviour) -> None:
+def publish(handlers: PageHandlers) -> None:
     """Publish the endpoints in the Blocks that are being built, with descriptions of arguments."""
     blocks = gr.context.Context.root_block
     for name, about in messages.ENDPOINTS.items():
-        function = _endpoint(behaviour, name)
+        function = _endpoint(handlers, name)
         made = gr.api(function, api_name=name, api_description=about, concurrency_limit=None)
         event = blocks.fns[made["id"]]
         for argument, part in zip(ARGUMENTS[name], event.inputs, strict=True):
@@ -80,7 +80,7 @@ def publish(behaviour: Behaviour) -> None:
         event.outputs[0].label = "answer"
 
 
-def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
+def _endpoint(handlers: PageHandlers, name: str) -> Endpoint:
     """Return the function that is published."""
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
@@ -91,7 +91,7 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
         records: list[Record] = []
         last = 0.0
         try:
-            async with aclosing(behaviour.records(payload, name == "race", caller)) as running:
+            async with aclosing(handlers.records(payload, name == "race", caller)) as running:
                 async for some in running:
                     records += some
                     if time.monotonic() - last > BEAT_S:

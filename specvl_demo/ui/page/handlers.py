@@ -41,7 +41,7 @@ class Caller:
 
 
 @dataclass
-class Behaviour:
+class PageHandlers:
     """The page's handlers; a ValueError is a sentence for the visitor.
 
     Args:

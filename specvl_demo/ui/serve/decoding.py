@@ -6,21 +6,18 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import torch
-from msgspec.structs import replace
 from PIL import Image
 
 from specvl_demo import pairs
-from specvl_demo.core.engine import Request
+from specvl_demo.core.engine import Detail
 from specvl_demo.core.faults import loses_device
-from specvl_demo.media import MediaFile
-from specvl_demo.methods.base import Choice
-from specvl_demo.pairs import placing
+from specvl_demo.media import MediaFile, Visual
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
-from specvl_demo.pairs.machine import Load, detect
+from specvl_demo.pairs.machine import detect
 from specvl_demo.question import Medium, Question
 from specvl_demo.records import QuestionNotes, Record, Thumbnail, gather
 from specvl_demo.report import remarks
@@ -54,18 +51,10 @@ def _sentence(fault: Exception) -> str:
     return messages.NO_MEMORY if full else failed(fault)
 
 
-def _small(shown: Sequence[Medium], files: Sequence[Medium]) -> list[Thumbnail]:
-    """Return small copies for the trace: one frame of a picture, every sampled one of a clip.
-
-    files: Which of them were shown, with their names.
-    """
-    return [
-        Thumbnail(
-            file.name if isinstance(file, MediaFile) else "",
-            [_address(frame) for frame in getattr(visual, "frames", [visual])],
-        )
-        for visual, file in zip(shown, files, strict=True)
-    ]
+def _thumbnail(visual: Visual, file: Medium) -> Thumbnail:
+    """Return small copies for the trace: one frame of a picture, every sampled one of a clip."""
+    name = file.name if isinstance(file, MediaFile) else ""
+    return Thumbnail(name, [_address(frame) for frame in getattr(visual, "frames", [visual])])
 
 
 def _address(image: Image.Image) -> str:
@@ -137,18 +126,22 @@ class Engine:
                 yield {"k": "status", "stage": "media"}
             if cancelled():
                 return
-            opened = question.opened(pair.n_frames)
-            request = session.request(loaded, opened, "light" if job.timed else "full", cancelled)
+            detail: Detail = "light" if job.timed else "full"
+            request = session.request(loaded, question, detail, cancelled)
             if cancelled():
                 return
             # 3. Its lanes, side by side.
             if job.timed:
-                records = self._alone(loaded, job, request, choices)
+                # The first lane of a job would pay for memory that was given back after the last.
+                lanes = sorted(map(repr, job.lanes))
+                warmed, self._warmed = self._warmed == lanes, lanes
+                records = session.timed(loaded, request, choices, warmed)
             else:
                 yield {"k": "status", "stage": "prefill"}
                 if fresh and loaded.plan.device != "cpu":
                     yield {"k": "status", "stage": "loading", "detail": RECORDING}
-                notes = QuestionNotes(question.words, _small(opened.shown, question.shown))
+                shown = zip(request.prompt.source.shown, question.shown, strict=True)
+                notes = QuestionNotes(question.words, [_thumbnail(*each) for each in shown])
                 records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
             whole: list[Record] = []
             for record in records:
@@ -165,23 +158,6 @@ class Engine:
         if problem is not None:
             loading.free_unused()  # only now is everything released that the run held
             yield {"k": "error", "text": problem}
-
-    def _alone(
-        self, loaded: Loaded, job: Job, request: Request, choices: Sequence[Choice]
-    ) -> Iterator[Record]:
-        """Yield the records of one question, lane after lane, each as `bench` runs it."""
-        # The first lane of a job would pay for memory that was given back after the last one.
-        lanes = sorted(map(repr, job.lanes))
-        session.warm(loaded, request, choices[:1] if self._warmed == lanes else choices)
-        self._warmed = lanes
-        for choice in choices:
-            load = Load()
-            (lane,) = session.answers(loaded, request, [choice])
-            if lane.end is None or request.cancelled():
-                return
-            yield lane.begin
-            yield from lane.rounds
-            yield replace(lane.end, load=load.others())
 
     def drop(self) -> None:
         """Give up the loaded pair, its graphs too."""
@@ -204,21 +180,12 @@ class Engine:
         Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
         if self._loaded is None or roles is None or not self.has(pair, roles, options):
-            kept = self._roles if self._is(pair, options) else []
-            placement = loader.place(pair, roles, options)
-            if kept:
-                # Loaded drafters stay, if they leave enough room for it to run as without them.
-                every = list(dict.fromkeys([*kept, *placement.roles]))
-                both = placing.place(pair, detect(), options, every)
-                if both.ok and (both.plan.dtype, both.plan.quantised) == (
-                    placement.plan.dtype,
-                    placement.plan.quantised,
-                ):
-                    placement = both
+            loaded = self._roles if self._is(pair, options) else []
+            placement = loader.place(pair, roles, options, loaded)
             self.drop()  # its memory is needed
             self._warmed = []
             self._roles, self._options = list(placement.roles), options
-            self._loaded = loader.load(pair, None, tell, options, placement)
+            self._loaded = loader.load_pair(pair, None, tell, options, placement)
         return self._loaded
 
     def _is(self, pair: pairs.PairSpec, options: Options) -> bool:

@@ -99,14 +99,14 @@ def write_gemma(folder: Path, width: int | None = None) -> tuple[Path, Path]:
 def qwen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     pair = custom_pair(str(write_qwen(tmp_path_factory.mktemp("target"), request.param)))
     assert list(pair.drafters) == ["mtp"] and "mtp" in choosing.served(pair)
-    return loader.load(pair)
+    return loader.load_pair(pair)
 
 
 @pytest.fixture(scope="module")
 def gemma(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     pair = custom_pair(*map(str, write_gemma(tmp_path_factory.mktemp("gemma4"))))
     assert list(pair.drafters) == ["assistant"] and "native" in choosing.served(pair)
-    return loader.load(pair)
+    return loader.load_pair(pair)
 
 
 PICTURES = pytest.mark.parametrize("pictures", [(), (zoo.picture(0),)], ids=["text", "a picture"])
@@ -194,7 +194,7 @@ def test_an_assistant_drafts_for_its_own_target_alone(tmp_path: Path) -> None:
         custom_pair(str(tmp_path / "other"), str(drafter))
     wide = write_gemma(tmp_path / "wide", 96)[1]
     with pytest.raises(ValueError, match="made for a target 96 wide"):
-        loader.load(custom_pair(str(target), str(wide)))
+        loader.load_pair(custom_pair(str(target), str(wide)))
     with pytest.raises(ValueError, match="is of type 'gemma4_assistant'"):
         custom_pair(str(drafter))
 
@@ -251,7 +251,7 @@ def test_a_layer_of_another_form_is_refused_in_a_sentence(
 ) -> None:
     pair = custom_pair(str(write_qwen(tmp_path, "qwen3.5", change)))
     with pytest.raises(ValueError, match=sentence):
-        loader.load(pair)
+        loader.load_pair(pair)
 
 
 def test_a_target_whose_files_lack_the_layer_drafts_without_it(tmp_path: Path) -> None:
