@@ -43,11 +43,11 @@ def place(
     loaded: Drafters that stay, if they leave enough room for the pair to run as without them.
     """
     roles = list(on_disk.drafters_here(pair) if roles is None else roles)
-    fetch = on_disk.to_fetch([pair.target, *(pair.drafters[role] for role in roles)])
     reason = on_disk.why_missing(pair, roles, machine.offline)
     reason = reason or fitting.why_not_quantised(machine, options.quantised)
     if reason is not None:
         return Placement(False, reason)
+    fetch = on_disk.to_fetch([pair.target, *(pair.drafters[role] for role in roles)])
     fetched = gb(on_disk.stored_bytes(fetch))
     after = f"; fetches about {fetched} from the Hugging Face hub first" if fetch else ""
     n = len(roles)

@@ -61,6 +61,8 @@ def test_verdicts_follow_memory() -> None:
     assert place(seven, SMALL_GPU, roles=("small",)).plan.device == "cuda:1"
     assert place(seven, SMALL_GPU, Options("float32")).ok is False
     assert not place(find("qwen2.5-vl-72b"), H200).ok
+    lacking = place(find("qwen3-vl-4b"), H200, roles=("dream",)).reason
+    assert lacking == "It has no DREAM head with cross-attention to the target's features here."
     assert place(find("smolvlm2-2.2b"), LAPTOP).plan.device == "cpu"
 
 
