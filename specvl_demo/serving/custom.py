@@ -10,7 +10,7 @@ from specvl_demo.methods.heads import checkpoints, files
 from specvl_demo.pairs import CUSTOM, Checkpoint, PairSpec, Role, find
 from specvl_demo.pairs.machine import offline
 from specvl_demo.serving.choosing import default_pair
-from specvl_demo.vlm import hub, loading
+from specvl_demo.vlm import hub, loading, outlines
 from specvl_demo.vlm.prompts import PromptBuilder
 
 
@@ -63,14 +63,14 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
 def _check_head(folder: Path, kind: Role, target: hub.Card) -> None:
     """Raise ValueError if a head's tensors, by names and shapes, are not made for the target."""
     tensors, settings = files.read(folder, outline=True)
-    text, form = hub.text_config(target.folder), checkpoints.FORMATS[kind]
+    text, form = outlines.text_config(target.folder), checkpoints.FORMATS[kind]
     width, vocab = text["hidden_size"], text["vocab_size"]
     checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
 
 
 def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:
     """Return the MTP layer among a target's own weights, by its config and a folder's tensors."""
-    config = hub.read_json(card.folder / "config.json")
+    config = outlines.read_json(card.folder / "config.json")
     text = config.get("text_config", config)
     layers = text.get("mtp_num_hidden_layers")
     if not layers or (target.local and checkpoints.role_in(card.folder) != "mtp"):
@@ -94,9 +94,9 @@ def _checkpoint(card: hub.Card, offline: bool, speaks: bool = False) -> Checkpoi
     if card.family in hub.HEADS:
         return checkpoint
     tensors = None if local else {} if offline else hub.headers_on_hub(card.id)
-    model: Any = hub.outline(card.folder, card.id, card.family in hub.FAMILIES, tensors)
+    model: Any = outlines.outline(card.folder, card.id, card.family in hub.FAMILIES, tensors)
     if card.family in hub.ASSISTANTS:
         return checkpoint
     if local and speaks:
         PromptBuilder(loading.processor(card.folder, card.id), model)
-    return replace(checkpoint, **hub.sizes(model))
+    return replace(checkpoint, **outlines.sizes(model))

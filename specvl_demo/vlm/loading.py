@@ -24,7 +24,7 @@ from tqdm import tqdm
 from transformers import AutoProcessor, BitsAndBytesConfig
 
 from specvl_demo.pairs.fitting import LoadPlan
-from specvl_demo.vlm import hub
+from specvl_demo.vlm import outlines
 
 Tell = Callable[[str], None]
 
@@ -38,7 +38,7 @@ _OTHERS = ("*/*", "consolidated*")
 
 def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Module:
     """Return the model in a folder, ready to compute: one that sees, or a language model."""
-    hub.outline(folder, name, sees)
+    outlines.outline(folder, name, sees)
     # On a GPU the weights go there tensor by tensor; main memory never holds them all.
     place: dict[str, Any] = {}
     if plan.split:
@@ -47,8 +47,8 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
         place = {"device_map": {"": plan.device}}
     if plan.quantised != "none" and not plan.in_own_layout:
         place["quantization_config"] = _quantisation(plan)
-    with hub.explained(name), hub.quiet():
-        loaded, report = hub.auto_class(sees).from_pretrained(
+    with outlines.explained(name), outlines.quiet():
+        loaded, report = outlines.auto_class(sees).from_pretrained(
             folder,
             dtype=getattr(torch, plan.dtype),
             local_files_only=True,
@@ -58,7 +58,7 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
             **place,
         )
     # What its files alone could not tell: of packed weights.
-    hub.refuse_strangers(report, name)
+    outlines.refuse_strangers(report, name)
     outside = {str(d) for d in getattr(loaded, "hf_device_map", {}).values()} & {"cpu", "disk"}
     if plan.split and outside:
         raise ValueError(
@@ -73,7 +73,7 @@ def processor(folder: Path, name: str, pillow: bool = False) -> Any:
 
     pillow: Resize with Pillow even if torchvision is installed, for models that were trained so.
     """
-    with hub.explained(name):
+    with outlines.explained(name):
         return AutoProcessor.from_pretrained(
             folder, local_files_only=True, **({"backend": "pil"} if pillow else {})
         )
@@ -102,7 +102,7 @@ def fetch(repo: str, tell: Tell, is_head: bool = False, offline: bool = False) -
 
     patterns = [*_SMALL, "*.safetensors", *(("*.bin",) if is_head else ())]
     silent = not offline and not hub_answers()
-    with hub.explained(repo):
+    with outlines.explained(repo):
         try:
             folder = snapshot_download(
                 repo,

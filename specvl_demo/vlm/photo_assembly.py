@@ -35,7 +35,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 
 from specvl_demo.pairs import base_weights
 from specvl_demo.pairs.machine import offline
-from specvl_demo.vlm import eight_bits, hub, loading
+from specvl_demo.vlm import eight_bits, loading, outlines
 from specvl_demo.vlm.efficientnet_lite import (
     CELL,
     EfficientNetLiteConfig,
@@ -219,7 +219,7 @@ def convert(gguf: Path, out: Path) -> Path:
     """Write the language model and tokenizer of a GGUF file as a float32 folder of transformers."""
     # Its progress bar cannot be turned off, and would flood a log.
     silent = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
-    with hub.explained(gguf.name), hub.quiet(), silent:
+    with outlines.explained(gguf.name), outlines.quiet(), silent:
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
@@ -269,6 +269,6 @@ def _there(delta: Path) -> Path | None:
 
 def _put_together(base: Path, delta: Path, tell: Callable[[str], None]) -> Path:
     tell("Merging the language model with the weights trained on photographs, once")
-    with base_weights.fresh_folder() as folder, hub.explained(str(delta)), hub.quiet():
+    with base_weights.fresh_folder() as folder, outlines.explained(str(delta)), outlines.quiet():
         assemble(base, delta, folder / "target")
         return base_weights.publish(folder / "target", base_weights.assembled(delta))

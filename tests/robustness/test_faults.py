@@ -24,7 +24,7 @@ from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
-from specvl_demo.vlm import hub, loading, target
+from specvl_demo.vlm import loading, outlines, target
 from tests.pocketlike import save_pair
 from tests.robustness.support import Guest, saved
 
@@ -169,7 +169,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "cut in the middle": (lambda d: cut(d / WEIGHTS, 100_000), "damaged or cut short"),
     "cut in the header": (lambda d: cut(d / WEIGHTS, 60), "damaged or cut short"),
     "half of the shards": (lambda d: half(d), "lacks 1 of its 2 weight files"),
-    "index of nothing": (lambda d: (d / hub.INDEX).write_text("[]"), "is not a JSON object"),
+    "index of nothing": (lambda d: (d / outlines.INDEX).write_text("[]"), "is not a JSON object"),
     "half a configuration": (lambda d: cut(d / "config.json", 40), "not a valid JSON file"),
     "no configuration": (lambda d: (d / "config.json").unlink(), "config.json"),
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "could not be loaded"),
@@ -179,7 +179,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def half(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors")
     shards = {f"w{number}": f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}
-    (folder / hub.INDEX).write_text(json.dumps({"weight_map": shards}))
+    (folder / outlines.INDEX).write_text(json.dumps({"weight_map": shards}))
 
 
 def test_a_checkpoint_that_is_not_whole(

@@ -20,7 +20,7 @@ from specvl_demo.question import Question
 from specvl_demo.serving import custom, loader, session
 from specvl_demo.serving.choosing import choose
 from specvl_demo.serving.loaded import Loaded
-from specvl_demo.vlm import hub
+from specvl_demo.vlm import outlines
 from specvl_demo.vlm.prompts import PromptBuilder
 from tests.contract.families import zoo
 from tests.contract.families.conftest import often
@@ -128,9 +128,9 @@ def test_every_family_is_whole_as_the_library_writes_it(family: str, tmp_path: P
     make = zoo.RECURRENT.get(family) or zoo.FAMILIES[family].build
     model, _ = make()
     model.save_pretrained(tmp_path)
-    outline = hub.outline(tmp_path, family, sees=True)
+    outline = outlines.outline(tmp_path, family, sees=True)
     assert outline.state_dict().keys() == model.state_dict().keys()
-    assert hub.sizes(outline)["kv"] > 0
+    assert outlines.sizes(outline)["kv"] > 0
 
 
 @pytest.mark.parametrize("kind", ["Mamba", "Qwen3"])

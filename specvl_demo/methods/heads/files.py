@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.vlm import eight_bits, hub
+from specvl_demo.vlm import eight_bits, outlines
 
 _OF_TARGET = "mtp."
 """How names of a head among its target's own weights begin; of such files nothing else is read."""
@@ -34,7 +34,7 @@ def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[s
     config = folder / "config.json"
     if not config.is_file():
         raise ValueError(f"{folder.name} has no config.json; a head needs one next to its weights")
-    settings = flattened(hub.read_json(config))
+    settings = flattened(outlines.read_json(config))
     named = [pair for file in _files(folder) for pair in _open(file, outline).items()]
     return _canonical(named, folder.name), settings
 
@@ -129,7 +129,7 @@ def _files(folder: Path) -> list[Path]:
             return [folder / whole]
         index = folder / f"{whole}.index.json"
         if index.is_file():
-            return hub.shards(index, _OF_TARGET)
+            return outlines.shards(index, _OF_TARGET)
     raise ValueError(
         f"{folder.name} has no weights; it needs {' or '.join(_WHOLE)}, whole or with an index"
     )
@@ -137,7 +137,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _open(file: Path, outline: bool) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
-        return hub.tensors_in(file, outline, _OF_TARGET)
+        return outlines.tensors_in(file, outline, _OF_TARGET)
     try:
         place = "meta" if outline else "cpu"
         loaded = torch.load(file, map_location=place, weights_only=True)

@@ -26,7 +26,7 @@ from specvl_demo.records import Begin, Round
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loaded import Loaded
-from specvl_demo.vlm import hub
+from specvl_demo.vlm import outlines
 from tests.conftest import ask, ids_of
 from tests.contract.families import zoo
 from tests.contract.families.conftest import often
@@ -35,7 +35,7 @@ from tests.heads import begun
 pytest.importorskip("torchvision", reason="the processors of these families need torchvision")
 if not hasattr(hf, "Gemma4AssistantForCausalLM"):
     pytest.skip("this transformers has no Gemma 4 assistants", allow_module_level=True)
-hub.mend_gemma4()
+outlines.mend_gemma4()
 
 TOKENS = 12
 OWN = "model.safetensors"
