@@ -15,7 +15,8 @@ import pytest
 from PIL import Image, ImageCms
 
 from specvl_demo import media
-from specvl_demo.media import Limits, MediaError, MediaFile, load, load_files, worker
+from specvl_demo.media import Limits, MediaError, MediaFile, load, load_files
+from specvl_demo.media import clips as clip_reader
 from specvl_demo.media.files import sniff
 from specvl_demo.media.pictures import count_scans, from_hdr, open_picture
 from specvl_demo.media.pictures import decoded as decoded_picture
@@ -114,12 +115,12 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(
     path.write_bytes(corpus.turned((clips / "clip.mp4").read_bytes()))
     limits = Limits()
     with path.open("rb") as file:
-        source = worker.Readable(file)
-        packets = worker.probe(source, limits).times
-        by_decord, times, n = worker.by_decord(source, 4)
-        by_opencv, times_cv, n_cv = worker.by_opencv(source, packets, 4, limits)
-        monkeypatch.setattr(worker, "READ_THROUGH", 20)
-        sought, times_sought, _ = worker.by_opencv(source, packets, 4, limits)
+        source = clip_reader.Readable(file)
+        packets = clip_reader.probe(source, limits).times
+        by_decord, times, n = clip_reader.by_decord(source, 4)
+        by_opencv, times_cv, n_cv = clip_reader.by_opencv(source, packets, 4, limits)
+        monkeypatch.setattr(clip_reader, "READ_THROUGH", 20)
+        sought, times_sought, _ = clip_reader.by_opencv(source, packets, 4, limits)
     assert times_sought == pytest.approx(times_cv)
     assert all(map(np.array_equal, sought, by_opencv))
     assert n == n_cv == 24 and times == pytest.approx(times_cv, abs=0.02)
@@ -187,13 +188,13 @@ def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(
 def test_frames_that_no_packet_tells_of_are_counted(clips: Path) -> None:
     """Up to the most that is accepted; a clip with more is refused with a sentence."""
     with (clips / "clip.webm").open("rb") as file:
-        source = worker.Readable(file)
+        source = clip_reader.Readable(file)
         for told in (0, 23, 25, 1999):
             packets = [number / 12 for number in range(told)]
-            frames, times, n = worker.by_opencv(source, packets, 4, Limits())
+            frames, times, n = clip_reader.by_opencv(source, packets, 4, Limits())
             assert n == 24 and len(frames) == 4 and times[-1] == pytest.approx(23 / 12, abs=0.02)
         with pytest.raises(MediaError, match="more than 20 frames, the limit"):
-            worker.by_opencv(source, [], 4, Limits(max_clip_frames=20))
+            clip_reader.by_opencv(source, [], 4, Limits(max_clip_frames=20))
 
 
 @pytest.mark.parametrize("decoder", ["opencv", "decord"])

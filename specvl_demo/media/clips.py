@@ -1,0 +1,347 @@
+"""Frames of clips and animations, with the times at which they are shown.
+
+Reads containers with OpenCV, or decord, and animations with Pillow; refuses by what a container
+declares, and again by what it holds. OpenCV and decord are imported where they are used: `worker`
+loads them only for the files that need them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from specvl_demo.media.files import NAME, Limits, MediaError, check_size
+from specvl_demo.media.pictures import Curve, from_hdr, to_rgb
+
+if TYPE_CHECKING:
+    from cv2 import VideoCapture
+
+READ_THROUGH = 2_000
+"""Frames up to which a clip is read from end to end; beyond it, seeking is many times faster."""
+HEAD = 64 * 2**10
+"""Bytes at a file's beginning, in which Matroska and WebM have their description."""
+TRANSFER = b"\x55\xba\x81"
+"""TransferCharacteristics, before a byte."""
+
+
+def check(width: int, height: int, n_frames: int, duration_s: float | None, limits: Limits) -> None:
+    """Refuse by what the container declares, before a frame is decoded."""
+    check_size(width, height, limits)
+    if n_frames > limits.max_clip_frames:
+        raise MediaError(
+            f"{NAME} declares {n_frames} frames; at most {limits.max_clip_frames} are accepted."
+        )
+    if duration_s is not None and duration_s > limits.max_clip_s:
+        max_s = f"{limits.max_clip_s:.0f}"
+        raise MediaError(f"{NAME} lasts {duration_s:.0f} seconds; at most {max_s} are accepted.")
+
+
+def chosen(times: Sequence[float], n: int) -> list[tuple[int, float]]:
+    """Return (frame, seconds) of `n` moments, evenly spread from the first frame's to the last's;
+    every frame at its own time if there are fewer.
+
+    times: When each frame begins to be shown, in order. A moment has the frame that is shown then,
+    or one that begins within half a usual interval of it, whose own time is then the moment. So a
+    screen that stood still for a while fills several moments, as it would for a watcher.
+    """
+    if len(times) <= n:
+        return list(enumerate(times))
+    if n == 1:
+        return [(len(times) // 2, times[len(times) // 2])]
+    near = sorted(b - a for a, b in itertools.pairwise(times))[(len(times) - 1) // 2] / 2
+    frames = []
+    for i in range(n):
+        moment = times[0] + (times[-1] - times[0]) * i / (n - 1)
+        frame = max(0, bisect.bisect_right(times, moment + near) - 1)
+        frames.append((frame, times[frame] if moment - times[frame] <= near else moment))
+    return frames
+
+
+class Readable(io.BufferedIOBase):
+    """An open file that OpenCV may read: an exception in its callbacks would end the process. It
+    must be kept as long as the clip is open.
+    """
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._source.read(-1 if size is None else size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        try:
+            return self._source.seek(offset, whence)
+        except (OSError, ValueError):
+            return -1
+
+
+def opened(source: Readable, packets: bool = False) -> VideoCapture:
+    """Open the clip from its first byte on, since no path is visible here.
+
+    packets: Give packets as they are stored, which takes no time, instead of frames.
+    """
+    import cv2
+
+    source.seek(0)
+    how = [cv2.CAP_PROP_FORMAT, -1] if packets else []
+    return cv2.VideoCapture(source, cv2.CAP_FFMPEG, how)  # type: ignore[call-overload]  # any reader
+
+
+class Stream(NamedTuple):
+    """What a container says of its clip.
+
+    Attributes:
+        codec: Its four letters.
+        times: When each frame begins to be shown, in order, in seconds.
+        rate: Frames per second, if it declares a possible one.
+        aspect: Width of a pixel of an upright frame over its height.
+        curve: "hlg" or "pq" if its brightness is coded for HDR screens.
+    """
+
+    codec: str
+    times: list[float]
+    rate: float | None
+    aspect: float
+    curve: Curve | None
+
+
+def probe(source: Readable, limits: Limits) -> Stream:
+    """Check what the container declares, with OpenCV, and read the times of its packets.
+
+    Raises MediaError beyond the limits.
+    """
+    import cv2
+
+    video = opened(source, packets=True)
+    if not video.isOpened():
+        raise MediaError(f"{NAME} is damaged or has no video stream that can be decoded.")
+    fps, count = video.get(cv2.CAP_PROP_FPS), video.get(cv2.CAP_PROP_FRAME_COUNT)
+    width = int(video.get(cv2.CAP_PROP_FRAME_WIDTH))
+    height = int(video.get(cv2.CAP_PROP_FRAME_HEIGHT))
+    num, den = video.get(cv2.CAP_PROP_SAR_NUM), video.get(cv2.CAP_PROP_SAR_DEN)
+    aspect = num / den if num > 0 and den > 0 else 1.0
+    # A pixel is as wide as it is stored, but frames are turned upright.
+    if int(video.get(cv2.CAP_PROP_ORIENTATION_META)) % 180 == 90:
+        aspect = 1 / aspect
+    rate = fps if math.isfinite(fps) and 0 < fps < 1000 else None
+    n_frames = int(count) if math.isfinite(count) and count > 0 else 0
+    check(*stretched(width, height, aspect), n_frames, n_frames / rate if rate else None, limits)
+    codec = int(video.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little").decode("latin-1")
+    times = ordered(sorted(_frame_times(video, limits)), n_frames / rate if rate else None)
+    source.seek(0)
+    head = source.read(HEAD)
+    depth = int(video.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) >> 24
+    # Screens for HDR take more than 8 bits; in them a chance match is unlikely.
+    curve = hdr_curve(_extradata(video), head) if depth in (10, 12) else None
+    return Stream(codec, times, rate, aspect, curve)
+
+
+def _frame_times(video: VideoCapture, limits: Limits) -> Iterator[float]:
+    """Yield the seconds of all that can be grabbed, frames or packets."""
+    import cv2
+
+    seen = 0
+    while video.grab():
+        yield video.get(cv2.CAP_PROP_POS_MSEC) / 1000
+        seen += 1
+        if seen > limits.max_clip_frames:
+            max_frames = limits.max_clip_frames
+            raise MediaError(f"{NAME} has more than {max_frames} frames, the limit.")
+
+
+def _extradata(video: VideoCapture) -> bytes:
+    """Return what the container stores for the decoder."""
+    import cv2
+
+    try:
+        ok, data = video.retrieve(flag=int(video.get(cv2.CAP_PROP_CODEC_EXTRADATA_INDEX)))
+    except cv2.error:
+        return b""  # it stores nothing
+    return data.tobytes() if ok and data is not None else b""
+
+
+def hdr_curve(stored: bytes, head: bytes) -> Curve | None:
+    """Return the curve of HDR screens that a clip names; None if it names another.
+
+    Searches what is stored for the decoder for primaries of BT.2020 (9), a curve (16 or 18, ITU-T
+    H.273) and its matrix (9) in a row, which parameter sets of HEVC have at any bit and MP4's vpcC
+    at a byte; and the head of a Matroska file for its element.
+    """
+    bits = bin(int.from_bytes(b"\1" + stored, "big"))[3:]
+    curves: dict[int, Curve] = {16: "pq", 18: "hlg"}
+    for code, name in curves.items():
+        if f"{9:08b}{code:08b}{9:08b}" in bits or TRANSFER + bytes([code]) in head:
+            return name
+    return None
+
+
+def by_opencv(
+    source: Readable, times: list[float], n: int, limits: Limits
+) -> tuple[list, list[float], int]:
+    """Return frames, their times and the number of frames of a clip whose packets have these times.
+
+    A clip of up to READ_THROUGH frames is read from end to end, and once more if it has another
+    number of frames than packets. In a longer one each moment is sought.
+    """
+    if len(times) > READ_THROUGH:
+        return *_sought(source, times, chosen(times, n)), len(times)
+    frames, seen = _read_through(source, chosen(times, n), limits)
+    if len(seen) != len(times):
+        times = ordered(seen, None)
+        frames, seen = _read_through(source, chosen(times, n), limits)
+    return *frames, len(seen)
+
+
+def _read_through(
+    source: Readable, moments: Sequence[tuple[int, float]], limits: Limits
+) -> tuple[tuple[list, list[float]], list[float]]:
+    """Return frames and times of the moments, and the times of all frames."""
+    pictures: dict[int, np.ndarray | None] = dict.fromkeys(frame for frame, _ in moments)
+    video, times = opened(source), []
+    for number, at in enumerate(_frame_times(video, limits)):
+        times.append(at)
+        if number in pictures:
+            pictures[number] = _retrieved(video)
+    frames = [(picture, at) for frame, at in moments if (picture := pictures[frame]) is not None]
+    return ([picture for picture, _ in frames], [at for _, at in frames]), times
+
+
+def _sought(
+    source: Readable, times: Sequence[float], moments: Sequence[tuple[int, float]]
+) -> tuple[list, list[float]]:
+    import cv2
+
+    frames: list[np.ndarray] = []
+    exact: list[float] = []
+    video = opened(source)
+    for frame, moment in moments:
+        if video.set(cv2.CAP_PROP_POS_MSEC, 1000 * times[frame]) and video.grab():
+            picture, at = _retrieved(video), video.get(cv2.CAP_PROP_POS_MSEC) / 1000
+            if picture is not None:
+                frames.append(picture)
+                exact.append(moment if moment > times[frame] else at)
+    return frames, exact
+
+
+def _retrieved(video: VideoCapture) -> np.ndarray | None:
+    """Decode the frame that was grabbed."""
+    import cv2
+
+    ok, frame = video.retrieve()
+    return cv2.cvtColor(frame, cv2.COLOR_BGR2RGB) if ok else None
+
+
+def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
+    """Do the same with decord, if the user chose it: it indexes the packets and seeks exactly."""
+    import decord
+
+    source.seek(0)
+    try:
+        video = decord.VideoReader(source, ctx=decord.cpu(0), num_threads=1)
+        starts = video.get_frame_timestamp(range(len(video)))[:, 0]
+        # It counts from the file's beginning, OpenCV from the first frame.
+        moments = chosen(ordered([float(at - starts[0]) for at in starts], None), n)
+        frames = list(video.get_batch([frame for frame, _ in moments]).asnumpy())
+        return frames, [at for _, at in moments], len(video)
+    # The first is decord's own exception class.
+    except (decord.DECORDError, RuntimeError, ValueError, IndexError):
+        return [], [], 0
+
+
+def by_pillow(
+    image: Image.Image, n: int, limits: Limits
+) -> tuple[list, list[float], int, float | None]:
+    """Return frames of an animation, their times as sums of delays, and the duration."""
+    n_source = getattr(image, "n_frames", 1)
+    if n_source < 2:
+        raise MediaError(f"{NAME} is a still picture, not a clip: send it as a picture.")
+    check(*image.size, n_source, None, limits)
+    # Mostly all delays are equal; otherwise it is read again.
+    frames_read = {frame for frame, _ in chosen(range(n_source), n)}
+    while True:
+        pictures, times, clock_s = {}, [], 0.0
+        for index in range(n_source):
+            image.seek(index)
+            check_size(*image.size, limits)  # a frame of a GIF may be larger than the first
+            image.load()  # WebP has a frame's duration only once it is decoded
+            if index in frames_read:
+                pictures[index] = np.asarray(to_rgb(image))
+            times.append(clock_s)
+            clock_s += float(image.info.get("duration", 0) or 0) / 1000
+        moments = chosen(times if clock_s else range(n_source), n)
+        if (frames_read := {frame for frame, _ in moments}) <= pictures.keys():
+            break
+    exact = [at if clock_s else 0.0 for _, at in moments]
+    return [pictures[frame] for frame, _ in moments], exact, n_source, clock_s or None
+
+
+def read(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[dict, list]:
+    """Return the header of a clip and n of its frames, by the decoder of this name."""
+    readable = Readable(source)
+    stream = probe(readable, limits)
+    # decord takes every clip's colours for those of BT.601, which HDR's are not.
+    if decoder == "decord" and stream.curve is None:
+        frames, times, n_source = by_decord(readable, n)
+    else:
+        frames, times, n_source = by_opencv(readable, stream.times, n, limits)
+    if not frames:
+        cause = "is AV1, which"
+        if stream.codec != "AV01":
+            cause = f"is damaged, or has a codec ({stream.codec}) that"
+        raise MediaError(
+            f"{NAME} {cause} {decoder} cannot decode here; convert it to H.264 (ffmpeg -i IN"
+            " -c:v libx264 -pix_fmt yuv420p OUT.mp4)."
+        )
+    duration_s = n_source / stream.rate if stream.rate else None
+    return clip(frames, times, n_source, duration_s, limits, stream.aspect, stream.curve)
+
+
+def stretched(width: int, height: int, aspect: float) -> tuple[int, int]:
+    """Return the size of a frame with square pixels."""
+    return (round(width * aspect), height) if aspect > 1 else (width, round(height / aspect))
+
+
+def clip(
+    frames: list,
+    times: list[float],
+    n_source: int,
+    duration_s: float | None,
+    limits: Limits,
+    aspect: float = 1.0,
+    curve: Curve | None = None,
+) -> tuple[dict, list]:
+    """Return the header of a clip and its frames as a screen shows them, scaled down."""
+    times = ordered(times, duration_s)
+    height, width = frames[0].shape[:2]
+    # Now with the real values.
+    longest = max(times[-1], duration_s or 0.0)
+    check(*stretched(width, height, aspect), n_source, longest, limits)
+    side = limits.max_frame_side
+    return {"times_s": times}, [shrink(frame, side, aspect, curve) for frame in frames]
+
+
+def ordered(times: list[float], duration_s: float | None) -> list[float]:
+    """Return times in seconds that never decrease and start at 0 or later: if a file's own do not,
+    evenly spread over its duration, or over one second.
+    """
+    sound = all(map(math.isfinite, times)) and all(at >= 0 for at in times[:1])
+    still = len(times) > 1 and times[0] == times[-1]
+    if not sound or still or any(b < a for a, b in itertools.pairwise(times)):
+        step = (duration_s or 1.0) / len(times)
+        times = [i * step for i in range(len(times))]
+    return [round(t, 6) for t in times]
+
+
+def shrink(frame: np.ndarray, side: int, aspect: float, curve: Curve | None) -> Image.Image:
+    image = Image.fromarray(np.ascontiguousarray(frame))
+    if aspect != 1.0:
+        image = image.resize(stretched(*image.size, aspect), Image.Resampling.BICUBIC)
+    image.thumbnail((side, side), Image.Resampling.BICUBIC)
+    return from_hdr(image, curve) if curve else image
