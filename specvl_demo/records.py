@@ -48,11 +48,11 @@ class RecordError(ValueError):
     """A record violates the format; the message says what was needed and what came."""
 
 
-class _Part(Struct, frozen=True, forbid_unknown_fields=True):
+class _RecordPart(Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Token(_Part, frozen=True):
+class Token(_RecordPart, frozen=True):
     """One emitted token; `text` is empty while a character is incomplete."""
 
     id: Int
@@ -60,7 +60,7 @@ class Token(_Part, frozen=True):
     origin: Origin
 
 
-class Candidate(_Part, frozen=True):
+class Candidate(_RecordPart, frozen=True):
     """A likely token of the target (or of one view of the drafter), with its probability."""
 
     id: Int
@@ -68,7 +68,7 @@ class Candidate(_Part, frozen=True):
     prob: Prob
 
 
-class Tree(_Part, frozen=True):
+class Tree(_RecordPart, frozen=True):
     """The drafted tree of a round; node 0 is the root, the last token that was already decided.
 
     parent: Index of each node's parent, -1 for the root, always smaller than the node's own index.
@@ -82,7 +82,7 @@ class Tree(_Part, frozen=True):
     target_logp: list[Float | None] | None = None
 
 
-class Span(_Part, frozen=True):
+class Span(_RecordPart, frozen=True):
     """Prompt positions [start, stop) of one picture or frame, laid out as rows x cols patches, None
     if they form no grid.
     """
@@ -96,7 +96,7 @@ class Span(_Part, frozen=True):
     cols: Annotated[int, Meta(ge=1, le=MAX_PATCHES)] | None = None
 
 
-class Seen(_Part, frozen=True):
+class ViewSeen(_RecordPart, frozen=True):
     """What one view of the drafter saw at n positions.
 
     index: The prompt position of each, -1 for those that are not in the prompt, whose text is
@@ -109,7 +109,7 @@ class Seen(_Part, frozen=True):
     words: str = ""
 
 
-class ChartSeries(_Part, frozen=True):
+class ChartSeries(_RecordPart, frozen=True):
     """One or several lines of a chart.
 
     path: Dotted path inside a round, such as `notes.alpha`. A number gives one value per round; an
@@ -130,7 +130,7 @@ class ChartSeries(_Part, frozen=True):
     beside: str = ""
 
 
-class Chart(_Part, frozen=True):
+class Chart(_RecordPart, frozen=True):
     """A chart over rounds that a method declares. shade: What each round accepted, behind the
     lines.
     """
@@ -146,28 +146,28 @@ class Chart(_Part, frozen=True):
     shade: Literal["accepted"] | None = None
 
 
-class Thumbnail(_Part, frozen=True):
+class Thumbnail(_RecordPart, frozen=True):
     """A picture or clip of the question as `data:` addresses, None for frames left out."""
 
     name: str
     frames: list[str | None]
 
 
-class QuestionNotes(_Part, frozen=True):
+class QuestionNotes(_RecordPart, frozen=True):
     """The question as the user asked it, without the template."""
 
     question: str = ""
     media: list[Thumbnail] = []
 
 
-class Prefix(_Part, frozen=True):
+class Prefix(_RecordPart, frozen=True):
     """The beginning of an answer that was given with the question, not decided by the target."""
 
     ids: Annotated[list[Int], Meta(max_length=MAX_NEW_TOKENS)] = []
     text: str = ""
 
 
-class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
+class Begin(_RecordPart, frozen=True, tag_field="kind", tag="begin"):
     """The start of a lane. Its seconds are charged in full even if lanes shared the computation.
 
     n_prompt: Positions of the prompt, those of the answer's prefix included.
@@ -196,7 +196,7 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
     vision_s: Seconds
     prefill_s: Seconds
     draft_prefill_s: Seconds
-    seen: Annotated[list[Seen], Meta(max_length=16)] = []
+    seen: Annotated[list[ViewSeen], Meta(max_length=16)] = []
     charts: Annotated[list[Chart], Meta(max_length=8)] = []
     exactness: str = ""
     notes: QuestionNotes = QuestionNotes()
@@ -209,7 +209,7 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
         return self.vision_s + self.prefill_s + self.draft_prefill_s
 
 
-class Round(_Part, frozen=True, tag_field="kind", tag="round"):
+class Round(_RecordPart, frozen=True, tag_field="kind", tag="round"):
     """One draft, verify, commit.
 
     tokens: The emitted tokens, after cutting at the end of the answer.
@@ -259,7 +259,7 @@ class Round(_Part, frozen=True, tag_field="kind", tag="round"):
         return len(self.tree.tokens) - 1
 
 
-class Totals(_Part, frozen=True):
+class Totals(_RecordPart, frozen=True):
     """Sums over rounds, added up only by `fold`."""
 
     n_tokens: Count = 0
@@ -303,7 +303,7 @@ class Totals(_Part, frozen=True):
         )
 
 
-class Confidence(_Part, frozen=True):
+class Confidence(_RecordPart, frozen=True):
     """How sure the target is of a lane's answer.
 
     word: "fairly sure" was "sure" in older traces.
@@ -316,7 +316,7 @@ class Confidence(_Part, frozen=True):
     right: Annotated[float, Meta(ge=0, le=1)]
 
 
-class End(_Part, frozen=True, tag_field="kind", tag="end"):
+class End(_RecordPart, frozen=True, tag_field="kind", tag="end"):
     """The end of a lane.
 
     totals: The fold over the lane's rounds.

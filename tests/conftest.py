@@ -107,7 +107,7 @@ def one_thread() -> None:
 @pytest.fixture
 def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads keep their weights' precision, as they do on processors without integer products."""
-    monkeypatch.setattr("specvl_demo.decoders.kernels.integers", lambda weight, bits: None)
+    monkeypatch.setattr("specvl_demo.decoders.kernels.pack_integers", lambda weight, bits: None)
 
 
 def tiny_llava(

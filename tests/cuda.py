@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from specvl_demo.decoders import graphs
-from specvl_demo.decoders.attention import kernels_read
+from specvl_demo.decoders.attention import kernels_accept
 from specvl_demo.decoders.backend import Backend
 
 B = TypeVar("B", bound=Backend)
@@ -62,7 +62,7 @@ class KernelsTakeAll(TorchFunctionMode):
             mask = (kwargs or {}).get("attn_mask")
             if mask is not None and mask.ndim < 4:
                 mask = mask[(None,) * (4 - mask.ndim)]
-            assert kernels_read(queries, keys, values, mask)
+            assert kernels_accept(queries, keys, values, mask)
         return func(*args, **(kwargs or {}))
 
 

@@ -21,7 +21,7 @@ from specvl_demo.core.types import (
     Scores,
     Vocabulary,
 )
-from specvl_demo.core.verification import Strict
+from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.ar import OneNode
 
 
@@ -136,4 +136,6 @@ def table_prompt(last: int = 0) -> Prompt:
 
 def parts(drafter: object | None = None, policy: object | None = None, name: str = "fake") -> Parts:
     """A strict lane's parts."""
-    return Parts(name, name, True, {}, drafter or Drafter(), policy or OneNode(), Strict())
+    return Parts(
+        name, name, True, {}, drafter or Drafter(), policy or OneNode(), LosslessVerifier()
+    )

@@ -13,8 +13,8 @@ from recipes.drafters.dream import DreamHead as DreamModule
 from recipes.drafters.eagle import FeatureHead as FeatureModule
 from recipes.drafters.hivis import HivisHead
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
-from specvl_demo.core.types import Drafter, Prompt, Start
-from specvl_demo.core.verification import Strict
+from specvl_demo.core.types import Drafter, LaneStart, Prompt
+from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
@@ -59,12 +59,12 @@ def built(
     return FORMATS[kind].build(head, decoder)
 
 
-def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> Start:
+def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> LaneStart:
     """Return a drafter that has begun after a prompt, with its own session on the target."""
     request = ask(target, prompt)
     shared = SharedPrefill(request)
     prefill = shared.prefill(drafter.capture)
-    start = Start(
+    start = LaneStart(
         prompt=prompt,
         encoded=prefill.encoded,
         prefill=prefill,
@@ -84,7 +84,7 @@ def decode(
     target: object, drafter: Drafter | None, policy: object, prompt: Prompt, **changes: object
 ) -> tuple[list[int], list[Round]]:
     """A whole answer, and its rounds."""
-    parts = Parts("head", "head", True, {}, drafter or Drafter(), policy, Strict())
+    parts = Parts("head", "head", True, {}, drafter or Drafter(), policy, LosslessVerifier())
     records = list(race([Lane("head", parts, SharedPrefill(ask(target, prompt, **changes)))]))
     rounds = [r for r in records if isinstance(r, Round)]
     return ids_of(rounds), rounds

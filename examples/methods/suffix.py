@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 import specvl_demo
-from specvl_demo.core.sampling import Sampler, best
+from specvl_demo.core.sampling import Sampler, top_k
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Drafter, Policy, Scores, Start, Verdict, Vocabulary
+from specvl_demo.core.types import Drafter, LaneStart, Policy, Scores, Verdict, Vocabulary
 from specvl_demo.methods.base import TREE, Method, Part
 from specvl_demo.methods.declare import PolicySettings, Settings, setting
 from specvl_demo.methods.policies import CHAIN
@@ -146,7 +146,7 @@ class Suffix(Drafter):
         self._settings = settings
         self._matched = 0
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Read the prompt."""
         self._size = start.vocabulary.size
         self._text = Automaton(start.vocabulary)
@@ -186,7 +186,7 @@ class Suffix(Drafter):
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         self._text.add(verdict.tokens)
 
-    def notes(self) -> Mapping[str, Any]:
+    def round_notes(self) -> Mapping[str, Any]:
         """Return `matched`: the length of the match that this round's draft follows."""
         return {"matched": self._matched}
 
@@ -228,7 +228,7 @@ class GreedyTree(Policy):
                 return
             rows[node] = next(fed)
             found = (
-                one[0].tolist() for one in best(log_probs, self.max_nodes, draws, depths[node])
+                one[0].tolist() for one in top_k(log_probs, self.max_nodes, draws, depths[node])
             )
             for score, logp, token in zip(*found, strict=True):
                 if math.isfinite(score) and value + score >= self._least:

@@ -44,7 +44,7 @@ class TypicalVerifier(RelaxedVerifier):
     def __init__(self, settings: TypicalSettings) -> None:
         self.settings = settings
 
-    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+    def acceptance_signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return how far [T] each token's probability lies above the required one."""
         above = tree.shape.parent_on(scores.logits.device)
         logp = scores.logits.float().log_softmax(-1)
@@ -60,7 +60,7 @@ class TypicalVerifier(RelaxedVerifier):
         """
         return [margin > 0 for margin in branch.signal]
 
-    def notes(self, branch: Branch) -> Mapping[str, Any]:
+    def branch_notes(self, branch: Branch) -> Mapping[str, Any]:
         """Return how far the branch's tokens lie above the required probability, by node."""
         return {
             "nodes": list(branch.nodes),

@@ -120,7 +120,7 @@ def _started(decoder: LanguageBackend, context: int, room: int) -> CachedSequenc
     ids = torch.arange(context, device=decoder.device) % decoder.vocab
     room = context + max(room, batch_invariance.MOST_NODES)
     sequence = prefill(decoder, [text_context(decoder, ids)], room)[0]
-    sequence.cache.clear()
+    sequence.cache.zero_unused()
     return sequence
 
 
@@ -131,7 +131,7 @@ def _step(
     """Return a step that scores so many nodes and chooses their tokens."""
     shape = _bushy(rows)
     x = decoder.embed(torch.arange(rows, device=decoder.device) % decoder.vocab)[None]
-    return lambda: decoder.logits(sequence.score(x, shape, least=least)).argmax(-1)
+    return lambda: decoder.logits(sequence.score(x, shape, min_rows=least)).argmax(-1)
 
 
 def _bushy(size: int) -> TreeShape:

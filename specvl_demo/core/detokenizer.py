@@ -29,22 +29,22 @@ class TokenTexts:
         self._decode = cache(decode)
         self._words: dict[int, str] = {}
         for token in range(vocabulary):
-            self.word(token)
+            self.display_text(token)
 
     def text_after(self, before: int, ids: Sequence[int]) -> str:
         """Return the text that `ids` add after the token `before`."""
         head, both = self._decode((before,)), self._decode((before, *ids))
         return both[len(head) :] if both.startswith(head) else self._decode(tuple(ids))
 
-    def piece(self, token: int) -> str:
+    def added_text(self, token: int) -> str:
         """Return the text a token adds after any other; special tokens add none."""
         # Decoders drop the leading space of the first token, so decode it as the second of two.
         return self.text_after(token, (token,))
 
-    def word(self, token: int) -> str:
+    def display_text(self, token: int) -> str:
         """Return a token's own text with its leading space; for special tokens, their name."""
         if token not in self._words:
-            self._words[token] = self.piece(token) or self._decode((token,), keep_special=True)
+            self._words[token] = self.added_text(token) or self._decode((token,), keep_special=True)
         return self._words[token]
 
 
@@ -57,9 +57,9 @@ class Detokenizer:
         self._before = before
         self._open: tuple[int, ...] = ()
 
-    def say(self, token: int, last: bool = False) -> str:
+    def decode_next(self, token: int, last: bool = False) -> str:
         """Return the piece this token adds: empty while a character is incomplete and goes on."""
-        piece = self._token_texts.piece(token)
+        piece = self._token_texts.added_text(token)
         if self._open or _BROKEN in piece:
             self._open = (*self._open, token)
             piece = self._token_texts.text_after(self._before, self._open)

@@ -22,17 +22,17 @@ from specvl_demo.core.types import (
     Capture,
     Drafter,
     Encoded,
+    LaneStart,
     Policy,
     Prefill,
     Prompt,
     Session,
-    Start,
     Target,
     Verifier,
     VisionEncoder,
 )
 from specvl_demo.options import NEW_TOKENS
-from specvl_demo.records import Begin, Chart, End, Prefix, Record, Round, Seen, Stop, Totals
+from specvl_demo.records import Begin, Chart, End, Prefix, Record, Round, Stop, Totals, ViewSeen
 
 NOT_FINITE = (
     "{name} returned logits that are not finite: its weights are damaged, or the dtype is too"
@@ -181,7 +181,7 @@ class Lane:
         room = request.max_new_tokens
         session = target.open(prefill, room, parts.policy.max_nodes, parts.drafter.capture)
         shared.release(parts.drafter.capture)
-        start = Start(
+        start = LaneStart(
             prompt=prompt,
             encoded=encoded,
             prefill=prefill,
@@ -238,7 +238,7 @@ class Lane:
             vision_s=vision_s,
             prefill_s=prefill_s,
             draft_prefill_s=draft_prefill_s,
-            seen=self._seen(),
+            seen=self._seen_by_views(),
             charts=list(parts.charts),
             exactness=target.exactness(parts.policy.max_nodes) if parts.lossless else "lossy",
             prefix=self._prefix(),
@@ -252,12 +252,12 @@ class Lane:
         before = int(prompt.ids[-len(ids) - 1])
         return Prefix(list(ids), self._request.token_texts.text_after(before, ids))
 
-    def _seen(self) -> list[Seen]:
+    def _seen_by_views(self) -> list[ViewSeen]:
         """Return what every view of the drafter saw."""
         text_after = self._request.token_texts.text_after
         return [
-            Seen(view, len(index), index.tolist(), text_after(self._root, ids) if ids else "")
-            for view, (index, ids) in self.parts.drafter.seen().items()
+            ViewSeen(view, len(index), index.tolist(), text_after(self._root, ids) if ids else "")
+            for view, (index, ids) in self.parts.drafter.seen_by_view().items()
         ]
 
     @torch.inference_mode()
@@ -283,12 +283,12 @@ class Lane:
         scores = session.score(tree)
         verdict = self.parts.verifier.verify(tree, scores, self._sampler)
         watch.lap("verify_s")
-        emitted = self._cut(verdict.tokens)
+        emitted = self._cut_at_end(verdict.tokens)
         path = verdict.path[: len(emitted)]
-        notes = {**tree.notes, **verdict.notes, **drafter.notes()}
+        notes = {**tree.notes, **verdict.notes, **drafter.round_notes()}
         watch.lap("other_s")
         # What only the record needs is not charged to any clock.
-        asked = self._recorder.ask(drafter, tree, path, request.prompt.visual)
+        asked = self._recorder.read_drafter(drafter, tree, path, request.prompt.visual)
         watch.skip()
         session.commit(path)
         if not self.done:
@@ -297,14 +297,14 @@ class Lane:
         watch.lap("commit_s")
         laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
-        written = self._recorder.write(tree, scores, verdict, emitted, asked, self.done)
+        written = self._recorder.round_fields(tree, scores, verdict, emitted, asked, self.done)
         if written is None:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
         fields, more = written
         notes |= more
         if request.detail == "full" and not request.sampling.greedy:
             rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
-            notes["draws"] = self._sampler.record(scores.logits[path], emitted, rows)
+            notes["draws"] = self._sampler.describe_draws(scores.logits[path], emitted, rows)
         self._sampler.advance(len(emitted))
         round_ = Round(
             lane=self.name,
@@ -323,7 +323,7 @@ class Lane:
         self.stop = self.stop or "cancelled"
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes())
 
-    def _cut(self, tokens: Sequence[int]) -> list[int]:
+    def _cut_at_end(self, tokens: Sequence[int]) -> list[int]:
         """Return a round's tokens up to the first end of sequence and within max_new_tokens."""
         emitted = list(tokens[: self._remaining])
         end = next((i for i, token in enumerate(emitted) if token in self._eos), None)

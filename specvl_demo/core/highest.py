@@ -24,7 +24,7 @@ def argmax(rows: Tensor) -> Tensor:
 
 def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return every row's k highest numbers, highest first, and their places: both [n, k]."""
-    if not _by_blocks(rows):
+    if not _searches_by_blocks(rows):
         top = rows.topk(k, dim=-1)
         return top.values, top.indices
     blocks = rows.unflatten(-1, (-1, _BLOCK))
@@ -34,6 +34,6 @@ def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, chosen.gather(1, at // _BLOCK) * _BLOCK + at % _BLOCK
 
 
-def _by_blocks(rows: Tensor) -> bool:
+def _searches_by_blocks(rows: Tensor) -> bool:
     long = rows.shape[-1] >= _LONG and rows.shape[-1] % _BLOCK == 0
     return long and rows.ndim == 2 and rows.device.type == "cpu"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
-from specvl_demo.core.transfer import sent, taken
+from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Scores, Verdict
 from specvl_demo.records import Candidate, Origin, Token, Tree
@@ -29,7 +29,7 @@ VIEW_TOP = 3
 Alternatives = list[list[Candidate]]
 
 
-class Asked(NamedTuple):
+class DraftInfo(NamedTuple):
     """What a drafter tells about the fed nodes of an accepted path.
 
     views: Log-probabilities [n, V] by view. looks: How it attends to the pictures, [n, visual
@@ -49,33 +49,35 @@ class Recorder:
     """
 
     def __init__(self, token_texts: TokenTexts, before: int, full: bool) -> None:
-        self._word = token_texts.word
+        self._word = token_texts.display_text
         self._detokenizer = Detokenizer(token_texts, before)
         self._full = full
 
-    def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor) -> Asked:
+    def read_drafter(
+        self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor
+    ) -> DraftInfo:
         """Ask the drafter about the path, before it commits.
 
         visual: [positions] bool, on the host.
         """
         fed = [row for node in path if tree.rows is not None and (row := tree.rows[node]) >= 0]
         if not self._full or not fed:
-            return Asked({}, None)
-        views = dict(drafter.views(fed))
+            return DraftInfo({}, None)
+        views = dict(drafter.view_log_probs(fed))
         weights = drafter.attention(fed) if bool(visual.any()) else None
         if weights is None:
-            return Asked(views, None)
+            return DraftInfo(views, None)
         places = visual[: weights.shape[1]].nonzero()[:, 0]
-        rows = weights.index_select(1, sent(places, weights.device))
-        return Asked(views, (255 * rows / rows.amax(-1, keepdim=True).clamp_min(1e-9)).round())
+        rows = weights.index_select(1, to_device(places, weights.device))
+        return DraftInfo(views, (255 * rows / rows.amax(-1, keepdim=True).clamp_min(1e-9)).round())
 
-    def write(
+    def round_fields(
         self,
         tree: DraftTree,
         scores: Scores,
         verdict: Verdict,
         emitted: Sequence[int],
-        asked: Asked,
+        asked: DraftInfo,
         last: bool,
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the fields of a Round except its times, and its note `attention` if there is one:
@@ -89,12 +91,12 @@ class Recorder:
         n, logits = len(emitted), scores.logits
         path = verdict.path[:n]
         tokens = tree.tokens.to(logits.device)
-        tensors = [tokens, taken(logits, verdict.path).amax(-1).isfinite()]
+        tensors = [tokens, take_rows(logits, verdict.path).amax(-1).isfinite()]
         tensors += [] if tree.logp is None else [tree.logp]
         if self._full:
             logp = logits.log_softmax(-1, dtype=torch.float32)
             tensors.append(logp[tree.shape.parent_on(logits.device), tokens])
-            tensors += _top_probabilities(taken(logp, path), TOP)
+            tensors += _top_probabilities(take_rows(logp, path), TOP)
             for view in asked.views.values():
                 tensors += _top_probabilities(view, VIEW_TOP)
             tensors += [] if asked.looks is None else [asked.looks]
@@ -131,7 +133,7 @@ class Recorder:
         origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
         end = len(emitted) - 1
         return [
-            Token(token, self._detokenizer.say(token, last=last and i == end), origin)
+            Token(token, self._detokenizer.decode_next(token, last=last and i == end), origin)
             for i, (token, origin) in enumerate(zip(emitted, (*origins, "target"), strict=False))
         ]
 

@@ -54,7 +54,7 @@ class Sampling:
         return self.temperature == 0.0
 
 
-def cut(logits: Tensor, sampling: Sampling) -> Tensor:
+def warp_logits(logits: Tensor, sampling: Sampling) -> Tensor:
     """Return log-probabilities up to a constant [..., V] in float32, -inf for tokens that are cut.
 
     Applies temperature, then top-p, as Hugging Face's `generate` does; greedy changes nothing. A
@@ -76,7 +76,7 @@ def cut(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """Return the processed distribution [..., V] in float32; for greedy, the plain softmax."""
-    return cut(logits, sampling).softmax(-1)
+    return warp_logits(logits, sampling).softmax(-1)
 
 
 class Sampler:
@@ -97,12 +97,12 @@ class Sampler:
         Nodes of one depth share their noise; a walk meets only one of them, chosen by the noise of
         earlier positions, so the answer's distribution is exact.
         """
-        return highest.argmax(self.scores(logits, tree.shape.depth))
+        return highest.argmax(self.noisy_scores(logits, tree.shape.depth))
 
-    def scores(self, logits: Tensor, depth: Sequence[int]) -> Tensor:
+    def noisy_scores(self, logits: Tensor, depth: Sequence[int]) -> Tensor:
         """Return numbers [k, V] whose highest is chosen, for logits at nodes of these depths."""
-        scores = cut(logits, self.sampling)
-        return scores if self.sampling.greedy else self._raised(scores, depth)
+        scores = warp_logits(logits, self.sampling)
+        return scores if self.sampling.greedy else self._add_noise(scores, depth)
 
     def near_ties(self, scores: Tensor) -> list[bool]:
         """Whether rounding may decide between the highest two of `scores` [k, V], for each row."""
@@ -115,11 +115,11 @@ class Sampler:
 
         Must be called once for every `Drafter.extend`. depth: of the fed nodes below the root.
         """
-        scores = cut(logp, self.sampling)
+        scores = warp_logits(logp, self.sampling)
         self._drafted.append(scores)
-        return self._raised(scores, [depth] * len(scores)).argmax(-1)
+        return self._add_noise(scores, [depth] * len(scores)).argmax(-1)
 
-    def record(
+    def describe_draws(
         self, logits: Tensor, tokens: Sequence[int], rows: Sequence[int]
     ) -> dict[str, list[float | None]]:
         """Return what the record keeps of the emitted tokens' draws.
@@ -141,9 +141,9 @@ class Sampler:
         """
         n, ids = len(tokens), torch.tensor(tokens, device=logits.device)[:, None]
         fed = [i for i, row in enumerate(rows) if row >= 0]
-        scores = cut(logits, self.sampling)
+        scores = warp_logits(logits, self.sampling)
         target = scores.softmax(-1)
-        best = self._raised(scores, range(n)).topk(2)
+        best = self._add_noise(scores, range(n)).topk(2)
         gaps, rivals = (-best.values.diff())[:, 0].tolist(), best.indices[:, 1].tolist()
         facts: dict[str, list[float | None]] = {
             "p": target.gather(-1, ids)[:, 0].tolist(),
@@ -178,13 +178,13 @@ class Sampler:
         self._drafted.clear()
         self._noise = {at: noise for at, noise in self._noise.items() if at >= self._emitted}
 
-    def _raised(self, scores: Tensor, depth: Sequence[int]) -> Tensor:
+    def _add_noise(self, scores: Tensor, depth: Sequence[int]) -> Tensor:
         """Add to scores [k, V] the noise of positions `depth` below the root, in float64."""
         size = scores.shape[-1]
-        noise = [self._gumbel(self._emitted + d, size, scores.device) for d in depth]
+        noise = [self._gumbel_noise(self._emitted + d, size, scores.device) for d in depth]
         return scores + torch.stack(noise)
 
-    def _gumbel(self, at: int, size: int, device: torch.device) -> Tensor:
+    def _gumbel_noise(self, at: int, size: int, device: torch.device) -> Tensor:
         """Return standard Gumbel noise [size] of an answer position.
 
         A counter-based generator keyed by seed and position counts through the ids, so that neither
@@ -200,7 +200,7 @@ class Sampler:
         return noise[:size]
 
 
-def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+def top_k(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the k tokens to draft after n fed nodes: (scores, log-probabilities, ids) [n, k].
 
     Sorted best first. Without draws these are the likeliest, scored by log-probability. With draws

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 
-def sent(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
+def to_device(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
     """Return whole numbers, or a tensor of the host, on the device, before later launches."""
     host = numbers if isinstance(numbers, Tensor) else torch.tensor(numbers, dtype=torch.int64)
     if device.type != "cuda" or host.device.type != "cpu":
@@ -20,11 +20,11 @@ def sent(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
     return host.pin_memory().to(device, non_blocking=True)
 
 
-def taken(rows: Tensor, at: Sequence[int], dim: int = 0) -> Tensor:
+def take_rows(rows: Tensor, at: Sequence[int], dim: int = 0) -> Tensor:
     """Return the rows at these ascending places; where they are the first ones, a view.
 
     A tensor indexed by a list waits for the device, which must have the list first.
     """
     if not at or at[-1] == len(at) - 1:
         return rows.narrow(dim, 0, len(at))
-    return rows.index_select(dim, sent(at, rows.device))
+    return rows.index_select(dim, to_device(at, rows.device))

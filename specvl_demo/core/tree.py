@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import sent
+from specvl_demo.core.transfer import to_device
 
 _MAX_CACHED = 2**18
 """Size, in numbers, of the largest mask that is cached."""
@@ -82,11 +82,11 @@ class TreeShape:
 
     def depth_on(self, device: torch.device) -> Tensor:
         """Return depth [T] int64 on a device, cached."""
-        return self._cached(("depth", device), lambda: sent(self.depth, device))
+        return self._cached(("depth", device), lambda: to_device(self.depth, device))
 
     def parent_on(self, device: torch.device) -> Tensor:
         """Return parent [T] int64 on a device, cached; the root is its own parent."""
-        return self._cached(("parent", device), lambda: sent((0, *self.parent[1:]), device))
+        return self._cached(("parent", device), lambda: to_device((0, *self.parent[1:]), device))
 
     def paths_on(self, device: torch.device) -> Tensor:
         """Return [T, depth + 1] int64: a node's ancestor at every depth down to its own, then 0."""
@@ -98,36 +98,36 @@ class TreeShape:
                 if parent >= 0:
                     rows[node] = rows[parent]
                 rows[node, self.depth[node]] = node
-            return sent(paths, device)
+            return to_device(paths, device)
 
         return self._cached(("paths", device), make)
 
-    def additive(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def mask(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return the additive mask [T, length + T]: a node sees the cache, its ancestors, itself.
 
         The result is a slice of a wider buffer cached with the shape, so that recurring shapes cost
         nothing. Large masks are not cached, since many shapes are kept.
         """
         size = len(self)
-        mask = self._store.get(("mask", dtype, device))
+        mask = self._tensors.get(("mask", dtype, device))
         if mask is None or mask.shape[1] < length + size:
             room = -(-(length + 1) // 256) * 256
             small = size * (room + size) <= _MAX_CACHED
             mask = torch.zeros(size, (room if small else length) + size, dtype=dtype)
             mask[:, -size:].masked_fill_(~self.ancestors, torch.finfo(dtype).min)
-            mask = sent(mask, device)
+            mask = to_device(mask, device)
             if small:
-                self._store[("mask", dtype, device)] = mask
+                self._tensors[("mask", dtype, device)] = mask
         return mask[:, mask.shape[1] - size - length :]
 
     @cached_property
-    def _store(self) -> dict[Any, Tensor]:
+    def _tensors(self) -> dict[Any, Tensor]:
         return {}
 
     def _cached(self, key: Any, make: Any) -> Tensor:
-        if key not in self._store:
-            self._store[key] = make()
-        return self._store[key]
+        if key not in self._tensors:
+            self._tensors[key] = make()
+        return self._tensors[key]
 
 
 @lru_cache(maxsize=64)
@@ -163,7 +163,7 @@ class DraftTree:
         return len(self.shape)
 
 
-def ranked(paths: Sequence[Sequence[int]]) -> tuple[TreeShape, tuple[int, ...]]:
+def shape_of_rank_paths(paths: Sequence[Sequence[int]]) -> tuple[TreeShape, tuple[int, ...]]:
     """Return the shape of a tree given as rank paths, and every node's rank among its siblings.
 
     A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root; nodes

@@ -83,7 +83,7 @@ class Encoded:
     seconds: float = 0.0
     index: Tensor | None = None
 
-    def in_prompt(self, positions: Tensor) -> Tensor:
+    def to_prompt_positions(self, positions: Tensor) -> Tensor:
         """Map positions to the target's prompt positions; -1 stays -1."""
         if self.index is None:
             return positions
@@ -113,7 +113,7 @@ class Encoded:
             embeds=self.embeds[index],
             positions=positions,
             next_position=index.shape[0] if compact else int(self.positions[..., last].max()),
-            index=self.in_prompt(index),
+            index=self.to_prompt_positions(index),
             blocks=None if self.blocks is None else self.blocks[index],
             deepstack=None if self.deepstack is None else self.deepstack[:, rows],
         )
@@ -276,7 +276,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Start:
+class LaneStart:
     """Everything a part may read when a lane begins.
 
     Attributes:
@@ -345,7 +345,7 @@ class Session(Protocol):
     def length(self) -> int:
         """Number of tokens in the cache: prompt + emitted - 1."""
 
-    def rows(self, layer: int) -> Tensor:
+    def kv_of(self, layer: int) -> Tensor:
         """Return a layer's committed keys and values, read-only [2, 1, heads, length, width]."""
 
     def score(self, tree: DraftTree) -> Scores:
@@ -367,7 +367,7 @@ class Drafter:
     capture: Capture = NOTHING
     """What it needs of the target's prefill and scores."""
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Prefill the drafter. Called once."""
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
@@ -394,7 +394,7 @@ class Drafter:
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted nodes' rows, learn from the scores, and make the last token pending."""
 
-    def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
+    def view_log_probs(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         """Return log-probabilities [len(rows), V] by view at rows fed in this round, if any.
 
         Called only for the record, before the commit of the same round.
@@ -409,13 +409,13 @@ class Drafter:
         """
         return None
 
-    def seen(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+    def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         """Return what each view saw of the prompt, by its name: Context.index, and the ids that it
         inserted (a caption, a newline).
         """
         return {}
 
-    def notes(self) -> Mapping[str, Any]:
+    def round_notes(self) -> Mapping[str, Any]:
         """Return numbers to record about this round (such as weights) as plain Python values."""
         return {}
 
@@ -452,7 +452,7 @@ class Verifier(ABC):
 
     lossless: bool
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Read the prompt's prefill; raise ValueError for a request that cannot be served."""
         return None
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from specvl_demo.core import highest
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, TreeShape
-from specvl_demo.core.types import Scores, Start, Verdict, Verifier
+from specvl_demo.core.types import LaneStart, Scores, Verdict, Verifier
 
 
-def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list[int]:
+def accepted_path(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list[int]:
     """Return the nodes from the root along the first children with their parent's chosen token."""
     path = [0]
     children = shape.children
@@ -34,7 +34,7 @@ def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list
         path.append(follower)
 
 
-class Strict(Verifier):
+class LosslessVerifier(Verifier):
     """Lossless verification: the emitted tokens are the target's own, for any tree.
 
     Where two tokens are so close that rounding may decide between them, `Scores.recompute` decides:
@@ -45,10 +45,10 @@ class Strict(Verifier):
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept the longest path of tokens that the target chose, then emit its next choice."""
-        numbers = sampler.scores(scores.logits, tree.shape.depth)
+        numbers = sampler.noisy_scores(scores.logits, tree.shape.depth)
         chosen_there = highest.argmax(numbers)
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
-        path = walk(tree.shape, tokens, chosen)
+        path = accepted_path(tree.shape, tokens, chosen)
         settled = 0
         while scores.recompute is not None and settled < len(path):
             close = sampler.near_ties(numbers[path[settled:]])
@@ -56,8 +56,8 @@ class Strict(Verifier):
                 break
             at = settled + close.index(True)
             again = scores.recompute(path[: at + 1])[None]
-            chosen[path[at]] = int(sampler.scores(again, [at]).argmax())
-            path, settled = walk(tree.shape, tokens, chosen), at + 1
+            chosen[path[at]] = int(sampler.noisy_scores(again, [at]).argmax())
+            path, settled = accepted_path(tree.shape, tokens, chosen), at + 1
         return Verdict(path, [chosen[node] for node in path], relaxed=[False] * (len(path) - 1))
 
 
@@ -94,7 +94,7 @@ class RelaxedVerifier(Verifier):
 
     lossless = False
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         vocabulary = start.vocabulary
         self._never = vocabulary.special | vocabulary.eos | set(vocabulary.banned)
 
@@ -112,12 +112,12 @@ class RelaxedVerifier(Verifier):
             relaxed=relaxed,
             notes={
                 "relaxed_nodes": [n for n, r in zip(path[1:], relaxed, strict=True) if r],
-                **self.notes(branch),
+                **self.branch_notes(branch),
             },
         )
 
     @abstractmethod
-    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+    def acceptance_signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return the number [T] by which each drafted token is judged; the root's is not used."""
 
     def accepts(self, branch: Branch) -> list[bool]:
@@ -133,7 +133,7 @@ class RelaxedVerifier(Verifier):
         """Return for every token of a branch whether another than the target's may stay there."""
 
     @abstractmethod
-    def notes(self, branch: Branch) -> Mapping[str, Any]:
+    def branch_notes(self, branch: Branch) -> Mapping[str, Any]:
         """Return what to record about the accepted branch, as plain Python values."""
 
     def _branches(
@@ -142,7 +142,7 @@ class RelaxedVerifier(Verifier):
         choice = sampler.choose(scores.logits, tree)
         # One host read for all three: ids stay exact in float32 below 2^24, above any vocabulary.
         table = torch.stack(
-            [tree.tokens.float(), choice.float(), self.signal(scores, tree).float()]
+            [tree.tokens.float(), choice.float(), self.acceptance_signal(scores, tree).float()]
         ).tolist()
         tokens, chosen = [int(t) for t in table[0]], [int(t) for t in table[1]]
         branches = []

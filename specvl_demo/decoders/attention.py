@@ -27,7 +27,7 @@ MOST_PACKED = 256
 """Rows up to which a group's heads are packed as rows: a mask for each takes memory."""
 
 
-def own_kernels(device: torch.device) -> AbstractContextManager[Any]:
+def limit_kernels(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which the library's attention uses only `KERNELS`."""
     return sdpa_kernel(KERNELS) if device.type == "cuda" else nullcontext()
 
@@ -55,30 +55,30 @@ def attend(
     if groups == 1 or queries.device.type == "cpu" or (mask is None and half):
         mixed = fused(queries, keys, values, mask, causal, scale)
     elif size <= MOST_PACKED and not causal:
-        for_groups = None if mask is None else for_packed(mask, groups)
-        mixed = packed(queries, keys, values, for_groups, scale)
+        for_groups = None if mask is None else repeat_mask(mask, groups)
+        mixed = attend_grouped(queries, keys, values, for_groups, scale)
     else:
         keys, values = (rows.repeat_interleave(groups, 1) for rows in (keys, values))
         mixed = fused(queries, keys, values, mask, causal, scale)
     return mixed.transpose(1, 2).reshape(-1, heads * width)
 
 
-def packed(
+def attend_grouped(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None
 ) -> Tensor:
     """Return attention of queries [B, heads, T, width] whose groups of heads share keys and values:
     the heads of a group become rows of one matrix. Exact.
 
-    mask: As `for_packed` makes it.
+    mask: As `repeat_mask` makes it.
     """
     batch, _, _, width = queries.shape
     rows = queries.reshape(batch, keys.shape[1], -1, width)
     return fused(rows, keys, values, mask, scale=scale).reshape(queries.shape)
 
 
-def for_packed(mask: Tensor, groups: int) -> Tensor:
+def repeat_mask(mask: Tensor, groups: int) -> Tensor:
     """Repeat a mask [T, S] or [B or 1, 1, T, S] for every head of a group."""
-    return aligned((mask if mask.ndim == 4 else mask[None, None]).repeat(1, 1, groups, 1))
+    return align_mask((mask if mask.ndim == 4 else mask[None, None]).repeat(1, 1, groups, 1))
 
 
 def fused(
@@ -91,9 +91,9 @@ def fused(
 ) -> Tensor:
     """The library's attention [B, heads, T, width], by a kernel that takes it, else plainly."""
     if mask is not None and queries.device.type != "cpu":
-        mask = aligned(mask if mask.ndim == 4 else mask[None, None])
-    maths = queries.is_cuda and not kernels_read(queries, keys, values, mask)
-    with sdpa_kernel(SDPBackend.MATH) if maths else own_kernels(queries.device):
+        mask = align_mask(mask if mask.ndim == 4 else mask[None, None])
+    maths = queries.is_cuda and not kernels_accept(queries, keys, values, mask)
+    with sdpa_kernel(SDPBackend.MATH) if maths else limit_kernels(queries.device):
         return F.scaled_dot_product_attention(
             queries,
             keys,
@@ -105,7 +105,7 @@ def fused(
         )
 
 
-def aligned(mask: Tensor) -> Tensor:
+def align_mask(mask: Tensor) -> Tensor:
     """Return a mask that kernels can read: torch checks its strides, not where it begins."""
     if _is_aligned(mask):
         return mask
@@ -115,7 +115,7 @@ def aligned(mask: Tensor) -> Tensor:
     return wide[..., :n_keys]
 
 
-def kernels_read(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> bool:
+def kernels_accept(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> bool:
     """Whether the fused kernels of CUDA can read this. Given what they cannot, some say so, and
     others stop the device.
     """
@@ -194,7 +194,7 @@ def rotary_axes(sections: Sequence[int], interleaved: bool, device: torch.device
     return axis
 
 
-def in_pairs(weight: Tensor, width: int) -> Tensor:
+def pair_rotary(weight: Tensor, width: int) -> Tensor:
     """Reorder published rows [heads * width, ...] so that rotary pairs lie side by side.
 
     Queries and keys are reordered alike, which leaves their product unchanged.

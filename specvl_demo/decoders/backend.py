@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import graphs
-from specvl_demo.decoders.batch_invariance import MOST_NODES, padded
+from specvl_demo.decoders.batch_invariance import MOST_NODES, padded_rows
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.graphs import BUCKETS, GraphPool, GraphStep, StepShape
 from specvl_demo.decoders.kv_cache import KVCache, Layout
@@ -105,17 +105,17 @@ class Backend(ABC):
         """Return an empty cache that `forward` writes into."""
         if self.fixed:
             return self.runner.acquire(self, batch, room)
-        return self.plain_cache(batch, room)
+        return self.eager_cache(batch, room)
 
-    def plain_cache(self, batch: int, room: int) -> KVCache:
+    def eager_cache(self, batch: int, room: int) -> KVCache:
         """Return an empty cache for steps of any shape."""
         return KVCache(self.layouts(), batch, room, self.dtype)
 
     def forward(self, call: ForwardInput) -> Tensor:
         """Return hidden states after the final norm [B, T, D]; the cache grows by T rows."""
-        return self.runner.forward(self, call) if self.fixed else self.eager(call)
+        return self.runner.forward(self, call) if self.fixed else self.forward_eager(call)
 
-    def eager(self, call: ForwardInput) -> Tensor:
+    def forward_eager(self, call: ForwardInput) -> Tensor:
         """The same without fixed shapes."""
         hidden = self.decode(call)
         call.cache.advance(call.x.shape[1])
@@ -123,9 +123,9 @@ class Backend(ABC):
             call.captured.layers[self.n_layers] = hidden
         return hidden
 
-    def release(self) -> None:
+    def release_caches(self) -> None:
         """Give up caches and graphs that are kept for the next question."""
-        self.runner.release()
+        self.runner.destroy_unused()
 
 
 class LanguageBackend(Backend):
@@ -173,7 +173,7 @@ class LanguageBackend(Backend):
         """hidden [..., D] after the final norm -> logits [..., V]."""
         return self.output(hidden)
 
-    def output_rows(self, rows: Tensor) -> PackedLinear:
+    def output_head_rows(self, rows: Tensor) -> PackedLinear:
         """Return the product with only these rows [R] of the output head, for a drafter."""
         weight = self._head.weight.detach()
         return PackedLinear(weight[rows.to(weight.device)].to(self.device), bits=8)
@@ -201,29 +201,29 @@ class GraphCache(KVCache):
         """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
         self._backend = weakref.ref(backend)
         self.room, self.length, self.holes = room, 0, 0
-        self.clear()
+        self.zero_unused()
         return self
 
     def release(self) -> None:
         """Return it, with its graphs, to its runner."""
         runner = self._runner()
         if runner is None:
-            self.reset()
+            self.destroy_graphs()
         else:
             runner.free.append(self)
 
-    def reset(self) -> None:
+    def destroy_graphs(self) -> None:
         """Destroy its graphs."""
         for step in self.steps.values():
-            step.reset()
+            step.destroy_graph()
         self.steps.clear()
 
     def prepare(
-        self, max_rows: int, layers: tuple[int, ...] = (), least: int | None = None
+        self, max_rows: int, layers: tuple[int, ...] = (), min_rows: int | None = None
     ) -> None:
         """Capture every shape of such steps, so that no timed round has to."""
-        invariant = least is not None and max_rows <= MOST_NODES
-        first = padded(1, least) if invariant and least else 1
+        invariant = min_rows is not None and max_rows <= MOST_NODES
+        first = padded_rows(1, min_rows) if invariant and min_rows else 1
         last = next((rows for rows in BUCKETS if rows >= max(max_rows, first)), BUCKETS[-1])
         tail = MOST_NODES if invariant else 0
         shapes = [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
@@ -234,20 +234,20 @@ class GraphCache(KVCache):
         """Like `KVCache.write`; in a fixed step, write at `self.at` and return the whole buffer."""
         if self.at is None:
             return super().write(layer, keys, values)
-        data = self.layer(layer)
+        data = self.layer_buffer(layer)
         data[0].index_copy_(2, self.at, keys)
         data[1].index_copy_(2, self.at, values)
         return data[0], data[1]
 
-    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Like `KVCache.spans`; in a fixed step, the slots are rows given by a tensor."""
+    def kv_slots(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Like `KVCache.kv_slots`; in a fixed step, the slots are rows given by a tensor."""
         if self.at is None:
-            return super().spans(k)
-        layers = [self.layer(i) for i in range(len(self.layouts))]
-        slots = cast("tuple[Tensor, ...]", tuple(_Rows(data, self.at) for data in layers))
+            return super().kv_slots(k)
+        layers = [self.layer_buffer(i) for i in range(len(self.layouts))]
+        slots = cast("tuple[Tensor, ...]", tuple(_RowSlot(data, self.at) for data in layers))
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
 
-    def another(self, room: int) -> GraphCache:
+    def empty_like(self, room: int) -> GraphCache:
         runner, backend = self._owners()
         return runner.acquire(backend, self.batch, room, copies=True)
 
@@ -257,7 +257,7 @@ class GraphCache(KVCache):
         return runner, backend
 
 
-class _Rows(NamedTuple):
+class _RowSlot(NamedTuple):
     """Rows of a layer's buffer [2, batch, heads, span, width], written as a slot is."""
 
     data: Tensor
@@ -292,32 +292,34 @@ class GraphRunner:
         copies: Whether it is to hold a copy of another cache, as a target's lanes do, which then
             leave their graphs to later lanes, not to a prefill.
         """
-        span = _span(room + BUCKETS[-1])
-        fitting = [cache for cache in self.free if (cache.batch, cache.span) == (batch, span)]
+        span = _round_up_rows(room + BUCKETS[-1])
+        fitting = [
+            cache for cache in self.free if (cache.batch, cache.buffer_rows) == (batch, span)
+        ]
         if fitting:
             cache = (max if copies else min)(fitting, key=lambda cache: len(cache.steps))
             self.free.remove(cache)
             return cache.acquire(backend, room)
         if self.free:
-            self.free.pop(0).reset()
+            self.free.pop(0).destroy_graphs()
         return GraphCache(self, backend, batch, span).acquire(backend, room)
 
-    def release(self) -> None:
+    def destroy_unused(self) -> None:
         """Destroy the graphs of all unused caches, and the caches."""
         while self.free:
-            self.free.pop().reset()
+            self.free.pop().destroy_graphs()
 
     def forward(self, backend: Backend, call: ForwardInput) -> Tensor:
         """Return hidden states [B, T, D], eagerly where no fixed shape fits; T rows are cached."""
         shape, cache, size = StepShape.of(call), call.cache, call.x.shape[1]
         if shape is None or not isinstance(cache, GraphCache):
-            return backend.eager(call)
+            return backend.forward_eager(call)
         if shape not in cache.steps:
             self.capture(backend, cache, [shape])
         step = cache.steps[shape]
         step.fill(call)
         if step.graph is None:
-            self._compute(backend, step, cache)
+            self._run_step(backend, step, cache)
         else:
             step.graph.replay()
         cache.advance(size)
@@ -338,21 +340,23 @@ class GraphRunner:
         if not shapes:
             return
         captures = graphs.has_graphs(backend.device)
-        with graphs.undisturbed() if captures else nullcontext():
+        with graphs.collect_no_garbage() if captures else nullcontext():
             for shape in shapes:
-                step = self._buffers(backend, cache, shape)
+                step = self._new_step(backend, cache, shape)
                 if captures and self.refused is None:
                     self._try_to_capture(backend, step, cache)
                 cache.steps[shape] = step
 
     @torch.inference_mode(False)
-    def _buffers(self, backend: Backend, cache: GraphCache, shape: StepShape) -> GraphStep:
+    def _new_step(self, backend: Backend, cache: GraphCache, shape: StepShape) -> GraphStep:
         batch, rows, device = cache.batch, shape.rows, backend.device
         # Batch-invariant steps use masks in float32.
         dtype = torch.float32 if shape.tail else backend.dtype
 
         def mask() -> Tensor:
-            return torch.zeros(batch, 1, rows, cache.span + shape.tail, dtype=dtype, device=device)
+            return torch.zeros(
+                batch, 1, rows, cache.buffer_rows + shape.tail, dtype=dtype, device=device
+            )
 
         def whole(*size: int) -> Tensor:
             return torch.zeros(*size, dtype=torch.int64, device=device)
@@ -372,7 +376,8 @@ class GraphRunner:
         # Rows are written that no cache reads: all of an empty one, or the first after its length.
         try:
             step.at += cache.length
-            self._pool.capture(step, partial(self._compute, backend, step, cache), backend.device)
+            compute = partial(self._run_step, backend, step, cache)
+            self._pool.capture(step, compute, backend.device)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as fault:
@@ -383,15 +388,15 @@ class GraphRunner:
                 "Steps run without graphs, since one could not be captured: %s", self.refused
             )
 
-    def _compute(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
+    def _run_step(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         cache.at = step.at
         try:
-            step.hidden = backend.decode(step.call(cache))
+            step.hidden = backend.decode(step.forward_input(cache))
         finally:
             cache.at = None
 
 
-def _span(rows: int) -> int:
+def _round_up_rows(rows: int) -> int:
     """Round rows up to one of four sizes per power of two: similar requests share caches."""
     quarter = LEAST_ROWS // 4
     while 8 * quarter < rows:

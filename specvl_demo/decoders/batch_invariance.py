@@ -23,14 +23,14 @@ TAIL = MOST_NODES - 1
 """Positions before a row's own on its path: W = TAIL + 1 keys are summed apart, in order."""
 
 
-def padded(size: int, least: int) -> int:
-    """Return the rows, at least `least`, of a step over `size` nodes; 1 means no padding."""
-    if least == 1:
-        return size
-    return next(rows for rows in ROWS if rows >= max(size, least))
+def padded_rows(n_nodes: int, min_rows: int) -> int:
+    """Return the rows, at least `min_rows`, of a step over `n_nodes`; 1 means no padding."""
+    if min_rows == 1:
+        return n_nodes
+    return next(rows for rows in ROWS if rows >= max(n_nodes, min_rows))
 
 
-def order(
+def attention_order(
     shape: TreeShape, rows: int, length: int, room: int, window: int | None, device: torch.device
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return what the rows of a tree after `length` rows attend to, in a cache with room for R
@@ -64,7 +64,7 @@ def order(
 def ordered_attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, columns: Tensor, scale: float
 ) -> Tensor:
-    """Attention [T, heads * width] over a whole cache, in float32, in the order of `order`.
+    """Attention [T, heads * width] over a whole cache, in float32, as `attention_order` says.
 
     Args:
         queries: [1, heads, T, width].
@@ -77,7 +77,7 @@ def ordered_attention(
     groups, n_keys = heads // kv_heads, mask.shape[1]
     # [kv heads, T, groups] in this order, so that each row is one contiguous block of all products.
     by_row = queries.view(kv_heads, groups, size, width).transpose(1, 2)
-    grouped = _as(torch.float32, by_row).reshape(kv_heads, -1, width)
+    grouped = _contiguous_as(torch.float32, by_row).reshape(kv_heads, -1, width)
     wide = values[0].float()
     scores = torch.bmm(grouped, keys[0].float().transpose(1, 2)).view(kv_heads, size, groups, room)
     tail = scores.gather(3, columns[:, None].expand(kv_heads, size, groups, -1))
@@ -88,9 +88,9 @@ def ordered_attention(
     mixed = before.view(kv_heads, size, groups, width).add_(
         last.view(kv_heads, size, groups, width)
     )
-    return _as(queries.dtype, mixed.transpose(0, 1)).reshape(size, heads * width)
+    return _contiguous_as(queries.dtype, mixed.transpose(0, 1)).reshape(size, heads * width)
 
 
-def _as(dtype: torch.dtype, x: Tensor) -> Tensor:
+def _contiguous_as(dtype: torch.dtype, x: Tensor) -> Tensor:
     """Return x in another type, and in order, by one launch."""
     return x.to(dtype, memory_format=torch.contiguous_format)

@@ -56,7 +56,7 @@ def text_context(backend: Backend, rows: Tensor) -> Context:
     return Context("text", ids, text, embeds, positions, len(rows), every)
 
 
-def started(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
+def prefilled(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
     """Return a sequence of `text_context`, in a cache of so many rows."""
     return prefill(backend, [text_context(backend, rows)], room)[0]
 
@@ -72,12 +72,12 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
         return None
     rng = random.Random(0)
     ids = random_ids(backend, _PROMPT + batch_invariance.MOST_NODES)
-    start, later = started(backend, ids[:_PROMPT]), ids[_PROMPT:]
-    trees = [_tree(rng, size) for size in _TREES]
+    start, later = prefilled(backend, ids[:_PROMPT]), ids[_PROMPT:]
+    trees = [_random_tree(rng, size) for size in _TREES]
 
     def fork() -> CachedSequence:
         stream = start.fork(start.length + _STEPS + batch_invariance.MOST_NODES + _SPARE)
-        stream.cache.clear()
+        stream.cache.zero_unused()
         return stream
 
     def made(stream: CachedSequence, nodes: Sequence[int], logits: Tensor) -> list[Tensor]:
@@ -90,16 +90,16 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
         layers = range(backend.n_layers)
         return [
             logits,
-            *(stream.cache.layer(i)[:, :, :, rows].permute(3, 0, 1, 2, 4) for i in layers),
+            *(stream.cache.layer_buffer(i)[:, :, :, rows].permute(3, 0, 1, 2, 4) for i in layers),
         ]
 
     def by_steps(least: int) -> list[Tensor]:
         """Return the results of AR steps, padded to so many rows."""
         stream, outputs = fork(), []
         for token in later[:_STEPS]:
-            hidden = stream.score(backend.embed(token[None])[None], chain(0), least=least)
+            hidden = stream.score(backend.embed(token[None])[None], chain(0), min_rows=least)
             outputs.append(backend.logits(hidden)[0, :1])
-            stream.keep([0])
+            stream.commit_nodes([0])
         return made(stream, range(_STEPS), torch.cat(outputs))
 
     @cache
@@ -109,11 +109,11 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
         tokens = later.flip(0)[: len(shape)].clone()
         tokens[path] = later[: len(path)]
         stream = fork()
-        hidden = stream.score(backend.embed(tokens)[None], shape, least=rows)
+        hidden = stream.score(backend.embed(tokens)[None], shape, min_rows=rows)
         return made(stream, path, backend.logits(hidden)[0, path])
 
     def agree(which: int, plain: list[Tensor], least: int) -> bool:
-        mine = by_tree(which, batch_invariance.padded(_TREES[which], least))
+        mine = by_tree(which, batch_invariance.padded_rows(_TREES[which], least))
         return all(torch.equal(a, b[: len(a)]) for a, b in zip(mine, plain, strict=True))
 
     # A single row of other kernels can pass this trial by chance.
@@ -124,7 +124,7 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
     return None
 
 
-def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
+def _random_tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
     """Return a random tree and a path in it, as long as the AR steps or as the tree allows."""
     deep = min(_STEPS, size)
     path = [0, *sorted(rng.sample(range(1, size), deep - 1))]
@@ -159,41 +159,43 @@ def pick_faster(
     """
     repeats = _REPEATS if steps is None else 1
     backend.fixed = False
-    eager = _timed(backend, rows, logits, repeats)
+    eager = _time_steps(backend, rows, logits, repeats)
     backend.fixed = True
     try:
-        fixed = _timed(backend, rows, logits, repeats)
-        reason = _drawback(eager, fixed, tie_nats(str(backend.dtype).removeprefix("torch.")))
+        fixed = _time_steps(backend, rows, logits, repeats)
+        reason = _drawback_of_fixed(
+            eager, fixed, tie_nats(str(backend.dtype).removeprefix("torch."))
+        )
         if reason is None and steps is not None:
-            reason = _not_worth(eager, fixed, steps)
+            reason = _why_graphs_not_worth(eager, fixed, steps)
         if (refused := backend.runner.refused) is not None:
             reason = f"graphs of them failed ({refused})"
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
         synchronize(backend.device)  # raises if the device is lost
         reason = f"graphs of them failed ({cause(fault)[:200]})"
     # The caches of this trial are of no use to anything else.
-    backend.release()
+    backend.release_caches()
     backend.fixed = reason is None
     return None if reason is None else f"Steps are launched one by one: {reason}."
 
 
 @torch.inference_mode()
-def exact_overhead(decoder: LanguageBackend, least: int) -> float:
+def exact_overhead(decoder: LanguageBackend, min_rows: int) -> float:
     """Return what a batch-invariant AR step costs more than a plain one, as a share of that one.
 
-    least: As in `CachedSequence.score`.
+    min_rows: As in `CachedSequence.score`.
     """
     rows = decoder.embed(random_ids(decoder, _BEFORE + 1))
-    stream = started(decoder, rows[:_BEFORE], _ANSWER)
-    stream.cache.clear()
+    stream = prefilled(decoder, rows[:_BEFORE], _ANSWER)
+    stream.cache.zero_unused()
 
     def step_s(least: int | None) -> float:
         def once() -> object:
-            return decoder.logits(stream.score(rows[None, _BEFORE:], chain(0), least=least))
+            return decoder.logits(stream.score(rows[None, _BEFORE:], chain(0), min_rows=least))
 
-        return median(_times(decoder.device, once, _REPEATS)[1:])
+        return median(_measure_seconds(decoder.device, once, _REPEATS)[1:])
 
-    return step_s(least) / step_s(None) - 1
+    return step_s(min_rows) / step_s(None) - 1
 
 
 class _TrialResult(NamedTuple):
@@ -204,22 +206,22 @@ class _TrialResult(NamedTuple):
     logits: Tensor
 
 
-def _timed(
+def _time_steps(
     backend: Backend, rows: Tensor, logits: Callable[[Tensor], Tensor], repeats: int
 ) -> _TrialResult:
     """Compute all shapes once, then so often again."""
-    stream = started(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
+    stream = prefilled(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
     outputs: list[Tensor] = []
 
     def score() -> None:
         after = {shape: rows[None, _BEFORE : _BEFORE + len(shape)] for shape in _SHAPES}
         outputs[:] = [logits(stream.score(x, shape)[0]) for shape, x in after.items()]
 
-    times = _times(backend.device, score, repeats)
+    times = _measure_seconds(backend.device, score, repeats)
     return _TrialResult(times[0], median(times[1:]), torch.cat(outputs))
 
 
-def _times(device: torch.device, once: Callable[[], object], repeats: int) -> list[float]:
+def _measure_seconds(device: torch.device, once: Callable[[], object], repeats: int) -> list[float]:
     """Return the seconds of a first run, which may capture graphs, and of so many later ones."""
     times = []
     for _ in range(1 + repeats):
@@ -231,7 +233,7 @@ def _times(device: torch.device, once: Callable[[], object], repeats: int) -> li
     return times
 
 
-def _not_worth(eager: _TrialResult, fixed: _TrialResult, steps: int) -> str | None:
+def _why_graphs_not_worth(eager: _TrialResult, fixed: _TrialResult, steps: int) -> str | None:
     """Return why graphs would not pay within so many steps of a lane; None if they would."""
     saved_s = (eager.each_s - fixed.each_s) / len(_SHAPES) * steps
     spent_s = (fixed.first_s - fixed.each_s) / len(_SHAPES) * _GRAPHS_A_LANE
@@ -240,15 +242,15 @@ def _not_worth(eager: _TrialResult, fixed: _TrialResult, steps: int) -> str | No
     return f"graphs would take {spent_s:.1f} s to capture and save {saved_s:.1f} s"
 
 
-def _drawback(eager: _TrialResult, fixed: _TrialResult, least: float) -> str | None:
+def _drawback_of_fixed(eager: _TrialResult, fixed: _TrialResult, tie_nats: float) -> str | None:
     """Return what is wrong with fixed steps.
 
-    least: Nats below which two logits are a tie that rounding decides.
+    tie_nats: Nats below which two logits are a tie that rounding decides.
     """
     (_, eager_s, truth), (_, fixed_s, outputs) = eager, fixed
     truth = truth.float()
     chosen = truth.gather(-1, outputs.argmax(-1, keepdim=True))[:, 0]
-    if not bool((truth.amax(-1) - chosen <= least).all()):
+    if not bool((truth.amax(-1) - chosen <= tie_nats).all()):
         return "graphs of them chose other tokens here"
     if fixed_s > eager_s:
         return f"{eager_s * 1e3:.1f} ms for a step and a tree, {fixed_s * 1e3:.1f} ms as graphs"

@@ -34,7 +34,7 @@ class ForwardInput:
         positions: [B or 1, T] int64, or [3, B or 1, T].
         mask: Additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None for causal.
         window_mask: The same for layers with a sliding window; required if there is a mask.
-        columns: [T, W] as `batch_invariance.order` returns; masks are its too, [T, R + W].
+        columns: [T, W] as `batch_invariance.attention_order` returns; masks are its too [T, R + W].
         visual: [B, T] bool, given together with deepstack.
         deepstack: [levels, visual rows, D].
     """

@@ -71,7 +71,7 @@ class GraphStep:
     hidden: Tensor | None = None
     graph: torch.cuda.CUDAGraph | None = None
 
-    def call(self, cache: KVCache) -> ForwardInput:
+    def forward_input(self, cache: KVCache) -> ForwardInput:
         """Return the call that computes the step."""
         return ForwardInput(
             self.x,
@@ -111,7 +111,7 @@ class GraphStep:
             buffer = self.window_mask
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
 
-    def reset(self) -> None:
+    def destroy_graph(self) -> None:
         """Destroy the graph and what it computed into."""
         graph, self.graph, self.hidden = self.graph, None, None
         self.captured.layers.clear()
@@ -146,9 +146,9 @@ class GraphPool:
             ):
                 compute()
         except BaseException:
-            step.reset()
+            step.destroy_graph()
             self._graphs = weakref.WeakSet()
-            _abandon(graph, pool, device)
+            _abandon_capture(graph, pool, device)
             raise
         self._graphs.add(graph)
         step.graph = graph
@@ -168,7 +168,7 @@ def _capture_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def collect_no_garbage() -> Iterator[None]:
     """Collect garbage now and not until the end: the collector could free what may not be freed
     during a capture, or wait for the device.
     """
@@ -182,7 +182,7 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> None:
+def _abandon_capture(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> None:
     """Clean up after a fault during a capture.
 
     If the fault made the capture invalid, ending it failed before the allocator was told, which

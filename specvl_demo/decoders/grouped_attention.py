@@ -14,7 +14,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from specvl_demo.decoders.attention import MOST_PACKED, attend, for_packed, fused, kernels_read
+from specvl_demo.decoders.attention import MOST_PACKED, attend, fused, kernels_accept, repeat_mask
 
 Way = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Attention of queries [B, kv_heads, R, width] over keys and values [B, kv_heads, S, width] under
@@ -61,7 +61,7 @@ def _with_logsumexp(
 ) -> tuple[Tensor, Tensor]:
     """Return attention and, for every row, the logarithm of its sum of exponentials."""
     if queries.device.type != "cpu":
-        if not kernels_read(queries, keys, values, mask):
+        if not kernels_accept(queries, keys, values, mask):
             raise ValueError("the kernel cannot read this")
         # The operator below `scaled_dot_product_attention`, which returns the attention only.
         mixed, sums, _, _ = torch.ops.aten._scaled_dot_product_efficient_attention(
@@ -100,14 +100,14 @@ class FastestAttention:
             return lambda i: attend(queries, keys[i], values[i], mask)
         groups = heads // keys[0].shape[1]
         # Once for all layers.
-        mask = for_packed(mask.clamp_min(_LOW), groups)
+        mask = repeat_mask(mask.clamp_min(_LOW), groups)
         packed = queries.view(batch, -1, groups * size, width)
         shape = batch, size, mask.shape[3]
         new = steady and queries.is_cuda and shape not in self._chosen
         if new and not torch.cuda.is_current_stream_capturing():
             layers = [*zip(keys, values, strict=True)][:_LAYERS]
-            calls = [(_waves(packed), *both, mask) for both in layers]
-            self._chosen[shape] = fastest(ways(batch, mask.shape[3]), calls)
+            calls = [(_test_numbers(packed), *both, mask) for both in layers]
+            self._chosen[shape] = fastest(attention_ways(batch, mask.shape[3]), calls)
         way = self._chosen.get(shape, fused)
 
         def attend_layer(i: int) -> Tensor:
@@ -118,7 +118,7 @@ class FastestAttention:
         return attend_layer
 
 
-def ways(batch: int, n_keys: int) -> list[Way]:
+def attention_ways(batch: int, n_keys: int) -> list[Way]:
     """Return the ways that take so many keys, the safest first."""
     fit = [n for n in _PARTS if n_keys % n == 0 and n_keys // n >= _LEAST_PART]
     return [fused, unfused, *(partial(split_kv, n) for n in fit if batch == 1)]
@@ -140,7 +140,7 @@ def fastest(
     rows, keys, values, mask = calls[0]
     half_seen = mask.clone()
     half_seen[..., mask.shape[3] // 2 :] = _LOW
-    trial = rows, _waves(keys), _waves(values).cos(), half_seen
+    trial = rows, _test_numbers(keys), _test_numbers(values).cos(), half_seen
     truth = candidates[0](*trial).float()
     bound = _CLOSE * truth.abs().max().item()
     times: dict[Way, float] = {}
@@ -150,16 +150,16 @@ def fastest(
         except (RuntimeError, TypeError, ValueError, NotImplementedError):
             continue
         if far <= bound:
-            times[way] = measure(partial(_run, way, calls))
+            times[way] = measure(partial(_run_all, way, calls))
     return min(times, key=times.__getitem__)
 
 
-def _run(way: Way, calls: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> None:
+def _run_all(way: Way, calls: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> None:
     for call in calls:
         way(*call)
 
 
-def _waves(like: Tensor) -> Tensor:
+def _test_numbers(like: Tensor) -> Tensor:
     """Return numbers without pattern, of this shape, that no generator must be asked for."""
     return torch.arange(like.numel(), device=like.device).sin().view(like.shape).to(like.dtype)
 

@@ -101,7 +101,7 @@ class HFDecoder(LanguageBackend):
             "inputs_embeds": call.x,
             "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
             "attention_mask": self._masks(call),
-            "past_key_values": adapter(cache),
+            "past_key_values": as_hf_cache(cache),
             "use_cache": True,
             "specvl": call,
         }
@@ -109,7 +109,7 @@ class HFDecoder(LanguageBackend):
             arguments["visual_pos_masks"] = call.visual
             arguments["deepstack_visual_embeds"] = list(call.deepstack)
         with ExitStack() as stack:
-            self._watch(captured, stack)
+            self._capture_layer_inputs(captured, stack)
             cache.whole = call.columns is not None
             stack.callback(setattr, cache, "whole", False)
             hidden = self._decoder(**arguments).last_hidden_state
@@ -129,7 +129,7 @@ class HFDecoder(LanguageBackend):
         assert full is not None and window is not None  # as `ForwardInput` says
         return {"full_attention": full, "sliding_attention": window} if self._hybrid else window
 
-    def _watch(self, captured: Captured, stack: ExitStack) -> None:
+    def _capture_layer_inputs(self, captured: Captured, stack: ExitStack) -> None:
         """Put the inputs of chosen layers aside while the forward runs."""
 
         def watch(i: int) -> None:
@@ -152,7 +152,7 @@ def _logits(
     return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
 
-def adapter(cache: KVCache) -> Cache:
+def as_hf_cache(cache: KVCache) -> Cache:
     """Return the face of a cache that the library's decoders write to, always the same one."""
     if cache.adapter is None:
         cache.adapter = Cache(layers=[_CacheLayer(cache, i) for i in range(len(cache.layouts))])
@@ -179,21 +179,21 @@ class _CacheLayer(CacheLayerMixin):
     def update(
         self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        return self._rows.write(self._layer, keys, values)
+        return self._kv_cache.write(self._layer, keys, values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._rows.length + query_length, 0
+        return self._kv_cache.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self._rows.length
+        return self._kv_cache.length
 
     def get_max_length(self) -> int:
-        return self._rows.room
+        return self._kv_cache.room
 
     get_max_cache_shape = get_max_length
 
     @property
-    def _rows(self) -> KVCache:
+    def _kv_cache(self) -> KVCache:
         cache = self._cache()
         assert cache is not None  # the forward that writes holds it
         return cache

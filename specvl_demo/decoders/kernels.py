@@ -37,7 +37,7 @@ _BYTES = ("bytes_at_once", "byte_zero")
 _ADDRESS, _SIZE, _FLOAT, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 
 
-def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+def _struct_fields(kind: Any, names: str) -> list[tuple[str, Any]]:
     return [(name, kind) for name in names.split()]
 
 
@@ -45,8 +45,8 @@ class MatrixStruct(ctypes.Structure):
     """`Matrix` of kernels.c."""
 
     _fields_ = [
-        *_fields(_ADDRESS, "packed start step"),
-        *_fields(_SIZE, "k n"),
+        *_struct_fields(_ADDRESS, "packed start step"),
+        *_struct_fields(_SIZE, "k n"),
         ("unit", _FLOAT),
         ("kind", ctypes.c_int32),
     ]
@@ -59,8 +59,8 @@ class LayerStruct(ctypes.Structure):
     """`Layer` of kernels.c."""
 
     _fields_ = [
-        *_fields(MatrixStruct, "qkv out gate_up down"),
-        *_fields(_ADDRESS, "bias norm after_norm"),
+        *_struct_fields(MatrixStruct, "qkv out gate_up down"),
+        *_struct_fields(_ADDRESS, "bias norm after_norm"),
         ("kv", _MATRIX),
         ("head_norm", _ADDRESS),
     ]
@@ -71,10 +71,10 @@ class StackStruct(ctypes.Structure):
 
     _fields_ = [
         ("layers", ctypes.POINTER(LayerStruct)),
-        *_fields(_MATRIX, "enter leave"),
+        *_struct_fields(_MATRIX, "enter leave"),
         ("norm", _ADDRESS),
-        *_fields(_SIZE, "width heads kv_heads head_width"),
-        *_fields(_FLOAT, "root scale"),
+        *_struct_fields(_SIZE, "width heads kv_heads head_width"),
+        *_struct_fields(_FLOAT, "root scale"),
     ]
 
 
@@ -82,10 +82,10 @@ class StepStruct(ctypes.Structure):
     """`Step` of kernels.c."""
 
     _fields_ = [
-        *_fields(_ADDRESS, "embedded x input hidden cos_sin cache positions features"),
-        *_fields(_SIZE, "n_positions position_sequence layer sequence head row to_values"),
+        *_struct_fields(_ADDRESS, "embedded x input hidden cos_sin cache positions features"),
+        *_struct_fields(_SIZE, "n_positions position_sequence layer sequence head row to_values"),
         ("mask", _ADDRESS),
-        *_fields(_SIZE, "mask_sequence mask_row sequences rows at holes"),
+        *_struct_fields(_SIZE, "mask_sequence mask_row sequences rows at holes"),
     ]
 
 
@@ -94,9 +94,9 @@ class DraftingStruct(ctypes.Structure):
 
     _fields_ = [
         ("stack", ctypes.POINTER(StackStruct)),
-        *_fields(_MATRIX, "join head"),
-        *_fields(_ADDRESS, "table bias ids never"),
-        *_fields(_SIZE, "n n_never n_embeddings steps layers reads"),
+        *_struct_fields(_MATRIX, "join head"),
+        *_struct_fields(_ADDRESS, "table bias ids never"),
+        *_struct_fields(_SIZE, "n n_never n_embeddings steps layers reads"),
     ]
 
 
@@ -113,7 +113,7 @@ _TAKEN: dict[str, list[Any]] = {
 
 
 @cache
-def _loaded() -> ctypes.CDLL | None:
+def _load_library() -> ctypes.CDLL | None:
     """Return the library; None where it cannot be had."""
     try:
         path = build(places.cache())
@@ -130,7 +130,7 @@ def _loaded() -> ctypes.CDLL | None:
 
 def library() -> ctypes.CDLL:
     """Return the library, for what it packed."""
-    loaded = _loaded()
+    loaded = _load_library()
     assert loaded is not None, "only what it packed is computed by it"
     return loaded
 
@@ -145,17 +145,17 @@ def _shares_threads() -> bool:
     return True
 
 
-def threads() -> int:
+def n_threads() -> int:
     """Return how many threads a call of the library may use."""
     return torch.get_num_threads() if _shares_threads() else 1
 
 
 def available() -> bool:
     """Return whether our own kernels run here."""
-    return _loaded() is not None
+    return _load_library() is not None
 
 
-class Matrix:
+class PackedMatrix:
     """A packed matrix [n, k] on a CPU, for rows [rows, k] in float32."""
 
     def __init__(
@@ -184,7 +184,7 @@ class Matrix:
         """Return x Wᵀ, [rows, n]."""
         x, out = x.contiguous(), torch.empty(x.shape[0], self._whole)
         done = library().multiply(
-            self.struct, x.data_ptr(), x.shape[0], out.data_ptr(), self._whole, threads()
+            self.struct, x.data_ptr(), x.shape[0], out.data_ptr(), self._whole, n_threads()
         )
         if not done:
             raise MemoryError("there is no memory for a copy of the rows of a product")
@@ -199,7 +199,7 @@ def log_softmax(logits: Tensor, banned: Tensor) -> Tensor:
     return logits
 
 
-def floats(weight: Tensor, factor: float | None) -> Matrix | None:
+def pack_floats(weight: Tensor, factor: float | None) -> PackedMatrix | None:
     """Pack numbers [n, k]; None where torch takes over.
 
     factor: What numbers in half precision are multiplied by; None to keep float32.
@@ -210,10 +210,10 @@ def floats(weight: Tensor, factor: float | None) -> Matrix | None:
     numbers = weight.float() if factor is None else weight.half()
     groups = F.pad(numbers, (0, 0, 0, -n % GROUP)).view(-1, GROUP, k)
     kind = _SINGLE if factor is None else _HALF
-    return Matrix(kind, (n, k), groups.transpose(1, 2).contiguous(), unit=factor or 1.0)
+    return PackedMatrix(kind, (n, k), groups.transpose(1, 2).contiguous(), unit=factor or 1.0)
 
 
-def eight_bits(weight: Tensor, largest: float | None) -> Matrix | None:
+def pack_8_bits(weight: Tensor, largest: float | None) -> PackedMatrix | None:
     """Round [n, k] to 8 bits, for rows that are rounded to 8; None where torch takes over.
 
     largest: The number that 127 stands for in every row; None for each row's largest one.
@@ -230,11 +230,11 @@ def eight_bits(weight: Tensor, largest: float | None) -> Matrix | None:
     unit = None if largest is None else largest / 127
     # Both steps are multiplied in float32.
     step = step * torch.tensor(1 / 127 if unit is None else unit)
-    return Matrix(_EIGHT, (n, k), _grouped(numbers, together), start, step, unit or 0.0)
+    return PackedMatrix(_EIGHT, (n, k), _group_blocks(numbers, together), start, step, unit or 0.0)
 
 
-def integers(weight: Tensor, bits: int) -> Matrix | None:
-    """Round [n, k] to 16 or 8 bits, for rows that are rounded to 16; None as for `eight_bits`."""
+def pack_integers(weight: Tensor, bits: int) -> PackedMatrix | None:
+    """Round [n, k] to 16 or 8 bits, for rows that are rounded to 16; None as for `pack_8_bits`."""
     n, k = weight.shape
     if not available() or n % GROUP or k % VECTOR:
         return None
@@ -246,10 +246,10 @@ def integers(weight: Tensor, bits: int) -> Matrix | None:
     numbers = (exact / step[:, None]).round_().to(torch.int16 if bits == 16 else torch.int8)
     start = torch.zeros(n, dtype=torch.int32)
     kind = _SIXTEEN if bits == 16 else _EIGHT_BY_SIXTEEN
-    return Matrix(kind, (n, k), _grouped(numbers, 2), start, step, length / _MAX_SUM)
+    return PackedMatrix(kind, (n, k), _group_blocks(numbers, 2), start, step, length / _MAX_SUM)
 
 
-def _grouped(numbers: Tensor, together: int) -> Tensor:
+def _group_blocks(numbers: Tensor, together: int) -> Tensor:
     """Return numbers [n, k] as [n / 32, k / together, 32, together]."""
     n, k = numbers.shape
     groups = numbers.view(n // GROUP, GROUP, k // together, together)

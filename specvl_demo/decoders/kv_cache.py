@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import sent
+from specvl_demo.core.transfer import to_device
 
 
 class Layout(NamedTuple):
@@ -35,7 +35,7 @@ class KVCache:
         whole: While set, layers read all of the buffer, not only what is written.
         holes: The first rows that some layers leave empty, which their caller skips.
         at: Rows to write, in a step of fixed shape (`graphs`); else None.
-        adapter: What the library's decoders write to (`huggingface.adapter`).
+        adapter: What the library's decoders write to (`huggingface.as_hf_cache`).
     """
 
     whole, holes = False, 0
@@ -63,10 +63,10 @@ class KVCache:
     @property
     def room(self) -> int:
         """Rows that the cache has room for."""
-        return self.span
+        return self.buffer_rows
 
     @property
-    def span(self) -> int:
+    def buffer_rows(self) -> int:
         """Rows that reading the whole buffer covers."""
         return self.blocks[0].shape[4]
 
@@ -76,13 +76,13 @@ class KVCache:
         return self.blocks[0].shape[2]
 
     def prepare(
-        self, max_rows: int, layers: tuple[int, ...] = (), least: int | None = None
+        self, max_rows: int, layers: tuple[int, ...] = (), min_rows: int | None = None
     ) -> None:
         """Prepare for steps of up to `max_rows` rows, before any round is timed.
 
         Args:
             layers: Layers whose inputs the steps keep.
-            least: As in `CachedSequence.score`.
+            min_rows: As in `CachedSequence.score`.
         """
 
     def release(self) -> None:
@@ -91,41 +91,41 @@ class KVCache:
     def mark_committed(self) -> None:
         """All rows are decided: none of them will be forgotten."""
 
-    def layer(self, layer: int) -> Tensor:
+    def layer_buffer(self, layer: int) -> Tensor:
         """Return the buffer of one layer, [2, batch, heads, span, width]."""
         block, index = self._places[layer]
         return self.blocks[block][index]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write [batch, heads, k, width] after `length`; return keys and values of all rows."""
-        end, data = self._end(keys.shape[2]), self.layer(layer)
+        end, data = self._end_row(keys.shape[2]), self.layer_buffer(layer)
         data[0, :, :, self.length : end].copy_(keys)
         data[1, :, :, self.length : end].copy_(values)
-        end = self.span if self.whole else end
+        end = self.buffer_rows if self.whole else end
         return data[0, :, :, :end], data[1, :, :, :end]
 
-    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def kv_slots(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Return, for every layer, all of one layout: the slot of the next k rows [2, batch, heads,
         k, width], and all keys and values up to and including that slot.
 
         Slices once for all layers, for forwards that cannot afford one slicing per layer.
         """
-        end, (data,) = self._end(k), self.blocks
+        end, (data,) = self._end_row(k), self.blocks
         slots, read = data[:, :, :, :, self.length : end], data[:, :, :, :, :end]
         return slots.unbind(0), read[:, 0].unbind(0), read[:, 1].unbind(0)
 
-    def clear(self) -> None:
+    def zero_unused(self) -> None:
         """Zero the unused part; callers may read the whole buffer."""
         for data in self.blocks:
             data[:, :, :, :, self.length :].zero_()
 
-    def require(self, k: int) -> None:
+    def require_room(self, k: int) -> None:
         """Raise ValueError unless there is room for k more rows."""
-        self._end(k)
+        self._end_row(k)
 
     def advance(self, k: int) -> None:
         """Count k rows that all layers have written."""
-        self.length = self._end(k)
+        self.length = self._end_row(k)
 
     def truncate(self, length: int) -> None:
         """Remove rows from `length` on."""
@@ -133,7 +133,7 @@ class KVCache:
             raise ValueError(f"cannot truncate a cache of {self.length} rows to {length}")
         self.length = length
 
-    def keep(self, start: int, rows: Sequence[int]) -> None:
+    def keep_rows(self, start: int, rows: Sequence[int]) -> None:
         """Keep these of the rows after `start`, in this order, and remove the others.
 
         rows count from `start`; those already in place are not touched.
@@ -146,7 +146,7 @@ class KVCache:
                 f" {start}"
             )
         for data in self.blocks if first < n else ():
-            source = sent([start + row for row in rows[first:]], data.device)
+            source = to_device([start + row for row in rows[first:]], data.device)
             data[:, :, :, :, start + first : start + n] = data.index_select(4, source)
         self.length = start + n
 
@@ -155,17 +155,17 @@ class KVCache:
         length = self.length
         if room < length:
             raise ValueError(f"a cache of {length} rows does not fit into {room}")
-        twin = self.another(room)
+        twin = self.empty_like(room)
         for mine, theirs in zip(self.blocks, twin.blocks, strict=True):
             theirs[:, :, :, :, :length] = mine[:, :, :, :, :length]
         twin.length, twin.holes = length, self.holes
         return twin
 
-    def another(self, room: int) -> KVCache:
+    def empty_like(self, room: int) -> KVCache:
         """Return an empty cache of this kind."""
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype)
 
-    def _end(self, k: int) -> int:
+    def _end_row(self, k: int) -> int:
         if self.length + k > self.room:
             raise ValueError(
                 f"the cache has room for {self.room} rows; {self.length} + {k} do not fit"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.decoders import kernels
-from specvl_demo.decoders.kernels import GROUP, VECTOR, Matrix, StepStruct, address, pointer
+from specvl_demo.decoders.kernels import GROUP, VECTOR, PackedMatrix, StepStruct, address, pointer
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.packed_linear import PackedLinear
 
@@ -23,7 +23,7 @@ _NO_ROTATION = 2
 _NO_EMBEDDING = -2
 """What `draft_chain` returns if a token has no embedding."""
 Reads = Literal["embedding", "product", "both", "attended"]
-"""What a drafted row is made of (`ChainParts`)."""
+"""What a drafted row is made of (`ChainWeights`)."""
 
 
 class LayerWeights(NamedTuple):
@@ -52,26 +52,26 @@ class LayerWeights(NamedTuple):
         return [part for part in self if isinstance(part, PackedLinear)]
 
     @property
-    def fits(self) -> bool:
+    def fits_kernels(self) -> bool:
         """Whether our own kernels have all its matrices, in sizes that they take."""
         matrices = [part.matrix for part in self.matrices]
         return all(m is not None and not m.k % VECTOR and not m.n % GROUP for m in matrices)
 
 
-class Ends(NamedTuple):
+class StackEnds(NamedTuple):
     """What is before and after a stack of layers, each None if there is nothing.
 
     enter: Maps embeddings to what the layers add to. leave: Maps that back once it is normed. norm:
         [D], the last norm's weight where there is no `leave`.
     """
 
-    enter: Matrix | None = None
-    leave: Matrix | None = None
+    enter: PackedMatrix | None = None
+    leave: PackedMatrix | None = None
     norm: Tensor | None = None
 
 
 class LayerStack:
-    """Layers of one size; made by `stacked`."""
+    """Layers of one size; made by `stack_layers`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class LayerStack:
         kv_heads: int,
         head_width: int,
         root: float,
-        ends: Ends,
+        ends: StackEnds,
     ) -> None:
         self._memory = tuple(parts), ends
         self.n_layers = len(parts)
@@ -92,7 +92,7 @@ class LayerStack:
                 elif name == "kv":
                     struct.kv = pointer(value.matrix)
                 else:
-                    assert value.matrix is not None  # as `fits` says
+                    assert value.matrix is not None  # as `fits_kernels` says
                     setattr(struct, name, value.matrix.struct)
         self.width: int = structs[0].down.n
         self.struct = kernels.StackStruct(
@@ -108,7 +108,7 @@ class LayerStack:
             scale=head_width**-0.5,
         )
 
-    def run(
+    def run_layers(
         self,
         x: Tensor,
         cos_sin: Tensor,
@@ -168,31 +168,31 @@ class LayerStack:
                 mask = mask.contiguous()
             step.mask = mask.data_ptr()
             step.mask_sequence, step.mask_row = mask.stride(0), mask.stride(2)
-        done = kernels.library().run_layers(self.struct, step, *span, kernels.threads())
-        _check(done == _NO_ROTATION, done, cos_sin)
+        done = kernels.library().run_layers(self.struct, step, *span, kernels.n_threads())
+        _check_call(done == _NO_ROTATION, done, cos_sin)
 
 
-def takes(head_width: int, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
+def takes_sizes(head_width: int, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
     """Whether the kernels take layers whose heads and matrices have these sizes."""
     fit = not any(k % VECTOR for k in inputs) and not any(n % GROUP for n in outputs)
     return head_width in _HEAD_WIDTHS and fit
 
 
-def stacked(
+def stack_layers(
     parts: Sequence[LayerWeights],
     heads: int,
     kv_heads: int,
     head_width: int,
     root: float,
-    ends: Ends = Ends(),  # noqa: B008 (it cannot be changed)
+    ends: StackEnds = StackEnds(),  # noqa: B008 (it cannot be changed)
 ) -> LayerStack | None:
     """Return these layers as one stack; None where torch takes over."""
-    if head_width not in _HEAD_WIDTHS or not all(part.fits for part in parts):
+    if head_width not in _HEAD_WIDTHS or not all(part.fits_kernels for part in parts):
         return None
     return LayerStack(parts, heads, kv_heads, head_width, root, ends)
 
 
-class ChainParts(NamedTuple):
+class ChainWeights(NamedTuple):
     """What drafts a chain of tokens, besides the output head.
 
     reads: What a row is made of. "embedding": of its token. "product": `join` times the embedding
@@ -203,11 +203,11 @@ class ChainParts(NamedTuple):
 
     layers: LayerStack | None
     reads: Reads = "embedding"
-    join: Matrix | None = None
+    join: PackedMatrix | None = None
     bias: Tensor | None = None
 
     @property
-    def fits(self) -> bool:
+    def fits_kernels(self) -> bool:
         """Whether all that it needs is packed."""
         return self.layers is not None and (self.reads != "product" or self.join is not None)
 
@@ -240,8 +240,8 @@ class ChainDrafter:
 
     def __init__(
         self,
-        parts: ChainParts,
-        head: Matrix,
+        parts: ChainWeights,
+        head: PackedMatrix,
         table: Tensor,
         cos_sin: Tensor,
         n: int,
@@ -257,7 +257,7 @@ class ChainDrafter:
         assert all(each.dtype == torch.float32 and each.is_contiguous() for each in floats)
         assert banned.dtype == torch.int64 and (ids is None or ids.dtype == torch.int64)
         assert n <= head.n and self._width == layers.width
-        assert parts.fits and (parts.reads != "product" or bias is not None)
+        assert parts.fits_kernels and (parts.reads != "product" or bias is not None)
         self._struct = kernels.DraftingStruct(
             stack=kernels.pointer(layers),
             join=pointer(parts.join),
@@ -274,7 +274,7 @@ class ChainDrafter:
             reads=get_args(Reads).index(parts.reads),
         )
 
-    def run(
+    def draft(
         self,
         tokens: Tensor,
         limit: int,
@@ -319,13 +319,13 @@ class ChainDrafter:
             limit,
             floor,
             *(tensor.data_ptr() for tensor in chain),
-            kernels.threads(),
+            kernels.n_threads(),
         )
         if drafted == _NO_EMBEDDING:
             raise IndexError(
                 f"tokens must be below {self._n_embeddings}, as many as there are embeddings"
             )
-        _check(drafted < 0, drafted, self._cos_sin)
+        _check_call(drafted < 0, drafted, self._cos_sin)
         return DraftedChain(*(tensor[:drafted] for tensor in chain))
 
 
@@ -336,7 +336,7 @@ def _set_cache(step: StepStruct, keys: Tensor, values: Tensor) -> None:
     step.to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
 
 
-def _check(outside: bool, done: int, cos_sin: Tensor) -> None:
+def _check_call(outside: bool, done: int, cos_sin: Tensor) -> None:
     """Raise IndexError if a position has no rotation, MemoryError if nothing was done."""
     if outside:
         raise IndexError(f"positions must be below {len(cos_sin)}, as many as there are rotations")

@@ -36,7 +36,7 @@ _ROPES = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary positions whose frequencies do not depend on a prompt's length."""
 
 
-def fits(decoder: PreTrainedModel) -> bool:
+def runs_lean(decoder: PreTrainedModel) -> bool:
     """Whether this decoder can run lean: a known class as it is published, on one device, without
     a sliding window, other activations, quantised weights or biases of its output projections.
     """
@@ -79,7 +79,7 @@ class LeanDecoder(LanguageBackend):
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear, bits: Bits | None = None) -> None:
         """bits: As for `PackedLinear`, to pack a small decoder for a CPU."""
-        if not fits(decoder):
+        if not runs_lean(decoder):
             raise ValueError("this decoder cannot run lean")
         super().__init__(decoder, decoder.embed_tokens, head)
         self._bits, config = bits, decoder.config
@@ -97,7 +97,7 @@ class LeanDecoder(LanguageBackend):
         self._fastest_attention = grouped_attention.FastestAttention()
 
     @property
-    def table(self) -> Tensor:
+    def embeddings(self) -> Tensor:
         """The embeddings [V, D]."""
         return self._decoder.embed_tokens.weight.detach()
 
@@ -113,7 +113,7 @@ class LeanDecoder(LanguageBackend):
         # In memory of its own: layers add to it.
         x = rows.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
         queries, fresh, project = self._projector(x, call)
-        slots, keys, attend_layer = self._attention(queries, call)
+        slots, keys, attend_layer = self._layer_attention(queries, call)
         deepstack, seen = call.deepstack, None
         if deepstack is not None:
             assert call.visual is not None  # as `ForwardInput` says
@@ -121,18 +121,18 @@ class LeanDecoder(LanguageBackend):
         for i, layer in enumerate(self._layers):
             if i in capture.layers:
                 captured.layers[i] = x.view(batch, size, width).clone()
-            project(layer, self._normed(x, layer.norm))
+            project(layer, self._rms_norm(x, layer.norm))
             slots[i].copy_(fresh)
             if i in capture.attention and call.columns is None:
                 captured.attention[i] = probabilities(
                     queries, keys[i], call.mask, capture.rows, self._scale
                 )
-            layer.out.onto(x, attend_layer(i))
-            gate, up = layer.gate_up(self._normed(x, layer.after_norm)).chunk(2, -1)
-            layer.down.onto(x, F.silu(gate).mul_(up))
+            layer.out.add_product(x, attend_layer(i))
+            gate, up = layer.gate_up(self._rms_norm(x, layer.after_norm)).chunk(2, -1)
+            layer.down.add_product(x, F.silu(gate).mul_(up))
             if seen is not None and deepstack is not None and i < len(deepstack):
                 x.index_add_(0, seen, deepstack[i].to(x.dtype))
-        return self._normed(x, self._decoder.norm.weight).view(batch, size, width)
+        return self._rms_norm(x, self._decoder.norm.weight).view(batch, size, width)
 
     @cached_property
     def _layers(self) -> Sequence[LayerWeights]:
@@ -163,13 +163,13 @@ class LeanDecoder(LanguageBackend):
         )
 
     @cached_property
-    def _axis(self) -> Tensor:
+    def _rotary_axis(self) -> Tensor:
         """The position axis that every rotary pair follows, [width / 2], if there are three."""
         interleaved = type(self._decoder).__name__ == "Qwen3VLTextModel"
         sections = self._decoder.config.rope_parameters["mrope_section"]
         return rotary_axes(sections, interleaved, self.device)
 
-    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
+    def _rms_norm(self, x: Tensor, weight: Tensor | None) -> Tensor:
         return F.rms_norm(x, (self.width,), weight, self._eps)
 
     def _projector(
@@ -188,7 +188,7 @@ class LeanDecoder(LanguageBackend):
         source = rows.view(batch, size, -1, width)
         rotated = x.new_empty(batch, source.shape[2], size, width)
         by_head, to_rotate = source.transpose(1, 2), source[:, :, :n_rotated]
-        cos, sin = self._cosines(call.positions, x.dtype)
+        cos, sin = self._cosines_and_sines(call.positions, x.dtype)
         # Values are not rotated.
         still = torch.ones_like(cos).expand(-1, self._kv_heads, -1, -1)
         cos = torch.cat((cos.expand(-1, n_rotated, -1, -1), still), 1)
@@ -196,7 +196,7 @@ class LeanDecoder(LanguageBackend):
         from_low, from_high = by_head[:, :n_rotated].chunk(2, -1)
 
         def project(layer: LayerWeights, normed: Tensor) -> None:
-            layer.qkv.into(rows, normed, layer.bias)
+            layer.qkv.write_product(rows, normed, layer.bias)
             if layer.head_norm is not None:
                 unit = F.rms_norm(to_rotate, (width,), None, self._eps)
                 torch.mul(unit, layer.head_norm, out=to_rotate)
@@ -207,10 +207,10 @@ class LeanDecoder(LanguageBackend):
         fresh = rotated[:, heads:].unflatten(1, (2, -1)).transpose(0, 1)
         return rotated[:, :heads], fresh, project
 
-    def _cosines(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _cosines_and_sines(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return cosines [B or 1, 1, T, width] and sines [B or 1, 1, T, width / 2]."""
         if positions.ndim == 3:
-            at = positions.index_select(0, self._axis).movedim(0, -1)
+            at = positions.index_select(0, self._rotary_axis).movedim(0, -1)
         else:
             at = positions[..., None]
         rotary = self._decoder.rotary_emb
@@ -218,7 +218,7 @@ class LeanDecoder(LanguageBackend):
         cos, sin = (part.mul_(rotary.attention_scaling) for part in (angles.cos(), angles.sin()))
         return torch.cat((cos, cos), -1).to(dtype), sin.to(dtype)
 
-    def _attention(
+    def _layer_attention(
         self, queries: Tensor, call: ForwardInput
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Callable[[int], Tensor]]:
         """Return each layer's slot in the cache, keys, and attention [B * T, heads * width].
@@ -226,7 +226,7 @@ class LeanDecoder(LanguageBackend):
         queries: [B, heads, T, width], written before each layer's attention.
         """
         size, columns, mask = queries.shape[2], call.columns, call.mask
-        slots, keys, values = call.cache.spans(size)
+        slots, keys, values = call.cache.kv_slots(size)
         if mask is None:
             return slots, keys, lambda i: attend(queries, keys[i], values[i], None, size > 1)
         if columns is None:
@@ -235,7 +235,7 @@ class LeanDecoder(LanguageBackend):
         order = mask if mask.ndim == 2 else mask[0, 0]
 
         def attend_in_order(i: int) -> Tensor:
-            data = call.cache.layer(i)
+            data = call.cache.layer_buffer(i)
             return ordered_attention(queries, data[0], data[1], order, columns, self._scale)
 
         return slots, keys, attend_in_order

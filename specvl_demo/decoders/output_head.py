@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specvl_demo.decoders.layer_stack import ChainDrafter, ChainParts
+from specvl_demo.decoders.layer_stack import ChainDrafter, ChainWeights
 from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax
 
 
@@ -46,16 +46,16 @@ class OutputHead:
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to logits [..., V]."""
-        return self.widened(self.narrow(hidden))
+        return self.to_vocab(self.row_logits(hidden))
 
-    def narrow(self, hidden: Tensor) -> Tensor:
+    def row_logits(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to logits of the R ids that have a row [..., R]."""
         if self.packed is None:
             return self._multiply(hidden)
         logits = self.packed(hidden.reshape(-1, hidden.shape[-1]))
         return logits.view(*hidden.shape[:-1], -1)
 
-    def widened(self, logits: Tensor) -> Tensor:
+    def to_vocab(self, logits: Tensor) -> Tensor:
         """Return logits [..., R] at their ids among V."""
         if self.ids is None:
             return logits
@@ -81,25 +81,25 @@ class LogProbabilities:
             unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device))
             self._banned = (unsaid | (ids >= size)).nonzero()[:, 0]
 
-    def narrow(self, hidden: Tensor) -> Tensor:
+    def row_log_probs(self, hidden: Tensor) -> Tensor:
         """Return those of the draft vocabulary, in float32: hidden [..., D] -> [..., R]."""
-        logits = self._output.narrow(hidden)
+        logits = self._output.row_logits(hidden)
         if self._output.ids is None:
             logits = logits[..., : self._size]
         return log_softmax(logits.float(), self._banned)
 
-    def widened(self, log_probs: Tensor) -> Tensor:
+    def to_vocab(self, log_probs: Tensor) -> Tensor:
         """Return [..., R] at their ids among `size`, all others at -inf."""
         if self._output.ids is None:
             return log_probs
-        return self._output.widened(log_probs)[..., : self._size]
+        return self._output.to_vocab(log_probs)[..., : self._size]
 
     def chain_drafter(
-        self, parts: ChainParts, table: Tensor, cos_sin: Tensor
+        self, parts: ChainWeights, table: Tensor, cos_sin: Tensor
     ) -> ChainDrafter | None:
         """Return what drafts with these parts (`ChainDrafter`); None where torch takes over."""
         head = None if self._output.packed is None else self._output.packed.matrix
-        if not parts.fits or head is None or table.dtype != torch.float32:
+        if not parts.fits_kernels or head is None or table.dtype != torch.float32:
             return None
         ids = self._output.ids
         n = self._size if ids is None else len(ids)
@@ -107,4 +107,4 @@ class LogProbabilities:
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to [..., size]."""
-        return self.widened(self.narrow(hidden))
+        return self.to_vocab(self.row_log_probs(hidden))

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.decoders import lean
-from specvl_demo.decoders.attention import in_pairs, probabilities, rotations
+from specvl_demo.decoders.attention import pair_rotary, probabilities, rotations
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import (
     ChainDrafter,
-    ChainParts,
-    Ends,
+    ChainWeights,
     LayerStack,
     LayerWeights,
-    takes,
+    StackEnds,
+    takes_sizes,
 )
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
@@ -49,11 +49,11 @@ _LONGEST = 32768
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
-def packs(decoder: PreTrainedModel) -> bool:
+def packs_for_cpu(decoder: PreTrainedModel) -> bool:
     """Whether this decoder's weights are packed for a CPU: for our own kernels where they run
     (`PackedDecoder`), else for the lean forward.
     """
-    if not lean.fits(decoder) or type(decoder).__name__ not in lean.ONE_AXIS:
+    if not lean.runs_lean(decoder) or type(decoder).__name__ not in lean.ONE_AXIS:
         return False
     config, weight = decoder.config, next(decoder.parameters())
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -67,11 +67,11 @@ def packs(decoder: PreTrainedModel) -> bool:
         and config.hidden_size <= _WIDEST
         and config.rope_parameters.get("rope_type", "default") == "default"
         and not hasattr(decoder.layers[0].self_attn, "q_norm")
-        and takes(head_width, (config.hidden_size, *inputs), (config.hidden_size, *outputs))
+        and takes_sizes(head_width, (config.hidden_size, *inputs), (config.hidden_size, *outputs))
     )
 
 
-def side_by_side(*calls: Callable[[], Any]) -> list[Any]:
+def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
     """Return what these calls return. As many as torch has threads run at a time, each on one.
 
     Packing is thousands of small products. If each were split among threads, it would wait for the
@@ -108,7 +108,7 @@ class PackedDecoder(LeanDecoder):
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear, rounded: bool = False) -> None:
         """rounded: Whether weights may be rounded to 8 bits, as is allowed for a drafter."""
-        if not (packs(decoder) and has_kernels()):
+        if not (packs_for_cpu(decoder) and has_kernels()):
             raise ValueError("our own kernels do not run here, or do not take this decoder")
         super().__init__(decoder, head)
         self._few_bits: Bits = 8 if rounded else 32
@@ -116,13 +116,13 @@ class PackedDecoder(LeanDecoder):
             self._root = torch.tensor((self.width * self._eps) ** 0.5)
             self._norm = decoder.norm.weight.float() * self.width**0.5
             # The head first: it takes as long as several layers.
-            packed_head, *self._packed = side_by_side(
-                partial(self._packed_head, head.weight.detach().float()),
-                *(partial(self._pack, layer) for layer in decoder.layers),
+            packed_head, *self._packed = run_in_parallel(
+                partial(self._pack_head, head.weight.detach().float()),
+                *(partial(self._pack_layer, layer) for layer in decoder.layers),
             )
-            self.output = self._output(packed_head, len(head.weight))
+            self.output = self._output_head(packed_head, len(head.weight))
             sizes = self._heads, self._kv_heads, self._head_width
-            self._stack = LayerStack(self._packed, *sizes, float(self._root), self._ends())
+            self._stack = LayerStack(self._packed, *sizes, float(self._root), self._stack_ends())
             read = [packed_head, *(part for layer in self._packed for part in layer.matrices)]
             self.n_weights = sum(part.numel for part in read)
             self.n_bytes = sum(part.n_bytes for part in read)
@@ -131,14 +131,14 @@ class PackedDecoder(LeanDecoder):
             self._rotations = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
             self._cos_sin = torch.view_as_real(self._rotations).flatten(1)
 
-    def output_rows(self, rows: Tensor) -> PackedLinear:
+    def output_head_rows(self, rows: Tensor) -> PackedLinear:
         # Only drafters have such heads.
         return PackedLinear(self._head.weight.detach()[rows].float(), bits=8)
 
     def chain_drafter(self, log_probs: LogProbabilities) -> ChainDrafter | None:
-        return log_probs.chain_drafter(ChainParts(self._stack), self.table, self._cos_sin)
+        return log_probs.chain_drafter(ChainWeights(self._stack), self.embeddings, self._cos_sin)
 
-    def plain_cache(self, batch: int, room: int) -> KVCache:
+    def eager_cache(self, batch: int, room: int) -> KVCache:
         return KVCache(self.layouts(), batch, room, torch.float32)
 
     def decode(self, call: ForwardInput) -> Tensor:
@@ -148,7 +148,7 @@ class PackedDecoder(LeanDecoder):
         """
         size = call.x.shape[1]
         cache, captured, capture = call.cache, call.captured, call.captured.capture
-        cache.require(size)
+        cache.require_room(size)
         embedded = call.x.reshape(-1, self.width).float().contiguous()
         x, hidden = torch.empty_like(embedded), torch.empty_like(embedded)
         mask = None if call.mask is None else call.mask.float()
@@ -163,7 +163,7 @@ class PackedDecoder(LeanDecoder):
                 states = x if self._out is None else self._out(x)
                 captured.layers[first] = states.view(call.x.shape).to(self.dtype, copy=True)
             queries = self._queries(first, x, call) if first in capture.attention else None
-            self._stack.run(
+            self._stack.run_layers(
                 x,
                 self._cos_sin,
                 keys,
@@ -191,9 +191,9 @@ class PackedDecoder(LeanDecoder):
         rotated = torch.view_as_complex(pairs) * self._rotations[call.positions]
         return torch.view_as_real(rotated).flatten(-2).transpose(1, 2)
 
-    def _pack(self, layer: LlamaDecoderLayer) -> LayerWeights:
+    def _pack_layer(self, layer: LlamaDecoderLayer) -> LayerWeights:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
-        qkv, bias = self._projection(attn)
+        qkv, bias = self._qkv_projection(attn)
         return LayerWeights(
             norm=layer.input_layernorm.weight.float() * scale,
             qkv=PackedLinear(qkv, self._few_bits),
@@ -206,21 +206,21 @@ class PackedDecoder(LeanDecoder):
             down=PackedLinear(mlp.down_proj.weight.float(), self._few_bits),
         )
 
-    def _ends(self) -> Ends:
-        return Ends(norm=self._norm)
+    def _stack_ends(self) -> StackEnds:
+        return StackEnds(norm=self._norm)
 
-    def _output(self, packed: PackedLinear, vocab: int) -> OutputHead:
+    def _output_head(self, packed: PackedLinear, vocab: int) -> OutputHead:
         return OutputHead(packed, vocab)
 
-    def _packed_head(self, weight: Tensor) -> PackedLinear:
+    def _pack_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(weight, self._few_bits)
 
-    def _projection(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:
+    def _qkv_projection(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:
         """Return the projection to queries, keys, values and its bias, rotary pairs adjacent."""
 
         def joined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             return torch.cat(
-                (*(in_pairs(weight, self._head_width) for weight in (q, k)), v)
+                (*(pair_rotary(weight, self._head_width) for weight in (q, k)), v)
             ).float()
 
         q, k, v = attn.q_proj, attn.k_proj, attn.v_proj
@@ -228,7 +228,7 @@ class PackedDecoder(LeanDecoder):
         return joined(q.weight, k.weight, v.weight), bias
 
 
-class Rotation(NamedTuple):
+class Hadamard(NamedTuple):
     """An orthogonal [n, n] that spreads a large number over many: a Hadamard matrix of the largest
     power of two in n, times a cosine transform of the rest, with random signs of the rows.
 
@@ -240,7 +240,7 @@ class Rotation(NamedTuple):
     hadamard: Tensor
 
     @classmethod
-    def of(cls, n: int) -> Rotation:
+    def of(cls, n: int) -> Hadamard:
         power = n & -n
         hadamard = torch.ones(1, 1)
         while len(hadamard) < power:
@@ -257,7 +257,7 @@ class Rotation(NamedTuple):
         parts = (rows * self.signs).unflatten(-1, (len(self.cosine), -1))
         return (self.cosine.t() @ (parts @ self.hadamard)).flatten(-2)
 
-    def rotate_each(self, rows: Tensor) -> Tensor:
+    def rotate_heads(self, rows: Tensor) -> Tensor:
         """Rotate every n numbers of rows [..., heads * n] by themselves."""
         return self(rows.unflatten(-1, (-1, len(self.signs)))).flatten(-2)
 
@@ -274,13 +274,13 @@ class RotatedDecoder(PackedDecoder):
     _in: PackedLinear
 
     def __init__(self, decoder: PreTrainedModel, head: nn.Linear) -> None:
-        self._rotation = Rotation.of(decoder.config.hidden_size)
+        self._rotation = Hadamard.of(decoder.config.hidden_size)
         rotation = self._rotation(torch.eye(decoder.config.hidden_size))
         self._in = PackedLinear(rotation.t().contiguous(), bits=16)
         self._out = PackedLinear(rotation, bits=16)
         super().__init__(decoder, head)
 
-    def _output(self, packed: PackedLinear, vocab: int) -> OutputHead:
+    def _output_head(self, packed: PackedLinear, vocab: int) -> OutputHead:
         """The head multiplies rotated rows."""
         rotate, width = self._in, self.width
 
@@ -290,22 +290,22 @@ class RotatedDecoder(PackedDecoder):
 
         return OutputHead(multiply, vocab)
 
-    def _ends(self) -> Ends:
+    def _stack_ends(self) -> StackEnds:
         rotation = self._rotation(torch.eye(self.width))
         leave = PackedLinear(rotation * self._norm[:, None], bits=16)
-        return Ends(self._in.matrix, leave.matrix)
+        return StackEnds(self._in.matrix, leave.matrix)
 
-    def _packed_head(self, weight: Tensor) -> PackedLinear:
+    def _pack_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(self._rotation(weight), bits=8, row_bits=8)
 
-    def _pack(self, layer: LlamaDecoderLayer) -> LayerWeights:
+    def _pack_layer(self, layer: LlamaDecoderLayer) -> LayerWeights:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
-        (qkv, bias), head_rotation = self._projection(attn), Rotation.of(self._head_width)
+        (qkv, bias), head_rotation = self._qkv_projection(attn), Hadamard.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)
-        qkv[values] = head_rotation.rotate_each(qkv[values].t()).t()
+        qkv[values] = head_rotation.rotate_heads(qkv[values].t()).t()
         if bias is not None:
-            bias[values] = head_rotation.rotate_each(bias[values])
-        out = head_rotation.rotate_each(attn.o_proj.weight.float())
+            bias[values] = head_rotation.rotate_heads(bias[values])
+        out = head_rotation.rotate_heads(attn.o_proj.weight.float())
         norm, after = (
             layernorm.weight.float() * scale
             for layernorm in (layer.input_layernorm, layer.post_attention_layernorm)

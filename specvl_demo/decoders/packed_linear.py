@@ -47,7 +47,7 @@ def _fbgemm_operators() -> tuple[Callable[..., Any], Callable[..., Tensor]] | No
 PACKING = _fbgemm_operators()
 
 
-def _with_fbgemm(packed: Any, factor: float, x: Tensor) -> Tensor:
+def _multiply_fbgemm(packed: Any, factor: float, x: Tensor) -> Tensor:
     assert PACKING is not None
     product = PACKING[1](x, packed)
     return product if factor == 1 else product.mul_(factor)
@@ -67,7 +67,7 @@ def log_softmax(logits: Tensor, banned: Tensor) -> Tensor:
     return logits.log_softmax(-1)
 
 
-def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
+def to_half(weight: Tensor) -> tuple[Tensor, float] | None:
     """Return (numbers that half precision holds, factor): their product is exactly `weight`.
 
     The factor is a power of two. With a factor of 1 the numbers are the weight's own, not a copy.
@@ -79,12 +79,12 @@ def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
         return None
     for factor in (1.0, 2.0 ** (math.frexp(largest)[1] - 15)):
         # Some rows at a time: an output head in float32 is half a gigabyte, and so is each copy.
-        if all(_held(rows, factor) for rows in weight.split(_CHECKED)):
+        if all(_half_holds(rows, factor) for rows in weight.split(_CHECKED)):
             return (weight.float() if factor == 1 else weight.float() / factor), factor
     return None
 
 
-def _held(rows: Tensor, factor: float) -> bool:
+def _half_holds(rows: Tensor, factor: float) -> bool:
     exact = rows.float()
     return torch.equal((exact / factor).half().float() * factor, exact)
 
@@ -124,7 +124,7 @@ class PackedLinear:
         # Empty, and no view: a view would keep the numbers that packing makes needless.
         self._product: Callable[[Tensor], Tensor] | None = None
         self._table = weight.new_empty(0)
-        self.matrix: kernels.Matrix | None = None
+        self.matrix: kernels.PackedMatrix | None = None
         self._plain_few = self.numel < _LARGE
         if weight.device.type == "cpu" and bits is not None:
             self._pack(weight, bits, row_bits, largest)
@@ -136,23 +136,23 @@ class PackedLinear:
     def _pack(self, weight: Tensor, bits: Bits, row_bits: Bits, largest: float | None) -> None:
         many = self.numel >= _LEAST
         if row_bits == 8:
-            self.matrix = kernels.eight_bits(weight, largest)
+            self.matrix = kernels.pack_8_bits(weight, largest)
         elif bits < 32:
             # 16 bits are as fast out of a cache, and no draft is lost.
             bits = bits if many else 16
-            self.matrix = kernels.integers(weight, bits)
+            self.matrix = kernels.pack_integers(weight, bits)
         if self.matrix is not None:
             self.n_bytes = self.numel * bits // 8
             return
         half = weight.half() if bits < 32 and weight.dtype == torch.float32 else weight
-        numbers, factor = (in_half(half) if many else None) or (weight, None)
-        self.matrix = kernels.floats(numbers, factor)
+        numbers, factor = (to_half(half) if many else None) or (weight, None)
+        self.matrix = kernels.pack_floats(numbers, factor)
         if self.matrix is None and factor is not None and PACKING is not None:
-            self._product = partial(_with_fbgemm, PACKING[0](numbers, None), factor)
+            self._product = partial(_multiply_fbgemm, PACKING[0](numbers, None), factor)
         if factor is not None and (self.matrix is not None or not self._plain_few):
             self.n_bytes = 2 * self.numel
 
-    def packed(self, x: Tensor) -> Tensor | None:
+    def multiply_packed(self, x: Tensor) -> Tensor | None:
         """Multiply [rows, in] -> [rows, out] as packed; None if the library is as fast."""
         multiply = self.matrix or self._product
         if multiply is None or (self.matrix is None and self._plain_few and x.shape[0] <= _FEW):
@@ -162,20 +162,20 @@ class PackedLinear:
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
         """Return x Wᵀ + plus, [rows, out], for x [rows, in] and plus [rows or 1, out] or None."""
-        product = self.packed(x)
+        product = self.multiply_packed(x)
         if product is not None:
             return product if plus is None else product.add_(plus)
         x = x.to(self.dtype)
         return torch.mm(x, self._table) if plus is None else torch.addmm(plus, x, self._table)
 
-    def onto(self, out: Tensor, x: Tensor) -> None:
+    def add_product(self, out: Tensor, x: Tensor) -> None:
         """Add the product to `out` [rows, out], which has the weight's precision."""
-        product = self.packed(x)
+        product = self.multiply_packed(x)
         out.addmm_(x, self._table) if product is None else out.add_(product)
 
-    def into(self, out: Tensor, x: Tensor, plus: Tensor | None) -> None:
+    def write_product(self, out: Tensor, x: Tensor, plus: Tensor | None) -> None:
         """Write x Wᵀ + plus into `out` [rows, out], which has the weight's precision."""
-        product = self.packed(x)
+        product = self.multiply_packed(x)
         if product is not None:
             out.copy_(product) if plus is None else torch.add(product, plus, out=out)
         elif plus is None:

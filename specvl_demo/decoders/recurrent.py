@@ -20,7 +20,7 @@ from transformers.cache_utils import LinearAttentionLayer
 
 from specvl_demo.core.tree import chain
 from specvl_demo.decoders.forward import Captured, ForwardInput
-from specvl_demo.decoders.huggingface import HFDecoder, adapter
+from specvl_demo.decoders.huggingface import HFDecoder, as_hf_cache
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RecurrentDecoder(HFDecoder):
         ]
         self.n_cached = sum(2 * heads * width for heads, width in self._shapes)
 
-    def plain_cache(self, batch: int, room: int) -> KVCache:
+    def eager_cache(self, batch: int, room: int) -> KVCache:
         if batch > 1:
             raise ValueError(
                 "a model with linear-attention layers can draft from only one view; choose one,"
@@ -61,31 +61,31 @@ class RecurrentDecoder(HFDecoder):
     def forward(self, call: ForwardInput) -> Tensor:
         """Return hidden states of the new rows; rows that must be replayed run before them."""
         cache = call.cache
-        assert isinstance(cache, RecurrentCache)  # as made by `plain_cache`
+        assert isinstance(cache, RecurrentCache)  # as made by `eager_cache`
         x, positions, n = call.x, call.positions, 0
-        again = cache.rewound()
+        again = cache.rewind()
         if again is not None:
             old, at, decided = again
             if decided > MOST_REPLAYED:
                 alone = replace(call, captured=Captured())
-                self._run(alone, old[:, :decided], at[..., :decided])
+                self._run_rows(alone, old[:, :decided], at[..., :decided])
                 cache.mark_committed()
                 old, at = old[:, decided:], at[..., decided:]
             n = old.shape[1]
             x, positions = torch.cat((old, x), 1), torch.cat((at, positions), -1)
-        hidden = self._run(call, x, positions)
+        hidden = self._run_rows(call, x, positions)
         for i, states in call.captured.layers.items():
             call.captured.layers[i] = states[:, n:]
         return hidden[:, n:]
 
-    def _run(self, call: ForwardInput, x: Tensor, positions: Tensor) -> Tensor:
+    def _run_rows(self, call: ForwardInput, x: Tensor, positions: Tensor) -> Tensor:
         """Run a forward of these rows after the cache's."""
         size, cache = x.shape[1], call.cache
-        assert isinstance(cache, RecurrentCache)  # as made by `plain_cache`
+        assert isinstance(cache, RecurrentCache)  # as made by `eager_cache`
         mask = None
         if size > 1 and cache.length:
-            mask = chain(size - 1).additive(cache.length, self.dtype, self.device)
-        cache.note(x, positions)
+            mask = chain(size - 1).mask(cache.length, self.dtype, self.device)
+        cache.record_inputs(x, positions)
         hidden = super().forward(replace(call, x=x, positions=positions, mask=mask))
         cache.seen = cache.length
         return hidden
@@ -112,13 +112,13 @@ class RecurrentCache(KVCache):
         kinds: Sequence[str],
     ) -> None:
         super().__init__(layers, batch, room, dtype)
-        self._kinds, self._states = kinds, adapter(self).layers
+        self._kinds, self._states = kinds, as_hf_cache(self).layers
         self._linear = [i for i, kind in enumerate(kinds) if kind == LINEAR]
         self._snapshot: list[Any] = [LinearAttentionLayer() for _ in self._linear]
         self.seen = self._snapshot_rows = self._decided = 0
         self._x: list[Tensor] = []
         self._positions: list[Tensor] = []
-        self._restore()
+        self._restore_states()
 
     def mark_committed(self) -> None:
         """Move the snapshot up if the states have absorbed only committed rows."""
@@ -127,7 +127,7 @@ class RecurrentCache(KVCache):
             self._snapshot = [deepcopy(self._states[i]) for i in self._linear]
             self._snapshot_rows, self._x, self._positions = self.length, [], []
 
-    def rewound(self) -> tuple[Tensor, Tensor, int] | None:
+    def rewind(self) -> tuple[Tensor, Tensor, int] | None:
         """Return inputs [1, r, D] and positions of rows that must be replayed, and how many of them
         are committed; the cache and its states then end before them.
 
@@ -139,30 +139,30 @@ class RecurrentCache(KVCache):
         rows, decided = self.length - start, self._decided - start
         if rows < 0:
             raise ValueError(f"states of {start} rows cannot go back to {self.length}")
-        self._restore()
+        self._restore_states()
         x, positions = self._x, self._positions
         self._x, self._positions, self.length, self.seen = [], [], start, start
         if not rows:
             return None
         return torch.cat(x, 1)[:, :rows], torch.cat(positions, -1)[..., :rows], min(rows, decided)
 
-    def note(self, x: Tensor, positions: Tensor) -> None:
+    def record_inputs(self, x: Tensor, positions: Tensor) -> None:
         """Record the rows that run now; kept until a snapshot includes them."""
         self._x.append(x)
         self._positions.append(positions)
 
     def copy(self, room: int) -> KVCache:
         twin = super().copy(room)
-        assert isinstance(twin, RecurrentCache)  # as made by `another`
+        assert isinstance(twin, RecurrentCache)  # as made by `empty_like`
         self.mark_committed()
         twin._snapshot, twin._snapshot_rows = self._snapshot, self._snapshot_rows
         twin._x, twin._positions = [*self._x], [*self._positions]
         twin.seen, twin._decided = -1, twin.length
         return twin
 
-    def another(self, room: int) -> KVCache:
+    def empty_like(self, room: int) -> KVCache:
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype, self._kinds)
 
-    def _restore(self) -> None:
+    def _restore_states(self) -> None:
         for i, state in zip(self._linear, self._snapshot, strict=True):
             self._states[i] = deepcopy(state)

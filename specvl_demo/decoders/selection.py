@@ -26,11 +26,11 @@ def select_decoder(model: PreTrainedModel, backend: str, drafts: bool) -> Langua
         return recurrent.RecurrentDecoder(model)
     if backend == "8bit":
         return packed_decoder.RotatedDecoder(decoder, head)
-    packs = backend == "auto" and packed_decoder.packs(decoder)
+    packs = backend == "auto" and packed_decoder.packs_for_cpu(decoder)
     if packs and has_kernels():
         return packed_decoder.PackedDecoder(decoder, head, drafts)
     plain: HFDecoder | lean.LeanDecoder
-    if backend != "hf" and lean.fits(decoder):
+    if backend != "hf" and lean.runs_lean(decoder):
         bits: Bits | None = None if not packs else 8 if drafts else 32
         plain = lean.LeanDecoder(decoder, head, bits)
     else:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.core.transfer import sent
+from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import TreeShape, chain
 from specvl_demo.core.types import NOTHING, Capture, Context
 from specvl_demo.decoders import batch_invariance
@@ -33,7 +33,7 @@ class CachedSequence:
     """m sequences on one decoder.
 
     length: Committed rows, the same for all sequences. Nodes fed after them are numbered 0, 1, ...
-    until `keep` decides which of them stay.
+    until `commit_nodes` decides which of them stay.
     """
 
     def __init__(
@@ -64,20 +64,20 @@ class CachedSequence:
         weakref.finalize(self, cache.release).atexit = False
 
     @property
-    def position(self) -> Tensor:
+    def next_position(self) -> Tensor:
         """[m] of the next committed row, or of this round's root."""
         return self._next[:, 0]
 
     def fork(self, room: int) -> CachedSequence:
         """Copy the committed rows into a new cache with `room` rows in all."""
-        return CachedSequence(self.backend, self.cache.copy(room), self.position, self._padded)
+        return CachedSequence(self.backend, self.cache.copy(room), self.next_position, self._padded)
 
     def score(
         self,
         x: Tensor,
         shape: TreeShape,
         captured: Captured | None = None,
-        least: int | None = None,
+        min_rows: int | None = None,
     ) -> Tensor:
         """Run all nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
 
@@ -85,21 +85,21 @@ class CachedSequence:
 
         Args:
             captured: Receives what is captured.
-            least: Rows from which a step is batch-invariant (`calibration.min_invariant_rows`); not
-                needed where the backend is so by itself. If the tree allows, the step is padded and
+            min_rows: Rows from which a step is batch-invariant (`min_invariant_rows`); not needed
+                where the backend is so by itself. If the tree allows, the step is padded and
                 ordered; hidden [1, rows, D] and captures then have padding after the nodes, so that
                 the head is batch-invariant too.
         """
         small = len(shape) <= batch_invariance.MOST_NODES
-        if least is not None and small and not self.backend.batch_invariant:
-            return self._score_batch_invariant(x, shape, captured, least)
+        if min_rows is not None and small and not self.backend.batch_invariant:
+            return self._score_batch_invariant(x, shape, captured, min_rows)
         if not self.cache.branches and not shape.is_chain:
             raise ValueError(ONE_LINE)
-        mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
+        mask = None if len(shape) == 1 else shape.mask(self.length, x.dtype, x.device)
         self._fed = 0
-        return self._run(x, shape.depth_on(x.device), mask, captured)
+        return self._run_nodes(x, shape.depth_on(x.device), mask, captured)
 
-    def root(self, x: Tensor) -> Tensor:
+    def run_root(self, x: Tensor) -> Tensor:
         """Run the first forward of a round: x [m, k, D] -> hidden [m, k, D].
 
         The last row is the round's root, node 0; before it are committed tokens not fed yet.
@@ -119,12 +119,12 @@ class CachedSequence:
         ]
         if self._is_chain and continues_chain:
             new = chain(end - first - 1)
-            mask = None if len(new) == 1 else new.additive(self.length + first, x.dtype, x.device)
-            return self._run(x, chain(end - 1).depth_on(x.device), mask)
+            mask = None if len(new) == 1 else new.mask(self.length + first, x.dtype, x.device)
+            return self._run_nodes(x, chain(end - 1).depth_on(x.device), mask)
         if not self.cache.branches:
             raise ValueError(ONE_LINE)
-        parents = sent(parents, x.device)
-        block, depth = self._buffers(end, x)
+        parents = to_device(parents, x.device)
+        block, depth = self._ancestor_buffers(end, x)
         if self._is_chain:
             self._start_branching(depth, first)
         seen = self.cache.room
@@ -132,7 +132,7 @@ class CachedSequence:
         fed = self._among[:, :first]
         fed[first:end] = fed[parents]
         torch.add(depth[parents], 1, out=depth[first:end])
-        return self._run(x, depth[:end], block[first:end, seen - self.length : seen + end])
+        return self._run_nodes(x, depth[:end], block[first:end, seen - self.length : seen + end])
 
     def draft_chain(
         self,
@@ -142,40 +142,40 @@ class CachedSequence:
         floor: float,
         features: Tensor | None = None,
     ) -> DraftedChain:
-        """Run a round's first forward as `root` does and draft m tokens after it in one call.
+        """Run a round's first forward as `run_root` does and draft m tokens after it in one call.
 
         Args:
             tokens: [k] that are fed first, the last of them this round's root.
-            limit, floor, features: As for `ChainDrafter.run`, whose result is returned. All
+            limit, floor, features: As for `ChainDrafter.draft`, whose result is returned. All
                 but the last drafted token are nodes 1 .. m - 1 then.
         """
         self.cache.truncate(self.length)
         self.cache.mark_committed()
-        self.cache.require(len(tokens) + limit - 1)
-        drafted = drafter.run(tokens, limit, floor, self.cache, int(self._next), features)
+        self.cache.require_room(len(tokens) + limit - 1)
+        drafted = drafter.draft(tokens, limit, floor, self.cache, int(self._next), features)
         late, self._fed, self._is_chain = len(tokens) - 1, len(drafted.tokens), True
         self.cache.advance(late + self._fed)
         self.length += late
         self._next = self._next + late
         return drafted
 
-    def keep(self, nodes: Sequence[int]) -> None:
+    def commit_nodes(self, nodes: Sequence[int]) -> None:
         """Commit these fed nodes, a path from node 0, and drop the others."""
-        self.cache.keep(self.length, nodes)
+        self.cache.keep_rows(self.length, nodes)
         self.length += len(nodes)
         self._next = self._next + len(nodes)
         self._fed = 0
 
     def _score_batch_invariant(
-        self, x: Tensor, shape: TreeShape, captured: Captured | None, least: int
+        self, x: Tensor, shape: TreeShape, captured: Captured | None, min_rows: int
     ) -> Tensor:
-        size, rows = len(shape), batch_invariance.padded(len(shape), least)
+        size, rows = len(shape), batch_invariance.padded_rows(len(shape), min_rows)
         self.cache.truncate(self.length)
         if rows > size:
             x = F.pad(x, (0, 0, 0, rows - size))
         depth = F.pad(shape.depth_on(x.device), (0, rows - size))
-        mask, window_mask, columns = batch_invariance.order(
-            shape, rows, self.length, self.cache.span, self.backend.window, x.device
+        mask, window_mask, columns = batch_invariance.attention_order(
+            shape, rows, self.length, self.cache.buffer_rows, self.backend.window, x.device
         )
         hidden = self._forward(
             x, depth, captured, mask=mask, window_mask=window_mask, columns=columns
@@ -184,7 +184,7 @@ class CachedSequence:
         self._fed = size
         return hidden
 
-    def _run(
+    def _run_nodes(
         self, x: Tensor, depth: Tensor, mask: Tensor | None, captured: Captured | None = None
     ) -> Tensor:
         """Run new nodes; depth: of all nodes of this round, the new ones last.
@@ -230,7 +230,7 @@ class CachedSequence:
             mask = padding if mask is None else mask + padding
         return mask, window_mask
 
-    def _buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _ancestor_buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the additive ancestor mask of fed nodes [R, room + R] and their depths [R].
 
         The first `room` columns are zero.
@@ -252,7 +252,7 @@ class CachedSequence:
         """Write the chain fed so far in this round into the buffers."""
         among, line = self._among, chain(fed - 1)
         among.fill_(self._low).fill_diagonal_(0.0)
-        among[:fed, :fed] = line.additive(0, among.dtype, among.device)
+        among[:fed, :fed] = line.mask(0, among.dtype, among.device)
         depth[:fed] = line.depth_on(depth.device)
         self._is_chain = False
 

@@ -20,13 +20,13 @@ class CudaClock(Stopwatch):
         self._stream = torch.cuda.current_stream(device)
 
     def start(self) -> None:
-        self._events: list[tuple[str | None, torch.cuda.Event]] = [(None, self._now())]
+        self._events: list[tuple[str | None, torch.cuda.Event]] = [(None, self._record_event())]
 
     def lap(self, phase: str) -> None:
-        self._events.append((phase, self._now()))
+        self._events.append((phase, self._record_event()))
 
     def skip(self) -> None:
-        self._events.append((None, self._now()))
+        self._events.append((None, self._record_event()))
 
     def read(self) -> dict[str, float]:
         self._events[-1][1].synchronize()
@@ -36,7 +36,7 @@ class CudaClock(Stopwatch):
                 laps[phase] = laps.get(phase, 0.0) + before.elapsed_time(after) / 1e3
         return laps
 
-    def _now(self) -> torch.cuda.Event:
+    def _record_event(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
         event.record(self._stream)
         return event

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Policy
-from specvl_demo.core.verification import Strict
+from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.declare import Learn, Param, Settings, Value
 from specvl_demo.records import Chart, checked
 
@@ -71,7 +71,7 @@ class Part:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-STRICT = Part("verifier", "strict", "strict verification", lambda settings: Strict())
+STRICT = Part("verifier", "strict", "strict verification", lambda settings: LosslessVerifier())
 """Keeps exactly what the target would have emitted: the verifier of every method by default."""
 
 

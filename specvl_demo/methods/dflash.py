@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import taken
+from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter, Scores, Start, Verdict
-from specvl_demo.decoders.attention import attend, in_pairs
+from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict
+from specvl_demo.decoders.attention import attend, pair_rotary
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
@@ -110,7 +110,7 @@ class InjectedLayer:
         self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
 
         def paired(name: str) -> Tensor:
-            return in_pairs(tensors[f"{attention}{name}.weight"], g.head_width)
+            return pair_rotary(tensors[f"{attention}{name}.weight"], g.head_width)
 
         keys_values = torch.cat((paired("k_proj"), tensors[f"{attention}v_proj.weight"]))
         first = tensors[f"{prefix}.input_layernorm.weight"] * scale
@@ -197,7 +197,7 @@ class DflashHead(TrainedHead):
         """Append committed rows."""
         rows = direction(self._fuse(states), self._eps)
         at = torch.arange(cache.length, cache.length + len(rows), device=self.device)
-        rotation, (slots, _, _) = self._rotary(at), cache.spans(len(rows))
+        rotation, (slots, _, _) = self._rotary(at), cache.kv_slots(len(rows))
         for layer, slot in zip(self._layers, slots, strict=True):
             layer.write(rows, rotation, slot)
         cache.advance(len(rows))
@@ -222,7 +222,7 @@ class DflashHead(TrainedHead):
     def decode(self, call: ForwardInput) -> Tensor:
         """Return the states after all rows [1, T, D]; without a mask they see each other."""
         x, rotation = call.x[0], self._rotary(call.positions[..., 0, :])
-        spans = zip(self._layers, self._reaches, *call.cache.spans(len(x)), strict=True)
+        spans = zip(self._layers, self._reaches, *call.cache.kv_slots(len(x)), strict=True)
         for layer, reach, slot, keys, values in spans:
             mask = call.mask if reach.window is None else call.window_mask
             x = layer(x, rotation, slot, keys, values, mask)
@@ -235,7 +235,7 @@ class BlockDrafter(Drafter):
     def __init__(self, head: DflashHead) -> None:
         self.name, self.capture, self._head = head.name, head.capture, head
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Read the prompt."""
         head, states = self._head, self._head.states(start.prefill)
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
@@ -248,7 +248,7 @@ class BlockDrafter(Drafter):
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         self._pending, self._depth = states, [0]
 
-    def seen(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+    def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return {self._head.view: (torch.arange(self._rows), ())}
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
@@ -270,7 +270,7 @@ class BlockDrafter(Drafter):
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's states of the root and the accepted tokens for the next round."""
-        new = taken(self._head.states(scores), verdict.path)
+        new = take_rows(self._head.states(scores), verdict.path)
         self._pending = torch.cat((self._pending, new)) if len(self._pending) else new
 
 

@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.core.transfer import sent, taken
+from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import NOTHING, Capture, Drafter, Start
+from specvl_demo.core.types import NOTHING, Capture, Drafter, LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
-from specvl_demo.decoders.layer_stack import ChainParts, LayerStack
+from specvl_demo.decoders.layer_stack import ChainWeights, LayerStack
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn, Settings, setting
@@ -34,7 +34,7 @@ from specvl_demo.methods.heads.blocks import (
     Geometry,
     direction,
     root_of,
-    stacked,
+    stack_layers,
 )
 from specvl_demo.methods.heads.checkpoints import Format, Head
 from specvl_demo.methods.heads.features import (
@@ -89,7 +89,7 @@ class DreamHead(FeatureHead):
         self._cross = CrossBlock(t, "layers.1", g)
         self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
         parts = [block.parts for block in (self._first, self._cross, self._last)]
-        self._stack = stacked(parts, g, self._eps, self.dtype, self._norm)
+        self._stack = stack_layers(parts, g, self._eps, self.dtype, self._norm)
 
     def _look(self, keep: float) -> None:
         """Set the share of visual tokens to keep.
@@ -98,7 +98,7 @@ class DreamHead(FeatureHead):
         tree mask there; drafts stay lossless either way.
         """
         self._keep = keep
-        self._chain = ChainParts(self._stack, "attended")
+        self._chain = ChainWeights(self._stack, "attended")
         self.capture = NOTHING
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
@@ -124,23 +124,23 @@ class DreamHead(FeatureHead):
         """
         cache, start, size = stream.cache, stream.length, len(rows)
         data = cache.blocks[0]  # [layers, 2, 1, kv_heads, room, width]
-        rotation = self._rotary(stream.position + torch.arange(size, device=self.device))
+        rotation = self._rotary(stream.next_position + torch.arange(size, device=self.device))
         x, before = self.embed(ids), data[0, :, :, :, cache.holes : start]
         keys, values = padded = F.pad(before, (0, 0, 0, size))
         slot = padded[..., before.shape[-2] :, :]
         after = chain(size - 1)
-        mask = after.additive(before.shape[-2], self.dtype, self.device)
+        mask = after.mask(before.shape[-2], self.dtype, self.device)
         x = self._first(x, x, rotation, slot, keys, values, mask)
-        path = sent([start + row for row in rows], self.device)
+        path = to_device([start + row for row in rows], self.device)
         features = torch.cat((data[1, 0, :, :, 1:start], data[1, 0].index_select(2, path)), -2)
-        mask = after.additive(start - 1, torch.float32, self.device)
+        mask = after.mask(start - 1, torch.float32, self.device)
         return self._cross.weights(x, features, mask)[:, : start - 1]
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
-    def open(self, start: Start) -> HeadPrompt:
+    def open(self, start: LaneStart) -> HeadPrompt:
         """Return a row for every token that is left after compression.
 
         # choice: positions are compact, as the published code counts the tokens it fed.
@@ -154,12 +154,12 @@ class DreamHead(FeatureHead):
         positions = torch.arange(len(seen) + 1, device=self.device)
         return HeadPrompt(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
 
-    def prefill(self, start: Start, opening: HeadPrompt, room: int) -> CachedSequence:
+    def prefill(self, start: LaneStart, opening: HeadPrompt, room: int) -> CachedSequence:
         """Prefill with the kept tokens' embeddings as queries, all features as keys and values."""
         cache, features, seen = self.new_cache(1, room), start.prefill.hidden, opening.seen
         n = features.shape[0]
         cache.holes = opening.holes
-        slots, keys, values = cache.spans(n + 1)
+        slots, keys, values = cache.kv_slots(n + 1)
         self._cross.write(features, slots[1][..., 1:, :])
         # The first query has no keys; equal scores make it attend to all equally, as in training.
         later = torch.arange(n, device=self.device) >= seen[:, None]
@@ -174,7 +174,7 @@ class DreamHead(FeatureHead):
         cache.advance(n)
         return CachedSequence(self, cache, opening.position)
 
-    def eager(self, call: ForwardInput) -> Tensor:
+    def forward_eager(self, call: ForwardInput) -> Tensor:
         hidden = self.decode(call, call.cache.holes)
         call.cache.advance(call.x.shape[1])
         return hidden
@@ -189,8 +189,8 @@ class DreamHead(FeatureHead):
         if self._stack is not None and not self.fixed and query_mask is mask:
             return self._by_kernels(self._stack, x, features, call)
         if mask is None and size > 1:
-            query_mask = mask = chain(size - 1).additive(call.cache.length, self.dtype, self.device)
-        spans = call.cache.spans(size)
+            query_mask = mask = chain(size - 1).mask(call.cache.length, self.dtype, self.device)
+        spans = call.cache.kv_slots(size)
         self._cross.write(features, spans[0][1])
         masks = (
             None if query_mask is None else query_mask[..., holes:],
@@ -206,7 +206,7 @@ class DreamHead(FeatureHead):
         cos_sin = torch.view_as_real(self._rotary(call.positions[..., 0, :])).reshape(len(x), -1)
         x = x.contiguous()
         summed, hidden = x.clone(), torch.empty_like(x)
-        stack.run(
+        stack.run_layers(
             *(summed, cos_sin, keys, values, call.cache.length, call.mask, (0, self.n_layers), x),
             hidden=hidden,
             features=features,
@@ -249,7 +249,7 @@ class DreamDrafter(FeatureDrafter):
 
     _head: DreamHead
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         super().begin(start)
         self._positions = start.prefill.hidden.shape[0]
         self._ids: list[Tensor] = []
@@ -266,7 +266,7 @@ class DreamDrafter(FeatureDrafter):
         return made
 
     def attention(self, rows: Sequence[int]) -> Tensor:
-        ids = taken(torch.cat(self._ids), rows)
+        ids = take_rows(torch.cat(self._ids), rows)
         return self._head.attention(self._stream, rows, ids)[:, : self._positions]
 
 

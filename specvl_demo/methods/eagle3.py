@@ -16,12 +16,12 @@ from torch import Tensor
 
 from specvl_demo.core.types import Encoded, Prefill, Scores
 from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.decoders.layer_stack import ChainParts
+from specvl_demo.decoders.layer_stack import ChainWeights
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.heads import checkpoints
-from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stacked
+from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stack_layers
 from specvl_demo.methods.heads.checkpoints import Format, Head
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
@@ -79,8 +79,8 @@ class Eagle3Head(FeatureHead):
         self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
         if not self._norm_before_residual:
             block = [self._block.parts]
-            layers = stacked(block, g, self._eps, self.dtype, self._norm)
-            self._chain = ChainParts(layers, "both")
+            layers = stack_layers(block, g, self._eps, self.dtype, self._norm)
+            self._chain = ChainWeights(layers, "both")
         self._sees = True
 
     def with_settings(self, settings: Any) -> Eagle3Head:

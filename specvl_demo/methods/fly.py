@@ -51,7 +51,7 @@ class EntropyVerifier(RelaxedVerifier):
     def __init__(self, settings: FlySettings) -> None:
         self.settings = settings
 
-    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+    def acceptance_signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return the entropy [T] of the distribution that judged each token, that is, its parent's.
 
         # choice: the published code's −Σ p ln p over the three largest p, not renormalised.
@@ -76,7 +76,7 @@ class EntropyVerifier(RelaxedVerifier):
             exact[i + 1 : i + self.settings.window]
         )
 
-    def notes(self, branch: Branch) -> Mapping[str, Any]:
+    def branch_notes(self, branch: Branch) -> Mapping[str, Any]:
         """Return the entropy of the branch's tokens, by node."""
         return {
             "nodes": list(branch.nodes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specvl_demo.core.types import Start
+from specvl_demo.core.types import LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Learn
@@ -30,7 +30,7 @@ class HiViSHead(FeatureHead):
         self._published = not head.specvl
         self._chain = self._plain_chain()
 
-    def open(self, start: Start) -> HeadPrompt:
+    def open(self, start: LaneStart) -> HeadPrompt:
         """Use text only: visual rows are dropped before tokens and features are paired.
 
         # choice: several pictures or clips are all hidden (the published code supports one).

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Scores, Start
+from specvl_demo.core.types import LaneStart, Scores
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
@@ -56,14 +56,14 @@ class VisualVerifier(RelaxedVerifier):
     def __init__(self, settings: LvspecSettings) -> None:
         self.settings = settings
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Keep the last hidden states at visual positions, normed [v, D] (H_V, eq. 7)."""
         super().begin(start)
         hidden = start.prefill.hidden
         visual = start.encoded.visual[: len(hidden)]
         self._visual = normalize(hidden[visual].float(), dim=-1)
 
-    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+    def acceptance_signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return the relevance A [T]: mean of the N largest cosines with visual positions (eq. 8).
 
         The hidden state is the one at the position whose input is the drafted token.
@@ -86,7 +86,7 @@ class VisualVerifier(RelaxedVerifier):
         elsewhere = set(branch.draft) if self.settings.shift else set()
         return [i in loosened or token in elsewhere for i, token in enumerate(branch.target)]
 
-    def notes(self, branch: Branch) -> Mapping[str, Any]:
+    def branch_notes(self, branch: Branch) -> Mapping[str, Any]:
         """Return the relevance of the branch's tokens, the loosened nodes and their highest one."""
         if not len(self._visual):
             return {"strict": "the prompt shows no picture, so every token must match"}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from specvl_demo.decoders import graphs
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
-from specvl_demo.decoders.huggingface import HFDecoder, adapter
+from specvl_demo.decoders.huggingface import HFDecoder, as_hf_cache
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import Format, Head
@@ -75,7 +75,7 @@ class MTPHead(FeatureHead):
             call.x,
             position_embeddings=self._rotary_embedding(call.x, call.positions),
             attention_mask=mask if mask is None or mask.ndim == 4 else mask[None, None],
-            past_key_values=adapter(call.cache),
+            past_key_values=as_hf_cache(call.cache),
         )
         return self._norms[NORMS[2]](out)
 

@@ -14,10 +14,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.core.transfer import sent
+from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter, Scores, Start, Verdict
-from specvl_demo.decoders.attention import own_kernels
+from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict
+from specvl_demo.decoders.attention import limit_kernels
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.heads.features import as_index
@@ -61,7 +61,7 @@ class Assistant:
             shared: Keys and values [1, heads, n, width] of committed rows, by kind of attention.
         """
         k = len(rows)
-        with own_kernels(rows.device):
+        with limit_kernels(rows.device):
             made = self.model(
                 inputs_embeds=rows[:, None],
                 position_ids=torch.full((k, 1), position, device=rows.device),
@@ -88,12 +88,12 @@ class AssistantDrafter(Drafter):
     def __init__(self, assistant: Assistant, decoder: LanguageBackend) -> None:
         self.name, self._assistant, self._decoder = assistant.name, assistant, decoder
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Take the state before the root; there is nothing to prefill."""
         self._session = start.session
         self._size = start.vocabulary.size
         banned = [i for i in start.vocabulary.banned if i < self._size]
-        self._banned = sent(banned, self._decoder.device)
+        self._banned = to_device(banned, self._decoder.device)
         self._root_state = start.prefill.hidden[-1:]
         self._draft_states: list[Tensor] = []
 
@@ -101,7 +101,7 @@ class AssistantDrafter(Drafter):
         if not isinstance(parents, Tensor) and parents[0] < 0:
             states, self._draft_states = self._root_state, []
             read = {
-                kind: self._session.rows(layer) for kind, layer in self._assistant.layers.items()
+                kind: self._session.kv_of(layer) for kind, layer in self._assistant.layers.items()
             }
             self._shared = {kind: (rows[0], rows[1]) for kind, rows in read.items()}
         else:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter, Scores, Start, Verdict, Vocabulary
+from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict, Vocabulary
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.policies import CHAIN
@@ -59,7 +59,7 @@ class NGram(Drafter):
 
     name = "prompt lookup"
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Index the prompt."""
         self._size = start.vocabulary.size
         self._text = Occurrences(start.vocabulary)

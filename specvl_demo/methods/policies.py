@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core import highest
-from specvl_demo.core.sampling import Sampler, best
-from specvl_demo.core.transfer import sent
-from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
+from specvl_demo.core.sampling import Sampler, top_k
+from specvl_demo.core.transfer import to_device
+from specvl_demo.core.tree import DraftTree, TreeShape, chain, shape_of, shape_of_rank_paths
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.base import TREE, Part
@@ -140,7 +140,7 @@ class RankedTree(Policy):
     """
 
     def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE) -> None:
-        self._shape, self._ranks = ranked(paths)
+        self._shape, self._ranks = shape_of_rank_paths(paths)
         self.max_nodes = len(self._shape)
         # Inner nodes are fed, in their order.
         inner = (node for node in range(self.max_nodes) if self._shape.children[node])
@@ -158,7 +158,7 @@ class RankedTree(Policy):
             log_probs = drafter.extend(tokens[-1].index_select(0, level.feed), level.parents)
             if log_probs is None:
                 break
-            _, logp, ids = best(log_probs, level.top, draws, depth)
+            _, logp, ids = top_k(log_probs, level.top, draws, depth)
             tokens.append(ids.flatten().index_select(0, level.born))
             logps.append(logp.flatten().index_select(0, level.born))
             shape = level.shape
@@ -178,10 +178,10 @@ class RankedTree(Policy):
             top = 1 + max(ranks[node] for node in born)
             places = [fed.index(whole.parent[node]) * top + ranks[node] for node in born]
             yield _StaticLevel(
-                feed=sent([node - first for node in fed], device),
+                feed=to_device([node - first for node in fed], device),
                 parents=tuple(self._row_of.get(whole.parent[node], -1) for node in fed),
                 top=top,
-                born=sent(places, device),
+                born=to_device(places, device),
                 shape=shape_of(whole.parent[: born.stop]),
             )
             first = stop
@@ -258,7 +258,7 @@ class BestFirst(Policy):
         if log_probs is None:
             return DraftTree(root, chain(0), rows=(-1,))
         width = min(self.width, log_probs.shape[-1])
-        score, logp, token = (x.flatten() for x in best(log_probs, width, draws, 0))
+        score, logp, token = (x.flatten() for x in top_k(log_probs, width, draws, 0))
         # Candidates of all levels, flat: token, log-probability, cumulative log-probability. Every
         # fed node, by its flat number (-1: the root), has `width` of them.
         tokens, logps, scores = [token], [logp], [score]
@@ -270,7 +270,7 @@ class BestFirst(Policy):
             if log_probs is None:
                 break
             fed.append(born)
-            scored, logp, wide = best(log_probs, width, draws, depth)
+            scored, logp, wide = top_k(log_probs, width, draws, depth)
             cumulative = (scored + score[:, None]).flatten()
             tokens.append(wide.flatten())
             logps.append(logp.flatten())

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core import highest
-from specvl_demo.core.sampling import Sampler, best
-from specvl_demo.core.transfer import sent, taken
+from specvl_demo.core.sampling import Sampler, top_k
+from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
@@ -209,7 +209,7 @@ def grown(
         log_probs = drafter.extend(feed, [nodes[nodes[i].parent].row if i else -1 for i in fed])
         if log_probs is None:
             break
-        scores, logp, ids = best(log_probs, TOP_K, draws, level - 1)
+        scores, logp, ids = top_k(log_probs, TOP_K, draws, level - 1)
         for slot, i in enumerate(fed):
             nodes[i].row = rows + slot
         rows += len(fed)
@@ -217,12 +217,12 @@ def grown(
         born = _add_children(nodes, fed, scores.float().exp().tolist(), level, plan)
         if not born:
             break
-        tokens.append(taken(ids.flatten(), born))
-        logps.append(taken(logp.flatten(), born).float())
+        tokens.append(take_rows(ids.flatten(), born))
+        logps.append(take_rows(logp.flatten(), born).float())
         fed = [i for i in _most_probable(nodes, plan.max_nodes - 1) if i >= first]
         if not fed:
             break
-        feed = taken(tokens[-1], [i - first for i in fed])
+        feed = take_rows(tokens[-1], [i - first for i in fed])
     return _selected(
         nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), plan
     )
@@ -257,7 +257,7 @@ def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, plan: TreeP
     """Return the tree of the most probable candidates; tokens and logps are of all, in order."""
     chosen = [0, *_most_probable(nodes, plan.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
-    index = sent(chosen, tokens.device)
+    index = to_device(chosen, tokens.device)
     return DraftTree(
         tokens[index],
         shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),

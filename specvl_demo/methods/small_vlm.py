@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import sent, taken
+from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Drafter, Scores, Start, Verdict
+from specvl_demo.core.types import NOTHING, Drafter, LaneStart, Scores, Verdict
 from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Part
@@ -29,7 +29,7 @@ class Mixer:
     fixed within a round, and equal unless a subclass learns others.
     """
 
-    def begin(self, start: Start, views: Sequence[str]) -> None:
+    def begin(self, start: LaneStart, views: Sequence[str]) -> None:
         """Give these views equal weights."""
         self.views = tuple(views)
         self.weights = torch.full((len(views),), 1 / len(views), device=start.encoded.ids.device)
@@ -48,7 +48,7 @@ class Mixer:
             tokens: The emitted ids.
         """
 
-    def notes(self) -> Mapping[str, Any]:
+    def round_notes(self) -> Mapping[str, Any]:
         """Return what the round's record says of it."""
         return {}
 
@@ -70,7 +70,7 @@ class SmallVLM(Drafter):
         captures = (view.capture for view in views)
         self.capture = next((capture for capture in captures if capture != NOTHING), NOTHING)
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Read the prompt through every view, in one batched prefill."""
         encoded = start.encode(self.vlm)
         contexts = [view.build_context(encoded, self.vlm, start.prefill) for view in self._views]
@@ -108,14 +108,14 @@ class SmallVLM(Drafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         """Return log-probabilities [k, V] after each fed node, mixed over the views."""
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            hidden = self._stream.root(self._embed(self._unfed(tokens)))[:, -1:]
+            hidden = self._stream.run_root(self._embed(self._unfed(tokens)))[:, -1:]
             self._pending, self._log_probs = [], []
         else:
             hidden = self._stream.extend(self._embed(tokens), parents)
-        log_probs = self._logp.narrow(hidden)
+        log_probs = self._logp.row_log_probs(hidden)
         self._log_probs.append(log_probs)
         mixed = log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
-        return self._logp.widened(mixed)
+        return self._logp.to_vocab(mixed)
 
     def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
         if self._chain_drafter is None:
@@ -134,24 +134,24 @@ class SmallVLM(Drafter):
             return
         n = len(rows)
         if self._mixer is not None:
-            logits = taken(scores.logits, verdict.path[:n])
+            logits = take_rows(scores.logits, verdict.path[:n])
             self._mixer.update(self._log_probs_at(rows), logits, verdict.tokens[:n])
-        self._stream.keep(rows)
+        self._stream.commit_nodes(rows)
         self._pending = verdict.tokens[n - 1 : -1]
         self._log_probs = []
 
-    def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
+    def view_log_probs(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         return dict(zip(self._seen, self._log_probs_at(rows), strict=True))
 
-    def seen(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+    def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return self._seen
 
-    def notes(self) -> Mapping[str, Any]:
-        return {} if self._mixer is None else self._mixer.notes()
+    def round_notes(self) -> Mapping[str, Any]:
+        return {} if self._mixer is None else self._mixer.round_notes()
 
     def _unfed(self, root: Tensor) -> Tensor:
         """Return the accepted tokens that were not fed yet, then the root."""
-        return torch.cat((sent(self._pending, root.device), root)) if self._pending else root
+        return torch.cat((to_device(self._pending, root.device), root)) if self._pending else root
 
     def _embed(self, tokens: Tensor) -> Tensor:
         """Embed [k] -> [m, k, D]."""
@@ -163,7 +163,7 @@ class SmallVLM(Drafter):
 
     def _log_probs_at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""
-        return self._logp.widened(taken(torch.cat(self._log_probs, dim=1), rows, dim=1))
+        return self._logp.to_vocab(take_rows(torch.cat(self._log_probs, dim=1), rows, dim=1))
 
 
 def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:

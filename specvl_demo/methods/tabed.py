@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.sampling import probabilities
-from specvl_demo.core.types import Start
+from specvl_demo.core.types import LaneStart
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.policies import (
@@ -82,7 +82,7 @@ class Mixture(Mixer):
         self._counted = 0
         self._sums: Tensor | None = None
 
-    def begin(self, start: Start, views: Sequence[str]) -> None:
+    def begin(self, start: LaneStart, views: Sequence[str]) -> None:
         super().begin(start, views)
         self.grid = weight_grid(len(views), GRID_STEPS).to(self.weights.device)
         # Where the grid gives all weight to one view, in the order of views.
@@ -110,7 +110,7 @@ class Mixture(Mixer):
         self._counted += len(tokens)
         self.weights = self._solve(self._sums)
 
-    def notes(self) -> Mapping[str, Any]:
+    def round_notes(self) -> Mapping[str, Any]:
         """Return this round's `weights` by view, and how often each was right, of `counted`."""
         notes: dict[str, Any] = {
             "weights": dict(zip(self.views, self._used.tolist(), strict=True)),

@@ -262,8 +262,8 @@ class CaptionView(View):
         feed = torch.tensor([list(self.ask)] * len(runs), device=encoded.ids.device)
         captions: list[list[int]] = [[] for _ in runs]
         for _ in range(CAPTION_TOKENS):
-            logits = decoder.logits(stream.root(decoder.embed(feed))[:, -1])
-            stream.keep([0])
+            logits = decoder.logits(stream.run_root(decoder.embed(feed))[:, -1])
+            stream.commit_nodes([0])
             logits[:, list(self.banned)] = -torch.inf
             feed = logits.argmax(-1, keepdim=True)
             for caption, token in zip(captions, feed[:, 0].tolist(), strict=True):
@@ -358,7 +358,7 @@ def _joined(
         embeds=embeds,
         positions=positions if encoded.positions.ndim == 1 else positions.expand(3, -1),
         next_position=len(index),
-        index=encoded.in_prompt(index),
+        index=encoded.to_prompt_positions(index),
         blocks=None if encoded.blocks is None else torch.where(of_view, -1, encoded.blocks[source]),
     )
 

@@ -77,7 +77,7 @@ class Loaded:
         dropped, so that not the garbage collector destroys graphs.
         """
         for model in (self.models.target.vlm, *self.models.drafters.values()):
-            getattr(model, "release", lambda: None)()
+            getattr(model, "release_caches", lambda: None)()
 
     @property
     def remarks(self) -> list[str]:

@@ -105,8 +105,8 @@ class VLM:
         """
         return calibration.calibrate(self.decoder, steps) if self.decoder.fixed else None
 
-    def release(self) -> None:
-        self.decoder.release()
+    def release_caches(self) -> None:
+        self.decoder.release_caches()
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:

@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import taken
+from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import NOTHING, Capture, Encoded, Prefill, Prompt, Scores, Stopwatch
 from specvl_demo.decoders.batch_invariance import MOST_NODES
@@ -73,7 +73,7 @@ class VLMTarget:
         spare = max(max_nodes, MOST_NODES) if invariant else max_nodes
         stream = stream.fork(stream.length + max_new_tokens + spare)
         if invariant:
-            stream.cache.clear()
+            stream.cache.zero_unused()
         stream.cache.prepare(max_nodes, capture.layers, self.min_invariant_rows)
         return VLMSession(self, stream, prefill, capture.layers)
 
@@ -112,8 +112,8 @@ class VLMSession:
     def length(self) -> int:
         return self._stream.length
 
-    def rows(self, layer: int) -> Tensor:
-        return self._stream.cache.layer(layer)[:, :, :, : self.length]
+    def kv_of(self, layer: int) -> Tensor:
+        return self._stream.cache.layer_buffer(layer)[:, :, :, : self.length]
 
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> Scores:
@@ -139,6 +139,6 @@ class VLMSession:
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
-        self._stream.keep(path)
+        self._stream.commit_nodes(path)
         if self._recomputes:
-            self._answer.append(taken(self._tokens, list(path)))
+            self._answer.append(take_rows(self._tokens, list(path)))

@@ -13,10 +13,16 @@ import torch
 
 from specvl_demo.core.tree import chain
 from specvl_demo.decoders import lean
-from specvl_demo.decoders.attention import aligned, attend, for_packed, kernels_read, packed
+from specvl_demo.decoders.attention import (
+    align_mask,
+    attend,
+    attend_grouped,
+    kernels_accept,
+    repeat_mask,
+)
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.batch_invariance import MOST_NODES
-from specvl_demo.decoders.calibration import started
+from specvl_demo.decoders.calibration import prefilled
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
@@ -51,9 +57,9 @@ SHAPES = [StepShape(1, (), 0), StepShape(8, (0, 2), 0), StepShape(8, (1,), MOST_
 def compute(backend: Backend, shape: StepShape) -> torch.Tensor:
     """Run what a graph of this shape would capture."""
     cache = backend.runner.acquire(backend, 1, SPAN)
-    step = backend.runner._buffers(backend, cache, shape)
+    step = backend.runner._new_step(backend, cache, shape)
     with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
-        backend.runner._compute(backend, step, cache)
+        backend.runner._run_step(backend, step, cache)
     assert step.hidden is not None and step.hidden.device.type == "meta"
     assert set(step.captured.layers) == {i for i in shape.layers if i < len(cache.layouts)}
     return step.hidden
@@ -68,7 +74,7 @@ def test_steps_of_every_family_stay_on_the_device(name: str) -> None:
     model = on_meta(zoo.FAMILIES[name].build()[0])
     decoder = model.get_decoder()
     inners: list[HFDecoder | lean.LeanDecoder] = [HFDecoder(model)]
-    if lean.fits(decoder):
+    if lean.runs_lean(decoder):
         inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
     for inner in inners:
         for shape in SHAPES:
@@ -91,7 +97,7 @@ def test_replays_of_every_family_say_what_its_steps_say(name: str, cuda: FakeCud
     plain = HFDecoder(model)
     truth, layers = decode(plain, 3)
     inners: list[HFDecoder | lean.LeanDecoder] = [plain]
-    if lean.fits(decoder):
+    if lean.runs_lean(decoder):
         inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
     for inner in inners:
         said, states = decode(with_graphs(inner), 3)
@@ -148,7 +154,7 @@ def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: HFDecoder) 
     with torch.inference_mode(), KernelsTakeAll() as took:
         stream = made.prefill(start, opening, 60)
         stream.cache.at = None
-        stream.root(x[None, :1])
+        stream.run_root(x[None, :1])
         stream.extend(x[None, :3], [0, 0, 0])
     assert took.n >= 9
 
@@ -170,7 +176,7 @@ def test_the_layer_of_a_recurrent_target_drafts_on_the_device() -> None:
     made = MTPHead(Head("mtp", tensors, geometry, {}, "tiny mtp", {"method": "mtp"}), decoder)
     x = torch.empty(1, 3, geometry.width, dtype=torch.bfloat16, device="meta")
     at = torch.zeros(decoder.axes, 1, 3, dtype=torch.int64, device="meta")
-    mask = chain(2).additive(5, x.dtype, x.device)
+    mask = chain(2).mask(5, x.dtype, x.device)
     cache = made.new_cache(1, SPAN)
     cache.length = 5
     with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll() as took:
@@ -184,9 +190,9 @@ def test_trees_fed_level_by_level_have_masks_that_kernels_take(kv_heads: int) ->
     """Step by step too, where a mask is cut out of a larger one."""
     decoder = HFDecoder(on_meta(tiny_llava(kv_heads=kv_heads)))
     with torch.inference_mode(), KernelsTakeAll() as took:
-        stream = started(decoder, torch.arange(21, device="meta"), 100)
+        stream = prefilled(decoder, torch.arange(21, device="meta"), 100)
         x = torch.empty(1, 1, 64, dtype=torch.bfloat16, device="meta")
-        stream.root(x)
+        stream.run_root(x)
         stream.extend(x.expand(1, 2, 64), [0, 0])
         stream.extend(x.expand(1, 3, 64), [1, 1, 2])
     assert took.n == 4 * decoder.n_layers
@@ -203,18 +209,18 @@ def test_masks_that_begin_between_two_words_are_copied() -> None:
     wide[..., :65] = mask
     shifted = wide[..., 1:65]
     for bad in (shifted, mask[..., 1:], mask[..., :64].transpose(2, 3).contiguous().mT):
-        assert not kernels_read(queries, keys, keys, bad)
-        good = aligned(bad)
-        assert kernels_read(queries, keys, keys, good) and torch.equal(good, bad)
-    assert aligned(wide).data_ptr() == wide.data_ptr()
+        assert not kernels_accept(queries, keys, keys, bad)
+        good = align_mask(bad)
+        assert kernels_accept(queries, keys, keys, good) and torch.equal(good, bad)
+    assert align_mask(wide).data_ptr() == wide.data_ptr()
     for rows in (
         (queries, keys[..., 1:, :12], keys[..., :12]),
         (queries[..., 1:], keys, keys),
         (queries, keys.float(), keys),
     ):
-        assert not kernels_read(*rows, None)
-    assert not kernels_read(queries, keys[:, :2], keys[:, :2], wide[..., :64])
-    assert not kernels_read(queries, keys, keys, wide)
+        assert not kernels_accept(*rows, None)
+    assert not kernels_accept(queries, keys[:, :2], keys[:, :2], wide[..., :64])
+    assert not kernels_accept(queries, keys, keys, wide)
 
 
 @pytest.mark.parametrize("rows", [1, 7])
@@ -224,7 +230,11 @@ def test_heads_packed_as_rows_attend_alike(rows: int) -> None:
     )
     mask = torch.randn(rows, 24)
     truth = attend(queries, keys, values, mask)
-    made = packed(queries, keys, values, for_packed(mask, 3)).transpose(1, 2).reshape(truth.shape)
+    made = (
+        attend_grouped(queries, keys, values, repeat_mask(mask, 3))
+        .transpose(1, 2)
+        .reshape(truth.shape)
+    )
     torch.testing.assert_close(made, truth, atol=1e-5, rtol=1e-5)
     with KernelsTakeAll() as took:
         there = [one.to("meta") for one in (queries, keys, values)]

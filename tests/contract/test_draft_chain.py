@@ -58,8 +58,8 @@ def test_a_chain_is_that_of_single_steps(
     name: str, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    run = ChainDrafter.run
-    monkeypatch.setattr(ChainDrafter, "run", lambda *given: calls.append(1) or run(*given))
+    draft = ChainDrafter.draft
+    monkeypatch.setattr(ChainDrafter, "draft", lambda *given: calls.append(1) or draft(*given))
     by_one_call = rounds(pair, *CHAINS[name])
     n_calls = len(calls)
     assert n_calls >= len(by_one_call)
@@ -76,7 +76,7 @@ def test_dreams_blocks_in_one_call_are_those_of_torch(
     """Also in trees, whose rows see their own branch of queries and of features."""
     tree = "dream", {"preset": "pocket-tree"}
     by_one_call = rounds(pair, *tree)
-    monkeypatch.setattr("specvl_demo.methods.dream.stacked", lambda *_: None)
+    monkeypatch.setattr("specvl_demo.methods.dream.stack_layers", lambda *_: None)
     assert_alike(by_one_call, rounds(sv.load("pocket"), *tree))
 
 
@@ -92,7 +92,8 @@ def test_what_is_recorded_is_the_attention_that_drafted(
     """DREAM's cross-attention, worked out for the record, is that of the forwards that drafted, in
     chains and in trees; there is a byte for each patch. Other drafters record none.
     """
-    monkeypatch.setattr(layer_stack, "stacked", lambda *_: None)  # forwards of torch, to listen to
+    # Forwards of torch, to listen to.
+    monkeypatch.setattr(layer_stack, "stack_layers", lambda *_: None)
     drafted: list[Tensor] = []
     apart: list[float] = []
     forward, looked = CrossBlock.__call__, DreamDrafter.attention

@@ -71,9 +71,9 @@ def test_what_is_typical_may_stay(plugins: dict[str, ModuleType]) -> None:
     for row, stays in ((even, True), (clear, False)):
         scores = Scores(torch.stack((row, even)), torch.zeros(2, 4))
         verifier = typical.TypicalVerifier(typical.TypicalSettings())
-        assert bool(verifier.signal(scores, tree)[1] > 0) == stays
+        assert bool(verifier.acceptance_signal(scores, tree)[1] > 0) == stays
         strict = typical.TypicalVerifier(typical.TypicalSettings(epsilon=1.0, delta=1.0))
-        assert not bool(strict.signal(scores, tree)[1] > 1e-6)
+        assert not bool(strict.acceptance_signal(scores, tree)[1] > 1e-6)
 
 
 PAGE = (ROOT / "docs" / "adding-a-method.md").read_text(encoding="utf-8")

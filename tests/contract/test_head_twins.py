@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Prefill, Scores, Start, Verdict
+from specvl_demo.core.types import LaneStart, Prefill, Scores, Verdict
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import METHODS, Models, build_parts, choose
 from specvl_demo.methods.eagle3 import DrafterSettings
@@ -33,7 +33,7 @@ from tests.heads import GEOMETRY, begun, built, random_module
 ANSWER = torch.tensor([11, 12, 13, 14, 15, 16, 17, 18])
 """What is drafted and accepted, whatever the heads say."""
 Tensors = dict[str, Tensor]
-Truth = Callable[[Start, Tensor, Tensor], Tensor]
+Truth = Callable[[LaneStart, Tensor, Tensor], Tensor]
 """Given a begun drafter's start, the prompt's last token and all that follow it, and what the
 target is known to have computed [r, width]: logits [n, V] of the last n drafted rows.
 """
@@ -44,7 +44,7 @@ def module_says(
     kind: str,
     n: int,
     decoder: LanguageBackend,
-    start: Start,
+    start: LaneStart,
     ids: Tensor,
     states: Tensor,
 ) -> Tensor:
@@ -112,7 +112,7 @@ def eagle3_says(
     config: dict[str, Any],
     pictures: str,
     decoder: LanguageBackend,
-    start: Start,
+    start: LaneStart,
     ids: Tensor,
     states: Tensor,
 ) -> Tensor:
@@ -140,7 +140,7 @@ def dflash_says(
     t: Tensors,
     layers: list[tuple[int | None, bool]],
     decoder: LanguageBackend,
-    start: Start,
+    start: LaneStart,
     ids: Tensor,
     states: Tensor,
 ) -> Tensor:
@@ -332,5 +332,5 @@ def test_a_dream_head_looks_at_what_it_was_trained_for_unless_told(
     choice = choose("dream", settings, preset)
     drafter = build_parts(choice, Models(target, {"dream": head})).drafter
     start = begun(target, drafter, tiny_prompt(2))
-    ((seen, _),) = drafter.seen().values()
+    ((seen, _),) = drafter.seen_by_view().values()
     assert int(start.encoded.visual[seen].sum()) == int(18 * share)

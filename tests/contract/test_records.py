@@ -21,10 +21,10 @@ from specvl_demo.records import (
     End,
     RecordError,
     Round,
-    Seen,
     Span,
     Token,
     Tree,
+    ViewSeen,
     fold,
     validate_trace,
 )
@@ -40,7 +40,7 @@ BEGIN = begin(
     n_prompt=12,
     n_visual=4,
     spans=[Span("image", 0, 0, 2, 6, 2, 2)],
-    seen=[Seen("text-only", 3, [0, -1, 7])],
+    seen=[ViewSeen("text-only", 3, [0, -1, 7])],
 )
 FIRST = Round(
     lane="tabed",

@@ -29,11 +29,11 @@ from specvl_demo.records import (
     QuestionNotes,
     Record,
     Round,
-    Seen,
     Span,
     Thumbnail,
     Token,
     Tree,
+    ViewSeen,
     fold,
 )
 from specvl_demo.report.remarks import Remarks, comparison
@@ -90,10 +90,12 @@ class _Lane:
             for i in range(pictures)
         ]
         n_prompt = 4 + n_visual + 12
-        seen = [Seen("multimodal", n_prompt, list(range(n_prompt)))] if method == "tabed" else []
+        seen = (
+            [ViewSeen("multimodal", n_prompt, list(range(n_prompt)))] if method == "tabed" else []
+        )
         if method in ("sage", "lvspec"):
             index = [i for i in range(n_prompt) if not 4 <= i < 4 + n_visual or i % 5 == 0]
-            seen = [Seen("pruned", len(index), index)]
+            seen = [ViewSeen("pruned", len(index), index)]
         self.begin = replace(
             BEGIN,
             lane=method,

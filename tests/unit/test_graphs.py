@@ -19,7 +19,7 @@ from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Capture, Context
 from specvl_demo.decoders import calibration, kernels
 from specvl_demo.decoders.backend import GraphCache, GraphRunner
-from specvl_demo.decoders.calibration import started
+from specvl_demo.decoders.calibration import prefilled
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.graphs import BUCKETS, GraphStep, StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
@@ -62,7 +62,7 @@ def fed_by_level(
         for node in nodes:
             rows[node] = len(rows)
         if level == 0:
-            out = stream.root(x[:, :1])
+            out = stream.run_root(x[:, :1])
         else:
             parents = [rows[parent[node]] for node in nodes]
             out = stream.extend(x[:, nodes], torch.tensor(parents) if level % 2 else tuple(parents))
@@ -87,8 +87,8 @@ def test_a_tree_fed_level_by_level_says_what_it_says_at_once(views: int) -> None
         out, rows = fed_by_level(levels, x, parent)
         assert torch.allclose(out, whole.score(x, shape_of(parent)), atol=1e-5)
         path = shape_of(parent).path(rng.randrange(size))
-        whole.keep(path)
-        levels.keep([rows[node] for node in path])
+        whole.commit_nodes(path)
+        levels.commit_nodes([rows[node] for node in path])
         assert levels.length == whole.length
 
 
@@ -98,18 +98,18 @@ LAYERS = (0, 2, 3)
 @torch.inference_mode()
 def decode(decoder: HFDecoder, rounds: int = 8) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Logits and layers of trees of many sizes, a path of each kept, drafts in between."""
-    stream = started(decoder, torch.arange(20, device=decoder.device)).fork(256)
+    stream = prefilled(decoder, torch.arange(20, device=decoder.device)).fork(256)
     rng, said, layers = random.Random(3), [], []
     for number in range(rounds):
         shape = bush(rng.choice((1, 2, 3, 5, 9, 17, 33)), rng)
         kept = Captured(Capture(layers=LAYERS[: decoder.n_layers])) if number % 2 else None
         said.append(decoder.logits(score(stream, shape, 5 * number, kept))[0])
         layers += [] if kept is None else [kept.layers[i] for i in sorted(kept.layers)]
-        stream.keep(shape.path(len(shape) - 1))
-        said.append(decoder.logits(stream.root(embedded(stream, [3, 4, 5])))[0])
+        stream.commit_nodes(shape.path(len(shape) - 1))
+        said.append(decoder.logits(stream.run_root(embedded(stream, [3, 4, 5])))[0])
         stream.extend(embedded(stream, [6, 7]), [0, 0])
         said.append(decoder.logits(stream.extend(embedded(stream, [8]), [1]))[0])
-        stream.keep([0, 1, 3])
+        stream.commit_nodes([0, 1, 3])
     return torch.cat(said), layers
 
 
@@ -175,13 +175,13 @@ def test_questions_share_caches_and_what_is_captured_on_them(
 
 def made_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, StepShape]]:
     """Every step made from now on: its cache and its shape."""
-    made, buffers = [], GraphRunner._buffers
+    made, buffers = [], GraphRunner._new_step
 
     def noted(runner: GraphRunner, host: object, cache: GraphCache, shape: StepShape) -> GraphStep:
         made.append((id(cache), shape))
         return buffers(runner, host, cache, shape)
 
-    monkeypatch.setattr(GraphRunner, "_buffers", noted)
+    monkeypatch.setattr(GraphRunner, "_new_step", noted)
     return made
 
 
@@ -200,7 +200,7 @@ def test_no_round_captures_a_shape(
     gc.collect()
     small, *heads = models.drafters.values()
     for runner in (models.target.decoder.runner, small.decoder.runner, *(h.runner for h in heads)):
-        runner.release()  # what other tests captured
+        runner.destroy_unused()  # what other tests captured
     made, step = made_steps(monkeypatch), Lane.step
 
     def timed(lane: Lane) -> object:
@@ -225,24 +225,24 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(
     one, two = (
         calibration._TrialResult(0.1, each_s, torch.ones(1, 2)) for each_s in (0.001, 0.002)
     )
-    assert "2.0 ms as graphs" in str(calibration._drawback(one, two, 0.05))
+    assert "2.0 ms as graphs" in str(calibration._drawback_of_fixed(one, two, 0.05))
     near = one._replace(logits=torch.tensor([[1.1, 1.0]]))
     other = one._replace(logits=torch.tensor([[1.0, 1.1]]))
-    assert "other tokens" in str(calibration._drawback(near, other, tie_nats("float32")))
-    assert calibration._drawback(near, other, tie_nats("bfloat16")) is None
-    compute = decoder.runner._compute
+    assert "other tokens" in str(calibration._drawback_of_fixed(near, other, tie_nats("float32")))
+    assert calibration._drawback_of_fixed(near, other, tie_nats("bfloat16")) is None
+    compute = decoder.runner._run_step
 
     def wrong(host: object, step: GraphStep, cache: object) -> None:
         compute(host, step, cache)
         step.hidden = -step.hidden
 
-    decoder.runner._compute = wrong
+    decoder.runner._run_step = wrong
     assert "chose other tokens" in str(calibration.calibrate(decoder)) and not decoder.fixed
 
     def broken(*_: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    decoder.runner._compute = broken
+    decoder.runner._run_step = broken
     reason = calibration.calibrate(decoder)
     assert "failed (operation not permitted when stream is capturing)" in str(reason)
     assert not decoder.fixed and torch.isfinite(decode(decoder, 1)[0]).all()
@@ -257,7 +257,7 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(
 
 def captured(decoder: HFDecoder, n: int = 2) -> CachedSequence:
     """A sequence with graphs of one row, two and four."""
-    stream = started(decoder, torch.arange(20), 100)
+    stream = prefilled(decoder, torch.arange(20), 100)
     stream.cache.prepare(n + 2)
     return stream
 
@@ -273,7 +273,7 @@ def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCu
         assert len(FakeGraph.alive) == 3
         del stream
         assert decoder.runner.free == [cache()]  # its graphs wait for the next question
-        decoder.runner.release()
+        decoder.runner.destroy_unused()
         assert cache() is None and not FakeGraph.alive
         stream = captured(decoder)
         cache, owner = weakref.ref(stream.cache), weakref.ref(decoder)
@@ -289,14 +289,14 @@ def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda) 
     decoder = with_graphs(HFDecoder(tiny_llava()))
     kept = captured(decoder)
     for room in (100, 1000, 2000, 100):
-        stream = started(decoder, torch.arange(20), room)
+        stream = prefilled(decoder, torch.arange(20), room)
         stream.cache.prepare(4)
         del stream
         assert len(decoder.runner.free) == 1 and len(FakeGraph.alive) == 6
     hidden = kept.score(embedded(kept, [1]), chain(0))
     assert torch.isfinite(hidden).all()
     del kept
-    decoder.runner.release()
+    decoder.runner.destroy_unused()
     assert not FakeGraph.alive
     captured(decoder)
 
@@ -354,18 +354,18 @@ def test_graphs_that_are_kept_for_one_answer_must_pay_within_it() -> None:
         calibration._TrialResult(0.05, 0.04, same),
         calibration._TrialResult(0.22, 0.02, same),
     )
-    said = calibration._not_worth(eager, fixed, 50)
+    said = calibration._why_graphs_not_worth(eager, fixed, 50)
     assert said == "graphs would take 0.6 s to capture and save 0.5 s"
-    assert calibration._not_worth(eager, fixed, 70) is None
+    assert calibration._why_graphs_not_worth(eager, fixed, 70) is None
 
 
 def test_what_exact_steps_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     now, score = 0.0, CachedSequence.score
 
-    def timed(stream: CachedSequence, *asked: Any, least: int | None = None) -> torch.Tensor:
+    def timed(stream: CachedSequence, *asked: Any, min_rows: int | None = None) -> torch.Tensor:
         nonlocal now
-        now += 1.0 if least is None else 1.4
-        return score(stream, *asked, least=least)
+        now += 1.0 if min_rows is None else 1.4
+        return score(stream, *asked, min_rows=min_rows)
 
     monkeypatch.setattr(CachedSequence, "score", timed)
     monkeypatch.setattr(calibration.time, "perf_counter", lambda: now)
@@ -399,7 +399,7 @@ def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda) -> None:
     decoder.fixed = True
     target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="graphs"), batch_invariant=True)
     assert target.min_invariant_rows is not None  # how many, decides the processor
-    target.vlm.release()
+    target.vlm.release_caches()
     assert not FakeGraph.alive
 
 
@@ -409,7 +409,7 @@ def test_whole_races_in_graphs_are_the_same(
 ) -> None:
     """With prompts of two lengths: graphs are replayed, and replaced by others."""
     # Our own kernels run only on processors: without matrices there are no layers of theirs.
-    for name in ("floats", "integers"):
+    for name in ("pack_floats", "pack_integers"):
         monkeypatch.setattr(kernels, name, lambda *_: None)
     said = []
     for models in both_backends(tiny_llava(layers=4)).values():

@@ -21,12 +21,12 @@ from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels, packed_decoder, packed_linear
-from specvl_demo.decoders.calibration import min_invariant_rows, random_ids, started, text_context
+from specvl_demo.decoders.calibration import min_invariant_rows, prefilled, random_ids, text_context
 from specvl_demo.decoders.forward import Captured, ForwardInput
-from specvl_demo.decoders.layer_stack import LayerWeights, stacked
+from specvl_demo.decoders.layer_stack import LayerWeights, stack_layers
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.packed_decoder import PackedDecoder, RotatedDecoder
-from specvl_demo.decoders.packed_linear import PackedLinear, in_half, log_softmax
+from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax, to_half
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.native import build_kernels
 from specvl_demo.native.build_kernels import LEVELS, SOURCE, Level
@@ -37,7 +37,7 @@ SHAPES = [(576, 576), (96, 1536), (4096, 64)]
 TREE = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))
 
 half_here = pytest.mark.skipif(
-    kernels.floats(torch.zeros(32, 16), None) is None, reason="our own kernels do not run here"
+    kernels.pack_floats(torch.zeros(32, 16), None) is None, reason="our own kernels do not run here"
 )
 compiles = pytest.mark.skipif(build_kernels._compiler() is None, reason="no C compiler")
 in_8_bits = pytest.mark.skipif(not kernels.available(), reason="our own kernels do not run here")
@@ -54,7 +54,7 @@ def test_integers_come_close_whatever_the_rows_are(
     weight[3] *= 1e-10
     weight[5] = 0
     weight[7] = 1  # all its bits count
-    own = kernels.integers(weight, bits)
+    own = kernels.pack_integers(weight, bits)
     assert own is not None
     x = numbers(17, shape[1], seed=1)
     x[1], x[2], x[3, 1:], x[4] = 0, x[2] * 1e6, x[3, 1:] * 1e-6, 1
@@ -71,9 +71,9 @@ def test_a_row_that_is_not_finite_stays_so() -> None:
     x[0, 3], x[1, 17] = torch.nan, torch.inf
     weight = numbers(64, 48)
     for one in (
-        kernels.integers(weight, 8),
-        kernels.eight_bits(weight, None),
-        kernels.eight_bits(weight, 4.0),
+        kernels.pack_integers(weight, 8),
+        kernels.pack_8_bits(weight, None),
+        kernels.pack_8_bits(weight, 4.0),
     ):
         assert one is not None
         finite = one(x).isfinite()
@@ -84,10 +84,10 @@ def test_a_row_that_is_not_finite_stays_so() -> None:
 @torch.inference_mode()
 def test_a_row_has_the_same_bits_alone() -> None:
     for one in (
-        kernels.floats(numbers(64, 48).half().float(), 0.5),
-        kernels.floats(numbers(64, 48), None),
-        kernels.floats(numbers(45, 48), None),  # a vocabulary may have any size
-        kernels.integers(numbers(64, 48), 8),
+        kernels.pack_floats(numbers(64, 48).half().float(), 0.5),
+        kernels.pack_floats(numbers(64, 48), None),
+        kernels.pack_floats(numbers(45, 48), None),  # a vocabulary may have any size
+        kernels.pack_integers(numbers(64, 48), 8),
     ):
         x = numbers(40, 48, seed=1)
         assert one is not None
@@ -131,8 +131,8 @@ def test_layers_are_those_of_torch(width: int, kind: str) -> None:
             for size, mask in (
                 (40, None),
                 (1, None),
-                (3, chain(2).additive(41, torch.float32, decoder.device)),
-                (len(TREE), TREE.additive(44, torch.float32, decoder.device)),
+                (3, chain(2).mask(41, torch.float32, decoder.device)),
+                (len(TREE), TREE.mask(44, torch.float32, decoder.device)),
                 (1, padding[:batch, ..., :53]),
             ):
                 kept, end = Captured(Capture(layers=(1, 3))), cache.length + size
@@ -156,14 +156,14 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> 
     assert min_invariant_rows(own) == 1
     ids = random_ids(own, 60)
     path = [0, 2, 4, 6, 7]
-    tree, plain = (started(own, ids[:40], 60) for _ in range(2))
+    tree, plain = (prefilled(own, ids[:40], 60) for _ in range(2))
     tokens = ids[40 : 40 + len(TREE)]
     torch.set_num_threads(3)  # bits do not depend on their number
-    hidden = tree.score(own.embed(tokens)[None], TREE, least=1)[0, path]
+    hidden = tree.score(own.embed(tokens)[None], TREE, min_rows=1)[0, path]
     torch.set_num_threads(1)
     for depth, token in enumerate(tokens[path]):
-        step = plain.score(own.embed(token[None])[None], chain(0), least=1)
-        plain.keep([0])
+        step = plain.score(own.embed(token[None])[None], chain(0), min_rows=1)
+        plain.commit_nodes([0])
         assert torch.equal(step[0, 0], hidden[depth])
 
 
@@ -208,9 +208,12 @@ def test_log_probabilities_are_those_of_torch(size: int, never: list[int]) -> No
 
 
 def test_other_sizes_are_left_to_torch() -> None:
-    assert kernels.integers(torch.zeros(32, 24), 8) is None
-    assert kernels.eight_bits(torch.zeros(32, 24), None) is None
-    assert stacked([LayerWeights(*[PackedLinear(torch.zeros(32, 24))] * 4)], 2, 2, 16, 1e-3) is None
+    assert kernels.pack_integers(torch.zeros(32, 24), 8) is None
+    assert kernels.pack_8_bits(torch.zeros(32, 24), None) is None
+    assert (
+        stack_layers([LayerWeights(*[PackedLinear(torch.zeros(32, 24))] * 4)], 2, 2, 16, 1e-3)
+        is None
+    )
 
 
 SMALL = """
@@ -229,9 +232,9 @@ def afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     source.write_text(SMALL)
     monkeypatch.setattr(build_kernels, "SOURCE", source)
     monkeypatch.setenv(places.CACHE_VARIABLE, str(tmp_path / "cache"))
-    kernels._loaded.cache_clear()
+    kernels._load_library.cache_clear()
     yield tmp_path / "cache"
-    kernels._loaded.cache_clear()
+    kernels._load_library.cache_clear()
 
 
 @half_here
@@ -239,12 +242,12 @@ def afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_it_is_built_once_and_leaves_nothing_else(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert kernels.floats(torch.zeros(32, 16), None) is not None
+    assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
     built = build_kernels.library(afresh, build_kernels.levels()[0])
     assert set(afresh.iterdir()) == {built, build_kernels.mark(built)}
-    kernels._loaded.cache_clear()
+    kernels._load_library.cache_clear()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("was built again"))
-    assert kernels.floats(torch.zeros(32, 16), None) is not None
+    assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
 
 
 @pytest.mark.parametrize("fault", ["no compiler", "it fails", "no folder", "another system", "off"])
@@ -261,7 +264,7 @@ def test_without_it_products_are_fbgemms(
         monkeypatch.setenv(build_kernels.VARIABLE, "off")
     else:
         monkeypatch.setattr(build_kernels.sys, "platform", "win32")
-    assert kernels.floats(torch.zeros(32, 16), None) is None
+    assert kernels.pack_floats(torch.zeros(32, 16), None) is None
     assert not kernels.available()
     weight, x = numbers(6400, 48).half().float(), numbers(3, 48, seed=1)
     assert torch.allclose(PackedLinear(weight)(x), x @ weight.t(), atol=1e-4)
@@ -275,7 +278,7 @@ def test_a_part_of_a_library_is_built_again(afresh: Path) -> None:
     """Loading it would end the process."""
     built = build_kernels.build(afresh)
     built.write_bytes(built.read_bytes()[:10_000])
-    assert kernels.floats(torch.zeros(32, 16), None) is not None
+    assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
 
 
 @half_here
@@ -286,7 +289,7 @@ def test_what_another_user_built_is_not_loaded(
     build_kernels.build(afresh)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     monkeypatch.setattr(kernels, "_ROOT", 54321)
-    assert kernels.floats(torch.zeros(32, 16), None) is None
+    assert kernels.pack_floats(torch.zeros(32, 16), None) is None
 
 
 @half_here
@@ -397,19 +400,19 @@ def test_every_way_gives_the_product(
     want = told if plus is None else told + plus
     assert torch.allclose(one(x, None if plus is None else plus[None]), want, atol=1e-4)
     out = torch.full_like(told, torch.nan)
-    one.into(out, x, plus)
+    one.write_product(out, x, plus)
     assert torch.allclose(out, want, atol=1e-4)
     out = torch.ones_like(told)
-    one.onto(out, x)
+    one.add_product(out, x)
     assert torch.allclose(out, 1 + told, atol=1e-4)
 
 
 def test_half_precision_must_hold_every_number() -> None:
     """All that float16 holds, bfloat16 by a power of two, and nothing that would be rounded."""
-    held = in_half(numbers(50, 50).half().float())
+    held = to_half(numbers(50, 50).half().float())
     assert held is not None and held[1] == 1
     small = (numbers(50, 50) * 1e-5).bfloat16()
-    shifted = in_half(small)
+    shifted = to_half(small)
     assert shifted is not None and shifted[1] < 1
     assert torch.equal(shifted[0] * shifted[1], small.float())
     for weight in (
@@ -418,7 +421,7 @@ def test_half_precision_must_hold_every_number() -> None:
         torch.tensor([[torch.inf]]),
         torch.zeros(2, 2),
     ):
-        assert in_half(weight) is None
+        assert to_half(weight) is None
 
 
 @packs
@@ -458,22 +461,22 @@ def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
     ids, path = random_ids(decoder, 180), [0, 2, 4, 6, 7]
     least = min_invariant_rows(decoder)
     for before in (124, 126, 128):
-        start = started(decoder, ids[:before])
+        start = prefilled(decoder, ids[:before])
         stepped, branched = start.fork(200), start.fork(200)
         tokens = ids[:8].clone()
         tokens[path] = ids[before : before + len(path)]
         for stream in (stepped, branched):
-            stream.cache.clear()
-        tree = branched.score(decoder.embed(tokens)[None], TREE, least=least)[0]
+            stream.cache.zero_unused()
+        tree = branched.score(decoder.embed(tokens)[None], TREE, min_rows=least)[0]
         for node, token in zip(path, ids[before:], strict=False):
-            row = stepped.score(decoder.embed(token[None])[None], chain(0), least=least)[0, 0]
-            stepped.keep([0])
+            row = stepped.score(decoder.embed(token[None])[None], chain(0), min_rows=least)[0, 0]
+            stepped.commit_nodes([0])
             assert torch.equal(row, tree[node]), (before, node)
 
 
 @pytest.mark.parametrize("n", [7, 48, 64, 576])
 def test_a_rotation_spreads_a_large_number_and_keeps_lengths(n: int) -> None:
-    turn = packed_decoder.Rotation.of(n)(torch.eye(n))
+    turn = packed_decoder.Hadamard.of(n)(torch.eye(n))
     assert torch.allclose(turn @ turn.t(), torch.eye(n), atol=1e-5)
     power = n & -n
     assert turn.abs().max() <= (2 * power / n if power < n else 1) ** 0.5 / power**0.5 + 1e-6
@@ -514,5 +517,5 @@ def test_rows_with_a_given_range_are_clipped_to_it() -> None:
     clipped = torch.full((1, 96), 9.0)
     assert torch.allclose(one(clipped), one(clipped.clamp(max=4.0)), atol=1e-5)
     out = torch.ones_like(told)
-    one.onto(out, x)
+    one.add_product(out, x)
     assert torch.allclose(out, 1 + one(x), atol=1e-5)

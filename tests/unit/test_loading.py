@@ -99,10 +99,10 @@ def test_a_cache_over_several_devices_is_the_same_cache(monkeypatch: pytest.Monk
         stream = stream.fork(60)
         said = [decoder.logits(hidden)[0, -1:]]
         for token in (7, 8):
-            stream.root(decoder.embed(torch.tensor([[token]])))
+            stream.run_root(decoder.embed(torch.tensor([[token]])))
             hidden = stream.extend(decoder.embed(torch.tensor([[9, 10, 11]])), [0, 0, 1])
             said.append(decoder.logits(hidden[0]))
-            stream.keep([0, 2])
+            stream.commit_nodes([0, 2])
         return torch.cat(said)
 
     whole = decode()

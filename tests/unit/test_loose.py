@@ -89,13 +89,13 @@ def test_relevance_is_the_mean_of_the_largest_cosines() -> None:
     picture, hidden = torch.randn(30, D), torch.randn(4, D) * 5
     verifier = VisualVerifier(LvspecSettings(anchors=5))
     verifier.begin(start(picture))
-    told = verifier.signal(scores([1, 2, 3, 4], hidden), drafted([11, 12, 13]))
+    told = verifier.acceptance_signal(scores([1, 2, 3, 4], hidden), drafted([11, 12, 13]))
     cosine = torch.nn.functional.cosine_similarity(hidden[:, None], picture[None], dim=-1)
     assert torch.allclose(told, cosine.sort(descending=True).values[:, :5].mean(-1), atol=1e-5)
     few = VisualVerifier(LvspecSettings(anchors=100))
     few.begin(start(picture))
     assert torch.allclose(
-        few.signal(scores([1, 2, 3, 4], hidden), drafted([11, 12, 13])), cosine.mean(-1)
+        few.acceptance_signal(scores([1, 2, 3, 4], hidden), drafted([11, 12, 13])), cosine.mean(-1)
     )
 
 
@@ -183,7 +183,9 @@ def test_a_sure_target_refuses_at_once() -> None:
 def test_entropy_is_of_three_probabilities_where_the_token_was_judged() -> None:
     logits = torch.randn(3, V)
     tree = drafted([11, 12], (-1, 0, 0))
-    entropy = EntropyVerifier(FlySettings()).signal(Scores(logits, torch.zeros(3, D)), tree)
+    entropy = EntropyVerifier(FlySettings()).acceptance_signal(
+        Scores(logits, torch.zeros(3, D)), tree
+    )
     top = logits[0].softmax(-1).sort(descending=True).values[:3]
     expected = -(top * top.log()).sum()
     assert entropy[1].item() == pytest.approx(expected.item(), abs=1e-6)

@@ -224,7 +224,7 @@ def decode_bytes(ids: Sequence[int], keep_special: bool = False) -> str:
 def test_pieces_join_to_the_text_and_no_character_is_torn(text: str) -> None:
     ids = list(text.encode())
     speaker = Detokenizer(TokenTexts(decode_bytes), before=ord("x"))
-    pieces = [speaker.say(i, last=n == len(ids) - 1) for n, i in enumerate(ids)]
+    pieces = [speaker.decode_next(i, last=n == len(ids) - 1) for n, i in enumerate(ids)]
     assert "".join(pieces) == text
     assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
     assert [len(p) for p in pieces].count(0) == len(ids) - len(text)
@@ -234,16 +234,16 @@ def test_bytes_that_never_become_a_character_are_shown_and_hold_no_text_back() -
     """At the end of an answer, which may be cut inside a character, and before it."""
     first, second = "é".encode()
     cut, end, torn = (Detokenizer(TokenTexts(decode_bytes), before=ord("x")) for _ in range(3))
-    assert cut.say(first) == "" and cut.say(ord("!"), last=True).endswith("!")
-    assert end.say(second, last=True) == "\N{REPLACEMENT CHARACTER}"
-    assert "".join(torn.say(0x80) for _ in range(6))
+    assert cut.decode_next(first) == "" and cut.decode_next(ord("!"), last=True).endswith("!")
+    assert end.decode_next(second, last=True) == "\N{REPLACEMENT CHARACTER}"
+    assert "".join(torn.decode_next(0x80) for _ in range(6))
 
 
 def test_words_keep_their_space_and_special_tokens_have_names() -> None:
     token_texts = TokenTexts(decode_bytes)
-    assert token_texts.word(ord(" ")) == " "
-    assert token_texts.word(ord("a")) == "a"
-    assert token_texts.word(256) == "<end>"
+    assert token_texts.display_text(ord(" ")) == " "
+    assert token_texts.display_text(ord("a")) == "a"
+    assert token_texts.display_text(256) == "<end>"
 
 
 UNEVEN = (0.0, 3.0, 6.0, 9.0, 10.0, 10.4, 10.8, 11.0)

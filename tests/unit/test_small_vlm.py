@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill
 from specvl_demo.core.types import Capture, Context, Encoded, Prefill, Prompt
-from specvl_demo.core.verification import Strict
+from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.policies import (
@@ -59,7 +59,7 @@ class Even(Mixer):
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         self.learnt.append((logp.clone(), logits.clone(), list(tokens)))
 
-    def notes(self) -> Mapping[str, Any]:
+    def round_notes(self) -> Mapping[str, Any]:
         return {"views": list(self.views)}
 
 
@@ -90,7 +90,7 @@ def test_after_every_round_it_stands_where_a_fresh_one_would(
     heard: list[Tensor] = []
     extend = drafter.extend
     drafter.extend = lambda tokens, parents: heard.append(extend(tokens, parents)) or heard[-1]
-    parts = Parts("m", "m", True, {}, drafter, POLICIES[policy](), Strict())
+    parts = Parts("m", "m", True, {}, drafter, POLICIES[policy](), LosslessVerifier())
     lane = Lane("l", parts, SharedPrefill(ask(target, prompt)))
     lane.begin()
     answer: list[int] = []
@@ -153,7 +153,7 @@ def test_a_draft_vocabulary_says_what_normalizing_over_all_ids_would(
 ) -> None:
     """Ids without a row, banned ones and those beyond the size have no probability."""
     ids = torch.tensor([9, 3, 1, 20, 4, 17, 2, 30, 11, 8, 25, 6])
-    narrow = OutputHead(small.decoder.output_rows(ids), small.decoder.vocab, ids)
+    narrow = OutputHead(small.decoder.output_head_rows(ids), small.decoder.vocab, ids)
     hidden, size = torch.randn(2, 3, small.decoder.width), 28
     wide = narrow(hidden)[..., :size].float()
     wide[..., list(banned)] = -torch.inf

@@ -110,9 +110,9 @@ def test_weights_of_a_round_are_those_it_was_drafted_with() -> None:
     block = blocks(2, 1, seed=1)[0]
     made.mix(block[0])
     told(made, block)
-    assert made.notes()["weights"] == {"M": 0.5, "T": 0.5}
+    assert made.round_notes()["weights"] == {"M": 0.5, "T": 0.5}
     made.mix(block[0])
-    assert list(made.notes()["weights"].values()) == pytest.approx(made.weights.tolist())
+    assert list(made.round_notes()["weights"].values()) == pytest.approx(made.weights.tolist())
 
 
 def test_sampling_compares_with_the_distribution_the_target_draws_from() -> None:
@@ -152,4 +152,4 @@ def test_a_token_that_the_target_finds_improbable_can_still_be_a_views_first() -
     logp[0, 0, 500], logp[1, 0, 0] = 5.0, 5.0
     made = begun(["wrong", "right"])
     told(made, (logp.log_softmax(-1), target))
-    assert made.notes()["matches"] == {"wrong": 0, "right": 1}
+    assert made.round_notes()["matches"] == {"wrong": 0, "right": 1}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specvl_demo.core.tree import DraftTree, chain, ranked, shape_of
+from specvl_demo.core.tree import DraftTree, chain, shape_of, shape_of_rank_paths
 from specvl_demo.core.types import Verdict, Vocabulary
 from specvl_demo.methods.ngram import NGram
 from specvl_demo.methods.policies import (
@@ -37,7 +37,7 @@ def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
         parent = (-1, *(rng.randrange(i) for i in range(1, rng.randint(1, 20))))
         shape = shape_of(parent)
         length = rng.randint(0, 9)
-        additive = shape.additive(length, torch.float32, torch.device("cpu"))
+        additive = shape.mask(length, torch.float32, torch.device("cpu"))
         assert additive.shape == (len(shape), length + len(shape))
         for node in range(len(parent)):
             up = ancestors_of(parent, node)
@@ -53,7 +53,7 @@ def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
 
 def test_the_published_static_tree() -> None:
     """SpecVLM's mc_sim_7b_63, as listed in its code: parents and depths of its 26 nodes."""
-    shape, ranks = ranked(EAGLE_TREE)
+    shape, ranks = shape_of_rank_paths(EAGLE_TREE)
     assert shape.parent == (
         *(-1, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4),
         *(5, 5, 5, 6, 6, 7, 7, 8, 13, 13, 13, 21, 21),

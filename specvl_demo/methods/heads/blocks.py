@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.decoders import layer_stack
-from specvl_demo.decoders.attention import attend, in_pairs, rotary_axes, rotations
-from specvl_demo.decoders.layer_stack import Ends, LayerStack, LayerWeights
+from specvl_demo.decoders.attention import attend, pair_rotary, rotary_axes, rotations
+from specvl_demo.decoders.layer_stack import LayerStack, LayerWeights, StackEnds
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 POSITIONS = 32768
@@ -102,7 +102,7 @@ class Block:
 
         def fused(kind: str) -> Tensor:
             q, k, v = (tensors[f"{attention}{name}_proj.{kind}"] for name in "qkv")
-            return torch.cat((in_pairs(q, g.head_width), in_pairs(k, g.head_width), v))
+            return torch.cat((pair_rotary(q, g.head_width), pair_rotary(k, g.head_width), v))
 
         qkv = fused("weight")
         if f"{prefix}.hidden_norm.weight" in tensors:
@@ -118,7 +118,7 @@ class Block:
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
         mlp = self._mlp
         self.parts = LayerWeights(self._qkv, self._out, mlp.gate_up, mlp.down, self._bias)
-        self.stack = stacked([self.parts], g, self._eps, qkv.dtype)
+        self.stack = stack_layers([self.parts], g, self._eps, qkv.dtype)
 
     def normed(self, x: Tensor) -> Tensor:
         """Return x at unit length: what a norm leaves once its weight is folded away."""
@@ -149,7 +149,7 @@ class Block:
         if self.stack is not None and isinstance(slot, Tensor):
             x = x.clone(memory_format=torch.contiguous_format)
             cos_sin = torch.view_as_real(rotation).reshape(rows, -1)
-            self.stack.run(x, cos_sin, keys[None], values[None], at, mask, read=h)
+            self.stack.run_layers(x, cos_sin, keys[None], values[None], at, mask, read=h)
             return x
         h = self._qkv(h, self._bias)
         kv_heads, width = self._kv_heads, self._head_width
@@ -163,7 +163,7 @@ class Block:
         return self._mlp(x, x)
 
 
-def stacked(
+def stack_layers(
     parts: Sequence[LayerWeights],
     g: Geometry,
     eps: Tensor,
@@ -178,8 +178,8 @@ def stacked(
     """
     if dtype != torch.float32:
         return None
-    return layer_stack.stacked(
-        parts, g.heads, g.kv_heads, g.head_width, eps.item(), Ends(norm=norm)
+    return layer_stack.stack_layers(
+        parts, g.heads, g.kv_heads, g.head_width, eps.item(), StackEnds(norm=norm)
     )
 
 

@@ -16,23 +16,23 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import sent, taken
+from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
     Capture,
     Drafter,
     Encoded,
+    LaneStart,
     Prefill,
     Scores,
-    Start,
     Verdict,
 )
 from specvl_demo.decoders.backend import Backend, LanguageBackend
 from specvl_demo.decoders.calibration import TRIED_ROWS, pick_faster
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import Layout
-from specvl_demo.decoders.layer_stack import ChainDrafter, ChainParts
+from specvl_demo.decoders.layer_stack import ChainDrafter, ChainWeights
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
@@ -151,7 +151,7 @@ def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
             raise ValueError(f"{head.source} has d2t, a draft vocabulary, but lacks lm_head.weight")
         if (ids := tensors.get(DRAFT_IDS)) is None:
             return decoder.output
-        return OutputHead(decoder.output_rows(ids), vocab, ids.to(decoder.device))
+        return OutputHead(decoder.output_head_rows(ids), vocab, ids.to(decoder.device))
     rows = tensors["lm_head.weight"]
     output = OutputHead(PackedLinear(rows, bits=8), len(rows))
     if "d2t" not in tensors:
@@ -171,7 +171,7 @@ class FeatureHead(TrainedHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         self._visual_scale: float = head.specvl.get("visual_scale", 1.0)
-        self._chain: ChainParts | None = None
+        self._chain: ChainWeights | None = None
         """What drafts a chain by one call."""
         self._build(head.tensors, head.geometry)
 
@@ -183,7 +183,7 @@ class FeatureHead(TrainedHead):
     def drafter(self) -> Drafter:
         return FeatureDrafter(self)
 
-    def open(self, start: Start) -> HeadPrompt:
+    def open(self, start: LaneStart) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it."""
         encoded, positions = start.encoded, start.encoded.positions
         opening = self.open_without(start, torch.zeros_like(encoded.visual))
@@ -195,7 +195,7 @@ class FeatureHead(TrainedHead):
             positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
         )
 
-    def open_without(self, start: Start, hidden: Tensor, with_gaps: bool = False) -> HeadPrompt:
+    def open_without(self, start: LaneStart, hidden: Tensor, with_gaps: bool = False) -> HeadPrompt:
         """Open without the `hidden` rows, [n] bool, dropped before tokens and features are paired.
 
         with_gaps: Positions count the hidden rows nevertheless.
@@ -210,7 +210,7 @@ class FeatureHead(TrainedHead):
         x = self.join(self.prompt_embeds(start.encoded)[seen[1:]], features[:-1])
         return HeadPrompt(x, places[:-1], features[-1:], places[-1:], seen)
 
-    def prefill(self, start: Start, opening: HeadPrompt, room: int) -> CachedSequence:
+    def prefill(self, start: LaneStart, opening: HeadPrompt, room: int) -> CachedSequence:
         """Prefill the rows before the root, in a cache with room for `room` rows."""
         cache = self.new_cache(1, room)
         if len(opening.x):
@@ -243,7 +243,7 @@ class FeatureHead(TrainedHead):
     def decode(self, call: ForwardInput) -> Tensor:
         """Return predicted features [1, T, D]; the cache is written but its length unchanged."""
         size = call.x.shape[1]
-        slots, keys, values = call.cache.spans(size)
+        slots, keys, values = call.cache.kv_slots(size)
         causal = call.mask is None and size > 1
         rotation = self._rotary(call.positions[..., 0, :])
         h, residual = self.inputs(call.x[0])
@@ -257,11 +257,11 @@ class FeatureHead(TrainedHead):
 
     def _embeddings(self) -> Tensor | None:
         """Return the rows of `embed` [V, D]; None where it is more than a table."""
-        return getattr(self.decoder, "table", None) if self._table is None else self._table
+        return getattr(self.decoder, "embeddings", None) if self._table is None else self._table
 
-    def _plain_chain(self) -> ChainParts:
+    def _plain_chain(self) -> ChainWeights:
         """Return what drafts a chain if this class's own `join` and `inputs` make a row."""
-        return ChainParts(self._block.stack, "product", self._project.matrix, self._bias)
+        return ChainWeights(self._block.stack, "product", self._project.matrix, self._bias)
 
     def chain_drafter(self, size: int, banned: Sequence[int]) -> ChainDrafter | None:
         """Return what drafts a chain by one call; None where torch takes over."""
@@ -283,7 +283,7 @@ class FeatureDrafter(Drafter):
         self.name, self.capture = head.name, head.capture
         self._head = head
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: LaneStart) -> None:
         """Prefill with the head's rows of the prompt."""
         head, opening = self._head, self._head.open(start)
         rows, ahead = opening.holes + opening.x.shape[0], start.max_new_tokens + start.max_nodes
@@ -304,14 +304,14 @@ class FeatureDrafter(Drafter):
         self._fed = 0
         self._pending: list[int] = []
 
-    def seen(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+    def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return {self._head.view: (self._seen, ())}
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         head, first = self._head, self._fed
         if not isinstance(parents, Tensor) and parents[0] < 0:
             x = head.join(head.embed(self._unfed(tokens)), self._features, 0)
-            hidden = self._stream.root(x[None])[0, -1:]
+            hidden = self._stream.run_root(x[None])[0, -1:]
             first, self._fed = 0, 1
         else:
             self._fed = first + tokens.shape[0]
@@ -337,9 +337,9 @@ class FeatureDrafter(Drafter):
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Drop drafted rows; keep accepted tokens and their features for the next round."""
-        features = taken(self._head.features(scores), verdict.path)
+        features = take_rows(self._head.features(scores), verdict.path)
         if self._fed:
-            self._stream.keep([0])
+            self._stream.commit_nodes([0])
             self._pending, self._features = verdict.tokens[:-1], features
         else:
             # Nothing was drafted in this round, so not even its root was fed.
@@ -349,7 +349,7 @@ class FeatureDrafter(Drafter):
 
     def _unfed(self, root: Tensor) -> Tensor:
         """Return the accepted tokens that were not fed yet, then the root."""
-        return torch.cat((sent(self._pending, root.device), root)) if self._pending else root
+        return torch.cat((to_device(self._pending, root.device), root)) if self._pending else root
 
 
 def head_part(form: Format, settings: type[Settings] = Settings) -> Part:
@@ -374,4 +374,4 @@ def as_index(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | 
         return parents
     if len(parents) == 1:
         return slice(parents[0], parents[0] + 1)
-    return sent(parents, device)
+    return to_device(parents, device)

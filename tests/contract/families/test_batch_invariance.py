@@ -9,7 +9,7 @@ import torch
 
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Prompt
-from specvl_demo.core.verification import walk
+from specvl_demo.core.verification import accepted_path
 from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
@@ -52,7 +52,7 @@ def check(target: VLMTarget, prompt: Prompt) -> None:
             said[done + 1 : TOKENS], said[done], rng, size=rng.choice((3, 10, 33))
         )
         scores = session.score(tree)
-        path = walk(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())[
+        path = accepted_path(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())[
             : TOKENS - done
         ]
         for node in path:
@@ -70,7 +70,7 @@ def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_rea
     for policy in (online, BestFirst(BestFirstSettings(60, 10, 9))):
         assert policy.max_fed > MOST_NODES and target.exactness(policy.max_nodes) == "exact"
         spans = [
-            target.open(begun, TOKENS, nodes)._stream.cache.span
+            target.open(begun, TOKENS, nodes)._stream.cache.buffer_rows
             for nodes in (plain, policy.max_nodes)
         ]
         assert spans[0] == spans[1]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.core.types import Capture, Context, Encoded
-from specvl_demo.core.verification import walk
+from specvl_demo.core.verification import accepted_path
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import (
     CaptionView,
@@ -133,7 +133,9 @@ def test_random_trees_score_what_the_library_scores(here: Here, shown: str) -> N
             root = emitted[-1] if emitted else int(prompt.ids[-1])
             tree = wandering_tree(truth[len(emitted) :], root, rng)
             scores = session.score(tree)
-            path = walk(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())
+            path = accepted_path(
+                tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist()
+            )
             for node in path[: TOKENS - len(emitted)]:
                 torch.testing.assert_close(scores.logits[node], logits[len(emitted)], **close)
                 emitted.append(int(scores.logits[node].argmax()))
@@ -190,7 +192,7 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
     def feed(*tokens: int) -> Tensor:
         return vlm.decoder.embed(torch.tensor(tokens)).expand(len(views), -1, -1)
 
-    stream.root(feed(root))
+    stream.run_root(feed(root))
     stream.extend(feed(wrong, right), [0, 0])
     said = vlm.decoder.logits(stream.extend(feed(last), [2]))[:, -1]
     behind = [root, right, last]

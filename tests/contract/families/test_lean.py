@@ -15,7 +15,7 @@ from specvl_demo.core.types import Capture
 from specvl_demo.decoders import grouped_attention, lean
 from specvl_demo.decoders.attention import attend, fused
 from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.calibration import started, text_context
+from specvl_demo.decoders.calibration import prefilled, text_context
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.lean import LeanDecoder
@@ -62,10 +62,10 @@ def answers(decoder: Backend) -> list[torch.Tensor]:
         kept = Captured(Capture(layers=(1, 3), attention=(2,)))
         hidden = stream.score(decoder.embed(torch.arange(size) + 9)[None], shape, kept)
         made += [hidden, decoder.logits(hidden), kept.layers[1], kept.layers[3], kept.attention[2]]
-        stream.keep(shape.path(size - 1))
+        stream.commit_nodes(shape.path(size - 1))
     exact = stream.fork(300)
-    exact.cache.clear()
-    made.append(exact.score(decoder.embed(ids[:5])[None], chain(4), least=8)[:, :5])
+    exact.cache.zero_unused()
+    made.append(exact.score(decoder.embed(ids[:5])[None], chain(4), min_rows=8)[:, :5])
     several, hidden, _ = prefill(decoder, [context, text_context(decoder, ids[:9])], 60)
     tree = several.score(decoder.embed(ids[:4]).expand(2, -1, -1), shape_of((-1, 0, 0, 1)))
     return [*made, hidden[0], hidden[1, -9:], tree]
@@ -75,7 +75,7 @@ def answers(decoder: Backend) -> list[torch.Tensor]:
 @torch.inference_mode()
 def test_it_computes_what_the_library_does(family: str) -> None:
     (model, _), (twin, _) = zoo.build(family), zoo.build(family)
-    assert lean.fits(model.get_decoder()) == (family in TAKEN)
+    assert lean.runs_lean(model.get_decoder()) == (family in TAKEN)
     if family not in TAKEN:
         with pytest.raises(ValueError, match="cannot run lean"):
             lean_of(model)
@@ -157,8 +157,8 @@ def test_every_way_attends_alike(size: int) -> None:
     seen[:, 300:] = False
     mask = torch.zeros(size, 512).masked_fill_(~seen, torch.finfo(torch.float32).min)
     told = attend(queries, keys, values, mask)
-    ways = grouped_attention.ways(1, 512)
-    assert len(ways) > 3 and len(grouped_attention.ways(2, 512)) == 2
+    ways = grouped_attention.attention_ways(1, 512)
+    assert len(ways) > 3 and len(grouped_attention.attention_ways(2, 512)) == 2
 
     def as_on_cuda(*call: torch.Tensor) -> torch.Tensor:
         """Kernels there write row by row, not head by head."""
@@ -179,7 +179,7 @@ def test_every_way_runs_on_the_device(size: int) -> None:
         return torch.empty(shape, dtype=torch.bfloat16, device="meta")
 
     queries, mask, caches = empty(1, 6, size, 16), empty(1, 1, size, 512), empty(2, 1, 2, 512, 16)
-    for way in grouped_attention.ways(1, 512):
+    for way in grouped_attention.attention_ways(1, 512):
         attention = grouped_attention.FastestAttention()
         attention._chosen[1, size, 512] = way
         with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
@@ -237,14 +237,14 @@ def test_exact_replays_say_what_the_library_says(cuda: FakeCuda) -> None:
         models = [zoo.build("qwen2.5-vl")[0] for _ in range(2)]
     made = []
     for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
-        stream = started(decoder, torch.arange(40) + 5, 200).fork(200)
-        stream.cache.clear()
+        stream = prefilled(decoder, torch.arange(40) + 5, 200).fork(200)
+        stream.cache.zero_unused()
         for number in range(4):
             shape = shape_of((-1, 0, 0, 1, 1, 2)[: 1 + number])
             x = decoder.embed(torch.arange(len(shape)) + number)[None]
-            hidden = stream.score(x, shape, least=4)[:, : len(shape)]
+            hidden = stream.score(x, shape, min_rows=4)[:, : len(shape)]
             made.append(decoder.logits(hidden))
-            stream.keep(shape.path(number))
+            stream.commit_nodes(shape.path(number))
     assert FakeGraph.captured
     for one, other in zip(made[:4], made[4:], strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
@@ -260,11 +260,11 @@ def test_graphs_of_it_compute_what_the_library_does(family: str) -> None:
         models = [zoo.build(family)[0].cuda() for _ in range(2)]
     made = []
     for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
-        stream = started(decoder, torch.arange(40, device="cuda") + 5, 200)
+        stream = prefilled(decoder, torch.arange(40, device="cuda") + 5, 200)
         shapes = [chain(0), shape_of((-1, 0, 0, 1, 1, 2)), chain(2)]
         for shape in shapes:
             x = decoder.embed(torch.arange(len(shape), device="cuda"))[None]
             made.append(decoder.logits(stream.score(x, shape)))
-            stream.keep([0])
+            stream.commit_nodes([0])
     for one, other in zip(made[:3], made[3:], strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
