@@ -254,7 +254,7 @@ def sizes(model: Any) -> dict[str, Any]:
     text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}
     tower = sum(weight.numel() for weight in model.parameters() if id(weight) not in text)
     # Small models are published in 16 bits, and packed in 16 bits.
-    packed_bytes = 2 * plain.n_weights if packed_decoder.packs(decoder) else 0
+    packed_bytes = 2 * plain.n_weights if packed_decoder.packs_for_cpu(decoder) else 0
     return {"kv": plain.n_cached, "tower": tower, "fused_bytes": packed_bytes}
 
 
