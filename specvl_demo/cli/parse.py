@@ -13,9 +13,7 @@ from typing import Any, NoReturn, get_args
 from specvl_demo import pairs
 from specvl_demo.options import (
     NEW_TOKENS,
-    SEED,
-    TEMPERATURE,
-    TOP_P,
+    OF_ANSWERS,
     Dtype,
     Number,
     Option,
@@ -166,14 +164,12 @@ PAIR = (
         choices=get_args(Switch),
     ),
 )
-SAMPLING = (row_of(TEMPERATURE), row_of(TOP_P), row_of(SEED))
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
     option("--answer-prefix", "TEXT", "text that every answer must begin with", default=""),
     repeated("--image", "FILE", "a picture"),
     repeated("--video", "FILE", "a clip"),
-    row_of(NEW_TOKENS),
-    *SAMPLING,
+    *(row_of(bounded) for bounded in OF_ANSWERS),
     DTYPE,
     SET,
     option("--trace", "FILE", "save all records as JSON lines"),
