@@ -28,7 +28,6 @@ export function blank(catalog) {
   };
 }
 
-/** What is chosen besides pair, question and methods: sampling, and how this pair is loaded. */
 /** Those of the methods that judge by the target's likeliest token: they are not defined for sampling. */
 export function unsampled(catalog, { methods, settings }, temperature) {
   if (!(Number(temperature) > 0)) return [];
@@ -37,6 +36,7 @@ export function unsampled(catalog, { methods, settings }, temperature) {
   );
 }
 
+/** What is chosen besides pair, question and methods: sampling, and how this pair is loaded. */
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
 export class Ask extends EventTarget {
