@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.methods.heads.checkpoints import FORMATS, Format
+from specvl_demo.methods.heads.checkpoints import FORMATS, HeadFormat
 from specvl_demo.pairs import PairSpec
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm.encoder import VLM
@@ -313,7 +313,7 @@ def _relinked(first: Path, place: Path, norm: Tensor) -> None:
 
 
 def _shapes(
-    form: Format, settings: Mapping[str, Any], text: Mapping[str, Any]
+    form: HeadFormat, settings: Mapping[str, Any], text: Mapping[str, Any]
 ) -> dict[str, list[int]]:
     """Return the shape of every tensor that a format needs, for a target of these sizes."""
     shapes = dict(form.required)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from recipes.drafters.base import Batch, Learner, Recipe, padded
 from recipes.drafters.modules import MLP, Attention, Block, Drafter, Steps, start_small, turns_of
 from recipes.features import FeatureSpec, Rows
-from specvl_demo.methods.dream import compressed
+from specvl_demo.methods.dream import kept_positions
 from specvl_demo.methods.heads.blocks import Geometry
 
 
@@ -181,4 +181,4 @@ class DreamLearner(Learner):
     def _queries(self, rows: Rows) -> Tensor:
         importance = torch.zeros(len(rows.ids))
         importance[rows.visual] = rows.importance
-        return compressed(rows.visual, importance, self.recipe.keep).to(self.device)
+        return kept_positions(rows.visual, importance, self.recipe.keep).to(self.device)

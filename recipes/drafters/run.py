@@ -44,7 +44,7 @@ def learner_for(
     rest = (torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features"))
     sizes = Sizes(*(x.pow(2).mean().sqrt().item() if len(x) else 1.0 for x in (words, *rest)))
     torch.manual_seed(recipe.seed)
-    return kind(recipe, shared, sizes, store, files.read(start)[0] if start else None)
+    return kind(recipe, shared, sizes, store, files.read_head(start)[0] if start else None)
 
 
 class Picker:

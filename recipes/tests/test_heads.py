@@ -227,7 +227,9 @@ def test_measured_acceptance_is_what_the_engine_gets(
     n_rounds = n_tokens = 0
     for prompt, said in zip(asked.prompts, asked.answers, strict=True):
         chain = Chain(ChainSettings(3))
-        ids, rounds = decode(asked.target, head.drafter(), chain, prompt, max_new_tokens=len(said))
+        ids, rounds = decode(
+            asked.target, head.new_drafter(), chain, prompt, max_new_tokens=len(said)
+        )
         assert ids == said
         n_rounds, n_tokens = n_rounds + len(rounds), n_tokens + len(ids)
     assert report["tokens"] == n_tokens and report["rounds"] == pytest.approx(n_rounds, abs=1)

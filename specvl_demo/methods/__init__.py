@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 OUTSIDE = "SPECVL_METHODS"
 
 
-def _read(path: str) -> None:
+def _run_plugin(path: str) -> None:
     """Run a file that registers methods, once, as a module named after the file."""
     name = Path(path).stem
     spec = spec_from_file_location(name, path)
@@ -42,4 +42,4 @@ for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 for _path in os.environ.get(OUTSIDE, "").split(os.pathsep):
     if _path:
-        _read(_path)
+        _run_plugin(_path)

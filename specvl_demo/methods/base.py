@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Policy
 from specvl_demo.core.verification import LosslessVerifier
-from specvl_demo.methods.declare import Learn, Param, Settings, Value
+from specvl_demo.methods.declare import Lesson, Param, Settings, Value
 from specvl_demo.records import Chart, checked
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Method:
     options: tuple[Part | str, ...] | None = ()
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     preset_titles: Mapping[str, str] = field(default_factory=dict)
-    learn: Learn | None = None
+    learn: Lesson | None = None
     order: int = 500
     listed: Literal["first", "paper", "more"] = "more"
     offered: int | None = None
@@ -167,7 +167,7 @@ def register(method: Method) -> Method:
 
 def _check(method: Method) -> None:
     """Raise ValueError or TypeError if defaults, presets, charts or the policy are not valid."""
-    policy = assembled_policy(choose(method.name))
+    policy = new_policy(choose(method.name))
     if not isinstance(policy, Policy) or not hasattr(policy, "max_nodes"):
         raise ValueError(
             f"its policy {type(policy).__name__} must derive from specvl_demo.core.types.Policy and"
@@ -333,7 +333,7 @@ def parameters(
     return sorted(adjustable, key=lambda param: param.last)
 
 
-def alternatives(name: str, slot: Slot) -> list[Part]:
+def parts_for_slot(name: str, slot: Slot) -> list[Part]:
     """Return the parts that may fill a slot of a method, its default ones first."""
     method, parts = find(name), PARTS[slot]
     others = parts if method.options is None else [getattr(p, "name", p) for p in method.options]
@@ -386,7 +386,7 @@ class Models:
     words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def make_once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returns, the same object for all lanes that use this key."""
         if key not in self._made:
             self._made[key] = make()
@@ -409,7 +409,7 @@ def opener(role: str) -> Callable[[Opening], Any]:
     return next(part.open for part in drafters if part.open and part.role == role)
 
 
-def assembled_policy(choice: Choice) -> Any:
+def new_policy(choice: Choice) -> Any:
     """Return a new policy for one lane."""
     return choice.policy.build(choice.settings_of(choice.policy))
 
@@ -428,7 +428,7 @@ def build_parts(choice: Choice, models: Models) -> Parts:
         lossless=choice.lossless,
         settings=choice.settings,
         drafter=drafter,
-        policy=assembled_policy(choice),
+        policy=new_policy(choice),
         verifier=choice.verifier.build(choice.settings_of(choice.verifier)),
         draws=cast("Any", choice.params.get("draws", "argmax")),
         charts=choice.charts,
@@ -442,7 +442,7 @@ def _allowed_part(method: Method, slot: Slot, name: str) -> Part:
         raise ValueError(
             f"There is no {slot.removesuffix('s')} {name!r}; known: {', '.join(parts)}."
         )
-    allowed = alternatives(method.name, slot)
+    allowed = parts_for_slot(method.name, slot)
     if parts[name] not in allowed:
         names = ", ".join(part.name for part in allowed) or "nothing"
         raise ValueError(

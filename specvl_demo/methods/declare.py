@@ -107,7 +107,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Learn:
+class Lesson:
     """What the page teaches about a paper's method. Line breaks within a text do not count.
 
     Attributes:

@@ -24,8 +24,8 @@ from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.heads.blocks import MLP, POSITIONS, Geometry, direction, root_of, rotate
-from specvl_demo.methods.heads.checkpoints import BLOCK, Format, Head
+from specvl_demo.methods.heads.blocks import MLP, POSITIONS, Geometry, norm_root, rotate, unit_rows
+from specvl_demo.methods.heads.checkpoints import BLOCK, Head, HeadFormat
 from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -51,7 +51,7 @@ def layers_read(config: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(i) + 1 for i in config.get("dflash_config", {}).get("target_layer_ids", ()))
 
 
-class Reach(NamedTuple):
+class AttentionReach(NamedTuple):
     """Which rows a layer's rows attend to: the last `window` up to themselves (None: all); rows of
     the block after them too, unless it is causal.
     """
@@ -71,7 +71,7 @@ class Reach(NamedTuple):
         return like.new_zeros(size, n).masked_fill_(hidden, -torch.inf)
 
 
-def reaches(config: Mapping[str, Any], n_layers: int, source: str) -> list[Reach]:
+def reaches(config: Mapping[str, Any], n_layers: int, source: str) -> list[AttentionReach]:
     """Return what each layer attends to, by the published settings.
 
     Either `layer_types` names the layers with a `sliding_window`, or `dflash_config.use_swa` gives
@@ -93,7 +93,7 @@ def reaches(config: Mapping[str, Any], n_layers: int, source: str) -> list[Reach
     causal_setting = section.get("causal", config.get("is_causal"))
     bent = not config.get("sliding_window_non_causal", False)
     return [
-        Reach(
+        AttentionReach(
             int(window or 0) if slides else None,
             bool(causal_setting) if causal_setting is not None else slides and bent,
         )
@@ -106,7 +106,7 @@ class InjectedLayer:
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry) -> None:
         attention, scale = f"{prefix}.self_attn.", g.width**0.5
-        self._geometry, self._eps = g, root_of(g, tensors[f"{attention}q_proj.weight"])
+        self._geometry, self._eps = g, norm_root(g, tensors[f"{attention}q_proj.weight"])
         self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
 
         def paired(name: str) -> Tensor:
@@ -121,14 +121,14 @@ class InjectedLayer:
         self._out = PackedLinear(tensors[f"{attention}o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale)
 
-    def write(self, states: Tensor, rotation: Tensor, slot: Tensor) -> None:
+    def write_keys_values(self, states: Tensor, rotation: Tensor, slot: Tensor) -> None:
         """Write keys and values of known rows into slot [2, 1, kv_heads, r, width].
 
         states: Normalized to unit length [r, D].
         """
         g = self._geometry
         kv = self._kv(states).view(len(states), 2 * g.kv_heads, g.head_width)
-        slot[0].copy_(self._rotated(kv[:, : g.kv_heads], self._norms[g.heads :], rotation))
+        slot[0].copy_(self._norm_and_rotate(kv[:, : g.kv_heads], self._norms[g.heads :], rotation))
         slot[1].copy_(kv[:, g.kv_heads :].transpose(0, 1))
 
     def __call__(
@@ -144,16 +144,16 @@ class InjectedLayer:
         what the mask hides.
         """
         g, rows = self._geometry, x.shape[0]
-        h = self._qkv(direction(x, self._eps)).view(rows, -1, g.head_width)
-        rotated = self._rotated(h[:, : g.heads + g.kv_heads], self._norms, rotation)
+        h = self._qkv(unit_rows(x, self._eps)).view(rows, -1, g.head_width)
+        rotated = self._norm_and_rotate(h[:, : g.heads + g.kv_heads], self._norms, rotation)
         fresh = rotated[g.heads :], h[:, g.heads + g.kv_heads :].transpose(0, 1)
         slot.copy_(torch.stack(fresh)[:, None])
         x = self._out(attend(rotated[None, : g.heads], keys, values, mask), x)
         return self._mlp(x, x)
 
-    def _rotated(self, h: Tensor, norms: Tensor, rotation: Tensor) -> Tensor:
+    def _norm_and_rotate(self, h: Tensor, norms: Tensor, rotation: Tensor) -> Tensor:
         """Norm and rotate rows [k, heads, width] -> [heads, k, width]."""
-        h = direction(h, self._head_eps).mul_(norms)
+        h = unit_rows(h, self._head_eps).mul_(norms)
         rotate(h, rotation)
         return h.transpose(0, 1)
 
@@ -167,7 +167,7 @@ class DflashHead(TrainedHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         g, t, config = head.geometry, head.tensors, head.settings
-        self._read(layers_read(config), t["fc.weight"])
+        self._set_layers_read(layers_read(config), t["fc.weight"])
         merged = {**config, **config.get("dflash_config", {})}
         for name, plain in PLAIN.items():
             if merged.get(name, plain) != plain:
@@ -188,18 +188,18 @@ class DflashHead(TrainedHead):
         self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
         self._reaches, self.n_layers = reaches(config, n, head.source), n
         self.window = max((reach.window or 0 for reach in self._reaches), default=0) or None
-        self._eps, self._norm = root_of(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
+        self._eps, self._norm = norm_root(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
 
-    def drafter(self) -> BlockDrafter:
+    def new_drafter(self) -> BlockDrafter:
         return BlockDrafter(self)
 
-    def know(self, cache: KVCache, states: Tensor) -> None:
+    def append_rows(self, cache: KVCache, states: Tensor) -> None:
         """Append committed rows."""
-        rows = direction(self._fuse(states), self._eps)
+        rows = unit_rows(self._fuse(states), self._eps)
         at = torch.arange(cache.length, cache.length + len(rows), device=self.device)
         rotation, (slots, _, _) = self._rotary(at), cache.kv_slots(len(rows))
         for layer, slot in zip(self._layers, slots, strict=True):
-            layer.write(rows, rotation, slot)
+            layer.write_keys_values(rows, rotation, slot)
         cache.advance(len(rows))
 
     def draft(self, cache: KVCache, root: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ class DflashHead(TrainedHead):
         for layer, reach, slot, keys, values in spans:
             mask = call.mask if reach.window is None else call.window_mask
             x = layer(x, rotation, slot, keys, values, mask)
-        return (direction(x, self._eps) * self._norm)[None]
+        return (unit_rows(x, self._eps) * self._norm)[None]
 
 
 class BlockDrafter(Drafter):
@@ -237,7 +237,7 @@ class BlockDrafter(Drafter):
 
     def begin(self, start: LaneStart) -> None:
         """Read the prompt."""
-        head, states = self._head, self._head.states(start.prefill)
+        head, states = self._head, self._head.layer_states(start.prefill)
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
         if room >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
@@ -256,7 +256,7 @@ class BlockDrafter(Drafter):
         above = parents.tolist() if isinstance(parents, Tensor) else list(parents)
         if above[0] < 0:
             if len(self._pending):
-                self._head.know(self._cache, self._pending)
+                self._head.append_rows(self._cache, self._pending)
                 self._pending = self._pending[:0]
             self._log_probs, self._depth = self._logp(self._head.draft(self._cache, tokens)), [0]
             return self._log_probs[:1]
@@ -270,12 +270,12 @@ class BlockDrafter(Drafter):
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's states of the root and the accepted tokens for the next round."""
-        new = take_rows(self._head.states(scores), verdict.path)
+        new = take_rows(self._head.layer_states(scores), verdict.path)
         self._pending = torch.cat((self._pending, new)) if len(self._pending) else new
 
 
 DFLASH = head_part(
-    Format(
+    HeadFormat(
         "dflash",
         "a DFlash head",
         DflashHead,

@@ -25,18 +25,18 @@ from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.layer_stack import ChainWeights, LayerStack
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Lesson, Settings, setting
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import (
     POSITIONS,
-    Block,
-    CrossBlock,
+    CrossAttention,
+    DecoderBlock,
     Geometry,
-    direction,
-    root_of,
+    norm_root,
     stack_layers,
+    unit_rows,
 )
-from specvl_demo.methods.heads.checkpoints import Format, Head
+from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import (
     IMPORTANCE_ROWS,
     FeatureDrafter,
@@ -82,16 +82,16 @@ class DreamHead(FeatureHead):
         self.input_width = 2 * self.width
         # choice: our heads store the share they were trained with. For published heads it is the
         # paper's, although their code leaves compression out (the preset `published-code`).
-        self._look(head.specvl.get("keep", PAPER_KEEP))
+        self._set_keep(head.specvl.get("keep", PAPER_KEEP))
 
-    def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
-        self._first, self._last = Block(t, "layers.0", g), Block(t, "layers.2", g)
-        self._cross = CrossBlock(t, "layers.1", g)
-        self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
+    def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+        self._first, self._last = DecoderBlock(t, "layers.0", g), DecoderBlock(t, "layers.2", g)
+        self._cross = CrossAttention(t, "layers.1", g)
+        self._norm, self._eps = t["norm.weight"] * g.width**0.5, norm_root(g, t["norm.weight"])
         parts = [block.parts for block in (self._first, self._cross, self._last)]
         self._stack = stack_layers(parts, g, self._eps, self.dtype, self._norm)
 
-    def _look(self, keep: float) -> None:
+    def _set_keep(self, keep: float) -> None:
         """Set the share of visual tokens to keep.
 
         # choice: branches of a tree are separated in cross-attention too. The published code has no
@@ -109,13 +109,13 @@ class DreamHead(FeatureHead):
 
     def with_settings(self, settings: Any) -> DreamHead:
         configured = copy(self)
-        configured._look(settings.keep or self._keep)
+        configured._set_keep(settings.keep or self._keep)
         return configured
 
-    def drafter(self) -> Drafter:
+    def new_drafter(self) -> Drafter:
         return DreamDrafter(self)
 
-    def attention(self, stream: CachedSequence, rows: Sequence[int], ids: Tensor) -> Tensor:
+    def cross_attention(self, stream: CachedSequence, rows: Sequence[int], ids: Tensor) -> Tensor:
         """Return the cross-attention [k, features before the root] of rows of this round.
 
         Args:
@@ -134,13 +134,13 @@ class DreamHead(FeatureHead):
         path = to_device([start + row for row in rows], self.device)
         features = torch.cat((data[1, 0, :, :, 1:start], data[1, 0].index_select(2, path)), -2)
         mask = after.mask(start - 1, torch.float32, self.device)
-        return self._cross.weights(x, features, mask)[:, : start - 1]
+        return self._cross.attention_weights(x, features, mask)[:, : start - 1]
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
-    def open(self, start: LaneStart) -> HeadPrompt:
+    def read_prompt(self, start: LaneStart) -> HeadPrompt:
         """Return a row for every token that is left after compression.
 
         # choice: positions are compact, as the published code counts the tokens it fed.
@@ -149,7 +149,7 @@ class DreamHead(FeatureHead):
         n = features.shape[0]
         attention = start.prefill.attention
         importance = attention[self.decoder.n_layers - 1].sum(0) if self._keep < 1.0 else None
-        seen = compressed(visual, importance, self._keep)
+        seen = kept_positions(visual, importance, self._keep)
         x = self.join(self.prompt_embeds(start.encoded)[seen], features[seen - 1])
         positions = torch.arange(len(seen) + 1, device=self.device)
         return HeadPrompt(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
@@ -160,7 +160,7 @@ class DreamHead(FeatureHead):
         n = features.shape[0]
         cache.holes = opening.holes
         slots, keys, values = cache.kv_slots(n + 1)
-        self._cross.write(features, slots[1][..., 1:, :])
+        self._cross.write_keys_values(features, slots[1][..., 1:, :])
         # The first query has no keys; equal scores make it attend to all equally, as in training.
         later = torch.arange(n, device=self.device) >= seen[:, None]
         low = torch.finfo(self.dtype).min
@@ -170,7 +170,7 @@ class DreamHead(FeatureHead):
         rows = slice(cache.holes, n)
         slots = tuple(slot[..., rows, :] for slot in slots)
         x = opening.x[:, : self.width]
-        self._blocks(x, opening.positions, (slots, keys, values), rows, (None, mask))
+        self._run_blocks(x, opening.positions, (slots, keys, values), rows, (None, mask))
         cache.advance(n)
         return CachedSequence(self, cache, opening.position)
 
@@ -187,18 +187,20 @@ class DreamHead(FeatureHead):
         x, features = call.x[0].chunk(2, -1)
         size, query_mask, mask = x.shape[0], call.window_mask, call.mask
         if self._stack is not None and not self.fixed and query_mask is mask:
-            return self._by_kernels(self._stack, x, features, call)
+            return self._decode_by_kernels(self._stack, x, features, call)
         if mask is None and size > 1:
             query_mask = mask = chain(size - 1).mask(call.cache.length, self.dtype, self.device)
         spans = call.cache.kv_slots(size)
-        self._cross.write(features, spans[0][1])
+        self._cross.write_keys_values(features, spans[0][1])
         masks = (
             None if query_mask is None else query_mask[..., holes:],
             None if mask is None else mask[..., 1:],
         )
-        return self._blocks(x, call.positions[..., 0, :], spans, slice(holes, None), masks)[None]
+        return self._run_blocks(x, call.positions[..., 0, :], spans, slice(holes, None), masks)[
+            None
+        ]
 
-    def _by_kernels(
+    def _decode_by_kernels(
         self, stack: LayerStack, x: Tensor, features: Tensor, call: ForwardInput
     ) -> Tensor:
         """The same by one call of our own kernels."""
@@ -214,7 +216,7 @@ class DreamHead(FeatureHead):
         )
         return hidden[None]
 
-    def _blocks(
+    def _run_blocks(
         self,
         x: Tensor,
         positions: Tensor,
@@ -241,7 +243,7 @@ class DreamHead(FeatureHead):
         x = self._last(
             self._last.normed(x), x, rotation, slots[2], keys[2], values[2], query_mask, causal
         )
-        return direction(x, self._eps).mul_(self._norm)
+        return unit_rows(x, self._eps).mul_(self._norm)
 
 
 class DreamDrafter(FeatureDrafter):
@@ -267,10 +269,10 @@ class DreamDrafter(FeatureDrafter):
 
     def attention(self, rows: Sequence[int]) -> Tensor:
         ids = take_rows(torch.cat(self._ids), rows)
-        return self._head.attention(self._stream, rows, ids)[:, : self._positions]
+        return self._head.cross_attention(self._stream, rows, ids)[:, : self._positions]
 
 
-def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:
+def kept_positions(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:
     """Return the remaining positions [c] int64, ascending: all text and the share `keep` of the
     most important visual ones.
 
@@ -290,14 +292,14 @@ def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor
 
 
 _CROSS = {
-    **checkpoints.attention("cross_attn"),
+    **checkpoints.attention_shapes("cross_attn"),
     **{"cross_attn.q_norm.weight": "H", "cross_attn.k_norm.weight": "H"},
     **{"cross_attn_attn_gate": "1", "cross_attn_mlp_gate": "1", "input_layernorm.weight": "D"},
     **checkpoints.MLP,
 }
 
 DREAM = head_part(
-    Format(
+    HeadFormat(
         "dream",
         "a DREAM head",
         DreamHead,
@@ -336,7 +338,7 @@ register(
         listed="paper",
         offered=4,
         url="https://arxiv.org/abs/2505.19201",
-        learn=Learn(
+        learn=Lesson(
             does="""A head of three blocks. The middle one attends to the target’s features of all
             text so far and of the visual tokens that the target attended to most.""",
             look="""Where it looked: the patches that its cross-attention took as it guessed a

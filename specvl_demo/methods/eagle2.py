@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, columns
+from specvl_demo.methods.heads.checkpoints import FIRST, Head, HeadFormat, n_rows_joined
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -14,15 +14,15 @@ class Eagle2Head(FeatureHead):
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
-        self._chain = self._plain_chain()
+        self._chain = self._chain_weights()
 
 
 EAGLE2 = head_part(
-    Format(
+    HeadFormat(
         "eagle2",
         "an EAGLE-2 head",
         Eagle2Head,
-        lambda tensors: columns(tensors) == 2,
+        lambda tensors: n_rows_joined(tensors) == 2,
         {**FIRST, "fc.weight": "D 2D"},
     )
 )

@@ -21,8 +21,8 @@ from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.heads import checkpoints
-from specvl_demo.methods.heads.blocks import Rotary, direction, root_of, stack_layers
-from specvl_demo.methods.heads.checkpoints import Format, Head
+from specvl_demo.methods.heads.blocks import Rotary, norm_root, stack_layers, unit_rows
+from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -62,7 +62,7 @@ class Eagle3Head(FeatureHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         g, t = head.geometry, head.tensors
         super().__init__(head, decoder)
-        self._read(layers_read(head.settings, decoder.n_layers), t["fc.weight"])
+        self._set_layers_read(layers_read(head.settings, decoder.n_layers), t["fc.weight"])
         if later := [name for name in VERSION_3_1 if head.settings.get(name)]:
             raise ValueError(
                 f"{head.source} is a head of EAGLE-3.1, which is not supported: its config sets"
@@ -73,7 +73,7 @@ class Eagle3Head(FeatureHead):
         self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
         self._fuse = PackedLinear(t["fc.weight"], bits=8)
         self._fuse_bias = t.get("fc.bias")
-        self._eps = root_of(g, t["norm.weight"])
+        self._eps = norm_root(g, t["norm.weight"])
         scale = g.width**0.5
         self._norm = t["norm.weight"] * scale
         self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
@@ -102,13 +102,13 @@ class Eagle3Head(FeatureHead):
 
     def features(self, scores: Prefill | Scores) -> Tensor:
         """Return the fused states [r, D] of the layers it reads."""
-        return self._fuse(self.states(scores), self._fuse_bias)
+        return self._fuse(self.layer_states(scores), self._fuse_bias)
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
         """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
-    def inputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def split_input(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Norm each half separately; the feature, normed or not, is the residual."""
         embeds, features = x.chunk(2, -1)
         normed = self._block.normed(features)
@@ -117,11 +117,11 @@ class Eagle3Head(FeatureHead):
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
         log_probs = super().log_probabilities(size, banned)
-        return lambda hidden: log_probs(direction(hidden, self._eps) * self._norm)
+        return lambda hidden: log_probs(unit_rows(hidden, self._eps) * self._norm)
 
 
 @dataclass(frozen=True)
-class DrafterSettings(Settings):
+class Eagle3Settings(Settings):
     """What a checkpoint does not record about its training."""
 
     pictures: str = setting(
@@ -142,14 +142,14 @@ class DrafterSettings(Settings):
 
 
 EAGLE3 = head_part(
-    Format(
+    HeadFormat(
         "eagle3",
         "an EAGLE-3 head",
         Eagle3Head,
         lambda tensors: "layers.0.hidden_norm.weight" in tensors or "d2t" in tensors,
         {
             **checkpoints.FIRST,
-            **checkpoints.in_layer(0, checkpoints.attention("self_attn", "2D")),
+            **checkpoints.in_layer(0, checkpoints.attention_shapes("self_attn", "2D")),
             **checkpoints.in_layer(0, {"input_layernorm.weight": "D", "hidden_norm.weight": "D"}),
             **{"fc.weight": "D S", "norm.weight": "D"},
         },
@@ -161,7 +161,7 @@ EAGLE3 = head_part(
         unused={"t2d": "*"},
         own_embeddings=True,
     ),
-    DrafterSettings,
+    Eagle3Settings,
 )
 
 register(

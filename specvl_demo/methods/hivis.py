@@ -5,8 +5,8 @@ from __future__ import annotations
 from specvl_demo.core.types import LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.declare import Learn
-from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, columns
+from specvl_demo.methods.declare import Lesson
+from specvl_demo.methods.heads.checkpoints import FIRST, Head, HeadFormat, n_rows_joined
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 from specvl_demo.vlm.layouts import visual_runs
@@ -28,9 +28,9 @@ class HiViSHead(FeatureHead):
         self._bias = self._bias + head.tensors["residual"] @ weight.t()
         self.n_steps: int = self._bias.shape[0]
         self._published = not head.specvl
-        self._chain = self._plain_chain()
+        self._chain = self._chain_weights()
 
-    def open(self, start: LaneStart) -> HeadPrompt:
+    def read_prompt(self, start: LaneStart) -> HeadPrompt:
         """Use text only: visual rows are dropped before tokens and features are paired.
 
         # choice: several pictures or clips are all hidden (the published code supports one).
@@ -42,15 +42,15 @@ class HiViSHead(FeatureHead):
         hidden = encoded.visual.clone()
         for first, stop in visual_runs(encoded.visual) if with_gaps else ():
             hidden[max(0, first - 1) : stop + 2] = True
-        return self.open_without(start, hidden, with_gaps)
+        return self.read_without(start, hidden, with_gaps)
 
 
 HIVIS = head_part(
-    Format(
+    HeadFormat(
         "hivis",
         "a HiViS head",
         HiViSHead,
-        lambda tensors: columns(tensors) == 3 and "residual" in tensors,
+        lambda tensors: n_rows_joined(tensors) == 3 and "residual" in tensors,
         {**FIRST, "fc.weight": "D 3D", "residual": "N D"},
     )
 )
@@ -80,7 +80,7 @@ register(
         listed="paper",
         offered=5,
         url="https://arxiv.org/abs/2509.23928",
-        learn=Learn(
+        learn=Lesson(
             does="""The target’s hidden states at the words already depend on the picture, so the
             drafter need not see it. HiViS hides every visual token and feeds the drafter the words,
             the target’s states, and an embedding that counts the steps it has drafted.""",

@@ -18,7 +18,7 @@ from specvl_demo.core.types import LaneStart, Scores
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
-from specvl_demo.methods.declare import Learn, Settings, Value, setting
+from specvl_demo.methods.declare import Lesson, Settings, Value, setting
 from specvl_demo.methods.policies import CHAIN
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -82,7 +82,7 @@ class VisualVerifier(RelaxedVerifier):
         """
         if not len(self._visual):
             return [False] * len(branch.nodes)
-        loosened = least_relevant(branch.signal, self.settings.loose)
+        loosened = least_relevant_places(branch.signal, self.settings.loose)
         elsewhere = set(branch.draft) if self.settings.shift else set()
         return [i in loosened or token in elsewhere for i, token in enumerate(branch.target)]
 
@@ -90,7 +90,7 @@ class VisualVerifier(RelaxedVerifier):
         """Return the relevance of the branch's tokens, the loosened nodes and their highest one."""
         if not len(self._visual):
             return {"strict": "the prompt shows no picture, so every token must match"}
-        loosened = sorted(least_relevant(branch.signal, self.settings.loose))
+        loosened = sorted(least_relevant_places(branch.signal, self.settings.loose))
         return {
             "nodes": list(branch.nodes),
             "relevance": [round(value, 4) for value in branch.signal],
@@ -99,7 +99,7 @@ class VisualVerifier(RelaxedVerifier):
         }
 
 
-def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
+def least_relevant_places(relevance: Sequence[float], loose: float) -> Collection[int]:
     """Return the places of the λ·K least relevant of K tokens (eq. 9).
 
     # choice: λ·K is rounded down, with K the branch's real length; ties go to the earlier token.
@@ -171,7 +171,7 @@ register(
         order=60,
         listed="paper",
         url="https://arxiv.org/abs/2604.05650",
-        learn=Learn(
+        learn=Lesson(
             does="""Most words of a description have little to do with the picture: “there is”, “at
             the”. Those need not match exactly. LVSpec measures for each drafted token how similar
             the target’s state at it is to the picture’s states, and lets the least visual ones

@@ -20,7 +20,7 @@ from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder, as_hf_cache
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.checkpoints import Format, Head
+from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
@@ -61,7 +61,7 @@ class MTPHead(FeatureHead):
         # Its target's steps have no fixed shapes: their states are not rows of a cache.
         self.fixed = graphs.has_graphs(self.device)
 
-    def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+    def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
         self._fc = t["fc.weight"]
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
@@ -102,7 +102,7 @@ def _geometry(
 
 
 MTP = head_part(
-    Format(
+    HeadFormat(
         "mtp",
         "an MTP layer",
         MTPHead,

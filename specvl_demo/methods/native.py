@@ -25,7 +25,7 @@ from specvl_demo.methods.opening import Opening
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 
-class Assistant:
+class AssistantModel:
     """An assistant's model and what it reads of its target. Shared by lanes, never changed.
 
     layers: By kind of attention, the target's layer whose keys and values are read. Raises
@@ -74,18 +74,18 @@ class Assistant:
         return made.logits[:, 0], made.last_hidden_state[:, 0]
 
 
-def _open(opening: Opening) -> Assistant:
+def _open_assistant(opening: Opening) -> AssistantModel:
     from specvl_demo.vlm import loading  # noqa: PLC0415 - the page's process loads no model
 
     checkpoint, folder = opening.checkpoint, opening.fetch(False)
     model = loading.model(folder, opening.plan, checkpoint.id, sees=False)
-    return Assistant(model, opening.target.vlm.model, checkpoint.title)
+    return AssistantModel(model, opening.target.vlm.model, checkpoint.title)
 
 
 class AssistantDrafter(Drafter):
     """A `core.types.Drafter` over an assistant, with the decoder of its target."""
 
-    def __init__(self, assistant: Assistant, decoder: LanguageBackend) -> None:
+    def __init__(self, assistant: AssistantModel, decoder: LanguageBackend) -> None:
         self.name, self._assistant, self._decoder = assistant.name, assistant, decoder
 
     def begin(self, start: LaneStart) -> None:
@@ -127,7 +127,7 @@ ASSISTANT = Part(
     ),
     gives=TREE,
     role="assistant",
-    open=_open,
+    open=_open_assistant,
 )
 
 register(

@@ -17,7 +17,7 @@ LONGEST, SHORTEST = 3, 1
 """The longest and the shortest run of last tokens that is looked up, as in Saxena's code."""
 
 
-class Occurrences:
+class NgramIndex:
     """Tokens in order, and where the latest occurrence of every short run among them ended.
 
     # choice: the latest occurrence, since recent text is likelier to continue as before; Hugging
@@ -40,7 +40,7 @@ class Occurrences:
                     self._ends[run] = len(self._tokens)
             self._tokens.append(token)
 
-    def following(self) -> list[int]:
+    def continuation(self) -> list[int]:
         """Return what followed the longest known ending of the text, if any."""
         ending = tuple(self._tokens[-LONGEST:])
         for length in range(LONGEST, SHORTEST - 1, -1):
@@ -54,7 +54,7 @@ class Occurrences:
         return []
 
 
-class NGram(Drafter):
+class NgramDrafter(Drafter):
     """Proposes what followed the text's longest ending when it last occurred."""
 
     name = "prompt lookup"
@@ -62,14 +62,14 @@ class NGram(Drafter):
     def begin(self, start: LaneStart) -> None:
         """Index the prompt."""
         self._size = start.vocabulary.size
-        self._text = Occurrences(start.vocabulary)
+        self._text = NgramIndex(start.vocabulary)
         self._text.add(start.prompt.ids.tolist())
         self._draft: list[int] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
         """Return [1, V] with all mass on the proposed token, on the host; None without a match."""
         if parents[0] < 0:
-            self._draft = self._text.following()
+            self._draft = self._text.continuation()
         if not self._draft:
             return None
         log_probs = torch.full((1, self._size), -torch.inf)
@@ -84,7 +84,7 @@ LOOKUP = Part(
     "drafter",
     "ngram",
     "prompt lookup",
-    lambda models, views, mixer, settings: NGram(),
+    lambda models, views, mixer, settings: NgramDrafter(),
     gives=base.CHAIN,
 )
 

@@ -62,7 +62,7 @@ class Chain(Policy):
         if draws is None and length:
             made = drafter.draft_chain(root, length, self.floor)
             if made is not None:
-                return _chain(root, *made)
+                return _chain_tree(root, *made)
         tokens, logps = [root], []
         total = 0.0
         for i in range(length):
@@ -80,10 +80,10 @@ class Chain(Policy):
                     break
         if not logps:
             return DraftTree(root, chain(0))
-        return _chain(root, torch.cat(tokens[1:]), torch.cat(logps))
+        return _chain_tree(root, torch.cat(tokens[1:]), torch.cat(logps))
 
 
-def _chain(root: Tensor, tokens: Tensor, logp: Tensor) -> DraftTree:
+def _chain_tree(root: Tensor, tokens: Tensor, logp: Tensor) -> DraftTree:
     """Return the root and n drafted tokens [n] after it, all but the last of which were fed."""
     n = len(tokens)
     return DraftTree(
@@ -115,7 +115,7 @@ EAGLE_TREE: tuple[tuple[int, ...], ...] = (
 """The 25-path tree of EAGLE-1 (mc_sim_7b_63 in derived code)."""
 
 
-def trimmed(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
+def trim_paths(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
     """Return at most `size` paths of a fixed tree.
 
     # choice: those with the smallest sum of (rank + 1) stay, which keeps every prefix of a path
@@ -152,7 +152,7 @@ class RankedTree(Policy):
     ) -> DraftTree:
         """Draft the tree; branches deeper than `room` are left out."""
         if self._levels is None:
-            self._levels = tuple(self._made(root.device))
+            self._levels = tuple(self._make_levels(root.device))
         tokens, logps, shape = [root], [torch.zeros(1, device=root.device)], chain(0)
         for depth, level in enumerate(self._levels[:room]):
             log_probs = drafter.extend(tokens[-1].index_select(0, level.feed), level.parents)
@@ -168,7 +168,7 @@ class RankedTree(Policy):
             torch.cat(tokens), shape, logp=torch.cat(logps), rows=(*rows, *[-1] * last)
         )
 
-    def _made(self, device: torch.device) -> Iterator[_StaticLevel]:
+    def _make_levels(self, device: torch.device) -> Iterator[_StaticLevel]:
         whole, ranks = self._shape, self._ranks
         first = 0  # index of the first node of the level that is fed
         for depth in range(max(whole.depth)):
@@ -189,7 +189,7 @@ class RankedTree(Policy):
 
 def static_tree(settings: StaticSettings) -> RankedTree:
     """Make the 25-path tree, or as much of it as fits."""
-    return RankedTree(trimmed(EAGLE_TREE, settings.tree_nodes - 1))
+    return RankedTree(trim_paths(EAGLE_TREE, settings.tree_nodes - 1))
 
 
 class _StaticLevel(NamedTuple):
@@ -280,9 +280,9 @@ class BestFirst(Policy):
             above = row + 1 + chosen // width
             born = chosen + (width + row * width)
             row += width
-        return self._select(root, *map(torch.cat, (tokens, logps, scores, fed)))
+        return self._best_tree(root, *map(torch.cat, (tokens, logps, scores, fed)))
 
-    def _select(
+    def _best_tree(
         self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, fed: Tensor
     ) -> DraftTree:
         """Return the tree of the best candidates overall, parents first.

@@ -20,8 +20,8 @@ from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
-from specvl_demo.methods.policies import EAGLE_TREE, RankedTree, trimmed
+from specvl_demo.methods.declare import Lesson, PolicySettings, Value, setting
+from specvl_demo.methods.policies import EAGLE_TREE, RankedTree, trim_paths
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, ChartSeries
@@ -63,7 +63,7 @@ class TreePlan:
     width: float
     max_nodes: int
 
-    def children(self, level: int, parent: float) -> int:
+    def n_children(self, level: int, parent: float) -> int:
         """Return W_l = W(α)/l · (0.5 + P_parent) (eq. 12); `level` 1 holds the root's children.
 
         # choice: rounded down, within 1 and k; P_parent is the parent's own probability (root: 1).
@@ -73,7 +73,7 @@ class TreePlan:
         """
         return min(TOP_K, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
 
-    def keeps(self, level: int, rank: int, path_probability: float) -> bool:
+    def keeps_node(self, level: int, rank: int, path_probability: float) -> bool:
         """Whether a candidate at `level` with this probability of its path belongs to the tree.
 
         # choice: the root's best child always does, so that no round drafts nothing.
@@ -112,7 +112,7 @@ class SageSettings(PolicySettings):
             )
 
     @property
-    def most_fed(self) -> int:
+    def max_fed(self) -> int:
         """Most nodes that online growth can feed to a drafter, including the root.
 
         A level's probabilities sum to at most 1, so fewer than 1/θ_l of them exceed θ_l.
@@ -160,13 +160,13 @@ def template(top: Sequence[float], plan: TreePlan) -> list[RankPath]:
     # choice: a full tree keeps the most probable paths; the paper's recursion, taken literally,
     keeps the first of a depth-first walk.
     """
-    nodes = sorted(_offspring(top, plan, (), 1.0, 1.0), key=lambda node: (-node[1], node[0]))
+    nodes = sorted(_descendants(top, plan, (), 1.0, 1.0), key=lambda node: (-node[1], node[0]))
     return sorted(
         (path for path, _ in nodes[: plan.max_nodes - 1]), key=lambda path: (len(path), path)
     )
 
 
-def _offspring(
+def _descendants(
     top: Sequence[float], plan: TreePlan, path: RankPath, probability: float, product: float
 ) -> Iterator[tuple[RankPath, float]]:
     """Yield all nodes below one, depth first, each with the probability of its path.
@@ -176,11 +176,11 @@ def _offspring(
     level = len(path) + 1
     if level > plan.depth:
         return
-    for rank in range(min(plan.children(level, probability), len(top))):
+    for rank in range(min(plan.n_children(level, probability), len(top))):
         child, whole = (*path, rank), product * top[rank]
-        if plan.keeps(level, rank, whole):
+        if plan.keeps_node(level, rank, whole):
             yield child, whole
-            yield from _offspring(top, plan, child, top[rank], whole)
+            yield from _descendants(top, plan, child, top[rank], whole)
 
 
 @dataclass
@@ -193,7 +193,7 @@ class _Node:
     row: int = -1
 
 
-def grown(
+def grow_tree(
     drafter: Drafter, root: Tensor, room: int, plan: TreePlan, draws: Sampler | None
 ) -> DraftTree:
     """Grow a tree online: one drafter forward and one host read per level.
@@ -223,7 +223,7 @@ def grown(
         if not fed:
             break
         feed = take_rows(tokens[-1], [i - first for i in fed])
-    return _selected(
+    return _best_tree(
         nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), plan
     )
 
@@ -239,10 +239,10 @@ def _add_children(
     born = []
     for slot, i in enumerate(fed):
         for rank, probability in enumerate(
-            probs[slot][: plan.children(level, nodes[i].probability)]
+            probs[slot][: plan.n_children(level, nodes[i].probability)]
         ):
             product = nodes[i].product * probability
-            if plan.keeps(level, rank, product):
+            if plan.keeps_node(level, rank, product):
                 born.append(slot * len(probs[slot]) + rank)
                 nodes.append(_Node(i, probability, product))
     return born
@@ -253,7 +253,7 @@ def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
-def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, plan: TreePlan) -> DraftTree:
+def _best_tree(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, plan: TreePlan) -> DraftTree:
     """Return the tree of the most probable candidates; tokens and logps are of all, in order."""
     chosen = [0, *_most_probable(nodes, plan.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
@@ -278,7 +278,7 @@ def why_other(plan: TreePlan, sizes: Mapping[int, int], room: int) -> dict[str, 
     if depth < plan.depth:
         why["drafted_depth"] = "the answer may not be longer" if depth == room else fewer
     if width < plan_width:
-        why["drafted_width"] = "rounded down" if width == plan.children(1, 1.0) else fewer
+        why["drafted_width"] = "rounded down" if width == plan.n_children(1, 1.0) else fewer
     elif width > plan_width:
         at_root = "the first level may be half as wide again"
         why["drafted_width"] = at_root if width == sizes[1] else "several nodes of a level branch"
@@ -331,7 +331,7 @@ class EntropyTree(Policy):
         self.settings = settings
         self.max_nodes = settings.max_nodes
         if settings.growth == "online":
-            self.max_fed = settings.most_fed
+            self.max_fed = settings.max_fed
         self.feedback = DepthFeedback(settings)
         self._alpha = START_ALPHA
         self._top: list[float] | None = None
@@ -346,9 +346,9 @@ class EntropyTree(Policy):
         tree_plan = plan(self._alpha, self.settings, self.feedback.cap)
         online = self.settings.growth == "online"
         if online:
-            tree = grown(recorder, root, room, tree_plan, draws)
+            tree = grow_tree(recorder, root, room, tree_plan, draws)
         else:
-            static = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
+            static = trim_paths(EAGLE_TREE, self.settings.max_nodes - 1)
             ranks = static if self._top is None else template(self._top, tree_plan)
             tree = RankedTree(ranks).propose(recorder, root, room, draws)
         sizes = Counter(tree.shape.depth[1:])
@@ -446,7 +446,7 @@ register(
         listed="paper",
         offered=1,
         url="https://arxiv.org/abs/2602.00523",
-        learn=Learn(
+        learn=Lesson(
             does="""A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE
             measures confidence by the entropy of the drafter’s ten likeliest tokens and shapes the
             next tree by it: deep and narrow, or shallow and wide.""",

@@ -108,7 +108,7 @@ class SmallVLM(Drafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         """Return log-probabilities [k, V] after each fed node, mixed over the views."""
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            hidden = self._stream.run_root(self._embed(self._unfed(tokens)))[:, -1:]
+            hidden = self._stream.run_root(self._embed(self._unfed_tokens(tokens)))[:, -1:]
             self._pending, self._log_probs = [], []
         else:
             hidden = self._stream.extend(self._embed(tokens), parents)
@@ -120,7 +120,7 @@ class SmallVLM(Drafter):
     def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
         if self._chain_drafter is None:
             return None
-        fed = self._clamp_ids(self._unfed(root))
+        fed = self._clamp_ids(self._unfed_tokens(root))
         made = self._stream.draft_chain(self._chain_drafter, fed, limit, floor)
         self._pending, self._log_probs = [], [made.log_probs[None]]
         return made.tokens, made.logp
@@ -149,7 +149,7 @@ class SmallVLM(Drafter):
     def round_notes(self) -> Mapping[str, Any]:
         return {} if self._mixer is None else self._mixer.round_notes()
 
-    def _unfed(self, root: Tensor) -> Tensor:
+    def _unfed_tokens(self, root: Tensor) -> Tensor:
         """Return the accepted tokens that were not fed yet, then the root."""
         return torch.cat((to_device(self._pending, root.device), root)) if self._pending else root
 
@@ -174,7 +174,7 @@ def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
     return rows[: rows.index(-1)] if -1 in rows else rows
 
 
-def _open(opening: Opening) -> VLM:
+def _open_small_vlm(opening: Opening) -> VLM:
     """Open a smaller model with the target's vocabulary, or a drafter that shares its vision."""
     # Imports what loads models only here: the page's process reads the methods.
     from specvl_demo.vlm import hub, loading, shared_drafter  # noqa: PLC0415
@@ -202,7 +202,7 @@ SMALL = Part(
     lambda models, views, mixer, settings: SmallVLM(models.drafter("small"), views, mixer),
     gives=TREE | {"views"},
     role="small",
-    open=_open,
+    open=_open_small_vlm,
 )
 # Used with views that omit most of the picture.
 SELF = Part(

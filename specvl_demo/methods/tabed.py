@@ -19,7 +19,7 @@ from specvl_demo.core import highest
 from specvl_demo.core.sampling import probabilities
 from specvl_demo.core.types import LaneStart
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Lesson, Settings, setting
 from specvl_demo.methods.policies import (
     BEST_FIRST,
     CHAIN,
@@ -108,7 +108,7 @@ class Mixture(Mixer):
         total = self._statistics(logp, target).sum(0)
         self._sums = total if self._sums is None else self._sums + total
         self._counted += len(tokens)
-        self.weights = self._solve(self._sums)
+        self.weights = self._solve_weights(self._sums)
 
     def round_notes(self) -> Mapping[str, Any]:
         """Return this round's `weights` by view, and how often each was right, of `counted`."""
@@ -132,14 +132,14 @@ class Mixture(Mixer):
         otherwise a relaxed verifier cannot reward a view for its own mistakes.
         """
         if self.settings.weights == "w-grid":
-            return self._on_grid(logp, target)
+            return self._grid_statistics(logp, target)
         drafted = logp.exp().transpose(0, 1)
-        matches = _says(drafted, target.argmax(-1))
+        matches = _predicts(drafted, target.argmax(-1))
         if self.settings.weights == "kld":
             return torch.cat([divergence(target[:, None], drafted), matches], dim=1)
         return matches
 
-    def _on_grid(self, logp: Tensor, target: Tensor) -> Tensor:
+    def _grid_statistics(self, logp: Tensor, target: Tensor) -> Tensor:
         """Return [p, 2G + m]: by weight vector, whether the mixture predicts the target's token,
         and its error; then the views' own matches. The error omits the target's own entropy, which
         is the same for all vectors.
@@ -162,14 +162,14 @@ class Mixture(Mixer):
         )
         return torch.cat((counts, errors, counts[:, self._alone]), dim=1)
 
-    def _solve(self, sums: Tensor) -> Tensor:
+    def _solve_weights(self, sums: Tensor) -> Tensor:
         """Return weights `[m]` from the summed statistics, by the rule in the settings."""
         if self.settings.weights == "uniform":
             return self.weights
         if self.settings.weights == "w-grid":
             return self._best_on_grid(sums)
         # choice: the published code normalises the inverse errors; the paper prints their softmax.
-        return _normalised(_inverse(sums[: len(self.views)]))
+        return _normalised_weights(_inverse(sums[: len(self.views)]))
 
     def _best_on_grid(self, sums: Tensor) -> Tensor:
         """Return the vector with most matches; ties go to the least divergence, then to the first
@@ -195,13 +195,13 @@ def _inverse(error: Tensor) -> Tensor:
     return error.reciprocal().clamp_max(1e11)
 
 
-def _says(probabilities: Tensor, tokens: Tensor) -> Tensor:
+def _predicts(probabilities: Tensor, tokens: Tensor) -> Tensor:
     """Return [p, r]: 1.0 where no token of [p, r, V] is likelier than the given one [p]."""
     index = tokens[:, None, None].expand(-1, probabilities.shape[1], 1)
     return (probabilities.gather(-1, index).squeeze(-1) >= probabilities.amax(-1)).float()
 
 
-def _normalised(raw: Tensor) -> Tensor:
+def _normalised_weights(raw: Tensor) -> Tensor:
     """Return `raw / sum`; uniform if no view has any weight, that is, if none was ever right."""
     total = raw.sum()
     return torch.where(
@@ -218,7 +218,7 @@ class BeamSettings(DepthSettings):
     beams: int = setting(2, "nodes per level", 1, 15, title="branches kept a level")
 
 
-def beam(settings: BeamSettings) -> BestFirst:
+def beam_policy(settings: BeamSettings) -> BestFirst:
     """Make a tree `gamma` deep with about `beams` nodes per level (section 6.1).
 
     # choice: the paper gives a width d but no shape; here the d likeliest nodes of every level are
@@ -257,7 +257,7 @@ MIXTURE = Part(
     ),
     notes={"weights": "weights", "matches": "right so far", "counted": "positions counted"},
 )
-BEAM = Part("policy", "beam", "a tree of even width", beam, BeamSettings, needs=TREE)
+BEAM = Part("policy", "beam", "a tree of even width", beam_policy, BeamSettings, needs=TREE)
 
 _MTCP = "multimodal+text-only+caption+pooled"
 
@@ -291,7 +291,7 @@ register(
         listed="paper",
         offered=3,
         url="https://arxiv.org/abs/2601.20357",
-        learn=Learn(
+        learn=Lesson(
             does="""A small model that sees the picture is sometimes worse than the same model
             without it, and which one helps changes within an answer. TABED drafts with all views in
             one batch, mixes their probabilities, and learns from every verified token how much each

@@ -66,7 +66,7 @@ class TextView(View):
 
     def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         runs = visual_runs(encoded.visual)
-        return spliced(self.name, encoded, encoder, [(run, self.stand_in) for run in runs])
+        return splice_tokens(self.name, encoded, encoder, [(run, self.stand_in) for run in runs])
 
 
 POOL = 2
@@ -104,7 +104,7 @@ class PooledView(View):
                 encoded.ids[first], encoded.visual[first], encoder.project(small), first
             )
             inserts.append(((span.start, stop), piece))
-        return _joined(self.name, encoded, inserts)
+        return _splice_parts(self.name, encoded, inserts)
 
     def _pooled(self, features: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
         """Pool [rows·cols, C] → [blocks, C]; also return the patch at every block's corner."""
@@ -165,28 +165,30 @@ class PrunedView(View):
         drafters; those with three support gaps and keep them.
         """
         visual = encoded.visual.nonzero()[:, 0]
-        scores = self._attention(encoded, prefill) if self.layers and len(visual) else None
+        scores = self._question_attention(encoded, prefill) if self.layers and len(visual) else None
         clip = torch.zeros_like(encoded.visual)
         for span in encoded.prompt.spans:
             if span.kind == "video":
                 clip[span.start : span.stop] = True
         kinds = ((~clip, self.settings.drop_image), (clip, self.settings.drop_video))
-        stay = torch.cat([self._stay(visual[kind[visual]], rate, scores) for kind, rate in kinds])
+        stay = torch.cat(
+            [self._kept_positions(visual[kind[visual]], rate, scores) for kind, rate in kinds]
+        )
         if len(stay) == len(visual):
             return encoded.context(self.name)
         text = (~encoded.visual).nonzero()[:, 0]
         index = torch.cat([text, stay]).sort().values
         return encoded.context(self.name, index, compact=encoded.positions.ndim == 1)
 
-    def _stay(self, positions: Tensor, rate: float, scores: Tensor | None) -> Tensor:
+    def _kept_positions(self, positions: Tensor, rate: float, scores: Tensor | None) -> Tensor:
         if len(positions) == 0:
             return positions
         keep = kept_count(len(positions), rate)
         if scores is None:
             return positions[evenly_spaced(len(positions), keep).to(positions.device)]
-        return positions[guided(scores[positions], keep, ATTENTION_KEPT)]
+        return positions[guided_indices(scores[positions], keep, ATTENTION_KEPT)]
 
-    def _attention(self, encoded: Encoded, prefill: Prefill) -> Tensor:
+    def _question_attention(self, encoded: Encoded, prefill: Prefill) -> Tensor:
         """Return [n - 1] each position's mean attention from the question in the guiding layers."""
         if encoded.index is not None:
             raise ValueError(
@@ -233,14 +235,14 @@ class CaptionView(View):
     name = "caption"
 
     def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
-        captions = self.captions(encoded, encoder)
+        captions = self.write_captions(encoded, encoder)
         inserts = [
             (run, (*self.prefix, *caption))
             for run, caption in zip(visual_runs(encoded.visual), captions, strict=True)
         ]
-        return spliced(self.name, encoded, encoder, inserts)
+        return splice_tokens(self.name, encoded, encoder, inserts)
 
-    def captions(self, encoded: Encoded, encoder: VLM) -> list[list[int]]:
+    def write_captions(self, encoded: Encoded, encoder: VLM) -> list[list[int]]:
         """Return one caption for every run, cut before its end token.
 
         # choice: a picture is described in the context of what precedes it, as in training.
@@ -290,7 +292,7 @@ def evenly_spaced(total: int, keep: int) -> Tensor:
     return torch.arange(keep) * (total - 1) // (keep - 1)
 
 
-def guided(scores: Tensor, keep: int, share: float) -> Tensor:
+def guided_indices(scores: Tensor, keep: int, share: float) -> Tensor:
     """Return SpecVLM's choice of `keep` from scores [r], as ascending indices.
 
     First the smallest number of most attended positions that hold `share` of the sum of scores, at
@@ -309,7 +311,7 @@ def guided(scores: Tensor, keep: int, share: float) -> Tensor:
     return torch.cat([top, even]).sort().values
 
 
-def spliced(
+def splice_tokens(
     name: str,
     encoded: Encoded,
     encoder: VLM,
@@ -322,7 +324,7 @@ def spliced(
         visual, index = torch.zeros_like(new, dtype=torch.bool), torch.full_like(new, -1)
         return _ContextPart(new, visual, encoder.decoder.embed(new), index)
 
-    return _joined(name, encoded, [(run, words(ids)) for run, ids in inserts])
+    return _splice_parts(name, encoded, [(run, words(ids)) for run, ids in inserts])
 
 
 class _ContextPart(NamedTuple):
@@ -334,7 +336,7 @@ class _ContextPart(NamedTuple):
     places: Tensor  # [c]
 
 
-def _joined(
+def _splice_parts(
     name: str, encoded: Encoded, inserts: Sequence[tuple[tuple[int, int], _ContextPart]]
 ) -> Context:
     """Return the prompt with every given [start, stop) replaced, at positions 0..c-1 on every axis.
@@ -375,7 +377,7 @@ def _caption_view(models: Models, settings: Settings) -> CaptionView:
     return CaptionView(*words, vocabulary.eos, vocabulary.banned)
 
 
-def _pruned(models: Models, settings: PrunedSettings) -> PrunedView:
+def _pruned_view(models: Models, settings: PrunedSettings) -> PrunedView:
     layers = range(models.target.decoder.n_layers) if settings.guided else ()
     return PrunedView(settings, tuple(layers))
 
@@ -388,7 +390,7 @@ TEXT_ONLY = Part(
     lambda models, settings: TextView(models.words["newline"]),
 )
 POOLED = Part("views", "pooled", "a coarser picture", lambda models, settings: PooledView())
-PRUNED = Part("views", "pruned", "part of the picture", _pruned, PrunedSettings)
+PRUNED = Part("views", "pruned", "part of the picture", _pruned_view, PrunedSettings)
 CAPTION = Part(
     "views", "caption", "a caption in place of the picture, by the drafter itself", _caption_view
 )

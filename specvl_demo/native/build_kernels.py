@@ -30,7 +30,7 @@ TIMEOUT_S = 60
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
-class Level(NamedTuple):
+class CpuLevel(NamedTuple):
     """What a kind of processor can do.
 
     features: As /proc/cpuinfo names them. options: The compiler's.
@@ -45,35 +45,35 @@ class Level(NamedTuple):
 _X86, _ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
 _AVX2, _AVX512 = "avx2 fma f16c", "avx512f avx512bw avx512vl"
 LEVELS = (
-    Level(
+    CpuLevel(
         "avx512-vnni",
         _X86,
         f"{_AVX512} avx512_vnni {_AVX2}",
         "-mavx512f -mavx512bw -mavx512vl -mavx512vnni -mfma -mf16c",
     ),
-    Level("avx512", _X86, f"{_AVX512} {_AVX2}", "-mavx512f -mavx512bw -mavx512vl -mfma -mf16c"),
-    Level("avx2-vnni", _X86, f"{_AVX2} avx_vnni", "-mavx2 -mfma -mf16c -mavxvnni"),
-    Level("avx2", _X86, _AVX2, "-mavx2 -mfma -mf16c"),
-    Level("arm-dotprod", _ARM, "asimd asimddp", "-march=armv8.2-a+dotprod"),
-    Level("arm", _ARM, "asimd", "-march=armv8-a"),
+    CpuLevel("avx512", _X86, f"{_AVX512} {_AVX2}", "-mavx512f -mavx512bw -mavx512vl -mfma -mf16c"),
+    CpuLevel("avx2-vnni", _X86, f"{_AVX2} avx_vnni", "-mavx2 -mfma -mf16c -mavxvnni"),
+    CpuLevel("avx2", _X86, _AVX2, "-mavx2 -mfma -mf16c"),
+    CpuLevel("arm-dotprod", _ARM, "asimd asimddp", "-march=armv8.2-a+dotprod"),
+    CpuLevel("arm", _ARM, "asimd", "-march=armv8-a"),
 )
 """The best first."""
 
 
-def levels() -> list[Level]:
+def cpu_levels() -> list[CpuLevel]:
     """Return those that this processor has, the best first."""
     named = os.environ.get(VARIABLE, "")
     names = [level.name for level in LEVELS]
     worst = names.index(named) if named in names else 0
-    features = _features()
+    features = _cpu_features()
     return [
         level
         for level in LEVELS[worst:]
-        if _fits(level) and features >= set(level.features.split())
+        if _runs_on_system(level) and features >= set(level.features.split())
     ]
 
 
-def library(folder: Path, level: Level) -> Path:
+def library_path(folder: Path, level: CpuLevel) -> Path:
     """Return the path of this version's library in a folder; it may not exist yet."""
     files = SOURCE, Path(__file__).with_name(_HEADER)
     flags = " ".join((*FLAGS, *GCC_FLAGS, level.options))
@@ -81,20 +81,20 @@ def library(folder: Path, level: Level) -> Path:
     return folder / f"kernels-{level.name}-{version.hexdigest()[:12]}.so"
 
 
-def mark(built: Path) -> Path:
+def hash_path(built: Path) -> Path:
     """Return the path of the file with a library's hash."""
     return built.with_suffix(".sha256")
 
 
-def possible(folder: Path) -> bool:
+def can_build(folder: Path) -> bool:
     """Whether `build` may return a library: the folder has one, or a compiler can make it."""
     if os.environ.get(VARIABLE, "").upper() in ("OFF", "0", "NO", "FALSE"):
         return False
     try:
-        made = any(_is_intact(library(folder, level)) for level in levels())
+        made = any(_is_intact(library_path(folder, level)) for level in cpu_levels())
     except OSError:  # the folder of another user
         return False
-    return made or (bool(levels()) and _compiler() is not None)
+    return made or (bool(cpu_levels()) and _compiler() is not None)
 
 
 def build(folder: Path) -> Path:
@@ -104,22 +104,22 @@ def build(folder: Path) -> Path:
         OSError: If this is no system for it, there is no compiler, or the folder cannot be written.
         subprocess.SubprocessError: If the compiler fails.
     """
-    if not possible(folder):
+    if not can_build(folder):
         raise OSError(
             f"it needs a C compiler ({', '.join(COMPILERS)}), and a processor with AVX2 or 64-bit"
             f" ARM on Linux or macOS; {VARIABLE}=off turns it off"
         )
-    *better, last = levels()
+    *better, last = cpu_levels()
     for level in better:
         try:
-            return _build(folder, level)
+            return _build_level(folder, level)
         except subprocess.CalledProcessError:
             continue  # an old compiler does not know every processor
-    return _build(folder, last)
+    return _build_level(folder, last)
 
 
-def _build(folder: Path, level: Level) -> Path:
-    built, compiler = library(folder, level), _compiler()
+def _build_level(folder: Path, level: CpuLevel) -> Path:
+    built, compiler = library_path(folder, level), _compiler()
     if _is_intact(built):
         return built
     if compiler is None:
@@ -128,27 +128,27 @@ def _build(folder: Path, level: Level) -> Path:
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder) as place:
         out = Path(place, built.name)
         command = [compiler, *FLAGS, *level.options.split(), "-o", str(out), str(SOURCE), "-lm"]
-        if b"clang" not in _run([compiler, "--version"]):
+        if b"clang" not in _run_command([compiler, "--version"]):
             command += GCC_FLAGS
-        _run(command)
+        _run_command(command)
         hashed = Path(place, "hash")
-        hashed.write_text(_hash(out))
+        hashed.write_text(_file_hash(out))
         # Each in one step: two processes may build at the same time.
         out.replace(built)
-        hashed.replace(mark(built))
+        hashed.replace(hash_path(built))
     return built
 
 
-def _run(command: list[str]) -> bytes:
+def _run_command(command: list[str]) -> bytes:
     done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
     return done.stdout
 
 
-def _fits(level: Level) -> bool:
+def _runs_on_system(level: CpuLevel) -> bool:
     return sys.platform in ("linux", "darwin") and platform.machine() in level.machines
 
 
-def _features() -> set[str]:
+def _cpu_features() -> set[str]:
     if sys.platform == "darwin":
         return {"asimd", "asimddp"}  # all of Apple's own processors; torch runs on no others
     try:
@@ -164,15 +164,19 @@ def _compiler() -> str | None:
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
-def _hash(file: Path) -> str:
+def _file_hash(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _is_intact(built: Path) -> bool:
     """Return whether the library is as it was built: loading a part of one ends the process."""
-    return built.is_file() and mark(built).is_file() and mark(built).read_text() == _hash(built)
+    return (
+        built.is_file()
+        and hash_path(built).is_file()
+        and hash_path(built).read_text() == _file_hash(built)
+    )
 
 
 if __name__ == "__main__":
-    for level in filter(_fits, LEVELS):
-        _build(Path(sys.argv[1]), level)
+    for level in filter(_runs_on_system, LEVELS):
+        _build_level(Path(sys.argv[1]), level)

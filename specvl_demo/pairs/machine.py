@@ -65,7 +65,7 @@ def detect() -> Machine:
         cpu=platform.machine(),
         gpus=gpus(),
         offline=offline(),
-        kernels=build_kernels.possible(places.cache()),
+        kernels=build_kernels.can_build(places.cache()),
         per_call=on_zerogpu(),
     )
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from specvl_demo import pairs
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
-from specvl_demo.methods.heads.files import compare, flattened
+from specvl_demo.methods.heads.files import differences, flatten_config
 from specvl_demo.pairs import (
     CUSTOM,
     ROLES,
@@ -146,5 +146,5 @@ def remarks(pair: PairSpec) -> list[str]:
     for role, checkpoint in pair.drafters.items():
         if role != "small" and (config := on_disk.config(checkpoint)):
             windows = role in ("dflash", "assistant")
-            sentences += compare(flattened(config), text, checkpoint.title, windows)
+            sentences += differences(flatten_config(config), text, checkpoint.title, windows)
     return sentences

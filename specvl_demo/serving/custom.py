@@ -62,10 +62,10 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
 
 def _check_head(folder: Path, kind: Role, target: hub.Card) -> None:
     """Raise ValueError if a head's tensors, by names and shapes, are not made for the target."""
-    tensors, settings = files.read(folder, outline=True)
+    tensors, settings = files.read_head(folder, outline=True)
     text, form = outlines.text_config(target.folder), checkpoints.FORMATS[kind]
     width, vocab = text["hidden_size"], text["vocab_size"]
-    checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
+    checkpoints.check_fit(form, tensors, settings, folder.name, width, vocab)
 
 
 def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:

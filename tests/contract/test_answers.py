@@ -117,7 +117,7 @@ def test_captions_are_the_drafters_own_greedy_words(models: Any) -> None:
     small, prompt = models.drafter("small"), PROMPTS["picture"]
     encoded = small.encode(prompt)
     ask = (8, 9, 10)
-    said = CaptionView((), ask, frozenset({EOS}), banned=(3,)).captions(encoded, small)
+    said = CaptionView((), ask, frozenset({EOS}), banned=(3,)).write_captions(encoded, small)
     stop = prompt.spans[0].stop
     ids = torch.tensor([[*prompt.ids[:stop].tolist(), *ask]])
     generated = small.model.generate(

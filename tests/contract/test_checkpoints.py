@@ -15,7 +15,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specvl_demo.methods.ar import OneNode
-from specvl_demo.methods.eagle3 import DrafterSettings
+from specvl_demo.methods.eagle3 import Eagle3Settings
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import Geometry, Rotary
 from specvl_demo.methods.heads.checkpoints import STRETCH, open_head, role_in
@@ -113,7 +113,7 @@ def deep() -> object:
 def test_every_form_of_file_holds_the_same_tensors(form: str, deep: object, tmp_path: Path) -> None:
     tensors = published("eagle3", deep)
     folders = write(tmp_path / "a", tensors, form), write(tmp_path / "b", tensors)
-    one, other = (checkpoints.load(folder, deep.decoder).tensors for folder in folders)
+    one, other = (checkpoints.load_head(folder, deep.decoder).tensors for folder in folders)
     assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
@@ -130,14 +130,14 @@ def test_published_files_load_and_draft(
     if bound:
         tensors["draft_ids"] = torch.arange(20, 50, dtype=torch.int32)
     head = open_head(write(tmp_path, tensors, **own), deep.decoder)
-    drafter = head.drafter()
+    drafter = head.new_drafter()
     start = begun(deep, drafter, tiny_prompt())
     with torch.inference_mode():
         drafter.extend(start.encoded.ids[-1:], (-1,))
         said = drafter.extend(torch.tensor([11, 12]), (0, 0))
     assert said.exp().sum(-1).sub(1).abs().max() < 1e-4
     plain, _ = decode(deep, None, OneNode(), tiny_prompt())
-    ids, rounds = decode(deep, head.drafter(), SMALL_TREES(), tiny_prompt())
+    ids, rounds = decode(deep, head.new_drafter(), SMALL_TREES(), tiny_prompt())
     assert ids == plain and len(rounds[0].tree.tokens) == 8
     assert not bound or {*rounds[0].tree.tokens[1:]} <= {*range(20, 50)}
 
@@ -164,8 +164,8 @@ def test_eight_bit_floats_are_read_with_their_scales(
         stored[name] = (tensor / spread).to(torch.float8_e4m3fn)
         ending = "weight_scale_inv" if layout == "block" else "weight_scale"
         stored[name.removesuffix("weight") + ending] = scale[0, 0] if layout == "one" else scale
-    read = checkpoints.load(write(tmp_path, stored), deep.decoder).tensors
-    plain = checkpoints.load(write(tmp_path / "plain", tensors), deep.decoder).tensors
+    read = checkpoints.load_head(write(tmp_path, stored), deep.decoder).tensors
+    plain = checkpoints.load_head(write(tmp_path / "plain", tensors), deep.decoder).tensors
     assert read.keys() == plain.keys()
     for name, tensor in plain.items():
         torch.testing.assert_close(read[name], tensor, atol=0.02, rtol=0.07)
@@ -178,7 +178,7 @@ def test_the_rotary_base_of_a_head_can_be_set(deep: object, tmp_path: Path) -> N
     wrong = open_head(write(tmp_path / "a", tensors, rope_theta=1e6), deep.decoder)
     right = open_head(write(tmp_path / "b", tensors, rope_theta=1e4), deep.decoder)
     said = []
-    for head in (wrong.with_settings(DrafterSettings(theta=1e4)), right, wrong):
+    for head in (wrong.with_settings(Eagle3Settings(theta=1e4)), right, wrong):
         drafter = FeatureDrafter(head)
         start = begun(deep, drafter, tiny_prompt())
         with torch.inference_mode():
@@ -252,12 +252,12 @@ def test_what_differs_from_the_target_is_told(deep: object, tmp_path: Path) -> N
     target = {"rope_theta": 5e6, "rms_norm_eps": 1e-5}
     config = {"rope_theta": 1e4, "rms_norm_eps": None}
     folder = write(tmp_path / "head", published("eagle2", deep), **config)
-    assert checkpoints.load(folder, deep.decoder, target=target).remarks == (
+    assert checkpoints.load_head(folder, deep.decoder, target=target).remarks == (
         "head has rope_theta 10000, but its target has 5e+06.",
         "The config of head does not set rms_norm_eps; 1e-06 is assumed.",
     )
     write(folder, published("eagle2", deep), **target)
-    assert checkpoints.load(folder, deep.decoder, target=target).remarks == ()
+    assert checkpoints.load_head(folder, deep.decoder, target=target).remarks == ()
 
 
 def test_a_wrong_width_or_kind_names_both_sides(

@@ -138,7 +138,7 @@ def test_blocks_are_drafted_on_the_device(deep: HFDecoder) -> None:
     root = torch.zeros(1, dtype=torch.int64, device="meta")
     with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll() as took:
         cache = made.new_cache(1, SPAN)
-        made.know(cache, states)
+        made.append_rows(cache, states)
         assert made.draft(cache, root).shape == (3, 64)
     assert took.n == 2
 

@@ -13,7 +13,7 @@ import specvl_demo as sv
 from specvl_demo.decoders import kernels, layer_stack
 from specvl_demo.decoders.layer_stack import ChainDrafter
 from specvl_demo.methods.dream import DreamDrafter
-from specvl_demo.methods.heads.blocks import CrossBlock
+from specvl_demo.methods.heads.blocks import CrossAttention
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.small_vlm import SmallVLM
 from specvl_demo.places import EXAMPLES
@@ -96,12 +96,12 @@ def test_what_is_recorded_is_the_attention_that_drafted(
     monkeypatch.setattr(layer_stack, "stack_layers", lambda *_: None)
     drafted: list[Tensor] = []
     apart: list[float] = []
-    forward, looked = CrossBlock.__call__, DreamDrafter.attention
+    forward, looked = CrossAttention.__call__, DreamDrafter.attention
 
-    def listen(self: CrossBlock, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None):
+    def listen(self: CrossAttention, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None):
         if len(x) <= MOST_ROWS:
             free = x.new_zeros(len(x), keys.shape[-2])
-            drafted.extend(self.weights(x, keys, free if mask is None else mask))
+            drafted.extend(self.attention_weights(x, keys, free if mask is None else mask))
         return forward(self, x, keys, values, mask)
 
     def compare(self: DreamDrafter, rows: Sequence[int]) -> Tensor:
@@ -113,7 +113,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(
         drafted.clear()
         return found
 
-    monkeypatch.setattr(CrossBlock, "__call__", listen)
+    monkeypatch.setattr(CrossAttention, "__call__", listen)
     monkeypatch.setattr(DreamDrafter, "attention", compare)
     race = sv.load("pocket").race(
         "Describe the picture in detail.",

@@ -20,7 +20,7 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import LaneStart, Prefill, Scores, Verdict
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import METHODS, Models, build_parts, choose
-from specvl_demo.methods.eagle3 import DrafterSettings
+from specvl_demo.methods.eagle3 import Eagle3Settings
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.methods.heads.features import FeatureDrafter
@@ -223,7 +223,7 @@ def fused(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
         t["embed_tokens.weight"] = torch.randn(VOCAB, D)
     head = open_head(write(folder, t, **config), target.decoder)
     pictures = "placeholders" if form == "placeholders" else "embeddings"
-    head = head.with_settings(DrafterSettings(pictures=pictures))
+    head = head.with_settings(Eagle3Settings(pictures=pictures))
     return head, partial(eagle3_says, t, config, pictures, target.decoder)
 
 
@@ -261,7 +261,7 @@ def test_a_chain_says_what_the_formulas_say(
     def computed(by: Prefill | Scores) -> Tensor:
         return torch.cat([by.layers[i] for i in layers], -1) if layers else by.hidden
 
-    drafter, n = head.drafter(), 3 if kind == "dflash" else 4
+    drafter, n = head.new_drafter(), 3 if kind == "dflash" else 4
     start = begun(target, drafter, tiny_prompt(2, words=20))
     ids, states = torch.cat((start.encoded.ids[-1:], ANSWER)), computed(start.prefill)
     for done in (0, 3):

@@ -88,7 +88,7 @@ def test_both_pairs_give_the_recorded_answers(pair: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(
     build_kernels._compiler() is None
-    or "avx2" not in {level.name for level in build_kernels.levels()},
+    or "avx2" not in {level.name for level in build_kernels.cpu_levels()},
     reason="this processor has no AVX2, or there is no compiler",
 )
 @pytest.mark.parametrize("pair", PICTURES)

@@ -29,7 +29,7 @@ from specvl_demo.decoders.packed_decoder import PackedDecoder, RotatedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax, to_half
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.native import build_kernels
-from specvl_demo.native.build_kernels import LEVELS, SOURCE, Level
+from specvl_demo.native.build_kernels import LEVELS, SOURCE, CpuLevel
 from specvl_demo.vlm.encoder import VLM
 from tests.conftest import tiny_llava, tiny_prompt
 
@@ -243,8 +243,8 @@ def test_it_is_built_once_and_leaves_nothing_else(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
-    built = build_kernels.library(afresh, build_kernels.levels()[0])
-    assert set(afresh.iterdir()) == {built, build_kernels.mark(built)}
+    built = build_kernels.library_path(afresh, build_kernels.cpu_levels()[0])
+    assert set(afresh.iterdir()) == {built, build_kernels.hash_path(built)}
     kernels._load_library.cache_clear()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("was built again"))
     assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
@@ -302,7 +302,7 @@ def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: 
     (tmp_path / build_kernels._HEADER).write_text("")
     subprocess.run([sys.executable, "-I", script.name, "made"], check=True, cwd=tmp_path)
     built = list((tmp_path / "made").iterdir())
-    names = [level.name for level in build_kernels.LEVELS if build_kernels._fits(level)]
+    names = [level.name for level in build_kernels.LEVELS if build_kernels._runs_on_system(level)]
     assert {file.suffix for file in built} == {".so", ".sha256"}
     assert all(any(name in file.name for file in built) for name in names)
 
@@ -316,12 +316,12 @@ def test_a_processor_gets_no_library_that_it_cannot_run(
     best = build_kernels.build(afresh)
     processors = afresh / "cpuinfo"
     monkeypatch.setattr(build_kernels, "_PROCESSORS", processors)
-    last = [level for level in build_kernels.LEVELS if build_kernels._fits(level)][-1]
+    last = [level for level in build_kernels.LEVELS if build_kernels._runs_on_system(level)][-1]
     processors.write_text(f"flags : fpu {last.features}\n")
-    assert build_kernels.levels() == [last]
+    assert build_kernels.cpu_levels() == [last]
     assert last.name in build_kernels.build(afresh).name
     processors.write_text("flags : fpu sse2\n")
-    assert not build_kernels.possible(afresh)
+    assert not build_kernels.can_build(afresh)
     with pytest.raises(OSError, match="AVX2"):
         build_kernels.build(afresh)
     monkeypatch.undo()
@@ -333,7 +333,7 @@ CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 BUILT_FOR_RUNNING = tuple(flag for flag in build_kernels.FLAGS if flag not in ("-fPIC", "-shared"))
 
 
-def hashes(level: Level, folder: Path) -> list[str]:
+def hashes(level: CpuLevel, folder: Path) -> list[str]:
     """Return the lines that the program prints, built for a level."""
     program, run = folder / level.name, []
     compiler = build_kernels._compiler()
@@ -342,7 +342,7 @@ def hashes(level: Level, folder: Path) -> list[str]:
         if not (shutil.which(CROSS) and shutil.which(EMULATOR)):
             pytest.skip(f"{CROSS} and {EMULATOR} are not installed")
         compiler, run = CROSS, [EMULATOR, "-cpu", "max"]
-    elif not build_kernels._features().issuperset(level.features.split()):
+    elif not build_kernels._cpu_features().issuperset(level.features.split()):
         pytest.skip(f"this processor is no {level.name}")
     options = (*BUILT_FOR_RUNNING, *level.options.split(), f'-DKERNELS="{SOURCE}"')
     if run:
@@ -362,7 +362,7 @@ CASES = [
 
 @compiles
 @pytest.mark.parametrize("level", CASES)
-def test_every_processor_computes_the_same_bits(level: Level, tmp_path: Path) -> None:
+def test_every_processor_computes_the_same_bits(level: CpuLevel, tmp_path: Path) -> None:
     expected = PROGRAM.with_suffix(".txt").read_text().splitlines()
     lines = hashes(level, tmp_path)
     assert len(lines) == len(expected)

@@ -31,7 +31,7 @@ def test_what_a_row_offers_instead_is_legal_too(name: str) -> None:
     there = {part for parts in PARTS.values() for part in parts}
     assert {option for option in METHODS[name].options or () if isinstance(option, str)} <= there
     for slot in SLOTS:
-        for part in base.alternatives(name, slot):
+        for part in base.parts_for_slot(name, slot):
             if METHODS[name].options is not None:
                 assert choose(name, {slot: part.name}).settings[slot] == part.name
 
@@ -117,7 +117,7 @@ def test_a_file_of_methods_that_cannot_be_read_is_told(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=sentence):
-        methods._read(str(tmp_path / name))
+        methods._run_plugin(str(tmp_path / name))
 
 
 def test_verifiers_for_greedy_answers_refuse_sampling() -> None:

@@ -87,13 +87,13 @@ def test_the_papers_numbers_at_both_ends() -> None:
     sure, lost = plan(1.0, LIMITS, 8), plan(0.0, LIMITS, 8)
     assert (sure.depth, sure.width) == (8, 2.0)
     assert (lost.depth, lost.width) == (3, 10.0)
-    assert sure.children(1, 1.0) == 3
-    assert lost.children(1, 1.0) == 10
+    assert sure.n_children(1, 1.0) == 3
+    assert lost.n_children(1, 1.0) == 10
     assert threshold(1, 8) == pytest.approx(0.0125)
     assert threshold(8, 8) == pytest.approx(0.1)
     assert threshold(1, 3) == pytest.approx(0.1 / 3)
     assert threshold(3, 3) == pytest.approx(0.1)
-    assert sure.children(8, 0.1) == 1
+    assert sure.n_children(8, 0.1) == 1
     assert width_for(0.5, LIMITS) == 6.0
     assert depth_for(0.5, 8) == 6  # 5.5, rounded half up
 
@@ -102,7 +102,7 @@ def in_tree(path: tuple[int, ...], top: Sequence[float], want: TreePlan) -> bool
     """The formal definition (section 3.2): levels within their width, prefixes above threshold."""
     own, product = 1.0, 1.0
     for level, rank in enumerate(path, 1):
-        if rank >= want.children(level, own):
+        if rank >= want.n_children(level, own):
             return False
         own, product = top[rank], product * top[rank]
         if product <= threshold(level, want.depth) and path[:1] != (0,) * level:
@@ -139,7 +139,7 @@ def best_first_by_hand(toy: Toy, root: int, want: TreePlan, room: int) -> set[tu
         if level > min(want.depth, room):
             continue
         best = toy.after(path).topk(TOP_K)
-        for rank in range(want.children(level, own)):
+        for rank in range(want.n_children(level, own)):
             p = float(best.values[rank].exp())
             if -negative * p > threshold(level, want.depth) or (level == 1 and rank == 0):
                 heapq.heappush(waiting, (negative * p, (*path, int(best.indices[rank])), p))

@@ -34,7 +34,7 @@ from specvl_demo.methods.views import (
     PrunedSettings,
     PrunedView,
     TextView,
-    guided,
+    guided_indices,
     kept_count,
 )
 from specvl_demo.records import Span
@@ -211,7 +211,7 @@ def seen(view: object, encoded: Encoded, attention: Tensor | None = None) -> Con
 def test_captions_stand_where_their_pictures_stood(monkeypatch: pytest.MonkeyPatch) -> None:
     view = CaptionView((30, 31), ask=(), stop=())
     assert seen(view, prompt("tttt")).ids.tolist() == [20, 21, 22]
-    monkeypatch.setattr(CaptionView, "captions", lambda *_: [[40, 41], []])
+    monkeypatch.setattr(CaptionView, "write_captions", lambda *_: [[40, 41], []])
     context = seen(view, prompt("tvvvtvvt"))
     assert context.ids.tolist() == [20, 30, 31, 40, 41, 24, 30, 31]
     assert context.index.tolist() == [0, -1, -1, -1, -1, 4, -1, -1]
@@ -274,11 +274,11 @@ def test_how_many_stay(total: int, rate: float, keep: int) -> None:
 def test_guided_pruning_takes_the_attended_then_evenly_from_the_rest() -> None:
     """Sum 20; 40 % is 8: the best two (5 + 4) reach it; of 8 others first, middle, last stay."""
     scores = torch.tensor([1.0, 5, 1, 1, 4, 1, 1, 1, 3, 2])
-    assert guided(scores, 5, 0.4).tolist() == [0, 1, 4, 5, 9]
-    assert guided(scores, 2, 0.4).tolist() == [1, 4]
-    assert guided(scores, 1, 0.4).tolist() == [1]
-    assert guided(scores, 10, 0.4).tolist() == list(range(10))
-    assert guided(torch.ones(4), 2, 0.0).tolist() == [0, 1], (
+    assert guided_indices(scores, 5, 0.4).tolist() == [0, 1, 4, 5, 9]
+    assert guided_indices(scores, 2, 0.4).tolist() == [1, 4]
+    assert guided_indices(scores, 1, 0.4).tolist() == [1]
+    assert guided_indices(scores, 10, 0.4).tolist() == list(range(10))
+    assert guided_indices(torch.ones(4), 2, 0.0).tolist() == [0, 1], (
         "no share at all still takes the best one"
     )
 

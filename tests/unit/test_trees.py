@@ -11,7 +11,7 @@ import torch
 
 from specvl_demo.core.tree import DraftTree, chain, shape_of, shape_of_rank_paths
 from specvl_demo.core.types import Verdict, Vocabulary
-from specvl_demo.methods.ngram import NGram
+from specvl_demo.methods.ngram import NgramDrafter
 from specvl_demo.methods.policies import (
     EAGLE_TREE,
     BestFirst,
@@ -187,8 +187,8 @@ def test_best_first_keeps_every_candidate_where_there_are_fewer_than_its_nodes()
 SIZE, PLACEHOLDER = 50, 9
 
 
-def lookup(prompt: list[int]) -> tuple[NGram, list[int]]:
-    drafter = NGram()
+def lookup(prompt: list[int]) -> tuple[NgramDrafter, list[int]]:
+    drafter = NgramDrafter()
     start = SimpleNamespace(
         vocabulary=Vocabulary(SIZE, banned=(PLACEHOLDER,)),
         prompt=SimpleNamespace(ids=torch.tensor(prompt)),
@@ -197,12 +197,12 @@ def lookup(prompt: list[int]) -> tuple[NGram, list[int]]:
     return drafter, drafts(drafter, prompt[-1])
 
 
-def drafts(drafter: NGram, root: int, gamma: int = 4) -> list[int]:
+def drafts(drafter: NgramDrafter, root: int, gamma: int = 4) -> list[int]:
     tree = Chain(ChainSettings(gamma)).propose(drafter, torch.tensor([root]), 99)
     return tree.tokens[1:].tolist()
 
 
-def emit(drafter: NGram, tokens: list[int]) -> None:
+def emit(drafter: NgramDrafter, tokens: list[int]) -> None:
     n = len(tokens)
     drafter.commit(
         DraftTree(torch.zeros(n, dtype=torch.long), chain(n - 1)),

@@ -41,13 +41,13 @@ def test_a_head_is_read_from_such_a_file(tmp_path: Path) -> None:
     whole = torch.ones(300, 200, dtype=torch.int8)
     stored = {"fc.weight": whole, "fc.weight" + eight_bits.SCALE: torch.ones(300, 1)}
     save_file(stored, tmp_path / "model.safetensors")
-    assert files.read(tmp_path)[0]["fc.weight"].dtype == torch.float16
+    assert files.read_head(tmp_path)[0]["fc.weight"].dtype == torch.float16
     del stored["fc.weight" + eight_bits.SCALE]
     save_file(stored, tmp_path / "model.safetensors")
     with pytest.raises(
         ValueError, match=r"fc\.weight is in eight bits and needs fc\.weight\.scale"
     ):
-        files.read(tmp_path)
+        files.read_head(tmp_path)
 
 
 WIDTH, INNER, LAYERS, HEADS, KV = 64, 96, 2, 4, 2

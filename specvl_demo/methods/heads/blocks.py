@@ -86,7 +86,7 @@ class Rotary:
         return rotation.unsqueeze(1)
 
 
-class Block:
+class DecoderBlock:
     """A Llama-type decoder block: attention with rotary positions, then a gated MLP.
 
     The attention's input is separate from the residual, since EAGLE's first block has no norm
@@ -98,7 +98,7 @@ class Block:
         self._heads, self._kv_heads, self._head_width = g.heads, g.kv_heads, g.head_width
         attention = f"{prefix}.self_attn."
         self._scale = g.width**0.5
-        self._eps = root_of(g, tensors[attention + "q_proj.weight"])
+        self._eps = norm_root(g, tensors[attention + "q_proj.weight"])
 
         def fused(kind: str) -> Tensor:
             q, k, v = (tensors[f"{attention}{name}_proj.{kind}"] for name in "qkv")
@@ -122,7 +122,7 @@ class Block:
 
     def normed(self, x: Tensor) -> Tensor:
         """Return x at unit length: what a norm leaves once its weight is folded away."""
-        return direction(x, self._eps)
+        return unit_rows(x, self._eps)
 
     def __call__(
         self,
@@ -173,7 +173,7 @@ def stack_layers(
     """Return layers as one call of our own kernels; None where torch takes over.
 
     Args:
-        eps: The result of `root_of`.
+        eps: The result of `norm_root`.
         norm: [D] the weight of a norm after them.
     """
     if dtype != torch.float32:
@@ -183,7 +183,7 @@ def stack_layers(
     )
 
 
-class CrossBlock:
+class CrossAttention:
     """Cross-attention: queries from the draft, keys and values from the target's features.
 
     No rotary positions; queries and keys are normed per head; both branches pass a learned gate
@@ -195,7 +195,7 @@ class CrossBlock:
         attention = f"{prefix}.cross_attn."
         self._heads, self._kv_heads, self._head_width = g.heads, g.kv_heads, g.head_width
         q = tensors[attention + "q_proj.weight"]
-        self._eps = root_of(g, q)
+        self._eps = norm_root(g, q)
         self._head_eps = q.new_tensor((g.head_width * g.eps) ** 0.5, dtype=torch.float32)
         scale, head_scale = g.width**0.5, g.head_width**0.5
         self._q = PackedLinear(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), bits=8)
@@ -213,7 +213,7 @@ class CrossBlock:
         matrices = self._q, self._out, self._mlp.gate_up, self._mlp.down
         self.parts = LayerWeights(*matrices, kv=self._kv, head_norm=self._norm)
 
-    def write(self, features: Tensor, slot: Tensor) -> None:
+    def write_keys_values(self, features: Tensor, slot: Tensor) -> None:
         """Write keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
         kv = self._kv(features).view(features.shape[0], 2, self._kv_heads, self._head_width)
         keys = kv[:, 0]
@@ -227,7 +227,7 @@ class CrossBlock:
         x = self._out(attend(self._queries(x), keys, values, mask), x)
         return self._mlp(x, x)
 
-    def weights(self, x: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    def attention_weights(self, x: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """Return its attention [k, S], the mean over the heads, with the same arguments."""
         keys = keys.repeat_interleave(self._heads // self._kv_heads, 1)
         scores = self._queries(x).float() @ keys.float().mT / self._head_width**0.5
@@ -235,8 +235,8 @@ class CrossBlock:
 
     def _queries(self, x: Tensor) -> Tensor:
         """Return [1, heads, k, width]."""
-        q = self._q(direction(x, self._eps)).view(x.shape[0], self._heads, self._head_width)
-        return direction(q, self._head_eps).mul_(self._norm).transpose(0, 1).unsqueeze(0)
+        q = self._q(unit_rows(x, self._eps)).view(x.shape[0], self._heads, self._head_width)
+        return unit_rows(q, self._head_eps).mul_(self._norm).transpose(0, 1).unsqueeze(0)
 
 
 class MLP:
@@ -258,16 +258,16 @@ class MLP:
         self._eps = eps
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
-        gate, up = self.gate_up(direction(x, self._eps)).chunk(2, -1)
+        gate, up = self.gate_up(unit_rows(x, self._eps)).chunk(2, -1)
         return self.down(F.silu(gate).mul_(up), residual)
 
 
-def root_of(geometry: Geometry, like: Tensor) -> Tensor:
+def norm_root(geometry: Geometry, like: Tensor) -> Tensor:
     """Return sqrt(D eps): RMSNorm is x / hypot(|x|, sqrt(D eps)) times sqrt(D) times its weight."""
     return like.new_tensor((geometry.width * geometry.eps) ** 0.5, dtype=torch.float32)
 
 
-def direction(x: Tensor, eps: Tensor) -> Tensor:
+def unit_rows(x: Tensor, eps: Tensor) -> Tensor:
     """Return x / hypot(|x|, eps), with the length computed in float32."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32).hypot_(eps)
     return x.div(length) if x.dtype == torch.float32 else x.div(length).to(x.dtype)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.files import compare, own_embeddings, read
+from specvl_demo.methods.heads.files import differences, drop_target_embeddings, read_head
 from specvl_demo.methods.opening import Opening
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
@@ -33,7 +33,7 @@ number; 2D is twice D. A * stands for any shape.
 _ROWS = (("q", "Q"), ("k", "K"), ("v", "K"))
 
 
-def attention(name: str, inputs: str = "D") -> Shapes:
+def attention_shapes(name: str, inputs: str = "D") -> Shapes:
     """Return the projections of an attention."""
     projections = {f"{name}.{letter}_proj.weight": f"{rows} {inputs}" for letter, rows in _ROWS}
     return {**projections, f"{name}.o_proj.weight": "D Q"}
@@ -47,7 +47,7 @@ MLP: Shapes = {
     **{"mlp.gate_proj.weight": "F D", "mlp.up_proj.weight": "F D", "mlp.down_proj.weight": "D F"},
     "post_attention_layernorm.weight": "D",
 }
-BLOCK: Shapes = {**attention("self_attn"), **MLP}
+BLOCK: Shapes = {**attention_shapes("self_attn"), **MLP}
 """A Llama-type block without a norm before it."""
 FIRST = in_layer(0, BLOCK)
 COPIES: Shapes = {"embed_tokens.weight": "N D", "lm_head.weight": "V D", "head.weight": "*"}
@@ -56,7 +56,7 @@ BIASES = in_layer(0, {f"self_attn.{name}_proj.bias": rows for name, rows in _ROW
 
 
 @dataclass(frozen=True, eq=False)
-class Format:
+class HeadFormat:
     """A published format of trained heads, registered by the method that drafts with it.
 
     Attributes:
@@ -86,7 +86,7 @@ class Format:
     windows: bool = False
     of_target: Callable[[Mapping[str, Tensor], Mapping[str, Any], str, int], Geometry] | None = None
 
-    def needed(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    def needed_shapes(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
         """Return what must be among these tensors."""
         needed = dict(self.required)
         for number in {name.split(".")[1] for name in tensors if name.startswith("layers.")}:
@@ -94,11 +94,11 @@ class Format:
         return needed
 
 
-FORMATS: dict[str, Format] = {}
+FORMATS: dict[str, HeadFormat] = {}
 """By kind; `features.head_part` adds a method's format."""
 
 
-def open_role(kind: str, opening: Opening) -> Any:
+def open_pair_head(kind: str, opening: Opening) -> Any:
     """Return what drafts with a pair's head of this kind, which is its role too."""
     # .bin files of heads are read as plain weights, in which nothing can run.
     text = opening.target.vlm.model.config.get_text_config().to_dict()
@@ -124,7 +124,7 @@ class Head:
     remarks: tuple[str, ...] = ()
 
 
-def load(
+def load_head(
     folder: Path,
     decoder: LanguageBackend,
     kind: str | None = None,
@@ -139,14 +139,14 @@ def load(
     Raises:
         ValueError: With one sentence if the files do not fit.
     """
-    tensors, settings = read(folder)
+    tensors, settings = read_head(folder)
     source = folder.name
     form = recognise(tensors, source, kind)
-    remarks = [] if form.of_target else compare(settings, target or {}, source, form.windows)
-    remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
-    geometry = fit(form, tensors, settings, source, decoder.width, decoder.vocab)
-    _draft_vocabulary(tensors, decoder.vocab, source)
-    used = {*form.needed(tensors), *form.optional, DRAFT_IDS}
+    remarks = [] if form.of_target else differences(settings, target or {}, source, form.windows)
+    remarks += drop_target_embeddings(tensors, decoder, form.own_embeddings, source)
+    geometry = check_fit(form, tensors, settings, source, decoder.width, decoder.vocab)
+    _check_draft_ids(tensors, decoder.vocab, source)
+    used = {*form.needed_shapes(tensors), *form.optional, DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used or form.of_target}
     damaged = [name for name, tensor in sorted(tensors.items()) if not tensor.isfinite().all()]
     if damaged:
@@ -167,8 +167,8 @@ def load(
     )
 
 
-def fit(
-    form: Format,
+def check_fit(
+    form: HeadFormat,
     tensors: Mapping[str, Tensor],
     settings: Mapping[str, Any],
     source: str,
@@ -181,7 +181,7 @@ def fit(
     refuse_unscaled(tensors, source)
     if form.of_target is not None:
         return form.of_target(tensors, settings, source, width)
-    shapes = _every_key(form, tensors, source)
+    shapes = _check_names(form, tensors, source)
     trained_width = _width(tensors)
     if trained_width != width:
         raise ValueError(
@@ -189,7 +189,7 @@ def fit(
             f" width {width}"
         )
     geometry = _geometry(tensors, settings, source)
-    _every_shape(shapes, tensors, geometry, vocab, source)
+    _check_shapes(shapes, tensors, geometry, vocab, source)
     return geometry
 
 
@@ -199,21 +199,21 @@ def open_head(
     kind: str | None = None,
     target: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return what drafts with the head in `folder`, shared by lanes; otherwise as `load`."""
-    head = load(folder, decoder, kind, target)
+    """Return what drafts with the head in `folder`, shared by lanes; otherwise as `load_head`."""
+    head = load_head(folder, decoder, kind, target)
     return FORMATS[head.kind].build(head, decoder)
 
 
 def role_in(folder: Path) -> str | None:
     """Return which role the head in a folder serves; None if it holds no head in a known format."""
     try:
-        tensors, _ = read(folder, outline=True)
+        tensors, _ = read_head(folder, outline=True)
         return recognise(tensors, folder.name).kind
     except ValueError:
         return None
 
 
-def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = None) -> Format:
+def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = None) -> HeadFormat:
     """Return the format of these tensors; ValueError if none is known, or it is not `kind`."""
     form = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if form is None:
@@ -229,7 +229,7 @@ def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = Non
     return form
 
 
-def columns(tensors: Mapping[str, Tensor]) -> int:
+def n_rows_joined(tensors: Mapping[str, Tensor]) -> int:
     """Return how many rows of its width a head's projection reads; 0 without a plain block."""
     plain = (
         "layers.0.self_attn.q_proj.weight" in tensors
@@ -241,9 +241,9 @@ def columns(tensors: Mapping[str, Tensor]) -> int:
     return wide // rows if wide % rows == 0 else 0
 
 
-def _every_key(form: Format, tensors: Mapping[str, Tensor], source: str) -> Shapes:
+def _check_names(form: HeadFormat, tensors: Mapping[str, Tensor], source: str) -> Shapes:
     """Return the shapes of a format's tensors; ValueError if one is missing or unknown."""
-    needed = form.needed(tensors)
+    needed = form.needed_shapes(tensors)
     missing = sorted(needed - tensors.keys())
     if missing:
         raise ValueError(f"{source} is {form.title} but lacks {', '.join(missing)}")
@@ -313,7 +313,7 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
     )
 
 
-def _every_shape(
+def _check_shapes(
     shapes: Shapes, tensors: Mapping[str, Tensor], g: Geometry, vocab: int, source: str
 ) -> None:
     sizes = {
@@ -335,7 +335,7 @@ def _every_shape(
             )
 
 
-def _draft_vocabulary(tensors: Mapping[str, Tensor], vocab: int, source: str) -> None:
+def _check_draft_ids(tensors: Mapping[str, Tensor], vocab: int, source: str) -> None:
     """Raise ValueError unless every draft id maps to an id of the target."""
     if DRAFT_IDS in tensors:
         ids = tensors[DRAFT_IDS]

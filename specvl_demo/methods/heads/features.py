@@ -38,8 +38,8 @@ from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
-from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
-from specvl_demo.methods.heads.checkpoints import FORMATS, Format, Head, open_role
+from specvl_demo.methods.heads.blocks import POSITIONS, DecoderBlock, Geometry, Rotary
+from specvl_demo.methods.heads.checkpoints import FORMATS, Head, HeadFormat, open_pair_head
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
 Weights = TypeVar("Weights", bound="TrainedHead")
@@ -89,7 +89,7 @@ class TrainedHead(Backend):
         return self._dtype
 
     @abstractmethod
-    def drafter(self) -> Drafter:
+    def new_drafter(self) -> Drafter:
         """Return a drafter for one lane."""
 
     def with_settings(self: Weights, settings: Any) -> Weights:
@@ -122,7 +122,7 @@ class TrainedHead(Backend):
         """Return what maps features [k, D] to log-probabilities [k, size], banned ones at -inf."""
         return LogProbabilities(self._output, size, banned, self.device)
 
-    def _read(self, layers: Sequence[int], fuse: Tensor) -> None:
+    def _set_layers_read(self, layers: Sequence[int], fuse: Tensor) -> None:
         """Read the inputs of these layers; ValueError unless the target has them, and `fuse` their
         columns.
         """
@@ -138,7 +138,7 @@ class TrainedHead(Backend):
             )
         self._layers_read, self.capture = layers, Capture(layers=tuple(sorted(layers)))
 
-    def states(self, scores: Prefill | Scores) -> Tensor:
+    def layer_states(self, scores: Prefill | Scores) -> Tensor:
         """Return what it reads of every prompt position or node [r, layers read x D]."""
         return torch.cat([scores.layers[i] for i in self._layers_read], -1)
 
@@ -173,20 +173,20 @@ class FeatureHead(TrainedHead):
         self._visual_scale: float = head.specvl.get("visual_scale", 1.0)
         self._chain: ChainWeights | None = None
         """What drafts a chain by one call."""
-        self._build(head.tensors, head.geometry)
+        self._make_layers(head.tensors, head.geometry)
 
-    def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
-        self._block = Block(t, "layers.0", g)
+    def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+        self._block = DecoderBlock(t, "layers.0", g)
         self._project = PackedLinear(t["fc.weight"][:, : 2 * g.width], bits=8)
         self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
 
-    def drafter(self) -> Drafter:
+    def new_drafter(self) -> Drafter:
         return FeatureDrafter(self)
 
-    def open(self, start: LaneStart) -> HeadPrompt:
+    def read_prompt(self, start: LaneStart) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it."""
         encoded, positions = start.encoded, start.encoded.positions
-        opening = self.open_without(start, torch.zeros_like(encoded.visual))
+        opening = self.read_without(start, torch.zeros_like(encoded.visual))
         if not self._geometry.sections or positions.ndim == 1:
             return opening
         # It was trained on the target's three axes.
@@ -195,7 +195,7 @@ class FeatureHead(TrainedHead):
             positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
         )
 
-    def open_without(self, start: LaneStart, hidden: Tensor, with_gaps: bool = False) -> HeadPrompt:
+    def read_without(self, start: LaneStart, hidden: Tensor, with_gaps: bool = False) -> HeadPrompt:
         """Open without the `hidden` rows, [n] bool, dropped before tokens and features are paired.
 
         with_gaps: Positions count the hidden rows nevertheless.
@@ -246,26 +246,26 @@ class FeatureHead(TrainedHead):
         slots, keys, values = call.cache.kv_slots(size)
         causal = call.mask is None and size > 1
         rotation = self._rotary(call.positions[..., 0, :])
-        h, residual = self.inputs(call.x[0])
+        h, residual = self.split_input(call.x[0])
         return self._block(h, residual, rotation, slots[0], keys[0], values[0], call.mask, causal)[
             None
         ]
 
-    def inputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def split_input(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the attention's input and the residual for a result of `join`."""
         return x, x
 
-    def _embeddings(self) -> Tensor | None:
+    def _embedding_table(self) -> Tensor | None:
         """Return the rows of `embed` [V, D]; None where it is more than a table."""
         return getattr(self.decoder, "embeddings", None) if self._table is None else self._table
 
-    def _plain_chain(self) -> ChainWeights:
-        """Return what drafts a chain if this class's own `join` and `inputs` make a row."""
+    def _chain_weights(self) -> ChainWeights:
+        """Return what drafts a chain if this class's own `join` and `split_input` make a row."""
         return ChainWeights(self._block.stack, "product", self._project.matrix, self._bias)
 
     def chain_drafter(self, size: int, banned: Sequence[int]) -> ChainDrafter | None:
         """Return what drafts a chain by one call; None where torch takes over."""
-        cos_sin, table = self._rotary.cos_sin, self._embeddings()
+        cos_sin, table = self._rotary.cos_sin, self._embedding_table()
         if self._chain is None or table is None or cos_sin is None:
             return None
         log_probs = LogProbabilities(self._output, size, banned, self.device)
@@ -285,7 +285,7 @@ class FeatureDrafter(Drafter):
 
     def begin(self, start: LaneStart) -> None:
         """Prefill with the head's rows of the prompt."""
-        head, opening = self._head, self._head.open(start)
+        head, opening = self._head, self._head.read_prompt(start)
         rows, ahead = opening.holes + opening.x.shape[0], start.max_new_tokens + start.max_nodes
         if max(rows, int(opening.position)) + ahead >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
@@ -310,7 +310,7 @@ class FeatureDrafter(Drafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         head, first = self._head, self._fed
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            x = head.join(head.embed(self._unfed(tokens)), self._features, 0)
+            x = head.join(head.embed(self._unfed_tokens(tokens)), self._features, 0)
             hidden = self._stream.run_root(x[None])[0, -1:]
             first, self._fed = 0, 1
         else:
@@ -328,7 +328,7 @@ class FeatureDrafter(Drafter):
     def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
         if self._chain_drafter is None:
             return None
-        fed = self._unfed(root)
+        fed = self._unfed_tokens(root)
         made = self._stream.draft_chain(self._chain_drafter, fed, limit, floor, self._features)
         self._fed = n = len(made.tokens)
         self._outputs[:n] = made.features
@@ -347,12 +347,12 @@ class FeatureDrafter(Drafter):
             self._features = torch.cat((self._features, features))
         self._fed = 0
 
-    def _unfed(self, root: Tensor) -> Tensor:
+    def _unfed_tokens(self, root: Tensor) -> Tensor:
         """Return the accepted tokens that were not fed yet, then the root."""
         return torch.cat((to_device(self._pending, root.device), root)) if self._pending else root
 
 
-def head_part(form: Format, settings: type[Settings] = Settings) -> Part:
+def head_part(form: HeadFormat, settings: type[Settings] = Settings) -> Part:
     """Register a format, and make the drafter over a pair's head in it, which lanes of equal
     settings share.
     """
@@ -361,10 +361,10 @@ def head_part(form: Format, settings: type[Settings] = Settings) -> Part:
 
     def build(models: Models, views: Any, mixer: Any, chosen: Settings) -> Drafter:
         head: TrainedHead = models.drafter(kind)
-        shared = models.once((head, chosen), lambda: head.with_settings(chosen))
-        return shared.drafter()
+        shared = models.make_once((head, chosen), lambda: head.with_settings(chosen))
+        return shared.new_drafter()
 
-    title, opener = form.title.partition(" ")[2], partial(open_role, kind)
+    title, opener = form.title.partition(" ")[2], partial(open_pair_head, kind)
     return Part("drafter", kind, title, build, settings, gives=TREE, role=kind, open=opener)
 
 

@@ -26,7 +26,7 @@ _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 
 
-def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_head(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return all tensors of a folder under canonical names, on the host, and its config.json.
 
     outline: Only their names, shapes and types, as tensors without data.
@@ -34,12 +34,12 @@ def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[s
     config = folder / "config.json"
     if not config.is_file():
         raise ValueError(f"{folder.name} has no config.json; a head needs one next to its weights")
-    settings = flattened(outlines.read_json(config))
-    named = [pair for file in _files(folder) for pair in _open(file, outline).items()]
-    return _canonical(named, folder.name), settings
+    settings = flatten_config(outlines.read_json(config))
+    named = [pair for file in _weight_files(folder) for pair in _tensors(file, outline).items()]
+    return _canonical_tensors(named, folder.name), settings
 
 
-def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Tensor]:
+def _canonical_tensors(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name, tensor in named:
         if canonical(name) in tensors:
@@ -48,7 +48,7 @@ def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Te
     return eight_bits.unscaled(eight_bits.unpacked(tensors))
 
 
-def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config with nested sections lifted to the top. Null means not set, anywhere."""
     settings = _without_nulls(settings)
     layer = settings.get("transformer_layer_config") or settings.get("text_config") or {}
@@ -72,7 +72,7 @@ def canonical(name: str) -> str:
     return _RENAMED.get(name, name)
 
 
-def compare(
+def differences(
     settings: Mapping[str, Any], target: Mapping[str, Any], source: str, windows: bool
 ) -> list[str]:
     """Return sentences about settings that a head's config leaves out, or that differ from its
@@ -94,7 +94,7 @@ def compare(
     return remarks
 
 
-def own_embeddings(
+def drop_target_embeddings(
     tensors: dict[str, Tensor], decoder: LanguageBackend, allowed: bool, source: str
 ) -> list[str]:
     """Drop a head's own copy of the embeddings if it is the target's, whose table is used.
@@ -123,7 +123,7 @@ def own_embeddings(
     )
 
 
-def _files(folder: Path) -> list[Path]:
+def _weight_files(folder: Path) -> list[Path]:
     for whole in _WHOLE:
         if (folder / whole).is_file():
             return [folder / whole]
@@ -135,7 +135,7 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _open(file: Path, outline: bool) -> dict[str, Tensor]:
+def _tensors(file: Path, outline: bool) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         return outlines.tensors_in(file, outline, _OF_TARGET)
     try:

@@ -113,7 +113,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
         params, problem = [], str(fault)
     start = base.choose(name, None, preset).settings
     paper = _paper(method, parts)
-    open_slots = [slot for slot in SLOTS if len(base.alternatives(name, slot)) > 1]
+    open_slots = [slot for slot in SLOTS if len(base.parts_for_slot(name, slot)) > 1]
     return {
         "presets": [[one, titles.get(one, one.replace("-", " "))] for one in method.presets],
         "standard": standard,
@@ -252,7 +252,7 @@ def _slot(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
         "key": slot,
         "kind": "set" if slot == "views" else "choice",
         "default": standard,
-        "choices": [[part.name, part.title] for part in base.alternatives(method, slot)],
+        "choices": [[part.name, part.title] for part in base.parts_for_slot(method, slot)],
         "joined": AND,
     }
 
