@@ -33,8 +33,7 @@ def guarded(command: Callable[[], int]) -> int:
     try:
         if sys.flags.optimize > 1:
             raise InputError(
-                "python -OO removes docstrings that transformers builds its models from: run"
-                " without -OO"
+                "python -OO removes docstrings that transformers needs: run without it"
             )
         code = command()
         sys.stdout.flush()

@@ -148,9 +148,7 @@ PAIR = (
         " pocket)",
     ),
     option("--target", "ID", "any model of a supported family instead: a folder, or its hub id"),
-    option(
-        "--drafter", "ID", "a smaller model with --target's vocabulary, or a trained head's folder"
-    ),
+    option("--drafter", "ID", "a smaller model with the target's vocabulary, or a head's folder"),
     option(
         "--quantised",
         about="precision of the target's weights on a GPU (default: 4bit if nothing else fits)",
@@ -200,9 +198,7 @@ SERVE = (
     option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
     numeric("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", (0.0, 64.0)),
     numeric("--waiting", "N", "number of visitors that may wait at once", (0, 10_000), 16),
-    numeric(
-        "--limit", "S", "seconds a run may compute, and loading be silent", (1.0, 86_400.0), 300.0
-    ),
+    numeric("--limit", "S", "seconds a run may compute, or load silently", (1.0, 86_400.0), 300.0),
     option(
         "--login-file",
         "F",

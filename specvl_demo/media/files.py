@@ -135,9 +135,7 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
     except MediaError:
         raise
     except UnicodeError:
-        raise MediaError(
-            f"{name} cannot be read: its name contains an incomplete character."
-        ) from None
+        raise MediaError(f"{name} cannot be read: its name has an incomplete character.") from None
     except (OSError, ValueError) as fault:  # ValueError: a zero byte in the name
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
         raise MediaError(f"{name} cannot be read: {reason}.") from None

@@ -57,9 +57,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def open_picture(data: bytes, kind: str, limits: Limits) -> Image.Image:
     """Open a file of this format: header and size are checked, but no pixel is decoded."""
     if kind == "AVIF" and not features.check("avif"):
-        raise MediaError(
-            f"{NAME} is AVIF, which this machine cannot decode; send PNG, JPEG or WebP."
-        )
+        raise MediaError(f"{NAME} is AVIF, which this machine cannot decode: send PNG or JPEG.")
     # Each pass costs as much as the whole picture and may be a few bytes long.
     if kind == "JPEG" and (n_scans := count_scans(data)) > limits.max_scans:
         raise MediaError(

@@ -141,9 +141,7 @@ def register(method: Method) -> Method:
     if not isinstance(method, Method):
         raise ValueError(f"register takes a Method, not an object of type {type(method).__name__}.")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", method.name):
-        raise ValueError(
-            f"A method's name may have only letters, digits, - and _, not {method.name!r}."
-        )
+        raise ValueError(f"A method's name has only letters, digits, - and _, not {method.name!r}.")
     if method.name in METHODS:
         raise ValueError(f"There is already a method {method.name!r}; choose another name.")
     for part in method.parts:
@@ -189,13 +187,11 @@ def _refuse_shared_parameters(part: Part) -> None:
     """Raise ValueError if a part that may be combined with this one means something else by the
     name of one of its parameters: the two would have one value.
     """
-    others = (other for slot in PARTS.values() for other in slot.values() if other is not part)
-    for other in others:
-        if other.slot == part.slot != "views":
-            continue
-        theirs = {param.name: param for param in other.settings.params()}
-        for param in part.settings.params():
-            if theirs.get(param.name, param) != param:
+    params = {param.name: param for param in part.settings.params()}
+    for other in (other for slot in PARTS.values() for other in slot.values()):
+        together = other is not part and (other.slot != part.slot or part.slot == "views")
+        for param in other.settings.params() if together else ():
+            if params.get(param.name, param) != param:
                 raise ValueError(
                     f"{part.slot} {part.name!r} and {other.slot} {other.name!r} both have a"
                     f" parameter {param.name!r} and mean different things by it; rename one"
@@ -252,9 +248,8 @@ class Choice:
 
     def settings_of(self, part: Part) -> Settings:
         """Return the settings of one of its parts."""
-        return part.settings(
-            **{param.name: self.params[param.name] for param in part.settings.params()}
-        )
+        names = [param.name for param in part.settings.params()]
+        return part.settings(**{name: self.params[name] for name in names})
 
 
 def describe_draft(settings: Mapping[str, Value]) -> str:
@@ -396,10 +391,7 @@ class Models:
         """Return the model of a role; ValueError if the pair has none."""
         if role not in self.drafters:
             roles = ", ".join(self.drafters) or "none"
-            raise ValueError(
-                f"This pair has no drafter of kind {role!r} for {self.target.name}; it has:"
-                f" {roles}."
-            )
+            raise ValueError(f"{self.target.name} has no drafter {role!r} here; it has: {roles}.")
         return self.drafters[role]
 
 

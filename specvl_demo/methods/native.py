@@ -46,9 +46,7 @@ class AssistantModel:
         }
         missing = set(made_for.get_text_config().layer_types) - self.layers.keys()
         if missing:
-            raise ValueError(
-                f"{name} reads layers that its target lacks: {', '.join(sorted(missing))}."
-            )
+            raise ValueError(f"{name} reads layers its target lacks: {', '.join(sorted(missing))}.")
         self.model, self.name = model, name
 
     def step(

@@ -94,9 +94,7 @@ class SageSettings(PolicySettings):
     max_depth: int = setting(8, "levels at confidence 1", 3, 32, title="maximum depth")
     min_width: int = setting(2, "width at confidence 1", 1, 32, title="minimum width")
     max_width: int = setting(10, "width at confidence 0", 1, 32, title="maximum width")
-    max_nodes: int = setting(
-        64, "nodes of the tree, including the root", 2, 512, title="maximum nodes"
-    )
+    max_nodes: int = setting(64, "nodes of the tree, root included", 2, 512, title="maximum nodes")
     growth: str = setting(
         "template",
         "template: planned from an earlier distribution; online: grown from what is drafted",
@@ -107,9 +105,7 @@ class SageSettings(PolicySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_width > self.max_width:
-            raise ValueError(
-                f"min_width ({self.min_width}) must not be above max_width ({self.max_width})"
-            )
+            raise ValueError(f"min_width ({self.min_width}) is above max_width ({self.max_width})")
 
     @property
     def max_fed(self) -> int:

@@ -118,9 +118,8 @@ class Mixture(Mixer):
         }
         if self._sums is not None:
             matches = self._sums[-len(self.views) :].tolist()
-            notes["matches"] = {
-                view: int(count) for view, count in zip(self.views, matches, strict=True)
-            }
+            counts = map(int, matches)
+            notes["matches"] = dict(zip(self.views, counts, strict=True))
         return notes
 
     def _statistics(self, logp: Tensor, target: Tensor) -> Tensor:

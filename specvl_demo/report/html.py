@@ -98,6 +98,5 @@ def _lane(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     )
     remark = remarks.remark(lane, lanes)
     facts = f'<p class="facts">{escape(remark)}</p>' if remark else ""
-    return (
-        f'<section><h2>{escape(lane.begin.title)}</h2><p class="text">{text}</p>{facts}</section>'
-    )
+    title = escape(lane.begin.title)
+    return f'<section><h2>{title}</h2><p class="text">{text}</p>{facts}</section>'

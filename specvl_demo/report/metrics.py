@@ -78,9 +78,8 @@ class Metrics:
     @property
     def shares(self) -> dict[str, float | None]:
         """Shares of decoding time: draft, verify, commit, other; they sum to 1."""
-        return {
-            name: _ratio(seconds, self.totals.decode_s) for name, seconds in _phases(self.totals)
-        }
+        whole = self.totals.decode_s
+        return {name: _ratio(seconds, whole) for name, seconds in _phases(self.totals)}
 
 
 def measure(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:

@@ -36,9 +36,7 @@ def default_pair() -> PairSpec:
 
 def roles_of(choices: Sequence[Choice]) -> list[Role]:
     """Return the roles of the drafters that these methods need, each once."""
-    roles = dict.fromkeys(
-        choice.drafter.role for choice in choices if choice.drafter.role is not None
-    )
+    roles = dict.fromkeys(role for choice in choices if (role := choice.drafter.role) is not None)
     return cast("list[Role]", list(roles))
 
 

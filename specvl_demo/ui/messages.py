@@ -5,41 +5,21 @@ from __future__ import annotations
 NO_BENCH = "This comparison is no longer on the server: others have replaced it. Start it again."
 NO_QUESTIONS = "There is no question in these lines."
 NO_PICTURE = "A question names {name}, which was not added."
-BENCH_TOO_LARGE = (
-    "This comparison would need {n} answers (questions × repeats × methods); one visitor may"
-    " request at most {most}."
-)
+BENCH_TOO_LARGE = "{n} answers (questions × repeats × methods) are too many: the limit is {most}."
 TITLE = "SpecVL · speculative decoding of vision-language models"
 ENDPOINTS = {
-    "generate": (
-        "Answer a question about pictures or a clip with one method; returns the answer and its"
-        " figures."
-    ),
-    "race": (
-        "Answer the same question with several methods (comma-separated) in turns; returns every"
-        " answer and its figures."
-    ),
+    "generate": "Answer a question about pictures or a clip with one method; gives figures too.",
+    "race": "Answer a question with several methods in turns: every answer and its figures.",
 }
 
 CANNOT_LISTEN = (
     "The page cannot listen at {host}, port {port}: the port is in use, or the address does not"
     " belong to this machine. Choose others with --host and --port."
 )
-BUSY = (
-    "This machine is busy: {waiting} visitors are waiting, which is the limit. Try again in a"
-    " minute."
-)
-TOO_LONG = (
-    "The run was ended after {seconds:.0f} s, the limit for one run here. The answers so far are"
-    " above."
-)
-PAGE_FAILED = (
-    "The page itself failed ({reason}). Run again; if this happens again, the server's log has"
-    " details."
-)
-ENGINE_DIED = (
-    "The engine stopped unexpectedly ({reason}) and is being restarted. Run again in a moment."
-)
+BUSY = "This machine is busy: {waiting} visitors wait, which is the limit. Try again in a minute."
+TOO_LONG = "The run was ended after {seconds:.0f} s, the limit. The answers so far are above."
+PAGE_FAILED = "The page failed ({reason}). Run again; if it happens again, see the server's log."
+ENGINE_DIED = "The engine stopped ({reason}) and is being restarted. Run again in a moment."
 DEVICE_LOST = (
     "The GPU stopped responding ({reason}). The engine is being restarted, and the answers so far"
     " are kept: run again in a moment, with other settings if it happens again."
@@ -48,32 +28,21 @@ NO_MEMORY = (
     "There was not enough memory for this run. Choose fewer methods, fewer or smaller pictures, or"
     " fewer tokens."
 )
-RUN_FAILED = (
-    "The run failed: {reason}. The answers so far are kept; run again, or change the settings."
-)
+RUN_FAILED = "The run failed: {reason}. The answers are kept: run again, or change the settings."
 ENGINE_NO_START = "The engine could not be started ({reason}). Run again in a moment."
 NO_FILE = "{name} is no longer on the server. Add it again."
 UPLOAD_TOO_LARGE = "Files may have at most {most} MB."
-DISK_FULL = (
-    "The disk of this machine is full: nothing can be added until older files are removed. Try"
-    " again later."
-)
+DISK_FULL = "This machine's disk is full: nothing can be added until older files are removed."
 NOT_KEPT = "This machine cannot store files: its upload folder is not writable. Ask without a file."
 NOT_FOUND = "There is nothing here."
 NOT_JSON = "The body of this request must be a JSON object."
 BODY_TOO_LARGE = "A request of this kind may have at most {most} bytes."
 TOO_MANY_PARTS = "The request has too many parts: at most {most} lists and objects are allowed."
 TOO_DEEP = "The request is nested too deeply: at most {most} levels are allowed."
-NOT_UPLOADED = (
-    "A file in this request was not uploaded here, or no longer exists. Upload it first, then ask."
-)
-WRONG_HOST = (
-    "This page is not served under that name. Open it by its own address, or start it with"
-    " --hosts NAME."
-)
+NOT_UPLOADED = "A file in this request is not here, or no longer. Upload it first, then ask."
+WRONG_HOST = "This page is not served under that name. Use its own, or start it with --hosts NAME."
 WRONG_ORIGIN = (
-    "Another site may not send requests for a visitor. Start the page with --hosts NAME to allow"
-    " that site."
+    "Other sites may not send requests here; start the page with --hosts NAME to allow one."
 )
 NOT_LOGGED_IN = "Log in first: this page requires an account."
 NOT_SERVED = "`{name}` is not supported here; leave it out."
@@ -84,9 +53,7 @@ NO_MESSAGES = (
     " user; only users may send pictures."
 )
 NO_PART = "A message's content must be text, or a list of text, image_url and video_url parts."
-NO_DATA_URL = (
-    "Send pictures and clips as data URLs (data:image/png;base64,…); addresses are not fetched."
-)
+NO_DATA_URL = "Send pictures and clips as data URLs (data:image/png;base64,…), not as addresses."
 NO_BASE64 = "The data after `base64,` in a data URL are not base64."
 BY_STATUS = {
     400: "The request is not valid for this page.",
@@ -100,16 +67,9 @@ BY_STATUS = {
 """Used when the web server's libraries refuse a request or fail."""
 TOO_MANY_LANES = "At most {most} methods can race against the autoregressive lane, got {n}."
 TOO_MANY_FILES = "A question can have at most {most} pictures and clips, got {n}."
-ONLY_THIS_PAIR = (
-    "This Space lends its GPU only to the pair {pair!r}; other pairs need their own Space."
-)
-ONLY_THESE_WEIGHTS = (
-    "This Space loads its weights before a GPU is lent, so precision and packing are fixed when"
-    " it starts."
-)
-ONLY_THESE_DRAFTERS = (
-    "This Space loads its drafters before a GPU is lent, and this one is not among them: {roles}."
-)
+ONLY_THIS_PAIR = "This Space lends its GPU only to the pair {pair!r}; others need their own."
+ONLY_THESE_WEIGHTS = "This Space has loaded its weights: precision and packing are fixed."
+ONLY_THESE_DRAFTERS = "This Space has loaded its drafters, and this one is not among them: {roles}."
 ONLY_SO_MANY = (
     "This Space lends its GPU for {seconds} s, enough for {n} of the {asked} tokens. Race fewer"
     " methods for more."

@@ -22,9 +22,7 @@ def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             continue
         scale = tensors.get(name + SCALE)
         if tensor.ndim != 2 or scale is None or scale.shape != (len(tensor), 1):
-            raise ValueError(
-                f"{name} is in eight bits and needs {name}{SCALE} with a number for each row"
-            )
+            raise ValueError(f"{name} is in eight bits and needs {name}{SCALE}, one number a row")
         restored[name] = (tensor.float() * scale).half()
     return restored
 

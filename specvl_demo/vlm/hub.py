@@ -128,13 +128,9 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         files, facts, configs = _from_hub(source, offline)
     config = configs.get("config.json")
     if config is None and offline and not folder.is_dir():
-        raise ValueError(
-            f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids looking it up."
-        )
+        raise ValueError(f"{source} is not in the local cache, and HF_HUB_OFFLINE is set.")
     if config is None:
-        raise ValueError(
-            f"{source} has no config.json: it is not a model that transformers can load."
-        )
+        raise ValueError(f"{source} has no config.json: transformers cannot load it.")
     family, drafters = config.get("model_type", ""), (*LANGUAGE, *ASSISTANTS) if text else ()
     if family not in (*FAMILIES, *drafters):
         served = ", ".join((*FAMILIES.values(), *drafters))
@@ -144,9 +140,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     if (config.get("text_config") or {}).get("hidden_size_per_layer_input") and family == "gemma4":
         raise ValueError(f"{source} is a small Gemma 4, which is not supported: {_PER_LAYER}.")
     if "tokenizer.json" not in configs:
-        raise ValueError(
-            f"{source} has no tokenizer.json, which is needed to compare its vocabulary."
-        )
+        raise ValueError(f"{source} has no tokenizer.json to compare its vocabulary by.")
     stored = sum(size for name, size in files.items() if name.endswith(".safetensors"))
     if not stored and files:
         raise ValueError(f"{source} has no weights in safetensors; others are not read.")

@@ -91,9 +91,8 @@ def tensors_in(file: Path, outline: bool, prefix: str = "") -> dict[str, Tensor]
             slices = {name: opened.get_slice(name) for name in names}
             return {name: empty(x.get_shape(), x.get_dtype()) for name, x in slices.items()}
     except SafetensorError:
-        raise ValueError(
-            f"{file.name} of {file.parent.name} is damaged or cut short. {_AGAIN}"
-        ) from None
+        where = f"{file.name} of {file.parent.name}"
+        raise ValueError(f"{where} is damaged or cut short. {_AGAIN}") from None
 
 
 def empty(shape: Iterable[int], dtype: str) -> Tensor:
@@ -216,18 +215,14 @@ def explained(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as fault:
-        raise ValueError(
-            f"{name} needs a package that is not installed: {first_line(fault)}"
-        ) from fault
+        raise ValueError(f"{name} needs a package that is missing: {first_line(fault)}") from fault
     except (OSError, ValueError, StrictDataclassError) as fault:
         hint = ""
         if "safetensors" in str(fault):
             hint = " Only safetensors are read, since pickled weights can run code."
         raise ValueError(f"{name} could not be loaded: {first_line(fault)}{hint}") from fault
     except torch.cuda.OutOfMemoryError as fault:
-        raise ValueError(
-            f"{name} does not fit into the GPU's free memory: {first_line(fault)}"
-        ) from fault
+        raise ValueError(f"{name} exceeds the GPU's free memory: {first_line(fault)}") from fault
 
 
 @contextmanager

@@ -73,9 +73,7 @@ def merge(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
     """
     layers = base.get_decoder().layers
     if lora and max(int(key.split(".")[0]) for key in lora) != len(layers) - 1:
-        raise ValueError(
-            f"the updates are for another language model: this one has {len(layers)} layers"
-        )
+        raise ValueError(f"the updates are for another model: this one has {len(layers)} layers")
     for i, layer in enumerate(layers):
         for name, (part, projections) in FUSED.items():
             modules = [getattr(getattr(layer, part), p) for p in projections]

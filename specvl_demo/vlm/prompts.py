@@ -117,9 +117,7 @@ class PromptBuilder:
         if room is None:
             room = 1 if question.up_to else question.max_new_tokens
         if system.strip() and not self._format.system:
-            raise ValueError(
-                "This model does not support a system prompt; put it into the question."
-            )
+            raise ValueError("This model takes no system prompt; put it into the question.")
         if not self._format.ordered and any(_between(turn) for turn in turns):
             raise ValueError(
                 "This model's chat format has pictures before the text: send them first, and tell"

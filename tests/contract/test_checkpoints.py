@@ -197,7 +197,7 @@ REFUSALS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str
         "dream",
         {"module.norm.weight": torch.ones(32)},
         {},
-        "norm.weight should have shape [64], but",
+        "norm.weight must have shape [64], not",
     ),
     ("eagle2", {"embed_tokens.weight": torch.ones(VOCAB, D)}, {}, "for another model"),
     ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
@@ -210,7 +210,7 @@ REFUSALS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str
     ("dflash", {}, DFLASH | {"layer_types": ["sliding_attention"] * 2}, "a sliding_window if one"),
     ("eagle3", {}, {LAYERS: [1, 8]}, "layers 1, 8 of its target, which has only 8 layers"),
     ("eagle3", {}, {"norm_output": True}, "of EAGLE-3.1, which is not supported"),
-    ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, but its config names 2"),
+    ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, but its config has 2"),
     ("nothing", STRANGE, {}, "is not a head in a known format"),
 ]
 """The published format, what is changed in it (None: left out), its config, and the error."""
@@ -265,7 +265,7 @@ def test_a_wrong_width_or_kind_names_both_sides(
 ) -> None:
     narrow = Geometry(32, 4, 4, 8)
     folder = write(tmp_path / "narrow", random_module("eagle2", narrow).published())
-    with pytest.raises(ValueError, match="width 32; this target has width 64"):
+    with pytest.raises(ValueError, match="targets of width 32, not 64"):
         open_head(folder, target.decoder)
     folder = write(tmp_path / "other", published("eagle2", target))
     with pytest.raises(

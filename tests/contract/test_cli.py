@@ -248,7 +248,7 @@ def test_an_answer_is_printed_although_its_trace_can_no_longer_be_written(
     ("flags", "out", "code", "said"),
     [
         ([], "/dev/full", 1, "output cannot be written: No space left"),
-        (["-OO"], os.devnull, 2, "without -OO"),
+        (["-OO"], os.devnull, 2, "run without it"),
     ],
 )
 def test_what_a_process_cannot_do_is_one_sentence(

@@ -211,7 +211,7 @@ def test_the_page_refuses(tmp_path: Path, fields: dict[str, Any], part: str) -> 
 COMPARISONS: list[tuple[dict[str, Any], str]] = [
     ({"questions": 101}, "between 1 and 100, not 101"),
     ({"repeats": True}, "between 1 and 10, not True"),
-    ({"questions": 60, "repeats": 10}, "would need 1"),
+    ({"questions": 60, "repeats": 10}, "are too many"),
     ({"temperature": []}, "Temperature must be 0, or a number"),
     ({"temperature": 1, "methods": ["lvspec"]}, "lvspec is not defined for sampling"),
     ({"lines": "{}"}, "line 1: a question is needed, .* this line has nothing"),
@@ -248,7 +248,7 @@ COMPLETED: list[tuple[dict[str, Any], str]] = [
     ({"messages": []}, "`messages` must be"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "`messages` must be"),
     ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "content must be"),
-    ({"messages": [{"role": "user", "content": [ELSEWHERE]}]}, "addresses are not fetched"),
+    ({"messages": [{"role": "user", "content": [ELSEWHERE]}]}, "not as addresses"),
     ({"messages": [{"role": "user", "content": [BROKEN]}]}, "are not base64"),
 ]
 

@@ -86,12 +86,12 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(
     unlucky.until("round", 3)
     assert lucky.pid() != killed
     os.kill(killed, signal.SIGKILL)
-    assert "stopped unexpectedly" in unlucky.until("error")["text"]
+    assert "engine stopped" in unlucky.until("error")["text"]
     unlucky.until("done")
     # What came until then is a whole trace: the lane has its end, with what it had.
     end = unlucky.until("end")["record"]
     assert end.stop == "error" and end.totals.n_rounds == len(unlucky.kinds("round")) >= 3
-    assert "stopped unexpectedly" in end.message
+    assert "engine stopped" in end.message
     lucky.until("done")
     assert lucky.kinds("begin", "round", "end") == ["begin", *["round"] * 60, "end"]
     assert not lucky.kinds("error")

@@ -236,12 +236,12 @@ def test_an_upload_is_cut_off_as_it_comes(tmp_path: Path) -> None:
         ({"data": [{"path": "{folder}/x"}] * (MOST_PATHS + 1)}, "at most"),
         (b'{"data":' * 40 + b"1" + b"}" * 40, "nested too deeply"),
         (b'{"data":' * 5000 + b"1" + b"}" * 5000, messages.NOT_JSON),
-        ({"data": [{"path": "/etc/passwd"}]}, "was not uploaded here"),
-        ({"event_data": {"media": [{"path": "x"}]}}, "was not uploaded here"),
-        ({"data": [{"path": "https://example.org/a.png"}]}, "was not uploaded here"),
-        ({"data": [{"path": "{folder}/../../x"}]}, "was not uploaded here"),
-        ({"data": [{"path": "a/" * 100_000}]}, "was not uploaded here"),
-        ({"data": [{"path": "{folder}/a\0b"}]}, "was not uploaded here"),
+        ({"data": [{"path": "/etc/passwd"}]}, "in this request is not here"),
+        ({"event_data": {"media": [{"path": "x"}]}}, "in this request is not here"),
+        ({"data": [{"path": "https://example.org/a.png"}]}, "in this request is not here"),
+        ({"data": [{"path": "{folder}/../../x"}]}, "in this request is not here"),
+        ({"data": [{"path": "a/" * 100_000}]}, "in this request is not here"),
+        ({"data": [{"path": "{folder}/a\0b"}]}, "in this request is not here"),
     ],
 )
 def test_a_body_is_checked_before_it_is_read(tmp_path: Path, body: Any, said: str) -> None:

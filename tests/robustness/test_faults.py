@@ -148,7 +148,7 @@ def test_a_drafter_that_raises_in_the_middle(
         other_answer = answer(other)
     (error,) = guest.of("error")
     assert "mat1 and mat2 shapes cannot be multiplied" in error["text"]
-    assert "The answers so far are kept" in error["text"] and "second line" not in error["text"]
+    assert "The answers are kept" in error["text"] and "second line" not in error["text"]
     kept = saved(guest, tmp_path)
     assert sum(isinstance(record, Begin) for record in kept) == 2
     assert sum(isinstance(record, Round) for record in kept) >= 1

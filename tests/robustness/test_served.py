@@ -265,7 +265,7 @@ def test_a_read_only_file_system_is_enough(closed: Closed) -> None:
     runs = [asyncio.run(visit(None))]
     try:
         filler.write_bytes(bytes(40 * 2**20))
-        runs.append(asyncio.run(visit("disk of this machine is full")))
+        runs.append(asyncio.run(visit("machine's disk is full")))
         closed.mount("ro")
         runs.append(asyncio.run(visit("upload folder is not writable")))
     finally:

@@ -230,7 +230,7 @@ def test_what_a_chat_template_takes_is_found_by_trying(case: str) -> None:
     asked = Question("what is this", (zoo.picture(1),), max_new_tokens=4)
     assert bool(prompter.prompt(asked).visual.any())
     if not takes[1]:
-        with pytest.raises(ValueError, match="does not support a system prompt"):
+        with pytest.raises(ValueError, match="takes no system prompt"):
             prompter.prompt(replace(asked, system="Be brief."))
 
 

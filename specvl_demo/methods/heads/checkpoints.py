@@ -185,8 +185,7 @@ def check_fit(
     trained_width = _width(tensors)
     if trained_width != width:
         raise ValueError(
-            f"{source} is {form.title} for a target of width {trained_width}; this target has"
-            f" width {width}"
+            f"{source} is {form.title} for targets of width {trained_width}, not {width}"
         )
     geometry = _geometry(tensors, settings, source)
     _check_shapes(shapes, tensors, geometry, vocab, source)
@@ -269,9 +268,7 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
             f"the config.json of {source} lacks num_attention_heads, which shapes do not determine"
         )
     if settings.get("hidden_act", "silu") != "silu":
-        raise ValueError(
-            f"{source} has the activation {settings['hidden_act']}; only silu is supported"
-        )
+        raise ValueError(f"{source} has the activation {settings['hidden_act']}, not silu")
     q_rows, k_rows = (len(tensors[f"layers.0.self_attn.{name}_proj.weight"]) for name in "qk")
     head_width, rest = divmod(q_rows, heads)
     kv_heads, kv_rest = divmod(k_rows, max(1, head_width))
@@ -330,9 +327,7 @@ def _check_shapes(
         sizes["N"] = tensor.shape[0]
         needed = [int(word[:-1] or 1) * sizes[word[-1]] for word in shape.split()]
         if list(tensor.shape) != needed:
-            raise ValueError(
-                f"{source}: {name} should have shape {needed}, but has {list(tensor.shape)}"
-            )
+            raise ValueError(f"{source}: {name} must have shape {needed}, not {[*tensor.shape]}")
 
 
 def _check_draft_ids(tensors: Mapping[str, Tensor], vocab: int, source: str) -> None:

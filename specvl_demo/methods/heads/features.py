@@ -133,9 +133,7 @@ class TrainedHead(Backend):
                 f" target, which has only {n_layers} layers"
             )
         if fused != len(layers):
-            raise ValueError(
-                f"{self.name} fuses {fused} layers, but its config names {len(layers)}"
-            )
+            raise ValueError(f"{self.name} fuses {fused} layers, but its config has {len(layers)}")
         self._layers_read, self.capture = layers, Capture(layers=tuple(sorted(layers)))
 
     def layer_states(self, scores: Prefill | Scores) -> Tensor:

@@ -114,8 +114,7 @@ def drop_target_embeddings(
         return []
     if allowed:
         return [
-            f"{source} drafts with its own embeddings, whose similarity to the target's is"
-            f" {alike:.2f}."
+            f"{source} has its own embeddings; their similarity to the target's is {alike:.2f}."
         ]
     raise ValueError(
         f"{source} was trained for another model: the similarity of its embeddings to the target's"
@@ -130,9 +129,7 @@ def _weight_files(folder: Path) -> list[Path]:
         index = folder / f"{whole}.index.json"
         if index.is_file():
             return outlines.shards(index, _OF_TARGET)
-    raise ValueError(
-        f"{folder.name} has no weights; it needs {' or '.join(_WHOLE)}, whole or with an index"
-    )
+    raise ValueError(f"{folder.name} has no weights, {' or '.join(_WHOLE)}, whole or with an index")
 
 
 def _tensors(file: Path, outline: bool) -> dict[str, Tensor]:

@@ -40,10 +40,7 @@ MOST_BYTES = 64 * 2**20
 MOST_AT_ONCE = 64
 SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page stores nothing there."""
-SERVED = (
-    *("known", "panel", "stop", "drawn", "share", "compared"),
-    *("bench", "benched", "packed"),
-)
+SERVED = ("known", "panel", "stop", "drawn", "share", "compared", "bench", "benched", "packed")
 """The methods of the handlers that the page's scripts may call."""
 
 

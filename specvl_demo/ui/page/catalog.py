@@ -66,7 +66,7 @@ def build(first_pair: str) -> dict[str, Any]:
         "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": question.DESCRIBE,
         "examples": examples(),
-        "sampling": [_number(option) for option in OF_ANSWERS],
+        "sampling": [_param(_as_param(option), None) for option in OF_ANSWERS],
         "limits": {
             "files": question.MAX_FILES,
             "shown": question.MAX_SHOWN,
@@ -82,17 +82,11 @@ def build(first_pair: str) -> dict[str, Any]:
     }
 
 
-def _number(option: Option) -> dict[str, Any]:
-    """The options of an answer, declared like a method's parameters."""
-    return {
-        "key": option.name,
-        "kind": "int" if option.whole else "float",
-        "default": option.default,
-        "min": 0 if option.or_zero else option.low,
-        "title": option.title,
-        "max": MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else option.high,
-        "help": option.help,
-    }
+def _as_param(option: Option) -> Param:
+    """Return an option of an answer, declared like a method's parameter."""
+    low = 0 if option.or_zero else option.low
+    high = MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else option.high
+    return Param(option.name, option.default, option.help, low, high, title=option.title)
 
 
 def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,9 +135,8 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
     path = EXAMPLES / one["trace"]
-    compared = _recorded(path)
-    told = {"media": shown, "trace": file(path)["url"], "compared": compared, "thumbs": pictures}
-    return {**one, **told}
+    recorded = {"trace": file(path)["url"], "compared": _recorded(path)}
+    return {**one, **recorded, "media": shown, "thumbs": pictures}
 
 
 @cache

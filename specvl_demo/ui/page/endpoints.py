@@ -25,41 +25,21 @@ File = dict[str, Any]
 Answer = dict[str, Any]
 Endpoint = Callable[..., AsyncIterator[Answer | None]]
 
+_PREFIX = f"What answers begin with, in at most {MAX_NEW_TOKENS_SERVED} bytes; `text` follows it."
 TAKEN = {
     "prompt": (str, "", "The question; empty for a description of what is shown."),
     "method": (str, "chain", "The name of a method; `ar` for the target without a drafter."),
     "methods": (str, "ar,chain", "Names of methods, comma-separated; `ar` always runs."),
-    "pair": (
-        str,
-        "pocket",
-        "The id of a target with its drafters; an unknown one is refused with the known ones.",
-    ),
+    "pair": (str, "pocket", "The id of a target with its drafters; refusals list the known ones."),
     "image": (list[File] | File | None, None, "An uploaded picture, or a list of them."),
     "video": (list[File] | File | None, None, "An uploaded clip, or a list of them."),
     **{option.name: (type(option.default), option.default, option.help) for option in OF_ANSWERS},
     "system": (str, "", "A system prompt, if the model supports one."),
-    "settings": (
-        dict[str, Any] | None,
-        None,
-        "Parameters by name; for `race`, by method and name.",
-    ),
-    "dtype": (
-        str,
-        "",
-        "Type of the weights: float32, bfloat16 or float16; empty for what fits this machine.",
-    ),
-    "quantised": (
-        str,
-        "",
-        "Packing of the target's weights: none, 8bit or 4bit; empty for what fits this machine.",
-    ),
+    "settings": (dict | None, None, "Parameters by name; for `race`, by method and name."),
+    "dtype": (str, "", "Weights in float32, bfloat16 or float16; empty for what fits the machine."),
+    "quantised": (str, "", "The target's weights: none, 8bit or 4bit; empty for what fits."),
     DETAIL.name: (float | None, None, DETAIL.help),
-    "answer_prefix": (
-        str,
-        "",
-        f"Text that every answer must begin with, at most {MAX_NEW_TOKENS_SERVED} bytes; `text` has"
-        " what follows it.",
-    ),
+    "answer_prefix": (str, "", _PREFIX),
 }
 """The arguments of the endpoints: type, default and description."""
 ARGUMENTS: dict[str, tuple[str, ...]] = {
@@ -112,9 +92,8 @@ def _endpoint(handlers: PageHandlers, name: str) -> Endpoint:
     signature = Signature(parameters, return_annotation=gives)
     endpoint.__signature__ = signature  # type: ignore[attr-defined]  # as functools.wraps sets it
     # Gradio reads names and defaults from the signature, types from here.
-    endpoint.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in parameters
-    } | {"return": gives}
+    kinds = {argument: kind for argument, (kind, _) in arguments.items()}
+    endpoint.__annotations__ = {**kinds, "return": gives}
     return endpoint
 
 

@@ -89,9 +89,7 @@ class RayWorkers(Worker):
         try:
             import ray  # noqa: PLC0415 - optional, and heavy
         except ImportError as fault:
-            raise ValueError(
-                "Several workers need the package ray, which is not installed."
-            ) from fault
+            raise ValueError("Several workers need the package ray: install it.") from fault
         self._ray = ray
         self.capacity = capacity
         # A cluster of only this machine listens only to this machine.

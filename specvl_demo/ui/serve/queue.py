@@ -200,9 +200,8 @@ class Queue:
         now = time.monotonic()
         for run in running:
             if now > run.until and not run.told_to_end:
-                self._take(
-                    run, {"k": "error", "text": messages.TOO_LONG.format(seconds=self.limit_s)}
-                )
+                late = messages.TOO_LONG.format(seconds=self.limit_s)
+                self._take(run, {"k": "error", "text": late})
                 self._end(run)
             if now > run.until + self.grace_s and not run.killed:
                 run.killed = True

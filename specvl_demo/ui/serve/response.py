@@ -80,9 +80,7 @@ class Response:
             self.status = message["status"]
             headers = [*message.get("headers", ()), *HEADERS]
             if any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers):
-                headers = [
-                    header for header in headers if header[0] != b"cache-control"
-                ] + UNBUFFERED
+                headers = [pair for pair in headers if pair[0] != b"cache-control"] + UNBUFFERED
             message = {**message, "headers": headers}
         elif self._keep:
             self.body += message.get("body", b"")
@@ -92,9 +90,8 @@ class Response:
         """Respond with a sentence, in the form in which the route's clients read a refusal."""
         self._started = True
         self.status = status
-        body = orjson.dumps(
-            openai_error(status, sentence) if self._openai else {"detail": sentence}
-        )
+        refusal = openai_error(status, sentence) if self._openai else {"detail": sentence}
+        body = orjson.dumps(refusal)
         length = (b"content-length", str(len(body)).encode())
         headers = [(b"content-type", b"application/json"), length, *HEADERS]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
