@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from typing import Any
 import psutil
 from playwright.sync_api import Page, sync_playwright
 
-from tests.page.conftest import FAKE_PAGE, ROOT, SHOWN, serve
+from specvl_demo.places import ROOT
+from testing.server import FAKE_PAGE, SHOWN, server
 from tools import browser
 
 REST_S = 20.0
@@ -97,18 +98,19 @@ def by_command(pair: str) -> Race:
 @contextmanager
 def opened(script: Path, *options: str, threads: int | None = None) -> Iterator[Page]:
     """Serve a page and open it in a browser of this machine."""
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        play = stack.enter_context(sync_playwright())
         path = browser.find(play)
         if path is None:
             sys.exit(browser.MISSING)
-        serving: Any = serve(script, Path(folder), *options, threads=threads)
+        url, _ = stack.enter_context(server(script, Path(folder), *options, threads=threads))
         chromium = play.chromium.launch(executable_path=path, args=browser.FLAGS)
         page = chromium.new_page(viewport={"width": 1440, "height": 900})
-        page.goto(next(serving))
+        page.goto(url)
         page.wait_for_function("window.specvl?.ready", timeout=120_000, polling=250)
         yield page
         chromium.close()
-        serving.close()
 
 
 def by_page(page: Page, pair: str) -> Race:

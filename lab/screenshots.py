@@ -14,7 +14,7 @@ from pathlib import Path
 from playwright.sync_api import Page
 
 from lab.drawing import opened
-from tests.page.conftest import ROOT
+from specvl_demo.places import ROOT
 
 SHOTS = {
     "page": (1440, 930, "light"),

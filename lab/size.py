@@ -3,8 +3,9 @@
     python -m lab.size
 
 Counts lines of the files that git tracks (formatted at 100 columns, including comments and blank
-lines), rooms and arrows between them by the layers of `tests/contract/test_imports.py`, class names
-used for more than one class, and places where the type checker is overruled.
+lines; with the tests those of the page's scripts and what `testing` has for them), rooms and arrows
+between them by the layers of `testing/rooms.py`, class names used for more than one class, and
+places where the type checker is overruled.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.contract.test_imports import ROOT, arrows, doubled
+from specvl_demo.places import ROOT
+from testing.rooms import arrows, doubled
 
 BUDGET = {
     "specvl_demo": 23_000,
@@ -24,7 +26,13 @@ BUDGET = {
     "styles": 3_150,
 }
 """Lines of Python in each folder, and of the page's scripts and style sheets."""
-PAGE = {"scripts": ".js", "styles": ".css"}
+COUNTED = {
+    **{name: [(name, ".py")] for name in ("specvl_demo", "lab", "recipes")},
+    "tests": [("tests", ".py"), ("tests", ".js"), ("testing", ".py")],
+    "scripts": [("specvl_demo", ".js")],
+    "styles": [("specvl_demo", ".css")],
+}
+"""Folder and suffix of what a row counts."""
 
 
 def tracked() -> list[Path]:
@@ -34,6 +42,7 @@ def tracked() -> list[Path]:
 
 
 def lines(files: list[Path], folder: str, suffix: str) -> int:
+    """Return how many lines a folder has in files of a kind."""
     return sum(
         len(path.read_text(encoding="utf-8").splitlines())
         for path in files
@@ -43,9 +52,10 @@ def lines(files: list[Path], folder: str, suffix: str) -> int:
 
 def main() -> int:
     files = tracked()
-    counts = {name: lines(files, name, ".py") for name in BUDGET if name not in PAGE}
-    counts |= {name: lines(files, "specvl_demo", suffix) for name, suffix in PAGE.items()}
-    rows = [f"{name:12} {n:7,} of {BUDGET[name]:,} lines" for name, n in counts.items()]
+    rows = [
+        f"{name:12} {sum(lines(files, *kind) for kind in COUNTED[name]):7,} of {limit:,} lines"
+        for name, limit in BUDGET.items()
+    ]
     between = arrows()
     rooms = {room for arrow in between for room in arrow}
     overruled = sum(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -23,12 +23,11 @@ from specvl_demo.question import Question
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm.prompts import PromptBuilder
-from specvl_demo.vlm.target import VLMTarget
 
 
-def _words(target: VLMTarget, ids: Iterable[int]) -> list[int]:
+def _words(banned: Container[int], ids: Iterable[int]) -> list[int]:
     """Cut an answer before a placeholder, which would represent a picture."""
-    return list(takewhile(lambda token: token not in target.vocabulary.banned, ids))
+    return list(takewhile(lambda token: token not in banned, ids))
 
 
 def written(path: Path, weights: str | None) -> int:
@@ -65,7 +64,7 @@ def ask_all(
     """
     choice = choosing.choose(loaded.pair, "chain" if "small" in loaded.models.drafters else "ar")
 
-    target, done = loaded.models.target, written(out, weights)
+    banned, done = loaded.models.target.vocabulary.banned, written(out, weights)
     bar = tqdm(lines[done:], "the target's answers", len(lines), initial=done, disable=None)
     with out.open("a") as file:
         for line in bar:
@@ -76,7 +75,7 @@ def ask_all(
             )
             asked = session.request(loaded, question, detail="light")
             (lane,) = session.answers(loaded, asked, [choice])
-            ids = _words(target, lane.token_ids)
+            ids = _words(banned, lane.token_ids)
             file.write(json.dumps({**line, "weights": weights, "answer_ids": ids}) + "\n")
             file.flush()
 

@@ -23,7 +23,6 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-import specvl_demo.vlm  # noqa: F401 (before the library and its torchvision)
 from recipes.photo_writer import PHRASES, plain_prompts
 
 HELD_THINGS, HELD_PEOPLE, HELD_PLAIN, CHOOSE = 40, 16, 20, 10

@@ -7,12 +7,10 @@ The drafter is the target with noise on its weights, so that it is right often b
 from __future__ import annotations
 
 import asyncio
-import copy
 import gc
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
 # One thread before torch starts its own: on a shared machine waiting threads cost more than they
 # bring.
@@ -26,13 +24,8 @@ os.environ["SPECVL_CACHE"] = f"{tempfile.gettempdir()}/specvl-tests-empty"
 import pytest
 import torch
 
-from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.core.engine import Request
 from specvl_demo.core.types import Prompt
-from specvl_demo.records import Round, Span
-
-VOCAB, EOS, IMAGE = 160, 2, 3
-PER_IMAGE = 9
+from testing.tiny import ask, ids_of, noisy, tiny_llava
 
 
 def second_try(why: str) -> pytest.MarkDecorator:
@@ -108,107 +101,6 @@ def one_thread() -> None:
 def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads keep their weights' precision, as they do on processors without integer products."""
     monkeypatch.setattr("specvl_demo.decoders.kernels.pack_integers", lambda weight, bits: None)
-
-
-def tiny_llava(
-    layers: int = 3, seed: int = 0, kv_heads: int = 4, decoder: str = "qwen2", vocab: int = VOCAB
-) -> torch.nn.Module:
-    """A random LLaVA like the pocket target: SigLIP tower, Qwen2 or Llama decoder, tied head."""
-    import transformers as hf
-
-    torch.manual_seed(seed)
-    text = {
-        "vocab_size": vocab,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-        "num_key_value_heads": kv_heads,
-        "max_position_embeddings": 512,
-        "initializer_range": 0.2,
-        "bos_token_id": 1,
-        "eos_token_id": EOS,
-        "pad_token_id": 0,
-        "tie_word_embeddings": True,
-    }
-    vision = hf.SiglipVisionConfig(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=48,
-        patch_size=16,
-    )
-    config = hf.LlavaConfig(
-        vision_config=vision,
-        text_config=(hf.Qwen2Config if decoder == "qwen2" else hf.LlamaConfig)(**text),
-        image_token_id=IMAGE,
-        vision_feature_select_strategy="full",
-        vision_feature_layer=-1,
-        tie_word_embeddings=True,
-    )
-    model = hf.LlavaForConditionalGeneration(config).eval()
-    # Random weights leave norms at one and biases at zero: make both matter.
-    generator = torch.Generator().manual_seed(seed + 1)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "norm" in name or name.endswith("bias"):
-                weight += 0.2 * torch.randn(weight.shape, generator=generator)
-        # A placeholder in an answer would be one more picture in the next prompt, which no
-        # processor allows.
-        model.get_input_embeddings().weight[IMAGE] = 0
-    model.generation_config.eos_token_id = EOS
-    return model
-
-
-def noisy(model: torch.nn.Module, amount: float, seed: int = 7) -> torch.nn.Module:
-    """Return a copy whose decoder's matrices differ by `amount` of their own size."""
-    twin = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for layer in twin.get_decoder().layers:
-            for weight in layer.parameters():
-                if weight.ndim == 2:
-                    weight += amount * weight.std() * torch.randn(weight.shape, generator=generator)
-    return twin
-
-
-def tiny_prompt(pictures: int = 1, words: int = 7, seed: int = 0, vocab: int = VOCAB) -> Prompt:
-    """Some text, pictures one after the other, more text."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def text(n: int) -> list[int]:
-        return torch.randint(4, vocab, (n,), generator=generator).tolist()
-
-    ids = [1, *text(3), *[IMAGE] * (PER_IMAGE * pictures), *text(words)]
-    spans = tuple(
-        Span("image", i, 0, 4 + i * PER_IMAGE, 4 + (i + 1) * PER_IMAGE, 3, 3)
-        for i in range(pictures)
-    )
-    tensor = torch.tensor(ids)
-    inputs: dict[str, torch.Tensor] = {
-        "input_ids": tensor[None],
-        "attention_mask": torch.ones(1, len(ids)),
-    }
-    if pictures:
-        inputs["pixel_values"] = torch.randn(pictures, 3, 48, 48, generator=generator)
-    return Prompt(tensor, tensor == IMAGE, inputs, spans, "what is this?")
-
-
-def spell(ids: Sequence[int], keep_special: bool = False) -> str:
-    """A decoder of ids for tests: every id is its number and a space."""
-    return "".join(f"{i} " for i in ids if keep_special or i > EOS)
-
-
-def ask(target: object, prompt: Prompt, **changes: object) -> Request:
-    """A request with plain settings."""
-    request = Request("test", prompt, target, TokenTexts(spell), max_new_tokens=24)
-    return replace(request, **changes)
-
-
-def ids_of(records: Iterable[object]) -> list[int]:
-    """The tokens of an answer."""
-    return [token.id for record in records if isinstance(record, Round) for token in record.tokens]
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -29,11 +30,10 @@ import httpx
 
 from lab.serving.visits import BUSY, KINDS, OUTCOMES, Tally, Visit, Wrong, refused_files
 from specvl_demo import pairs
+from specvl_demo.places import ROOT
 from specvl_demo.serving import choosing
-from tests.page.conftest import ROOT
-from tests.robustness.footprint import Sample, growth, listening, look
-from tests.robustness.support import server
-from tests.robustness.visitor import Turned, Visitor
+from testing.server import Sample, listening, look, server
+from testing.visitor import Turned, Visitor
 
 WARM_SHARE, WARM_MOST_S = 0.2, 300.0
 """What of the time passes before memory is judged: allocators and caches fill on first use."""
@@ -104,6 +104,35 @@ async def soak(
         "load_average": round(os.getloadavg()[1], 1),
         "threads": _change(quiet, last, "threads"),
         "files": _change(quiet, last, "files"),
+    }
+
+
+def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
+    """How memory developed after `settled_at` (monotonic seconds).
+
+    Counted are the processes that were there throughout; decoders of clips come and go. start_mb
+    and end_mb are medians of the first and the last fifth, slope_mb_per_min is that of a
+    least-squares line. All None where there are too few samples to say.
+    """
+    after = [sample for sample in samples if sample.at >= settled_at]
+    unknown = dict.fromkeys(("start_mb", "end_mb", "growth", "slope_mb_per_min"))
+    blank: dict[str, Any] = unknown | {"processes": 0}
+    if len(after) < 10:
+        return blank
+    steady = set.intersection(*(set(sample.rss) for sample in after))
+    if not steady:
+        return blank
+    sums = [sum(sample.rss[pid] for pid in steady) / 2**20 for sample in after]
+    fifth = len(sums) // 5
+    start, end = statistics.median(sums[:fifth]), statistics.median(sums[-fifth:])
+    minutes = [(sample.at - after[0].at) / 60 for sample in after]
+    slope = statistics.linear_regression(minutes, sums).slope
+    return {
+        "start_mb": round(start, 1),
+        "end_mb": round(end, 1),
+        "growth": round(end / start - 1, 4),
+        "slope_mb_per_min": round(slope, 2),
+        "processes": len(steady),
     }
 
 

@@ -21,9 +21,8 @@ from PIL import Image, ImageDraw
 from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff
 from specvl_demo.methods.base import METHODS
 from specvl_demo.records import validate_trace
-from tests.robustness import corpus_files
-from tests.robustness.support import sentence
-from tests.robustness.visitor import Turned, Visitor, read
+from testing import corpus_files
+from testing.visitor import Turned, Visitor, read, sentence
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOST_FAULTS_KEPT = 20

@@ -9,7 +9,7 @@ import pytest
 from specvl_demo import pairs
 from specvl_demo.serving import loader
 from specvl_demo.serving.loaded import Loaded
-from tests import pocketlike
+from testing import pocketlike
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 from lab.gpu import document, isolated, parts, steps
 from lab.gpu.isolated import Aside, Message, Part, Setting, Started
 from specvl_demo.decoders.huggingface import HFDecoder
-from tests.contract.families import zoo
+from testing import zoo
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,7 @@ def report(tmp_path: Path, *flags: str, minutes: int = 5) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1300)
-def test_the_whole_report_is_told(tmp_path: Path) -> None:
+def test_the_gpu_report_has_every_part_and_no_fault(tmp_path: Path) -> None:
     record = report(tmp_path, "--minutes", "20", minutes=20)
     assert [each["part"] for each in record["parts"] if each["fault"]] == []
     assert set(parts.PARTS) <= {each["part"] for each in record["parts"]}

@@ -13,16 +13,14 @@ from lab import claims, heads, lossless, papers, verdicts
 from lab.options import LabOptions, every
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import choose
-from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.serving import session
 from specvl_demo.serving.loaded import Loaded
-from tests.contract.test_checkpoints import write
-from tests.heads import random_module
-from tests.unit.test_report import chain_lane
+from testing import pocketlike
+from testing.heads import random_tensors, write
+from testing.lanes import chain_lane
 
-GEOMETRY = Geometry(width=64, heads=2, kv_heads=2, head_width=32, eps=1e-6)
 NOTES = Path(__file__).resolve().parents[1] / "notes"
 
 
@@ -44,7 +42,7 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
         "hivis": {**card, "steps": 200},
     }
     for seed, (name, one) in enumerate(cards.items()):
-        tensors = random_module(name.partition("-")[0], GEOMETRY, seed).published()
+        tensors = random_tensors(name.partition("-")[0], pocketlike.GEOMETRY, seed)
         write(tmp_path / name, tensors, num_attention_heads=2)
         (tmp_path / name / "card.json").write_text(json.dumps(one))
     scenes = claims.scenes()[:1]
@@ -125,7 +123,7 @@ def test_the_shipped_sentences_are_those_of_the_record() -> None:
     assert {one["name"] for one in record["claims"]} == {claim.name for claim in claims.CLAIMS}
 
 
-def test_what_was_said_is_summed_up() -> None:
+def test_figures_of_a_lane_sum_up_its_rounds() -> None:
     """Seven tokens in two rounds that drafted four and two levels."""
     found = verdicts.sums(chain_lane(), None).figures
     assert found == {"tau": 3.5, "nodes": 4.0, "quality": None}

@@ -80,14 +80,10 @@ class DflashHead(Drafter):
         masks = self.mask.to(embeds).expand(batch, many, self.block - 1, width)
         x = torch.cat((known, masks), 2).flatten(1, 2)
         own = torch.arange(many, device=embeds.device).repeat_interleave(self.block)
+        same = (own == own[:, None]).expand(batch, -1, -1)
         before = anchors.repeat_interleave(self.block, 1)[..., None]
-        seen = torch.cat(
-            (
-                torch.arange(n, device=embeds.device) < before,
-                (own == own[:, None]).expand(batch, -1, -1),
-            ),
-            -1,
-        )[:, None]
+        earlier = torch.arange(n, device=embeds.device) < before
+        seen = torch.cat((earlier, same), -1)[:, None]
         for layer in self.layers:
             attention, h = layer.self_attn, layer.normed(x)
             theirs = attention.keys_values(context, (cos[:n], sin[:n]))

@@ -163,19 +163,12 @@ class DreamLearner(Learner):
             return self.stacked(found, n)
 
         embeds, truth = queried([self.embeds(r) for r in rows]), queried([r.features for r in rows])
-        scored, token = (
-            queried([r.answer[1:] for r in rows]),
-            queried([r.ids[1:].long() for r in rows]),
-        )
-        n_prompt = torch.tensor(
-            [int(r.answer.int().argmax()) - 1 for r in rows], device=self.device
-        )
-        inputs = (
-            embeds,
-            self.stacked(at, n),
-            self.stacked([r.features for r in rows], size),
-            n_prompt,
-        )
+        scored = queried([r.answer[1:] for r in rows])
+        token = queried([r.ids[1:].long() for r in rows])
+        starts = [int(r.answer.int().argmax()) - 1 for r in rows]
+        n_prompt = torch.tensor(starts, device=self.device)
+        features = self.stacked([r.features for r in rows], size)
+        inputs = embeds, self.stacked(at, n), features, n_prompt
         return Batch(inputs, truth, scored, token, queried([r.middle for r in rows]))
 
     def _queries(self, rows: Rows) -> Tensor:

@@ -87,9 +87,8 @@ class Attention(nn.Module):
         self, x: Tensor, turns: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """Project [B, N, D] -> keys and values [B, kv_heads, N, width]."""
-        return self._heads(self.k_proj(x), self.k_norm, turns), self._heads(
-            self.v_proj(x), None, None
-        )
+        keys = self._heads(self.k_proj(x), self.k_norm, turns)
+        return keys, self._heads(self.v_proj(x), None, None)
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Apply attention and output projection -> [B, N, D]; mask None is causal."""

@@ -28,9 +28,9 @@ from specvl_demo.question import Question
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import tiny_llava, tiny_prompt
-from tests.contract.families import zoo
-from tests.heads import decode
+from testing import zoo
+from testing.heads import begun, decode
+from testing.tiny import tiny_llava, tiny_prompt
 
 METHODS = ("eagle2", "hivis", "dream")
 SERVED = ("llava", "qwen2.5-vl")
@@ -207,13 +207,28 @@ def test_a_store_goes_on_where_it_was_stopped(
         features.build(llava.model, llava.examples(), folder, needs, {"target": "another"})
 
 
+@torch.inference_mode()
+def check_twin(learner: Learner, store: Store, drafter: FeatureDrafter, questions: Asked) -> None:
+    """A module's log-probabilities after a prompt and three more tokens are its drafter's."""
+    batch, prompt = learner.batch([store[0]]), questions.prompts[0]
+    at, tokens = batch.first, torch.tensor([int(prompt.ids[-1]), *questions.answers[0]])
+    outputs = learner.module(*batch.inputs, 4, at)
+    logits = torch.stack([learner.guess(out[0, i or at]) for i, (out, _) in enumerate(outputs)])
+    start = begun(questions.target, drafter, prompt)
+    drafted = [drafter.extend(tokens[i : i + 1], (i - 1,))[0] for i in range(4)]
+    logits[:, list(start.vocabulary.banned)] = -torch.inf
+    torch.testing.assert_close(torch.stack(drafted), logits.log_softmax(-1), atol=5e-2, rtol=2e-2)
+
+
 @pytest.mark.parametrize("method", (*METHODS, "eagle3", "dflash"))
 def test_measured_acceptance_is_what_the_engine_gets(
-    method: str, request: pytest.FixtureRequest, tmp_path: Path
+    method: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sixty steps have an effect; the simulation on features gives, round for round, the same as
-    decoding with a chain. EAGLE-3 emits only the words of its draft vocabulary.
+    """Sixty steps have an effect; the module says what its published head drafts; the simulation
+    on features gives, round for round, the same as decoding with a chain. EAGLE-3 emits only the
+    words of its draft vocabulary.
     """
+    monkeypatch.setattr("specvl_demo.decoders.kernels.pack_integers", lambda weight, bits: None)
     wide = method == "eagle3"
     deep = wide or method == "dflash"
     asked: Asked = request.getfixturevalue("deep" if deep else "llava")
@@ -223,6 +238,8 @@ def test_measured_acceptance_is_what_the_engine_gets(
     run.fit(store)
     drafters.export(run, tmp_path / "head", {"target": "tiny"})
     head = open_head(tmp_path / "head", asked.target.decoder, method)
+    if method in METHODS:
+        check_twin(run.learner, store, head.drafter(), asked)
     report = drafters.accepted(run.learner, store, length=3)
     n_rounds = n_tokens = 0
     for prompt, said in zip(asked.prompts, asked.answers, strict=True):

@@ -59,12 +59,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     made = Tokenizer(models.BPE({c: i for i, c in enumerate([*letters, *SPECIAL])}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        eos_token=SPECIAL[1],
-        pad_token=SPECIAL[1],
-        additional_special_tokens=SPECIAL,
-    )
+    ends = dict.fromkeys(("eos_token", "pad_token"), SPECIAL[1])
+    more = {"additional_special_tokens": SPECIAL}
+    return PreTrainedTokenizerFast(tokenizer_object=made, **ends, **more)
 
 
 def language(seed: int = 0) -> LlamaForCausalLM:
@@ -166,7 +163,7 @@ def write_pictures(folder: Path, n: int) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", ["tabs", "numbered", "commas", "coco"])
-def test_both_layouts_of_captions_are_read(tmp_path: Path, layout: str) -> None:
+def test_captions_are_read_in_every_layout(tmp_path: Path, layout: str) -> None:
     names = write_pictures(tmp_path / "pictures", 9)
     if layout == "coco":
         images = [{"id": i, "file_name": n} for i, n in enumerate(names)]
@@ -185,7 +182,7 @@ def test_both_layouts_of_captions_are_read(tmp_path: Path, layout: str) -> None:
     assert [p.path.name for p in photo_data.read(tmp_path)[1]] == ["p3.jpg"]
 
 
-def test_a_folder_without_captions_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_captions_is_refused_with_the_layout_it_needs(tmp_path: Path) -> None:
     write_pictures(tmp_path / "pictures", 2)
     with pytest.raises(ValueError, match="Flickr8k's layout"):
         photo_data.read(tmp_path)
@@ -210,12 +207,7 @@ def test_questions_follow_from_the_captions() -> None:
 
 
 def test_nothing_is_asked_that_the_captions_contradict() -> None:
-    captions = (
-        "A red car and a dog.",
-        "A blue car on a road.",
-        "Two dogs beside a car.",
-        "Three dogs.",
-    )
+    captions = "A red car and a dog.", "A blue car on a road.", "Two dogs by a car.", "Three dogs."
     assert not [q for q in photo_questions.colour(captions) if "car" in q.question]
     assert not list(photo_questions.number(captions))
     # A crowd may hold a woman: no safe `no`.
@@ -272,12 +264,8 @@ def test_decoder_computes_the_merged_model_on_trees() -> None:
     with torch.no_grad():
         got = decoder.logits(decoder(decoder.embedding[packed.ids], packed)[packed.sources])
         photo_assembly.merge(base, lora)
-        paths = [
-            ([1, 2, 3, 9, 8], [40, 41, 42, 43]),
-            ([1, 2, 3, 9, 8], [50, 51]),
-            ([1, 2, 3, 7], [6, 5]),
-            ([4], [5, 6]),
-        ]
+        start, *others = [1, 2, 3, 9, 8], ([1, 2, 3, 7], [6, 5]), ([4], [5, 6])
+        paths = [(start, [40, 41, 42, 43]), (start, [50, 51]), *others]
         want = [base(torch.tensor([a + b])).logits[0, len(a) - 1 : -1] for a, b in paths]
     assert packed.targets.tolist() == [t for _, b in paths for t in b]
     torch.testing.assert_close(got, torch.cat(want), rtol=1e-4, atol=1e-4)

@@ -13,6 +13,7 @@ from PIL import Image
 
 from recipes import answers, stages
 from recipes.drafters import KINDS
+from recipes.tests.conftest import save_prompts
 from recipes.trainer import Trainer, optimizers
 from specvl_demo.core.engine import race
 from specvl_demo.methods.base import choose
@@ -25,7 +26,7 @@ from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
-from tests import pocketlike
+from testing import pocketlike
 
 N, HELD_OUT = 4, 2
 METHODS = ("dream", "eagle2", "hivis", "drafter")
@@ -37,11 +38,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pocketlike.save_pair(tmp_path)
     monkeypatch.setattr(stages, "SHORTEST", 1)
     monkeypatch.setattr(stages, "LONGEST", 8)
-    Image.new("RGB", (80, 60), (90, 140, 30)).save(tmp_path / "a.png")
-    lines = [
-        {"prompt": f"what is in picture {i}", "images": ["a.png"]} for i in range(N + HELD_OUT)
-    ]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    save_prompts(tmp_path, N + HELD_OUT)
     return tmp_path
 
 

@@ -20,14 +20,14 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from recipes import stages
 from recipes.drafters import KINDS
+from recipes.tests.conftest import save_prompts
 from recipes.trainer import Trainer, processes
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.serving import loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import loading
 from specvl_demo.vlm.encoder import VLM
-from tests.contract.families.zoo import picture
-from tests.pocketlike import save_pair
+from testing.pocketlike import save_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 METHOD = "dream"
@@ -38,11 +38,7 @@ N, HELD_OUT = 6, 2
 @pytest.mark.timeout(600)
 def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
     save_pair(tmp_path)
-    picture(0).save(tmp_path / "a.png")
-    lines = [
-        {"prompt": f"what is in picture {i}", "images": ["a.png"]} for i in range(N + HELD_OUT)
-    ]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    save_prompts(tmp_path, N + HELD_OUT)
     done = subprocess.run(
         [sys.executable, "-m", "recipes.tests.test_processes", str(tmp_path)],
         cwd=ROOT,

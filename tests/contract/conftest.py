@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specvl_demo import pairs
-from tests import corpus, pocketlike
+from testing import corpus, pocketlike
 
 
 @pytest.fixture(scope="session")

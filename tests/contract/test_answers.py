@@ -14,8 +14,8 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.records import Begin, Round
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import EOS, ask, tiny_prompt
-from tests.heads import built, random_module
+from testing.heads import built
+from testing.tiny import EOS, ask, tiny_prompt
 
 PROMPTS = {"picture": tiny_prompt(seed=1), "two pictures": tiny_prompt(2, seed=2)}
 
@@ -78,7 +78,7 @@ def test_a_round_waits_for_the_device_a_few_times_only(
 
     monkeypatch.setattr(Lane, "step", watched)
     kinds = ("eagle2", "hivis", "dream")
-    heads = {kind: built(random_module(kind), kind, models.target.decoder) for kind in kinds}
+    heads = {kind: built(kind, models.target.decoder) for kind in kinds}
     both = Models(models.target, {**models.drafters, **heads}, models.words)
     shared = SharedPrefill(ask(models.target, PROMPTS["picture"]))
     records = list(race([Lane(method, build_parts(choose(method), both), shared)]))
@@ -87,7 +87,9 @@ def test_a_round_waits_for_the_device_a_few_times_only(
 
 
 @pytest.mark.parametrize("method", ["tabed", "sage", "specvlm"])
-def test_what_the_drafter_saw_is_told(method: str, answers: Callable[..., Any]) -> None:
+def test_a_record_says_what_each_view_of_the_drafter_saw(
+    method: str, answers: Callable[..., Any]
+) -> None:
     settings = {"views": "multimodal+text-only+caption+pooled"} if method == "tabed" else {}
     begin = answers(method, PROMPTS["two pictures"], settings)[1][0]
     assert isinstance(begin, Begin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from functools import partial
@@ -23,84 +22,12 @@ from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import VOCAB, tiny_llava, tiny_prompt
-from tests.heads import begun, decode, random_module
-
-D, FFN = 64, 96
-CONFIG = {
-    "hidden_size": D,
-    "intermediate_size": FFN,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 1,
-    "vocab_size": VOCAB,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-}
-
+from testing.heads import DFLASH, LAYERS, D, begun, decode, published, random_tensors, write
+from testing.tiny import VOCAB, tiny_llava, tiny_prompt
 
 # Formats with files of their own; a layer among a target's weights has test_vendor_drafters.py.
 IN_FILES = [kind for kind, form in checkpoints.FORMATS.items() if form.of_target is None]
-DFLASH = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [1, 3, 4]}}
-
-
-def published(kind: str, target: object, n_layers_read: int = 3) -> dict[str, torch.Tensor]:
-    """A state dict under the names and in the shapes that the authors' files have."""
-    torch.manual_seed(3)
-    table = target.decoder.embed(torch.arange(VOCAB)).clone()
-    if kind in ("eagle2", "hivis", "dream"):
-        tensors = random_module(kind).published()
-        if kind == "hivis":
-            tensors["embed_tokens.weight"] = table
-            return tensors
-        if kind == "dream":
-            return {f"module.{name}": tensor for name, tensor in tensors.items()}
-        return tensors | {"embed_tokens.weight": table}
-    if kind == "dflash":
-        return random_module("dflash").published()
-    block = {
-        k: v for k, v in random_module("eagle2").published().items() if k.startswith("layers.")
-    }
-    wide = {f"layers.0.self_attn.{n}_proj.weight": torch.randn(64, 2 * D) * 0.1 for n in "qkv"}
-    norms = {
-        f"layers.0.{n}.weight": 1 + 0.2 * torch.randn(D) for n in ("input_layernorm", "hidden_norm")
-    }
-    ids = torch.randperm(VOCAB)[:40].sort().values
-    named = {k.replace("layers.0.", "midlayer."): v for k, v in (block | wide | norms).items()}
-    return named | {
-        "fc.weight": torch.randn(D, n_layers_read * D) * 0.1,
-        "norm.weight": 1 + 0.2 * torch.randn(D),
-        "lm_head.weight": torch.randn(40, D) * 0.3,
-        "d2t": ids - torch.arange(40),
-        "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True),
-    }
-
-
-def write(
-    folder: Path, tensors: dict[str, torch.Tensor], form: str = "safetensors", **config: object
-) -> Path:
-    """Save as the hub would hold it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG | config))
-    tensors = {k: v.contiguous() for k, v in tensors.items()}
-    names = sorted(tensors)
-    if form == "safetensors":
-        save_file(tensors, folder / "model.safetensors")
-    elif form == "bin":
-        torch.save(tensors, folder / "pytorch_model.bin")
-    else:
-        whole = {"sharded": "model.safetensors", "sharded-bin": "pytorch_model.bin"}[form]
-        stem, suffix = whole.rsplit(".", 1)
-        halves = {f"{stem}-0000{i + 1}-of-00002.{suffix}": names[i::2] for i in range(2)}
-        save = save_file if suffix == "safetensors" else torch.save
-        for file, part in halves.items():
-            save({k: tensors[k] for k in part}, folder / file)
-        index = {"weight_map": {k: file for file, part in halves.items() for k in part}}
-        (folder / f"{whole}.index.json").write_text(json.dumps(index))
-    return folder
-
-
 SMALL_TREES = partial(BestFirst, BestFirstSettings(nodes=8, width=3, loops=2))
-LAYERS = "eagle_aux_hidden_state_layer_ids"
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +174,9 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
     assert "\n" not in str(refusal.value)
 
 
-def test_what_differs_from_the_target_is_told(deep: object, tmp_path: Path) -> None:
+def test_a_heads_config_that_differs_from_its_targets_gives_a_remark(
+    deep: object, tmp_path: Path
+) -> None:
     """What its config leaves out or sets otherwise: a sentence each, no refusal."""
     target = {"rope_theta": 5e6, "rms_norm_eps": 1e-5}
     config = {"rope_theta": 1e4, "rms_norm_eps": None}
@@ -264,7 +193,7 @@ def test_a_wrong_width_or_kind_names_both_sides(
     target: object, deep: object, tmp_path: Path
 ) -> None:
     narrow = Geometry(32, 4, 4, 8)
-    folder = write(tmp_path / "narrow", random_module("eagle2", narrow).published())
+    folder = write(tmp_path / "narrow", random_tensors("eagle2", narrow))
     with pytest.raises(ValueError, match="targets of width 32, not 64"):
         open_head(folder, target.decoder)
     folder = write(tmp_path / "other", published("eagle2", target))

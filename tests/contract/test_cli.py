@@ -101,7 +101,7 @@ def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path
     assert "must end in .html" in capsys.readouterr().err and not (place / "t.png").exists()
 
 
-def test_the_public_interface(place: Path) -> None:
+def test_python_races_saves_and_shows_as_the_readme_says(place: Path) -> None:
     """What the README shows: records as they are made, then the table, the trace and the file."""
     import specvl_demo as sv
 
@@ -132,7 +132,9 @@ def test_the_public_interface(place: Path) -> None:
     assert len({tuple(answers) for answers in texts}) == 1 and texts[0][0] == texts[0][1]
 
 
-def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+def test_a_race_gives_json_of_every_lane_and_a_trace_that_can_be_read(
+    capsys: pytest.CaptureFixture[str], place: Path
+) -> None:
     line = "race --methods chain,sage,tabed,lvspec --video c.mp4 --max-new-tokens 16"
     told = run_json(capsys, f"{line} --set chain.gamma=3 --trace race.jsonl")
     assert [lane["method"] for lane in told["lanes"]] == ["ar", "chain", "sage", "tabed", "lvspec"]

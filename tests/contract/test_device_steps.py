@@ -31,11 +31,11 @@ from specvl_demo.methods.dream import DreamHead
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
 from specvl_demo.methods.mtp import MTPHead
-from tests.conftest import tiny_llava
-from tests.contract.families import zoo
+from testing import zoo
+from testing.heads import DFLASH, GEOMETRY, published, random_tensors
+from testing.tiny import tiny_llava
 from tests.contract.families.conftest import often
 from tests.contract.families.test_vendor_drafters import layer_tensors
-from tests.contract.test_checkpoints import DFLASH, published
 from tests.cuda import (
     FakeCuda,
     FakeGraph,
@@ -44,7 +44,6 @@ from tests.cuda import (
     graphs_on_the_processor,
     with_graphs,
 )
-from tests.heads import GEOMETRY, random_module
 from tests.unit.test_graphs import decode
 
 cuda = pytest.fixture(graphs_on_the_processor)
@@ -113,7 +112,7 @@ def head(kind: str, decoder: Any) -> Any:
         named = {k.replace("midlayer", "layers.0"): v for k, v in published(kind, target).items()}
         tensors = {k: v for k, v in named.items() if k not in ("lm_head.weight", "d2t", "t2d")}
     else:
-        tensors = random_module(kind).published()
+        tensors = random_tensors(kind)
     there = {k: v.detach().to("meta", torch.bfloat16) for k, v in tensors.items()}
     own = {"method": kind}
     return FORMATS[kind].build(Head(kind, there, GEOMETRY, DFLASH, f"tiny {kind}", own), decoder)
@@ -132,7 +131,7 @@ def test_steps_of_every_head_stay_on_the_device(kind: str, deep: HFDecoder) -> N
         assert compute(made, StepShape(rows, (), 0)).shape == (1, rows, made.width)
 
 
-def test_blocks_are_drafted_on_the_device(deep: HFDecoder) -> None:
+def test_a_dflash_block_is_drafted_without_waiting_for_the_device(deep: HFDecoder) -> None:
     made = head("dflash", deep)
     states = torch.empty(20, 3 * 64, dtype=torch.bfloat16, device="meta")
     root = torch.zeros(1, dtype=torch.int64, device="meta")

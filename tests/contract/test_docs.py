@@ -46,7 +46,7 @@ def test_every_pointer_leads_somewhere(file: str, name: str) -> None:
         body = getattr(found[part], "body", [])
 
 
-def test_the_table_is_the_codes() -> None:
+def test_the_methods_page_lists_what_the_code_has() -> None:
     rows = {
         cells[1].strip(" `"): cells
         for line in TEXT.splitlines()

@@ -70,7 +70,7 @@ def test_a_chain_is_that_of_single_steps(
 
 
 @by_our_kernels
-def test_dreams_blocks_in_one_call_are_those_of_torch(
+def test_dream_drafts_the_same_when_its_blocks_run_in_one_call(
     pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in trees, whose rows see their own branch of queries and of features."""

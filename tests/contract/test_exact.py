@@ -22,7 +22,7 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import Chain, ChainSettings, RankedTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
-from tests.conftest import ask, ids_of, tiny_llava, tiny_prompt
+from testing.tiny import ask, ids_of, tiny_llava, tiny_prompt
 from tests.fakes import TableDrafter, parts
 
 
@@ -122,7 +122,7 @@ def test_the_smallest_temperature_takes_the_likeliest_token() -> None:
 
 @pytest.mark.parametrize("size", [100, 16_384, 49_152, 50_000])
 @pytest.mark.parametrize("n", [1, 7])
-def test_the_highest_are_torchs(n: int, size: int) -> None:
+def test_the_highest_scores_and_their_places_equal_those_of_torch(n: int, size: int) -> None:
     rows = torch.randn(n, size, generator=torch.Generator().manual_seed(size))
     rows[0, size // 2 :] = -torch.inf
     assert torch.equal(highest.argmax(rows), rows.argmax(-1))

@@ -1,7 +1,6 @@
 """Heads of every format draft what their formulas say, from files as they are published.
 
-The truth is the module that learns such a head (recipes/), or the paper's equations written out
-over the whole sequence.
+The truth is the paper's equations written out over the whole sequence.
 """
 
 from __future__ import annotations
@@ -26,9 +25,19 @@ from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import VOCAB, tiny_llava, tiny_prompt
-from tests.contract.test_checkpoints import CONFIG, DFLASH, LAYERS, D, published, write
-from tests.heads import GEOMETRY, begun, built, random_module
+from testing.heads import (
+    CONFIG,
+    DFLASH,
+    GEOMETRY,
+    LAYERS,
+    D,
+    begun,
+    built,
+    published,
+    random_tensors,
+    write,
+)
+from testing.tiny import VOCAB, tiny_llava, tiny_prompt
 
 ANSWER = torch.tensor([11, 12, 13, 14, 15, 16, 17, 18])
 """What is drafted and accepted, whatever the heads say."""
@@ -39,61 +48,41 @@ target is known to have computed [r, width]: logits [n, V] of the last n drafted
 """
 
 
-def module_says(
-    module: torch.nn.Module,
-    kind: str,
-    n: int,
-    decoder: LanguageBackend,
-    start: LaneStart,
-    ids: Tensor,
-    states: Tensor,
-) -> Tensor:
-    encoded = start.encoded
-    embeds = torch.cat((encoded.embeds[:-1], decoder.embed(ids)))
-    # Rubbish: drafted rows must not read it.
-    hidden = torch.cat((states, 50.0 * torch.ones(len(embeds) - 1 - len(states), states.shape[1])))
-    keep = torch.ones(len(embeds), dtype=torch.bool)
-    if kind == "hivis":
-        keep[: len(encoded.visual)] = ~encoded.visual
-    if kind == "dream":
-        at, n_prompt = torch.arange(len(embeds))[None], torch.tensor([len(encoded.ids) - 1])
-        steps = module(embeds[None], at, hidden[None], n_prompt, n)
-    else:
-        read = hidden[keep[: len(hidden)]][: int(keep.sum()) - 1]
-        steps = module(embeds[keep][1:][None], read[None], n)
-    return torch.stack([decoder.logits(out[0])[i - n] for i, (out, _) in enumerate(steps)])
-
-
 def norm(x: Tensor, weight: Tensor) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
 
 
-def turned(x: Tensor, positions: Tensor) -> Tensor:
+def turned(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """Rotary positions as the published code has them: x [n, heads, width]."""
     half = x.shape[-1] // 2
-    angles = positions[:, None] * 10000.0 ** -(torch.arange(half) / half)
+    angles = positions[:, None] * theta ** -(torch.arange(half) / half)
     cos, sin = (torch.cat((f(angles), f(angles)), -1)[:, None] for f in (torch.cos, torch.sin))
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
 
-def attend(h: Tensor, context: Tensor, t: Tensors, hidden: Tensor) -> Tensor:
-    """Attention of h [n, w] to the context [m, w], h's rows last; `hidden` [n, m] is not seen."""
+def attend(
+    h: Tensor, context: Tensor, t: Tensors, hidden: Tensor, theta: float | None = 1e4
+) -> Tensor:
+    """Attention of h [n, w] to the context [m, w], h's rows last; `hidden` [n, m] is not seen.
+    theta: of rotary positions; None without them.
+    """
     at = torch.arange(len(context))
     parts = zip("qkv", (h, context, context), strict=True)
-    q, k, v = ((x @ t[f"self_attn.{n}_proj.weight"].t()).view(len(x), -1, 16) for n, x in parts)
-    if "self_attn.q_norm.weight" in t:
-        q, k = norm(q, t["self_attn.q_norm.weight"]), norm(k, t["self_attn.k_norm.weight"])
-    q, k = turned(q, at[-len(h) :]), turned(k, at)
+    q, k, v = ((x @ t[f"{n}_proj.weight"].t()).view(len(x), -1, 16) for n, x in parts)
+    if "q_norm.weight" in t:
+        q, k = norm(q, t["q_norm.weight"]), norm(k, t["k_norm.weight"])
+    if theta is not None:
+        q, k = turned(q, at[-len(h) :], theta), turned(k, at, theta)
     k, v = (rows.repeat_interleave(q.shape[1] // rows.shape[1], 1) for rows in (k, v))
     scores = torch.einsum("ihd,jhd->hij", q, k) / 4
     mixed = torch.einsum("hij,jhd->ihd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
-    return mixed.reshape(len(h), -1) @ t["self_attn.o_proj.weight"].t()
+    return mixed.reshape(len(h), -1) @ t["o_proj.weight"].t()
 
 
-def mlp(x: Tensor, t: Tensors) -> Tensor:
+def mlp(x: Tensor, t: Tensors, share: Tensor | float = 1.0) -> Tensor:
     h = norm(x, t["post_attention_layernorm.weight"])
     gate, up = (h @ t[f"mlp.{n}_proj.weight"].t() for n in ("gate", "up"))
-    return x + (F.silu(gate) * up) @ t["mlp.down_proj.weight"].t()
+    return x + share * ((F.silu(gate) * up) @ t["mlp.down_proj.weight"].t())
 
 
 def under(tensors: Tensors, prefix: str) -> Tensors:
@@ -105,6 +94,69 @@ def spread(t: Tensors, out: Tensor) -> Tensor:
     logits = torch.full((len(out), VOCAB), -torch.inf)
     logits[:, torch.arange(40) + t["d2t"].long()] = out @ t["lm_head.weight"].t()
     return logits
+
+
+def later(n: int) -> Tensor:
+    """What a causal row does not see of n rows."""
+    return torch.ones(n, n).triu(1).bool()
+
+
+def eagle2_says(
+    t: Tensors,
+    theta: float,
+    decoder: LanguageBackend,
+    start: LaneStart,
+    ids: Tensor,
+    states: Tensor,
+) -> Tensor:
+    """EAGLE-2, and HiViS, whose rows leave pictures out and read which step they are drafted in."""
+    layer, encoded = under(t, "layers.0."), start.encoded
+    embeds, features = torch.cat((encoded.embeds[:-1], decoder.embed(ids))), states
+    if "residual" in t:
+        text = torch.cat((~encoded.visual, torch.ones(len(ids) - 1, dtype=torch.bool)))
+        embeds, features = embeds[text], states[text[: len(states)]]
+    logits, n_known = [], len(features)
+    for n in range(n_known, len(embeds)):
+        read = [embeds[1 : n + 1], features]
+        if "residual" in t:  # the last one for all steps beyond
+            steps = (torch.arange(n) - n_known + 1).clamp(0, len(t["residual"]) - 1)
+            read.append(t["residual"][steps])
+        h = torch.cat(read, -1) @ t["fc.weight"].t() + t["fc.bias"]
+        attention = attend(h, h, under(layer, "self_attn."), later(n), theta)
+        out = mlp(h + attention, layer)[-1:]
+        logits.append(decoder.logits(out))
+        features = torch.cat((features, out))
+    return torch.cat(logits)
+
+
+def dream_says(
+    t: Tensors,
+    theta: float,
+    decoder: LanguageBackend,
+    start: LaneStart,
+    ids: Tensor,
+    states: Tensor,
+) -> Tensor:
+    """Rows of tokens, whose second layer reads the features of all positions before theirs."""
+    low, cross, high = (under(t, f"layers.{i}.") for i in range(3))
+    embeds = torch.cat((start.encoded.embeds[:-1], decoder.embed(ids)))
+    n, features, logits = len(embeds), states, []
+    early = embeds + attend(embeds, embeds, under(low, "self_attn."), later(n), theta)
+    early = mlp(early, low)
+    gates = [cross[f"cross_attn_{name}_gate"].tanh() for name in ("attn", "mlp")]
+    queries = norm(early, cross["input_layernorm.weight"])
+    queries[0] = 0  # the first one has nothing before it: all of the prompt counts equally
+    for i in range(len(states), n):
+        hidden = torch.ones(i + 1, i).triu(0).bool()
+        hidden[0] = torch.arange(i) >= len(start.encoded.ids) - 1
+        seen = attend(queries[: i + 1], features, under(cross, "cross_attn."), hidden, None)
+        x = mlp(early[: i + 1] + gates[0] * seen, cross, gates[1])
+        h = norm(x, high["input_layernorm.weight"])
+        out = mlp(x + attend(h, h, under(high, "self_attn."), later(i + 1), theta), high)[-1:]
+        out = norm(out, t["norm.weight"])
+        logits.append(decoder.logits(out))
+        features = torch.cat((features, out))
+    return torch.cat(logits)
 
 
 def eagle3_says(
@@ -129,8 +181,8 @@ def eagle3_says(
         normed = norm(features, middle["hidden_norm.weight"])
         h = torch.cat((norm(embeds[1 : n + 1], middle["input_layernorm.weight"]), normed), -1)
         residual = normed if "norm_before_residual" in config else features
-        later = torch.ones(n, n).triu(1).bool()
-        out = mlp(residual + attend(h, h, middle, later), middle)[-1:]
+        attention = attend(h, h, under(middle, "self_attn."), later(n))
+        out = mlp(residual + attention, middle)[-1:]
         logits.append(spread(t, norm(out, t["norm.weight"])))
         features = torch.cat((features, out))
     return torch.cat(logits)
@@ -161,7 +213,8 @@ def dflash_says(
             hidden |= at <= at[-4:, None] - window
         if causal:
             hidden |= at > at[-4:, None]
-        x = mlp(x + attend(h, torch.cat((context, h)), part, hidden), part)
+        mixed = attend(h, torch.cat((context, h)), under(part, "self_attn."), hidden)
+        x = mlp(x + mixed, part)
     out = norm(x[1:], t["norm.weight"])
     return spread(t, out) if "d2t" in t else decoder.logits(out)
 
@@ -209,11 +262,12 @@ def targets() -> dict[str, VLMTarget]:
 
 def learnt(kind: str, form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
     geometry = GROUPED if form == "grouped" else GEOMETRY
-    module = random_module(kind, geometry)
+    t = random_tensors(kind, geometry)
     config = {"num_key_value_heads": geometry.kv_heads, "rope_theta": geometry.theta}
     card = {"method": kind, "keep": 1.0}
-    head = open_head(write(folder, module.published(), **config, specvl=card), target.decoder)
-    return head, partial(module_says, module, kind, 4, target.decoder)
+    head = open_head(write(folder, t, **config, specvl=card), target.decoder)
+    says = dream_says if kind == "dream" else eagle2_says
+    return head, partial(says, t, geometry.theta, target.decoder)
 
 
 def fused(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
@@ -321,14 +375,14 @@ def test_a_tree_says_what_its_chains_say(
     ],
 )
 @torch.inference_mode()
-def test_a_dream_head_looks_at_what_it_was_trained_for_unless_told(
+def test_a_dream_head_looks_at_what_it_was_trained_for_unless_set_otherwise(
     target: object,
     card: dict[str, float],
     preset: dict[str, float] | None,
     settings: dict[str, float],
     share: float,
 ) -> None:
-    head = built(random_module("dream"), "dream", target.decoder, **card)
+    head = built("dream", target.decoder, **card)
     choice = choose("dream", settings, preset)
     drafter = build_parts(choice, Models(target, {"dream": head})).drafter
     start = begun(target, drafter, tiny_prompt(2))

@@ -22,8 +22,8 @@ from specvl_demo.methods.base import METHODS, PARTS, Choice, Models, build_parts
 from specvl_demo.records import Round, validate_trace
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import ask, ids_of, tiny_prompt
-from tests.heads import built, random_module
+from testing.heads import built
+from testing.tiny import ask, ids_of, tiny_prompt
 
 PROMPTS = [tiny_prompt(seed=1), tiny_prompt(2, seed=2), tiny_prompt(0, 12, seed=3)]
 HEADS = ("eagle2", "hivis", "dream")
@@ -49,7 +49,7 @@ def pairs(models: Models) -> list[Models]:
     return [
         Models(
             target,
-            {**models.drafters, **{k: built(random_module(k), k, target.decoder) for k in HEADS}},
+            {**models.drafters, **{k: built(k, target.decoder) for k in HEADS}},
             models.words,
         )
         for target in (models.target, library, fixed)

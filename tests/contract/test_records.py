@@ -29,7 +29,7 @@ from specvl_demo.records import (
     validate_trace,
 )
 from specvl_demo.report import trace
-from tests.lanes import ar_lane, begin, chain_lane, flat
+from testing.lanes import ar_lane, begin, chain_lane, flat
 
 BEGIN = begin(
     "tabed",
@@ -71,7 +71,7 @@ END = End("tabed", "length", fold([FIRST, SECOND]), peak_bytes=123)
 TRACE = [BEGIN, FIRST, SECOND, END]
 
 
-def test_the_format_is_what_other_programs_were_told() -> None:
+def test_a_written_record_has_the_published_fields() -> None:
     begin, first = (json.loads(records.dumps(r)) for r in (BEGIN, FIRST))
     assert begin["kind"] == "begin" and begin["schema"] == records.SCHEMA
     assert first["tokens"][0] == {"id": 5, "text": " a", "origin": "draft"}

@@ -15,7 +15,7 @@ from specvl_demo.report import tables, trace
 from specvl_demo.serving import session
 from specvl_demo.serving.choosing import choose
 from specvl_demo.serving.loader import load_pair
-from tests import corpus
+from testing import corpus
 
 MARKUP = (
     "<img src=x onerror=\"window.hit='{where}'\"><script>window.hit='{where}'</script>"
@@ -73,7 +73,7 @@ def test_halves_of_characters_are_mended() -> None:
         assert replace_surrogates(text) == text
 
 
-def test_only_a_picture_and_only_text(loaded: object) -> None:
+def test_a_picture_alone_is_described_and_text_alone_answered(loaded: object) -> None:
     """A picture alone is described, text alone is answered."""
     picture = corpus.halves()
     begin = answer(loaded, " \n\t", [picture])[0]

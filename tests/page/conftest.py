@@ -4,33 +4,17 @@ error, any script fault, and any request that leaves this machine.
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Error, Playwright, expect
 
+from testing.server import FAKE_PAGE, server
 from tools import browser
 
-ROOT = Path(__file__).resolve().parents[2]
-FAKE_PAGE = ROOT / "tests" / "page" / "fake_page.py"
-PATIENCE_S = 400
-"""So long a server may take to start on a machine that is busy."""
 PATIENCE_MS = 60_000  # a machine that is busy takes its time
 expect.set_options(timeout=PATIENCE_MS)
-SHOWN = (
-    "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum +"
-    " Number(n.dataset.n), 0)"
-)
-"""The tokens that the lanes show, summed in the page."""
 CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 
@@ -69,59 +53,12 @@ def browser_context_args() -> dict:
     }
 
 
-@contextmanager
-def launched(
-    script: Path, folder: Path, *arguments: str, threads: int | None = 1
-) -> Iterator[tuple[subprocess.Popen, int]]:
-    """Run a script that serves the page on a port of this machine: its process, and the port.
-
-    threads: Those that torch may use; None for its own choice.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_SSR_MODE": "True"}
-    env = {**os.environ, **quiet, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1"}
-    env.pop("OMP_NUM_THREADS", None)
-    if threads is not None:
-        env["OMP_NUM_THREADS"] = str(threads)
-    env["GRADIO_TEMP_DIR"] = str(folder / "uploads")
-    with (folder / "log.txt").open("w+") as log:
-        command = [sys.executable, str(script), "--port", str(port), *arguments]
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, cwd=ROOT)
-        try:
-            yield process, port
-        finally:
-            process.terminate()
-            process.wait(60)  # a machine that is busy takes its time
-
-
-def serve(script: Path, folder: Path, *arguments: str, threads: int | None = 1) -> Iterator[str]:
-    """Launch the page; yield its address once it answers."""
-    with launched(script, folder, *arguments, threads=threads) as (process, port):
-        url = f"http://127.0.0.1:{port}"
-        _wait(url, process, folder / "log.txt")
-        yield url
-
-
-def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            pytest.fail(f"the server ended:\n{log.read_text()}")
-        try:
-            urllib.request.urlopen(f"{url}/gradio_api/startup-events", timeout=2)
-            return
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
-            time.sleep(0.25)
-    pytest.fail(f"the server did not answer:\n{log.read_text()}")
-
-
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page over made-up records, at eight times their speed."""
     folder = tmp_path_factory.mktemp("page")
-    yield from serve(FAKE_PAGE, folder, "--folder", str(folder), "--rate", "8")
+    with server(FAKE_PAGE, folder, "--folder", str(folder), "--rate", "8") as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="session")

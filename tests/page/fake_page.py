@@ -31,7 +31,7 @@ from specvl_demo.records import End, QuestionNotes, Round, Token, Totals, Tree
 from specvl_demo.ui.serve.cluster import Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.workers import Compute
-from tests import lanes
+from testing import lanes
 
 LEDGER = "ECHO_LEDGER"
 Event = dict[str, Any]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from specvl_demo.places import ROOT
 from specvl_demo.question import MAX_SHOWN, MAX_TURNS
-from tests.page.conftest import ROOT, note_sent
+from tests.page.conftest import note_sent
 from tests.page.test_files import PNG
 from tests.page.test_race import FINISHED, choose, run_race
 

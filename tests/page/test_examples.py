@@ -15,9 +15,9 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import METHODS
 from specvl_demo.pairs import PAIRS, Checkpoint, PairSpec, find, fitting
 from specvl_demo.pairs.machine import Gpu, Machine
+from specvl_demo.places import ROOT
 from specvl_demo.serving import choosing
 from specvl_demo.ui.page import catalog
-from tests.page.conftest import ROOT
 from tests.page.made_up import race_records
 
 sys.path.insert(0, str(ROOT / "examples"))
@@ -56,7 +56,7 @@ def race(one: dict) -> list[records.LaneRecords]:
 
 
 @pytest.mark.parametrize("one", TILES, ids=lambda one: one["id"])
-def test_every_answer_was_read_and_what_is_wrong_is_told(one: dict):
+def test_every_examples_answer_was_read_and_says_what_is_wrong(one: dict):
     """A race that was recorded anew with other answers fails here until somebody has read them."""
     plain, lane = race(one)
     assert plain.begin.method == "ar" and [lane.begin.method] == one["methods"]

@@ -426,7 +426,7 @@ def sound(page, dialog: str) -> None:
     page.evaluate("document.body.classList.remove('dark')")
 
 
-def test_a_race_is_told_as_a_story_step_by_step(opened):
+def test_a_race_plays_as_a_story_step_by_step(opened):
     """Keys and taps lead through every round as it was recorded; the last words are the race's own
     sentence; Escape leaves, and the button that opened the story has the focus again.
     """

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.page.conftest import ROOT, ready, reload
+from specvl_demo.places import ROOT
+from tests.page.conftest import ready, reload
 from tests.page.test_race import finish_replay, run_race, unfold
 
 PNG = (

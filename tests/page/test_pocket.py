@@ -120,7 +120,7 @@ OFFERED = """() => [...document.querySelectorAll('.vl-trays > .vl-examples > *')
 })"""
 
 
-def test_what_fails_is_marked_and_told_with_its_reason(real):
+def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
     """The page begins with a race that was answered rightly, among 45 controls at most; an example
     for every paper and a failure are offered, which is told above its race; a recorded method's
     settings come into the form with its tile."""

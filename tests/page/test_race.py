@@ -8,8 +8,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from testing.server import SHOWN
 from tests.conftest import second_try
-from tests.page.conftest import SHOWN, note_sent
+from tests.page.conftest import note_sent
 from tests.page.made_up import BUSY, LONG
 
 LOADING = ("Precision", "Picture detail")
@@ -102,7 +103,7 @@ def test_text_and_colours_come_token_by_token_from_the_records(opened):
     assert len({*lines}) == 3  # a second cue beside colour
 
 
-def test_precision_and_picture_detail_are_chosen_for_a_pair_and_told(opened):
+def test_precision_and_picture_detail_are_chosen_for_a_pair_and_shown(opened):
     choose(opened, "scene", 2)
     expect(opened.locator(".vl-lane .vl-promise .vl-badge")).to_have_count(0)
     unfold(opened)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.conftest import ROOT, note_sent, ready, reload
+from specvl_demo.places import ROOT
+from tests.page.conftest import note_sent, ready, reload
 from tests.page.made_up import LONG
 from tests.page.test_race import FINISHED, choose, drawn, finish_replay, run_race
 
@@ -130,7 +131,7 @@ def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):
     assert opened.evaluate("specvl.race.head") is None
 
 
-def test_form_and_stage_tell_the_same(opened):
+def test_a_question_that_the_race_does_not_answer_greys_it(opened):
     """Another question greys the race and says so; back again, it is lit; an example fills both."""
     finish_replay(opened)
     stage, notice = opened.locator(".vl-stage"), opened.locator(".vl-notice")
@@ -152,7 +153,7 @@ def test_form_and_stage_tell_the_same(opened):
         assert raced == chosen
 
 
-def test_scope_is_told_before_and_over_the_answer(opened):
+def test_what_a_pair_never_learnt_is_said_before_and_over_the_answer(opened):
     """In the form, with the pair that fits, and over the answer; see tests/js/text.test.js."""
     note, over = opened.locator(".vl-ask .vl-scope"), opened.locator(".vl-stage .vl-scope")
     opened.evaluate("() => Object.assign(specvl.catalog.pairs[0], {knows: 'scenes', words: []})")
@@ -448,7 +449,7 @@ def test_back_closes_what_lies_over_the_page(opened):
 OPENED = "specvl.race.meta !== before && specvl.race.meta.example === 'scene'"
 
 
-def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
+def test_a_refused_run_says_why_over_the_race_that_stays(page, url: str):
     """Over the race that was there, which stays: a file that was never uploaded is not let in, an
     unknown pair is refused by who computes, a server that is gone is told as that."""
     page.goto(url)

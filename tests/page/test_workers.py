@@ -17,6 +17,7 @@ import pytest
 from specvl_demo import pairs
 from specvl_demo.media import MediaFile
 from specvl_demo.pairs.fitting import Options
+from specvl_demo.places import ROOT
 from specvl_demo.question import Question, Turn
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
@@ -26,7 +27,6 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
 from tests.conftest import second_try
-from tests.page.conftest import ROOT
 from tests.page.fake_page import compute, engine, started
 from tests.robustness.support import Guest
 
@@ -77,7 +77,7 @@ def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) ->
 
 
 @clustered
-def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(
+def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_reads_why(
     cluster: RayWorkers,
 ) -> None:
     queue = Queue(cluster)

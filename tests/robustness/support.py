@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,25 +17,12 @@ from specvl_demo.question import Question
 from specvl_demo.records import Record
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
-from tests.page.conftest import serve
-from tests.robustness.footprint import listening
-from tests.robustness.visitor import Visitor
+from testing.visitor import Visitor
 
 WAIT_S = 240.0
 USUAL_S = 0.05
 """What `slowness` computes takes so long on a usual machine with nothing else to do."""
 Got = TypeVar("Got")
-
-
-@contextmanager
-def server(script: Path, folder: Path, *arguments: str) -> Iterator[tuple[str, int]]:
-    """A served page: its address and its process."""
-    running = serve(script, folder, *arguments)
-    url = next(running)
-    try:
-        yield url, listening(int(url.rsplit(":", 1)[1]))
-    finally:
-        next(running, None)
 
 
 def until(look: Callable[[], Got], what: str) -> Got:
@@ -133,11 +120,6 @@ async def asks(url: str, asked: Any) -> list[dict[str, Any]]:
     """All events of one visitor's run."""
     async with Visitor(url) as visitor, aclosing(visitor.ask(asked)) as running:
         return [event async for event in running]
-
-
-def sentence(events: list[dict[str, Any]]) -> str | None:
-    """What a visitor was told went wrong."""
-    return next((event["text"] for event in events if event["k"] == "error"), None)
 
 
 def texts(events: list[dict[str, Any]], lane: str = "ar") -> str:

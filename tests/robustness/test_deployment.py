@@ -16,9 +16,9 @@ import pytest
 
 from specvl_demo.__main__ import main
 from specvl_demo.cli.parse import parse
+from specvl_demo.places import ROOT
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import workers
-from tests.page.conftest import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SECRET = "correct-horse-battery"

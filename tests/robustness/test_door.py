@@ -259,7 +259,7 @@ def test_a_body_that_is_taken_reaches_the_app_whole(tmp_path: Path) -> None:
     assert ask(tmp_path, "POST", JOIN, content=content).text == str(len(content))
 
 
-def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> None:
+def test_faults_of_the_libraries_come_as_our_sentences(tmp_path: Path) -> None:
     async def fails(scope: Any, receive: Any, send: Any) -> None:
         raise KeyError("/secret/place")
 

@@ -25,7 +25,7 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
 from specvl_demo.vlm import loading, outlines, target
-from tests.pocketlike import save_pair
+from testing.pocketlike import save_pair
 from tests.robustness.support import Guest, saved
 
 # ---------------------------------------------------------------- on real models, tiny and random
@@ -109,7 +109,7 @@ def of_python() -> None:
 @pytest.mark.parametrize(
     ("where", "fault"), [("prefill", too_much), ("decode", on_a_gpu), ("decode", of_python)]
 )
-def test_memory_that_runs_out(
+def test_a_run_that_runs_out_of_memory_ends_with_a_sentence_and_keeps_its_answer_so_far(
     queue: Queue,
     where: str,
     fault: Callable[[], None],
@@ -135,7 +135,7 @@ def kernel() -> None:
     )
 
 
-def test_a_drafter_that_raises_in_the_middle(
+def test_a_drafter_that_raises_ends_only_its_own_run_and_the_answer_so_far_stays(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = answer(Guest(queue, question()))
@@ -182,7 +182,7 @@ def half(folder: Path) -> None:
     (folder / outlines.INDEX).write_text(json.dumps({"weight_map": shards}))
 
 
-def test_a_checkpoint_that_is_not_whole(
+def test_a_visitor_reads_what_a_checkpoint_lacks_and_is_served_once_it_is_whole(
     folder: Path, pair: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The visitor reads what is missing; once it is there the same worker serves the pair."""
@@ -212,7 +212,7 @@ def fails(number: int) -> Callable[..., Any]:
     return fail
 
 
-def test_weights_that_do_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_when_weights_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "snapshot_download", fails(errno.ENOSPC))
     monkeypatch.setattr(loading, "hub_answers", lambda: True)
     with pytest.raises(
@@ -229,7 +229,7 @@ def test_weights_that_do_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) ->
     [(True, "did not answer within"), (False, "did not answer")],
     ids=["silent", "absent"],
 )
-def test_a_hub_that_does_not_answer(
+def test_a_hub_that_does_not_answer_ends_the_fetch_with_a_sentence(
     silent: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that takes connections and never says anything; one that is not there."""

@@ -20,12 +20,13 @@ import httpx
 import psutil
 import pytest
 
+from specvl_demo.places import ROOT
+from testing.server import Sample, launched, look, server
+from testing.visitor import Turned, Visitor, sentence
 from tests.conftest import second_try
 from tests.page import fake_page
-from tests.page.conftest import FAKE_PAGE, ROOT, launched
-from tests.robustness.footprint import Sample, look
-from tests.robustness.support import asks, computed, ids, sentence, server, slowness, texts, until
-from tests.robustness.visitor import Turned, Visitor
+from tests.page.conftest import FAKE_PAGE
+from tests.robustness.support import asks, computed, ids, slowness, texts, until
 
 VISITORS = 50
 ROUNDS = 4
@@ -156,7 +157,7 @@ STOP_S = 5.0
         pytest.param("9999", signal.SIGINT, ("--cluster",), id="cluster", marks=pytest.mark.slow),
     ],
 )
-def test_a_server_that_is_told_to_stop_stops(
+def test_a_server_that_gets_the_stop_signal_stops(
     echoing: tuple[str, int],
     folder: Path,
     tmp_path: Path,
@@ -209,7 +210,7 @@ def test_a_server_that_is_told_to_stop_stops(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.05, 1.0, None], ids=["at once", "importing", "loading"])
-def test_a_page_that_starts_and_is_told_to_stop_stops(
+def test_a_page_that_gets_the_stop_signal_while_it_starts_stops(
     tmp_path: Path, seconds: float | None
 ) -> None:
     """While it imports, and when the process that computes has just begun."""

@@ -161,7 +161,7 @@ def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) 
         ("gpu", messages.DEVICE_LOST.format(reason="CUDA error: misaligned address")),
     ],
 )
-def test_a_worker_that_ends_in_the_middle(
+def test_a_worker_that_ends_in_the_middle_takes_no_other_visitors_run_along(
     worker: ProcessWorker, how: str, said: str, tmp_path: Path
 ) -> None:
     queue = Queue(worker)

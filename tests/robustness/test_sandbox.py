@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from specvl_demo.media import sandbox
-from tests.page.conftest import ROOT
+from specvl_demo.places import ROOT
 
 SECRET = "canary-of-the-starter"
 TRIES = """

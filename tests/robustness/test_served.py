@@ -18,12 +18,12 @@ from typing import Any
 import httpx
 import pytest
 
-from specvl_demo.places import EXAMPLES
+from specvl_demo.places import EXAMPLES, ROOT
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import startup
-from tests.page.conftest import ROOT
-from tests.robustness.support import asks, fetch, ids, sentence, server
-from tests.robustness.visitor import Turned, Visitor
+from testing.server import server
+from testing.visitor import Turned, Visitor, sentence
+from tests.robustness.support import asks, fetch, ids
 
 SECRET = "correct-horse-battery"
 PROMPT = "what-nobody-else-may-read"

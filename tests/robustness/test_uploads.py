@@ -15,10 +15,9 @@ from specvl_demo.media import Limits, MediaError, MediaFile, VideoFrames, load, 
 from specvl_demo.question import Question
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Uploads
-from tests import corpus
-from tests.corpus import load_picture
-from tests.robustness import corpus_files
-from tests.robustness.corpus_files import is_one_sentence
+from testing import corpus, corpus_files
+from testing.corpus import load_picture
+from testing.corpus_files import is_one_sentence
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +27,7 @@ def test_every_upload_of_the_corpus_ends_as_it_may() -> None:
     that is taken has 25 million pixels, 75 MB, and a few times that while decoded.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "tests.robustness.corpus_files"],
+        [sys.executable, "-m", "testing.corpus_files"],
         cwd=ROOT,
         capture_output=True,
         check=True,
@@ -128,7 +127,7 @@ CLIP_LIES = [
         ("echo '{\"sizes\": [[9, 9]]}'", "picture"),
     ],
 )
-def test_a_decoder_that_dies_or_lies_is_told(
+def test_a_file_whose_decoder_dies_or_lies_is_named_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: str
 ) -> None:
     """A crash, an early end, rubbish, too few pixels: the file is named as the culprit."""

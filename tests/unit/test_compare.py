@@ -21,7 +21,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from specvl_demo.report import answers
 from specvl_demo.report.answers import HF_GENERATE, Answer, Repeat
-from tests import corpus
+from testing import corpus
 
 CHAIN = choose("chain", {"gamma": 3})
 

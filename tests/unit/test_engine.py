@@ -25,7 +25,7 @@ from specvl_demo.methods.policies import (
 )
 from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.records import Begin, Round
-from tests.conftest import spell
+from testing.tiny import spell
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
 
 V = 8
@@ -133,7 +133,7 @@ def test_origins_path_and_candidates_line_up() -> None:
 
 
 @pytest.mark.parametrize("worst", [float("nan"), float("inf")])
-def test_logits_that_are_not_finite_are_told(worst: float) -> None:
+def test_logits_that_are_not_finite_end_the_run(worst: float) -> None:
     """Not an answer of the first token of the vocabulary, and nothing lossless."""
     damaged = CYCLE.clone()
     damaged[3] = worst
@@ -149,7 +149,7 @@ class Careless(Chain):
         return replace(tree, rows=[9 if row < 0 else row + 9 for row in tree.rows or []])
 
 
-def test_a_policy_that_names_rows_without_draws_is_told() -> None:
+def test_a_policy_that_names_rows_without_draws_is_refused() -> None:
     asked = request(TableTarget(CYCLE), sampling=Sampling(1.0))
     made = replace(parts(TableDrafter(CYCLE), Careless(ChainSettings(3))), draws="shared")
     with pytest.raises(ValueError, match="once after every `extend`"):

@@ -29,9 +29,9 @@ from specvl_demo.records import Round, tie_nats
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import VOCAB, ask, noisy, tiny_llava, tiny_prompt
+from testing.heads import built
+from testing.tiny import VOCAB, ask, noisy, tiny_llava, tiny_prompt
 from tests.cuda import FakeCuda, FakeGraph, graphs_on_the_processor, with_graphs
-from tests.heads import built, random_module
 
 cuda = pytest.fixture(graphs_on_the_processor)
 
@@ -132,21 +132,14 @@ def pairs_of_models() -> dict[str, Models]:
     return both_backends(tiny_llava(layers=4))
 
 
-BLOCKS = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [0, 1, 2]}}
-"""What a DFlash head drafts, and which layers of the tiny target it reads."""
-
-
 def both_backends(model: torch.nn.Module) -> dict[str, Models]:
     """The same models on ordinary steps and on fixed ones; heads draft on either's target."""
     words = {"newline": (5,), "caption": (6, 7), "describe": (8, 9, 10)}
     found = {}
     for backend in ("hf", "graphs"):
         target = VLMTarget(VLM(model, "target", backend=backend))
-        heads = {
-            kind: built(random_module(kind), kind, target.decoder)
-            for kind in ("eagle2", "hivis", "dream")
-        }
-        heads["dflash"] = built(random_module("dflash"), "dflash", target.decoder, settings=BLOCKS)
+        kinds = ("eagle2", "hivis", "dream", "dflash")
+        heads = {kind: built(kind, target.decoder) for kind in kinds}
         small = VLM(noisy(model, 0.05), "small", backend=backend)
         found[backend] = Models(target, {"small": small, **heads}, words)
     return found

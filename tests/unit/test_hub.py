@@ -22,9 +22,9 @@ from specvl_demo.serving.choosing import choose
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import outlines
 from specvl_demo.vlm.prompts import PromptBuilder
-from tests.contract.families import zoo
+from testing import zoo
+from testing.pocketlike import make_model, make_processor, save_pair, tokenizer
 from tests.contract.families.conftest import often
-from tests.pocketlike import make_model, make_processor, save_pair, tokenizer
 
 FLOAT8 = torch.float8_e4m3fn
 
@@ -150,7 +150,7 @@ def test_only_language_models_that_are_known_here_draft(
         custom.custom_pair(str(pair / "target"), str(tmp_path))
 
 
-def test_a_drafter_with_fewer_positions_is_told_and_refuses_what_is_longer(
+def test_a_drafter_with_fewer_positions_says_so_and_refuses_what_is_longer(
     pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = copied(pair, "drafter", tmp_path)
@@ -176,7 +176,7 @@ def test_an_answer_ends_where_the_tokenizer_says_too(pair: Path, tmp_path: Path)
     assert brought(target).models.target.vocabulary.eos == {7, eos} != {7}
 
 
-def test_penalties_are_told_and_the_library_s_rows_run_without_them(
+def test_penalties_become_a_remark_and_the_librarys_rows_run_without_them(
     pair: Path, tmp_path: Path
 ) -> None:
     target = copied(pair, "target", tmp_path)

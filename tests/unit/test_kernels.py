@@ -31,7 +31,7 @@ from specvl_demo.decoders.sequence import prefill
 from specvl_demo.native import build_kernels
 from specvl_demo.native.build_kernels import LEVELS, SOURCE, CpuLevel
 from specvl_demo.vlm.encoder import VLM
-from tests.conftest import tiny_llava, tiny_prompt
+from testing.tiny import tiny_llava, tiny_prompt
 
 SHAPES = [(576, 576), (96, 1536), (4096, 64)]
 TREE = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))
@@ -119,7 +119,7 @@ KINDS = ["float", "half", pytest.param("8bit", marks=in_8_bits)]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [16, 128])
 @torch.inference_mode()
-def test_layers_are_those_of_torch(width: int, kind: str) -> None:
+def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str) -> None:
     """Prompts, chains and trees, of one sequence and of two with padding, and what is captured."""
     said = []
     for decoder in decoders(width, kind):
@@ -200,14 +200,14 @@ def test_a_full_cache_and_a_position_without_a_rotation_are_refused() -> None:
 
 @pytest.mark.parametrize("size", [16, 37, 5])
 @pytest.mark.parametrize("never", [[], [1, 3]])
-def test_log_probabilities_are_those_of_torch(size: int, never: list[int]) -> None:
+def test_our_log_probabilities_equal_those_of_torch(size: int, never: list[int]) -> None:
     logits, at = 9 * numbers(3, size), torch.tensor(never, dtype=torch.int64)
     told = logits.index_fill(-1, at, -torch.inf).log_softmax(-1)
     own = log_softmax(logits.clone(), at)
     torch.testing.assert_close(own, told, atol=1e-5, rtol=1e-5)
 
 
-def test_other_sizes_are_left_to_torch() -> None:
+def test_sizes_that_our_kernels_lack_are_left_to_torch() -> None:
     assert kernels.pack_integers(torch.zeros(32, 24), 8) is None
     assert kernels.pack_8_bits(torch.zeros(32, 24), None) is None
     assert (
@@ -239,7 +239,7 @@ def afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @half_here
 @compiles
-def test_it_is_built_once_and_leaves_nothing_else(
+def test_our_kernels_are_built_once_and_leave_nothing_else(
     afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
@@ -251,7 +251,7 @@ def test_it_is_built_once_and_leaves_nothing_else(
 
 
 @pytest.mark.parametrize("fault", ["no compiler", "it fails", "no folder", "another system", "off"])
-def test_without_it_products_are_fbgemms(
+def test_without_our_kernels_products_are_those_of_the_library(
     fault: str, afresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "no compiler":

@@ -20,7 +20,6 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from recipes.drafters.base import Shared
 from specvl_demo import records
 from specvl_demo.__main__ import main
 from specvl_demo.core.types import Capture
@@ -33,10 +32,10 @@ from specvl_demo.pairs.machine import detect
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.encoder import VLM
-from tests.conftest import tiny_llava, tiny_prompt
-from tests.contract.test_checkpoints import write
-from tests.heads import random_module
-from tests.pocketlike import save_pair, tokenizer
+from testing import pocketlike
+from testing.heads import random_tensors, write
+from testing.pocketlike import save_pair, tokenizer
+from testing.tiny import tiny_llava, tiny_prompt
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def test_pickled_weights_are_not_read(pair: Path, tmp_path: Path) -> None:
         hub.read(str(tmp_path))
 
 
-def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_or_name_without_a_model_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no config.json"):
         hub.read(str(tmp_path))
     with pytest.raises(ValueError, match="empty could not be loaded"):
@@ -74,7 +73,9 @@ def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:
         hub.read("nobody/nothing", offline=True)
 
 
-def test_how_far_a_download_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_download_says_how_much_of_it_is_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def snapshot(repo: str, tqdm_class: type, **_: object) -> str:
         bar = tqdm_class(total=4_000_000_000, unit="B")
         for _ in range(4):
@@ -207,13 +208,11 @@ def test_a_folder_with_a_trained_head_drafts_for_its_target(
     pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever trains a head for a target of their own can use it at once."""
-    model = loading.model(pair / "target", loading.LoadPlan(), "target")
-    geometry = Shared.of(model, torch.device("cpu")).geometry
     head = write(
         tmp_path / "head",
-        random_module("hivis", geometry).published(),
+        random_tensors("hivis", pocketlike.GEOMETRY),
         "bin",
-        num_attention_heads=geometry.heads,
+        num_attention_heads=pocketlike.GEOMETRY.heads,
     )
     words = ["--prompt", "what is this", "--max-new-tokens", "8", "--json"]
     said = []
@@ -237,10 +236,8 @@ def test_a_head_is_checked_against_a_target_without_its_weights(
     pair: Path, tmp_path: Path, kind: str
 ) -> None:
     """By names and shapes: format, missing tensors, widths; damaged numbers are not looked at."""
-    model = loading.model(pair / "target", loading.LoadPlan(), "target")
-    geometry = Shared.of(model, torch.device("cpu")).geometry
-    tensors = random_module(kind, geometry).published()
-    heads = {"num_attention_heads": geometry.heads}
+    tensors = random_tensors(kind, pocketlike.GEOMETRY)
+    heads = {"num_attention_heads": pocketlike.GEOMETRY.heads}
 
     def drafters(name: str, changed: dict[str, torch.Tensor], ending: str) -> list[str]:
         folder = write(tmp_path / name, changed, ending, **heads)

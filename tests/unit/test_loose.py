@@ -170,7 +170,9 @@ def flags(verifier: EntropyVerifier, told: Branch) -> str:
         ("======", 4, "111111"),
     ],
 )
-def test_the_deferred_window(exact: str, window: int, expected: str) -> None:
+def test_a_mismatch_stays_if_no_other_follows_within_the_window(
+    exact: str, window: int, expected: str
+) -> None:
     assert flags(EntropyVerifier(FlySettings(gate=0.3, window=window)), branch(exact)) == expected
 
 

@@ -20,9 +20,8 @@ from specvl_demo.media import clips as clip_reader
 from specvl_demo.media.files import sniff
 from specvl_demo.media.pictures import count_scans, from_hdr, open_picture
 from specvl_demo.media.pictures import decoded as decoded_picture
-from tests import corpus
-from tests.corpus import load_clip, load_picture
-from tests.robustness import corpus_files
+from testing import corpus, corpus_files
+from testing.corpus import load_clip, load_picture
 
 GOOD = corpus.good_pictures()
 CLIPS = Path(__file__).parents[1] / "clips"
@@ -302,7 +301,7 @@ def test_a_decoder_that_is_not_here_is_one_sentence(
         load_clip(clips / "clip.mp4")
 
 
-def test_clip_limits(clips: Path) -> None:
+def test_a_clip_beyond_a_limit_is_refused_and_large_frames_shrink(clips: Path) -> None:
     with pytest.raises(MediaError, match="pixels"):
         load_clip(clips / "clip.mp4", limits=Limits(max_pixels=1000))
     with pytest.raises(MediaError, match="2 seconds"):

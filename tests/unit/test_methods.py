@@ -112,7 +112,7 @@ def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
         ("broken_methods.py", "\ndef x(:\n", "whose line 2 is not valid Python"),
     ],
 )
-def test_a_file_of_methods_that_cannot_be_read_is_told(
+def test_a_file_of_methods_that_cannot_be_read_is_refused_by_name(
     name: str, text: str, sentence: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(text)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Candidate, End, LaneRecords, Prefix, Token, fold
 from specvl_demo.report import confidence, figure, html, metrics, remarks, tables, trace
-from tests.lanes import ar_lane, begin, chain_lane, chain_round, flat
+from testing.lanes import ar_lane, begin, chain_lane, chain_round, flat
 
 
 def test_tau_counts_the_targets_own_token() -> None:
@@ -206,7 +206,7 @@ def races() -> list[tuple[LaneRecords, LaneRecords]]:
     return made + [(lane, beside_g(0.49, heat)) for heat in (0.0, 1.0)]
 
 
-def test_the_page_is_told_what_the_remarks_say() -> None:
+def test_the_page_gets_the_comparison_that_the_remarks_state() -> None:
     """Agreement with words and gap, why times are not reported, why a lane is slow."""
     kinds = set()
     for lane, ar in races():
@@ -342,7 +342,7 @@ def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated() -> Non
     assert [confidence.confidence(lane) for lane in unlike] == [None] * len(unlike)
 
 
-def test_what_the_target_thinks_is_told_once_beside_the_figures_and_in_the_file() -> None:
+def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file() -> None:
     """As on the page, whose sentence it is; nothing where the records tell nothing."""
     lane = answered([0.9, 0.6])
     told = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))

@@ -81,7 +81,7 @@ def test_confidence_is_one_when_sure_and_zero_when_lost() -> None:
     assert confidence(top) == pytest.approx(1 + sum(p * math.log(p) for p in shares) / math.log(3))
 
 
-def test_the_papers_numbers_at_both_ends() -> None:
+def test_sage_plans_as_its_paper_counts_for_sure_and_for_lost_targets() -> None:
     """α = 1: D 8, W 2, W_1 = 3, θ_1 = .0125, θ_8 = .1; α = 0: D 3, W 10, W_1 = 15 cut to k, θ_1 =
     .0333, θ_3 = .1."""
     sure, lost = plan(1.0, LIMITS, 8), plan(0.0, LIMITS, 8)

@@ -143,7 +143,7 @@ def test_a_verdict_is_a_methods_and_counts_no_other_drafter(
         choosing.place_method(find("qwen3-vl-8b"), "dream", L4)
 
 
-def test_caches_of_lanes_count() -> None:
+def test_memory_needed_grows_with_the_caches_of_the_lanes() -> None:
     """LLaVA-NeXT keeps half a megabyte a token: five lanes outgrow a card that holds two."""
     pair = find("llava-1.6-7b")
     kv = 2 * 32 * 32 * 128 * 2 * pair.n_tokens

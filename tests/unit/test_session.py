@@ -35,9 +35,8 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
 from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
 from specvl_demo.vlm.shared_drafter import with_even_layers
-from tests import pocketlike
-from tests.conftest import ask, tiny_prompt
-from tests.contract.families import zoo
+from testing import pocketlike, zoo
+from testing.tiny import ask, tiny_prompt
 
 PICTURE = Image.new("RGB", (96, 96), (200, 30, 30))
 

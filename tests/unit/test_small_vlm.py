@@ -40,8 +40,8 @@ from specvl_demo.methods.views import (
 from specvl_demo.records import Span
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
-from tests.heads import decode
+from testing.heads import decode
+from testing.tiny import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
 
 POLICIES = {
     "chain": lambda: Chain(ChainSettings(4)),
@@ -137,7 +137,9 @@ def test_placeholders_and_foreign_ids_are_never_drafted(llava: torch.nn.Module) 
     assert IMAGE not in tokens and max(tokens) < VOCAB - 20
 
 
-def test_a_target_that_says_what_the_drafter_cannot_read(llava: torch.nn.Module) -> None:
+def test_drafting_goes_on_behind_a_word_that_the_drafter_cannot_read(
+    llava: torch.nn.Module,
+) -> None:
     """The target emits ids beyond the drafter's table; drafting continues."""
     target = VLMTarget(VLM(llava, "t"))
     drafter = SmallVLM(VLM(tiny_llava(layers=1, seed=5, vocab=40), "d"), (FullView(),))
@@ -267,7 +269,9 @@ def test_pictures_and_clips_have_their_own_rates() -> None:
     ("total", "rate", "keep"),
     [(1000, 0.9, 100), (10, 0.9, 1), (5, 0.9, 1), (1, 0.9, 1), (36, 0.8, 7), (36, 0, 36)],
 )
-def test_how_many_stay(total: int, rate: float, keep: int) -> None:
+def test_a_rate_of_pruning_keeps_that_share_of_the_tokens(
+    total: int, rate: float, keep: int
+) -> None:
     assert kept_count(total, rate) == keep
 
 

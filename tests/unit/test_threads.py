@@ -57,7 +57,7 @@ def test_a_child_that_has_ended_is_no_load() -> None:
     assert load._since()[1] >= 0.25
 
 
-def test_all_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_threads_are_used_again_when_others_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     now = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

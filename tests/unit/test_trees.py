@@ -92,7 +92,7 @@ def check(tree: DraftTree, drafter: TableDrafter) -> None:
 
 
 @pytest.mark.parametrize("room", [1, 2, 5, 99])
-def test_a_chain_is_greedy(room: int) -> None:
+def test_a_chain_drafts_the_likeliest_token_each_time(room: int) -> None:
     tree, drafter = propose(Chain(ChainSettings(5)), room)
     check(tree, drafter)
     expected = [4]

@@ -18,8 +18,8 @@ from specvl_demo.records import Record
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, VideoFrames
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import ids_of, noisy
-from tests.contract.families import zoo
+from testing import zoo
+from testing.tiny import ids_of, noisy
 
 TOKENS = 14
 OFTEN = (

@@ -18,7 +18,7 @@ from specvl_demo.question import Question
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
-from tests.contract.families import zoo
+from testing import zoo
 from tests.contract.families.conftest import SHOWN, TOKENS, often
 from tests.contract.families.test_every_family import wandering_tree
 

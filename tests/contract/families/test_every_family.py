@@ -33,7 +33,7 @@ from specvl_demo.records import Begin, Round
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import visual_runs
 from specvl_demo.vlm.prompts import PromptBuilder
-from tests.contract.families import zoo
+from testing import zoo
 from tests.contract.families.conftest import SHOWN, TOKENS, Here, load
 
 pytest.importorskip("torchvision", reason="most processors of these families need torchvision")

@@ -22,7 +22,7 @@ from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
-from tests.contract.families import zoo
+from testing import zoo
 from tests.contract.families.conftest import load, often
 from tests.cuda import (
     FakeCuda,
@@ -73,7 +73,7 @@ def answers(decoder: Backend) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("family", often(zoo.FAMILIES))
 @torch.inference_mode()
-def test_it_computes_what_the_library_does(family: str) -> None:
+def test_a_lean_decoder_computes_what_the_library_does(family: str) -> None:
     (model, _), (twin, _) = zoo.build(family), zoo.build(family)
     assert lean.runs_lean(model.get_decoder()) == (family in TAKEN)
     if family not in TAKEN:
@@ -125,7 +125,7 @@ class Counted(OnDeviceOnly):
 
 
 @pytest.mark.parametrize("family", often(TAKEN))
-def test_a_layer_is_few_operations(family: str) -> None:
+def test_a_lean_layer_is_few_operations(family: str) -> None:
     model, _ = zoo.build(family)
     decoder = lean_of(model.to(torch.bfloat16).to("meta"))
     every, counts = decoder._layers, []
@@ -172,7 +172,7 @@ def test_every_way_attends_alike(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5])
-def test_every_way_runs_on_the_device(size: int) -> None:
+def test_every_way_of_attention_runs_on_the_device(size: int) -> None:
     """Also the operators that only a GPU has."""
 
     def empty(*shape: int) -> torch.Tensor:

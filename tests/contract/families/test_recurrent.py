@@ -10,21 +10,19 @@ from functools import cache
 from typing import Any
 
 import pytest
-import torch
 
-from recipes.drafters.dflash import DflashHead as DflashModule
 from specvl_demo import pairs
 from specvl_demo.decoders import recurrent
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.records import Round
 from specvl_demo.serving import choosing
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
-from tests.conftest import noisy
-from tests.contract.families import zoo
+from testing import zoo
+from testing.heads import built
+from testing.tiny import noisy
 from tests.contract.families.conftest import SHOWN, TOKENS, Here, often
 
 pytest.importorskip("torchvision", reason="the processor of this family needs torchvision")
@@ -87,9 +85,8 @@ def test_a_block_drafter_gives_the_plain_answer(here: Here) -> None:
     width = here.target.decoder.width
     config = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [0, 1]}}
     geometry = Geometry(width, 4, 2, 16)
-    module = DflashModule(geometry, 96, n_read=2, layers=2, block=4, mask=torch.zeros(width))
-    head = Head("dflash", module.published(), geometry, config, "tiny", {})
-    models = Models(here.target, {"dflash": FORMATS["dflash"].build(head, here.target.decoder)})
+    head = built("dflash", here.target.decoder, geometry, config)
+    models = Models(here.target, {"dflash": head})
     answer, records = here.answer("dflash", "picture", models, gamma=3)
     assert answer == here.reference("picture")[0]
     assert any(len(record.tree.tokens) == 4 for record in records if isinstance(record, Round))

@@ -27,10 +27,10 @@ from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import outlines
-from tests.conftest import ask, ids_of
-from tests.contract.families import zoo
+from testing import zoo
+from testing.heads import begun
+from testing.tiny import ask, ids_of
 from tests.contract.families.conftest import often
-from tests.heads import begun
 
 pytest.importorskip("torchvision", reason="the processors of these families need torchvision")
 if not hasattr(hf, "Gemma4AssistantForCausalLM"):

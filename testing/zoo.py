@@ -442,6 +442,7 @@ def build(
 ) -> tuple[torch.nn.Module, Any]:
     """The family's model and processor; it never ends by itself, and norms and biases matter."""
     torch.manual_seed(seed)
+    model: Any
     model, processor = (make or FAMILIES[name].build)()
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():

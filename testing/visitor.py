@@ -146,6 +146,11 @@ def read(events: list[Event]) -> list[Record]:
     return [loads(json.dumps(e["record"])) for e in events if e["k"] in KINDS]
 
 
+def sentence(events: list[dict[str, Any]]) -> str | None:
+    """What a visitor was told went wrong."""
+    return next((event["text"] for event in events if event["k"] == "error"), None)
+
+
 def _object(answer: httpx.Response) -> Any:
     if answer.status_code != 200:
         raise Turned(answer.text[:300] or f"HTTP {answer.status_code}")

@@ -27,8 +27,8 @@ from typing import Literal
 from PIL import Image
 
 from specvl_demo.media import Limits, MediaError, VideoFrames, load, worker
-from tests import corpus
-from tests.corpus import encode, halves, load_clip, load_picture
+from testing import corpus
+from testing.corpus import encode, halves, load_clip, load_picture
 
 Sent = Literal["image", "video"]
 Ends = Literal["picture", "clip", "refused", "either"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.pairs import ASSETS
 
 WORDS = (
@@ -15,6 +16,8 @@ WORDS = (
 )
 
 
+GEOMETRY = Geometry(width=64, heads=2, kv_heads=2, head_width=32, eps=1e-6)
+"""Of heads for this target."""
 TARGET = ASSETS / "pocket" / "target"
 
 
