@@ -26,7 +26,7 @@ from testing.heads import built
 from testing.tiny import ask, ids_of, tiny_prompt
 
 PROMPTS = [tiny_prompt(seed=1), tiny_prompt(2, seed=2), tiny_prompt(0, 12, seed=3)]
-HEADS = ("eagle2", "hivis", "dream")
+HEADS = ("eagle2", "hivis", "dream", "eagle3", "dflash")
 DRAFTERS = ("small", "small", "self", "ngram", *HEADS)
 CLOSED: dict[str, dict[str, Any]] = {
     "entropy-gate": {"gate": 2.0},
