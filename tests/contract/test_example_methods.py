@@ -18,9 +18,12 @@ import pytest
 import torch
 
 from specvl_demo import pairs, records
+from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Scores
+from specvl_demo.core.types import Prompt, Scores
 from specvl_demo.methods import base
+from testing.tiny import ask, ids_of
+from tests.fakes import TableTarget
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "methods"
@@ -59,6 +62,21 @@ def plugins() -> Iterator[dict[str, ModuleType]]:
     for table, before in ((base.METHODS, methods), (base.PARTS, parts)):
         table.clear()
         table.update(before)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_suffix_drafts_what_followed_the_longest_ending_before() -> None:
+    """Of a cycle that the prompt went through once, all is drafted and accepted."""
+    steps = torch.arange(SIZE)
+    target = TableTarget(torch.nn.functional.one_hot((steps + 1) % SIZE) * 9.0)
+    ids = torch.cat((steps, steps[:3]))
+    prompt = Prompt(ids, torch.zeros(len(ids), dtype=torch.bool), {}, "?")
+    parts = base.build_parts(base.choose("suffix"), base.Models(target, {}, {}))
+    rows = list(race([Lane("suffix", parts, SharedPrefill(ask(target, prompt)))]))
+    assert ids_of(rows) == [i % SIZE for i in range(3, 27)]
+    rounds = [row for row in rows if isinstance(row, records.Round)]
+    assert rounds[0].notes["matched"] == 3 and len(rounds) <= 24 / 3
+    assert all(round_.n_accepted for round_ in rounds[:-1])
 
 
 def test_what_is_typical_may_stay(plugins: dict[str, ModuleType]) -> None:
