@@ -37,7 +37,7 @@ class Job:
     timed: bool = False
     """Whether the lanes run one after the other, as in a bench."""
     visit: str | None = field(default=None, compare=False)
-    """Whose conversation it belongs to; None to keep nothing for another question."""
+    """Whose run it is: only that visit can stop it."""
     watchers: tuple[int, ...] = field(default=(), compare=False)
     """Processes of this machine that show it; see `Load`."""
     hz: float = field(default=HZ, compare=False)
