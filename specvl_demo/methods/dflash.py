@@ -30,7 +30,8 @@ from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 NORMS = {
-    **{"self_attn.q_norm.weight": "H", "self_attn.k_norm.weight": "H"},
+    "self_attn.q_norm.weight": "H",
+    "self_attn.k_norm.weight": "H",
     "input_layernorm.weight": "D",
 }
 

@@ -293,8 +293,11 @@ def kept_positions(visual: Tensor, importance: Tensor | None, keep: float) -> Te
 
 _CROSS = {
     **checkpoints.attention_shapes("cross_attn"),
-    **{"cross_attn.q_norm.weight": "H", "cross_attn.k_norm.weight": "H"},
-    **{"cross_attn_attn_gate": "1", "cross_attn_mlp_gate": "1", "input_layernorm.weight": "D"},
+    "cross_attn.q_norm.weight": "H",
+    "cross_attn.k_norm.weight": "H",
+    "cross_attn_attn_gate": "1",
+    "cross_attn_mlp_gate": "1",
+    "input_layernorm.weight": "D",
     **checkpoints.MLP,
 }
 

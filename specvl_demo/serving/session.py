@@ -245,24 +245,23 @@ class Pair:
         as another race's `token_ids` up to some place, and another token after them.
         """
         pair = self._loaded.pair
-        question_ = read(
-            {
-                **{"question": question, "images": images, "videos": videos, "prefix": prefix},
-                **{"max_new_tokens": max_new_tokens, "temperature": temperature},
-                **{"top_p": top_p, "seed": seed},
-            },
-            _medium,
-        )
+        fields = {
+            "question": question,
+            "images": images,
+            "videos": videos,
+            "prefix": prefix,
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "seed": seed,
+        }
+        asked = read(fields, _medium)
         named_lanes = choosing.lanes_of(methods, settings)
         if not named_lanes:
             raise ValueError("methods must name at least one method.")
         chosen = [choosing.choose(pair, *lane, temperature) for lane in named_lanes]
-        running = race(
-            self._loaded,
-            request(self._loaded, question_),
-            chosen,
-            notes=QuestionNotes(question_.words),
-        )
+        notes = QuestionNotes(asked.words)
+        running = race(self._loaded, request(self._loaded, asked), chosen, notes=notes)
         return Race(running, self._lock)
 
 

@@ -44,7 +44,9 @@ def in_layer(number: int | str, shapes: Shapes) -> Shapes:
 
 
 MLP: Shapes = {
-    **{"mlp.gate_proj.weight": "F D", "mlp.up_proj.weight": "F D", "mlp.down_proj.weight": "D F"},
+    "mlp.gate_proj.weight": "F D",
+    "mlp.up_proj.weight": "F D",
+    "mlp.down_proj.weight": "D F",
     "post_attention_layernorm.weight": "D",
 }
 BLOCK: Shapes = {**attention_shapes("self_attn"), **MLP}
@@ -314,8 +316,11 @@ def _check_shapes(
     shapes: Shapes, tensors: Mapping[str, Tensor], g: Geometry, vocab: int, source: str
 ) -> None:
     sizes = {
-        **{"1": 1, "D": g.width, "H": g.head_width},
-        **{"Q": g.heads * g.head_width, "K": g.kv_heads * g.head_width},
+        "1": 1,
+        "D": g.width,
+        "H": g.head_width,
+        "Q": g.heads * g.head_width,
+        "K": g.kv_heads * g.head_width,
         "F": tensors["layers.0.mlp.gate_proj.weight"].shape[0],
         "V": tensors["d2t"].shape[0] if "d2t" in tensors else vocab,
     }
