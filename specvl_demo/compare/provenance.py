@@ -65,9 +65,7 @@ def commit() -> str | None:
 
 def weights(pair: PairSpec) -> dict[str, str | None]:
     """Return the hash or the hub's revision of every checkpoint; None if unknown."""
-    drafters = {
-        str(role): on_disk.fingerprint(checkpoint) for role, checkpoint in pair.drafters.items()
-    }
+    drafters = {str(role): on_disk.fingerprint(model) for role, model in pair.drafters.items()}
     return {"target": on_disk.fingerprint(pair.target), **drafters}
 
 

@@ -294,9 +294,8 @@ def choose(
     drafter, policy, verifier = (
         _allowed_part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
     )
-    views = tuple(
-        _allowed_part(method, "views", view) for view in names["views"].split(AND) if view
-    )
+    view_names = filter(None, names["views"].split(AND))
+    views = tuple(_allowed_part(method, "views", view) for view in view_names)
     if not views_asked and "views" not in drafter.gives:
         # Another drafter was chosen, and the views belong to the method's default one.
         views = ()

@@ -65,9 +65,8 @@ class Param:
         text = str(value).strip()
         if self.kind == "choice":
             if text not in self.choices:
-                raise ValueError(
-                    f"{self.name} must be one of {', '.join(self.choices)}, not {text!r}."
-                )
+                names = ", ".join(self.choices)
+                raise ValueError(f"{self.name} must be one of {names}, not {text!r}.")
             return text
         if self.kind == "bool":
             words = {"true": True, "1": True, "yes": True, "on": True}

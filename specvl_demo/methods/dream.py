@@ -164,9 +164,7 @@ class DreamHead(FeatureHead):
         # The first query has no keys; equal scores make it attend to all equally, as in training.
         later = torch.arange(n, device=self.device) >= seen[:, None]
         low = torch.finfo(self.dtype).min
-        mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(
-            later, low
-        )
+        mask = torch.zeros_like(later, dtype=self.dtype).masked_fill_(later, low)
         rows = slice(cache.holes, n)
         slots = tuple(slot[..., rows, :] for slot in slots)
         x = opening.x[:, : self.width]
@@ -196,9 +194,8 @@ class DreamHead(FeatureHead):
             None if query_mask is None else query_mask[..., holes:],
             None if mask is None else mask[..., 1:],
         )
-        return self._run_blocks(x, call.positions[..., 0, :], spans, slice(holes, None), masks)[
-            None
-        ]
+        queries = slice(holes, None)
+        return self._run_blocks(x, call.positions[..., 0, :], spans, queries, masks)[None]
 
     def _decode_by_kernels(
         self, stack: LayerStack, x: Tensor, features: Tensor, call: ForwardInput

@@ -72,9 +72,8 @@ class EntropyVerifier(RelaxedVerifier):
             return True
         # choice: as published, a mismatch among the last W is rejected, even the one whose window
         # just fits.
-        return i + self.settings.window < len(exact) and all(
-            exact[i + 1 : i + self.settings.window]
-        )
+        end = i + self.settings.window
+        return end < len(exact) and all(exact[i + 1 : end])
 
     def branch_notes(self, branch: Branch) -> Mapping[str, Any]:
         """Return the entropy of the branch's tokens, by node."""

@@ -41,9 +41,7 @@ class AssistantModel:
                 f"{config.hidden_size} wide."
             )
         kinds = config.layer_types[: config.num_hidden_layers - (config.num_kv_shared_layers or 0)]
-        self.layers = {
-            kind: len(kinds) - 1 - kinds[::-1].index(kind) for kind in dict.fromkeys(kinds)
-        }
+        self.layers = {kind: number for number, kind in enumerate(kinds)}
         missing = set(made_for.get_text_config().layer_types) - self.layers.keys()
         if missing:
             raise ValueError(f"{name} reads layers its target lacks: {', '.join(sorted(missing))}.")
@@ -98,9 +96,8 @@ class AssistantDrafter(Drafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         if not isinstance(parents, Tensor) and parents[0] < 0:
             states, self._draft_states = self._root_state, []
-            read = {
-                kind: self._session.kv_of(layer) for kind, layer in self._assistant.layers.items()
-            }
+            layers = self._assistant.layers.items()
+            read = {kind: self._session.kv_of(layer) for kind, layer in layers}
             self._shared = {kind: (rows[0], rows[1]) for kind, rows in read.items()}
         else:
             made = torch.cat(self._draft_states)

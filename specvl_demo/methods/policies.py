@@ -164,9 +164,8 @@ class RankedTree(Policy):
             shape = level.shape
         last = len(tokens[-1])
         rows = [self._row_of.get(node, -1) for node in range(len(shape) - last)]
-        return DraftTree(
-            torch.cat(tokens), shape, logp=torch.cat(logps), rows=(*rows, *[-1] * last)
-        )
+        fed = (*rows, *[-1] * last)
+        return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=fed)
 
     def _make_levels(self, device: torch.device) -> Iterator[_StaticLevel]:
         whole, ranks = self._shape, self._ranks

@@ -157,9 +157,8 @@ def template(top: Sequence[float], plan: TreePlan) -> list[RankPath]:
     keeps the first of a depth-first walk.
     """
     nodes = sorted(_descendants(top, plan, (), 1.0, 1.0), key=lambda node: (-node[1], node[0]))
-    return sorted(
-        (path for path, _ in nodes[: plan.max_nodes - 1]), key=lambda path: (len(path), path)
-    )
+    paths = (path for path, _ in nodes[: plan.max_nodes - 1])
+    return sorted(paths, key=lambda path: (len(path), path))
 
 
 def _descendants(
@@ -219,9 +218,8 @@ def grow_tree(
         if not fed:
             break
         feed = take_rows(tokens[-1], [i - first for i in fed])
-    return _best_tree(
-        nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), plan
-    )
+    drafted = torch.cat([token.to(tokens[-1].device) for token in tokens])
+    return _best_tree(nodes, drafted, torch.cat(logps), plan)
 
 
 def _add_children(
@@ -234,9 +232,8 @@ def _add_children(
     """Add the children of the fed nodes; return the place of each in `probs`, read line by line."""
     born = []
     for slot, i in enumerate(fed):
-        for rank, probability in enumerate(
-            probs[slot][: plan.n_children(level, nodes[i].probability)]
-        ):
+        n = plan.n_children(level, nodes[i].probability)
+        for rank, probability in enumerate(probs[slot][:n]):
             product = nodes[i].product * probability
             if plan.keeps_node(level, rank, product):
                 born.append(slot * len(probs[slot]) + rank)

@@ -156,9 +156,8 @@ class Mixture(Mixer):
         # The target's own token is the first of its likeliest, and may be a rival besides, which
         # some processors' products round differently.
         counts = (mixed[..., 0] >= mixed.amax(-1) * (1 - 1e-6)).float()
-        errors = (_safe_log(mixed[..., : weight.shape[-1]]) @ weight.neg_().unsqueeze(-1)).squeeze(
-            -1
-        )
+        logp_of_likely = _safe_log(mixed[..., : weight.shape[-1]])
+        errors = (logp_of_likely @ weight.neg_().unsqueeze(-1)).squeeze(-1)
         return torch.cat((counts, errors, counts[:, self._alone]), dim=1)
 
     def _solve_weights(self, sums: Tensor) -> Tensor:

@@ -100,9 +100,8 @@ class PooledView(View):
             stop = span.start + rows * cols
             small, corners = self._pooled(encoded.features[order[span.start : stop]], rows, cols)
             first = corners.to(encoded.ids.device) + span.start
-            piece = _ContextPart(
-                encoded.ids[first], encoded.visual[first], encoder.project(small), first
-            )
+            ids, visual = encoded.ids[first], encoded.visual[first]
+            piece = _ContextPart(ids, visual, encoder.project(small), first)
             inserts.append(((span.start, stop), piece))
         return _splice_parts(self.name, encoded, inserts)
 
@@ -171,9 +170,8 @@ class PrunedView(View):
             if span.kind == "video":
                 clip[span.start : span.stop] = True
         kinds = ((~clip, self.settings.drop_image), (clip, self.settings.drop_video))
-        stay = torch.cat(
-            [self._kept_positions(visual[kind[visual]], rate, scores) for kind, rate in kinds]
-        )
+        parts = ((visual[kind[visual]], rate) for kind, rate in kinds)
+        stay = torch.cat([self._kept_positions(*part, scores) for part in parts])
         if len(stay) == len(visual):
             return encoded.context(self.name)
         text = (~encoded.visual).nonzero()[:, 0]
@@ -391,6 +389,4 @@ TEXT_ONLY = Part(
 )
 POOLED = Part("views", "pooled", "a coarser picture", lambda models, settings: PooledView())
 PRUNED = Part("views", "pruned", "part of the picture", _pruned_view, PrunedSettings)
-CAPTION = Part(
-    "views", "caption", "a caption in place of the picture, by the drafter itself", _caption_view
-)
+CAPTION = Part("views", "caption", "the drafter's caption in place of the picture", _caption_view)

@@ -49,9 +49,7 @@ def page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) 
         row["method"] = lane.begin.title
         if remarks.untimed(lane, lanes) is not None:  # the remark on the lane says why
             row |= {"speedup_decode": remarks.speedup(lane, lanes), "speedup_total": None}
-    cells = (
-        "".join(f"<td>{escape(tables.cell(row[key]))}</td>" for key in COLUMNS) for row in rows
-    )
+    texts = ([escape(tables.cell(row[key])) for key in COLUMNS] for row in rows)
     sure = confidence.sentence(lanes)
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -61,7 +59,7 @@ def page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) 
         lanes="".join(_lane(lane, lanes) for lane in lanes)
         + (f"<p>{escape(sure)}</p>" if sure else ""),
         head="".join(f'<th scope="col">{escape(title)}</th>' for title in COLUMNS.values()),
-        rows="".join(f"<tr>{row}</tr>" for row in cells),
+        rows="".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in texts),
         charts=charts,
         policy=_policy(charts),
     )

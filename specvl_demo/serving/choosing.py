@@ -114,9 +114,8 @@ def fits(
 
 def standard(pair: PairSpec, name: str) -> str | None:
     """Return the preset a method starts from: the one made for the pair, else the paper's."""
-    return next(
-        (preset for preset in (pair.id, "paper") if preset in base.find(name).presets), None
-    )
+    presets = base.find(name).presets
+    return next((preset for preset in (pair.id, "paper") if preset in presets), None)
 
 
 def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:

@@ -14,7 +14,7 @@ from specvl_demo.vlm import hub
 from specvl_demo.vlm.prompts import PromptBuilder
 
 INEXACT = (
-    "Steps are not exact: exact ones would cost AR about {cost:.0%} here; --exact on enables them."
+    "Steps are not exact, which would cost AR about {cost:.0%} here; --exact on makes them so."
 )
 
 
@@ -85,8 +85,7 @@ class Loaded:
         sentences.
         """
         drafters = self.models.drafters.values()
-        penalties = hub.unapplied_penalties(
-            self.models.target.vlm.model.generation_config.to_dict()
-        )
+        generation = self.models.target.vlm.model.generation_config
+        penalties = hub.unapplied_penalties(generation.to_dict())
         of_heads = [remark for drafter in drafters for remark in getattr(drafter, "remarks", ())]
         return [penalties, *of_heads] if penalties else of_heads

@@ -62,9 +62,8 @@ def load_pair(
             fetch = partial(folder, checkpoint)
             drafters[role] = opener(role)(Opening(checkpoint, fetch, whole, target, prompter))
         models, may_decline = Models(target, drafters, prompter.words()), options.exact is None
-        loaded = Loaded(
-            pair, models, prompter, prompter.token_texts(), plan, versions(), may_decline
-        )
+        texts = prompter.token_texts()
+        loaded = Loaded(pair, models, prompter, texts, plan, versions(), may_decline)
         # 4. How this device runs their steps fastest.
         fit_threads()
         if not machine.per_call:

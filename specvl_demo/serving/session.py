@@ -255,13 +255,13 @@ class Pair:
             "top_p": top_p,
             "seed": seed,
         }
-        asked = read(fields, _medium)
+        query = read(fields, _medium)
         named_lanes = choosing.lanes_of(methods, settings)
         if not named_lanes:
             raise ValueError("methods must name at least one method.")
         chosen = [choosing.choose(pair, *lane, temperature) for lane in named_lanes]
-        notes = QuestionNotes(asked.words)
-        running = race(self._loaded, request(self._loaded, asked), chosen, notes=notes)
+        notes = QuestionNotes(query.words)
+        running = race(self._loaded, request(self._loaded, query), chosen, notes=notes)
         return Race(running, self._lock)
 
 

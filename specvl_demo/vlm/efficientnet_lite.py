@@ -142,9 +142,8 @@ def _stages(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]
     blocks: list[nn.Module] = []
     for layers, kernel, stride, expansion, channels in stages:
         for i in range(layers):
-            blocks.append(
-                InvertedResidual(inputs, channels, kernel, stride if i == 0 else 1, expansion)
-            )
+            step = stride if i == 0 else 1
+            blocks.append(InvertedResidual(inputs, channels, kernel, step, expansion))
             inputs = channels
     return blocks
 

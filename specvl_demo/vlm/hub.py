@@ -183,10 +183,8 @@ def unapplied_penalties(config: Mapping[str, Any]) -> str:
 
     # choice: methods are compared on the model's own distribution, so penalties are only told.
     """
-    set_so = {name: config.get(name) for name in PLAIN}
-    penalties = [
-        f"{name} {value:g}" for name, value in set_so.items() if value not in (None, PLAIN[name])
-    ]
+    values = ((name, config.get(name)) for name in PLAIN)
+    penalties = [f"{name} {value:g}" for name, value in values if value not in (None, PLAIN[name])]
     what = ", ".join(penalties)
     return f"The target's generation_config asks for {what}; not applied here." if penalties else ""
 
@@ -201,10 +199,7 @@ def misfit(target: Card, drafter: Card) -> str | None:
     """Return why the drafter cannot draft for the target, in a sentence; None if it can."""
     reads = ASSISTANTS.get(drafter.family)
     if reads and reads != target.family:
-        return (
-            f"{drafter.id} reads the keys and values of a {FAMILIES[reads]}, which {target.id} is"
-            " not."
-        )
+        return f"{drafter.id} reads keys and values of a {FAMILIES[reads]}: {target.id} is none."
     if target.id == drafter.id:
         return (
             f"{target.id} is both target and drafter; to draft with the target itself, choose the"
@@ -279,9 +274,7 @@ def _from_hub(
             except EntryNotFoundError:
                 continue
     except HFValidationError:
-        raise ValueError(
-            f"There is no folder {repo}, and hub models are named OWNER/NAME."
-        ) from None
+        raise ValueError(f"There is no folder {repo}, and hub names are OWNER/NAME.") from None
     except (_HTTPError, OSError) as fault:
         advice = "" if isinstance(fault, HfHubHTTPError) else _UNREACHED
         raise ValueError(f"{repo} could not be looked up: {first_line(fault)}{advice}") from fault

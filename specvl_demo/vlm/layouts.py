@@ -108,9 +108,8 @@ def _pieces(
             for step in range(n_steps):
                 # Several frames may share one step in time; the span then represents the first of
                 # them.
-                yield _GridPiece(
-                    "video", media, step * item.frames // n_steps, rows, cols, rows * cols
-                )
+                frame = step * item.frames // n_steps
+                yield _GridPiece("video", media, frame, rows, cols, rows * cols)
         elif item.as_clip and "video_position_ids" in inputs:
             for frame in range(item.frames):
                 rows, cols = next(pooled)

@@ -61,10 +61,7 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
     outlines.refuse_strangers(report, name)
     outside = {str(d) for d in getattr(loaded, "hf_device_map", {}).values()} & {"cpu", "disk"}
     if plan.split and outside:
-        raise ValueError(
-            f"{name} does not fit on {len(plan.split)} GPUs; a part of it would stay in main"
-            " memory."
-        )
+        raise ValueError(f"{name} does not fit on {len(plan.split)} GPUs without main memory.")
     return loaded.eval().requires_grad_(False)
 
 

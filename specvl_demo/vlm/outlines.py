@@ -156,10 +156,8 @@ def outline(
 def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
     # An MTP layer beside the target's own weights is read, and scaled, as a head.
     of_target = {key: tensor for key, tensor in tensors.items() if not key.startswith("mtp.")}
-    first = next(
-        (key for key, tensor in of_target.items() if tensor.dtype in eight_bits.FLOATS), None
-    )
-    if first is not None:
+    packed = (key for key, tensor in of_target.items() if tensor.dtype in eight_bits.FLOATS)
+    if (first := next(packed, None)) is not None:
         raise ValueError(
             f"{first} is stored in 8-bit floats, but config.json has no quantization_config that"
             " says how to scale them."

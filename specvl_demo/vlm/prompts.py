@@ -204,9 +204,7 @@ class PromptBuilder:
                     return message
             except ValueError as fault:
                 reason = reason or fault
-        raise reason or ValueError(
-            "This model's chat template leaves out the question or its pictures."
-        )
+        raise reason or ValueError("This model's chat template leaves out the question or media.")
 
     def _prefix(self, prefix: str | Sequence[int]) -> tuple[int, ...]:
         """Return the ids of an answer's prefix; ValueError if one is not text."""
@@ -263,9 +261,7 @@ class PromptBuilder:
         if clips:
             # A list for each prompt, of arrays [frames, height, width, 3], which every processor
             # accepts.
-            more["videos"] = [
-                [np.stack([np.asarray(frame) for frame in clip.frames]) for clip in clips]
-            ]
+            more["videos"] = [[np.stack(list(map(np.asarray, clip.frames))) for clip in clips]]
             more["video_metadata"] = [_metadata(clip) for clip in clips]
             more["do_sample_frames"] = False
         # The template has already written the beginning of the sequence.

@@ -87,9 +87,7 @@ def _limit_vocabulary(model: PreTrainedModel, ids: Tensor, folder: Path) -> None
     """Limit a model's output head to the rows of these ids, and store the ids."""
     weight = model.get_output_embeddings().weight
     if ids.ndim != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= len(weight):
-        raise ValueError(
-            f"{folder} has a draft vocabulary with ids beyond the {len(weight)} of its target"
-        )
+        raise ValueError(f"{folder} drafts ids beyond the {len(weight)} of its target")
     head = nn.Linear(weight.shape[1], len(ids), bias=False, device="meta")
     head.weight = nn.Parameter(weight[ids.to(weight.device)].clone(), requires_grad=False)
     model.set_output_embeddings(head)

@@ -242,7 +242,7 @@ def test_templates_that_cannot_be_used_are_a_sentence(pair: Path, tmp_path: Path
             "{% for m in messages %}{{ m.name.first }}{% endfor %}",
             "cannot be used: .* has no attribute",
         ),
-        ("hello", "leaves out the question or its pictures"),
+        ("hello", "leaves out the question or media"),
     ):
         (target / "chat_template.jinja").write_text(template)
         with pytest.raises(ValueError, match=said):

@@ -346,7 +346,5 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     monkeypatch.setattr(remote, "model_info", Mock(side_effect=[lost, HFValidationError("a name")]))
     with pytest.raises(ValueError, match="me/target could not be looked up: no route"):
         custom_pair("me/target", "me/small")
-    with pytest.raises(
-        ValueError, match="There is no folder /no/such/folder, and hub models are named"
-    ):
+    with pytest.raises(ValueError, match="There is no folder /no/such/folder, and hub names are"):
         custom_pair("/no/such/folder", "me/small")

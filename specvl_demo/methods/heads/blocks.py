@@ -106,9 +106,8 @@ class DecoderBlock:
 
         qkv = fused("weight")
         if f"{prefix}.hidden_norm.weight" in tensors:
-            norms = [
-                tensors[f"{prefix}.{name}.weight"] for name in ("input_layernorm", "hidden_norm")
-            ]
+            names = ("input_layernorm", "hidden_norm")
+            norms = [tensors[f"{prefix}.{name}.weight"] for name in names]
             qkv = qkv * (torch.cat(norms) * self._scale)
         elif f"{prefix}.input_layernorm.weight" in tensors:
             qkv = qkv * (tensors[f"{prefix}.input_layernorm.weight"] * self._scale)
@@ -204,10 +203,8 @@ class CrossAttention:
         self._norm = query_norm * key_norm * head_scale**2
         kv = (tensors[f"{attention}{name}_proj.weight"] for name in ("k", "v"))
         self._kv = PackedLinear(torch.cat(tuple(kv)), bits=8)
-        gates = (
-            tensors[f"{prefix}.cross_attn_{name}_gate"].float().tanh() for name in ("attn", "mlp")
-        )
-        attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
+        gates = (tensors[f"{prefix}.cross_attn_{name}_gate"] for name in ("attn", "mlp"))
+        attention_gate, mlp_gate = (gate.float().tanh().to(q.dtype) for gate in gates)
         self._out = PackedLinear(tensors[attention + "o_proj.weight"] * attention_gate, bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
         matrices = self._q, self._out, self._mlp.gate_up, self._mlp.down
@@ -217,9 +214,8 @@ class CrossAttention:
         """Write keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
         kv = self._kv(features).view(features.shape[0], 2, self._kv_heads, self._head_width)
         keys = kv[:, 0]
-        keys.div_(
-            torch.linalg.vector_norm(keys, dim=-1, keepdim=True).float().hypot_(self._head_eps)
-        )
+        norms = torch.linalg.vector_norm(keys, dim=-1, keepdim=True).float()
+        keys.div_(norms.hypot_(self._head_eps))
         slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

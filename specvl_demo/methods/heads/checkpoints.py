@@ -164,9 +164,8 @@ def load_head(
         )
         for name, tensor in (tensors | whole).items()
     }
-    return Head(
-        form.kind, moved, geometry, settings, source, settings.get(SECTION, {}), tuple(remarks)
-    )
+    specvl = settings.get(SECTION, {})
+    return Head(form.kind, moved, geometry, settings, source, specvl, tuple(remarks))
 
 
 def check_fit(

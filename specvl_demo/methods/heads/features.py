@@ -104,9 +104,8 @@ class TrainedHead(Backend):
         if not self.fixed:
             return None
         generator = torch.Generator().manual_seed(0)
-        rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(
-            self.device, self.dtype
-        )
+        rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator)
+        rows = rows.to(self.device, self.dtype)
         log_probs = self.log_probabilities(self.vocab, ())
         return pick_faster(self, rows, log_probs, steps)
 
@@ -245,9 +244,8 @@ class FeatureHead(TrainedHead):
         causal = call.mask is None and size > 1
         rotation = self._rotary(call.positions[..., 0, :])
         h, residual = self.split_input(call.x[0])
-        return self._block(h, residual, rotation, slots[0], keys[0], values[0], call.mask, causal)[
-            None
-        ]
+        kv = slots[0], keys[0], values[0]
+        return self._block(h, residual, rotation, *kv, call.mask, causal)[None]
 
     def split_input(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the attention's input and the residual for a result of `join`."""
@@ -295,10 +293,9 @@ class FeatureDrafter(Drafter):
         self._chain_drafter = head.chain_drafter(start.vocabulary.size, start.vocabulary.banned)
         # The head's output at every row of this round, and how far below the root the row is, up to
         # the last step embedding.
-        self._outputs = torch.empty(
-            start.max_nodes, head.width, dtype=head.dtype, device=head.device
-        )
-        self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
+        size, device = start.max_nodes, head.device
+        self._outputs = torch.empty(size, head.width, dtype=head.dtype, device=device)
+        self._step = torch.zeros(size, dtype=torch.int64, device=device)
         self._fed = 0
         self._pending: list[int] = []
 

@@ -80,9 +80,8 @@ class Chat:
         """Return one of them."""
         name = request.path_params["name"]
         if name not in self._served():
-            return _refused(
-                RefusedRequest(404, messages.NO_SUCH_MODEL.format(name=name[:100]), "model")
-            )
+            sentence = messages.NO_SUCH_MODEL.format(name=name[:100])
+            return _refused(RefusedRequest(404, sentence, "model"))
         return JSONResponse(_model(name))
 
     def _served(self) -> list[str]:

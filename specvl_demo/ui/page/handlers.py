@@ -106,9 +106,8 @@ class PageHandlers:
                 for event in events:
                     if event["k"] == "error":
                         fault = fault or event["text"]
-                records = [
-                    record for event in events if isinstance(record := event.get("record"), Record)
-                ]
+                payloads = (event.get("record") for event in events)
+                records = [record for record in payloads if isinstance(record, Record)]
                 begun = begun or any(isinstance(record, Round) for record in records)
                 ends = [record for record in records if isinstance(record, End)]
                 over += sum(end.stop in ("eos", "length") for end in ends)

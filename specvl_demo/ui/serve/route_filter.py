@@ -267,10 +267,8 @@ def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) ->
         return None
     name, port = _host(given)
     named_hosts = [_host(host) for host in hosts]
-    if name in (*LOCAL, *(host_name for host_name, _ in named_hosts)):
-        good = name in LOCAL and any(
-            host_name in LOCAL and port == its for host_name, its in named_hosts
-        )
+    if name in (*LOCAL, *(host for host, _ in named_hosts)):
+        good = name in LOCAL and any(host in LOCAL and port == its for host, its in named_hosts)
     else:
         good = bool(given)
     named = host_refusal(given, [host_name for host_name in allowed if host_name != "*"]) is None
