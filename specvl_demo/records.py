@@ -2,7 +2,7 @@
 `End`.
 
 The classes are the schema; `validate` and `validate_trace` hold the few rules between fields and
-records that it cannot express. Imports no torch.
+records that it cannot express: one file, for whoever reads a trace needs both. Imports no torch.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Shape letters, used throughout the package: `n` prompt length · `P` prefilled p
 `T` tree nodes with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `m` views in a
 batch · `c` length of a view. Positions of a decoder are [n], or [3, n] for models with three-axis
 rotary positions. This module knows tensors; it knows neither pictures, beyond "these positions are
-visual", nor JSON. Views and mixtures are described in `methods.small_vlm`.
+visual", nor JSON. One file, since its types name one another. Views and mixtures are described in
+`methods.small_vlm`.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Embeddings, positions, masks and the cache are arguments, so that models are shared and never
 changed. Knows nothing of trees, prompts or vision towers.
 
-A decoder or head owns its `GraphRunner`, the runner its unused caches, a cache its graphs. What
-points back is weak: a graph is reset when its cache is dropped, not when the garbage collector
-finds it, which could be in the middle of a capture.
+A decoder or head owns its `GraphRunner`, the runner its unused caches, a cache its graphs: one file
+shows who holds whom. What points back is weak: a graph is reset when its cache is dropped, not when
+the garbage collector finds it, which could be in the middle of a capture.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Every file of this folder declares settings and parts and registers its method here; `register` does
 the same for a file outside the package. The command line, the page and the docs read these tables.
-`build_parts` turns a choice into the parts of a lane.
+`build_parts` turns a choice into the parts of a lane. One file, since a method is registered only
+if its choices can be made.
 """
 
 from __future__ import annotations

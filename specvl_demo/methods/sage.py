@@ -1,7 +1,8 @@
 """SAGE (Tong et al., arXiv 2602.00523): a tree, deep if the drafter is sure, wide if it is not.
 
 First the formulas on plain numbers (section 3, equations 7 to 12), then two ways of growing a tree
-by them, from one distribution or level by level, then the policy (Algorithm 1).
+by them, from one distribution or level by level, then the policy (Algorithm 1): one file, as every
+method is.
 """
 
 from __future__ import annotations
