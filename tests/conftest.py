@@ -25,6 +25,8 @@ import pytest
 import torch
 
 from specvl_demo.core.types import Prompt
+from specvl_demo.places import ROOT
+from testing.server import server
 from testing.tiny import ask, ids_of, noisy, tiny_llava
 
 
@@ -84,9 +86,6 @@ def own_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """`python app.py` as people start it, for all tests that need it: its address and process."""
-    from tests.page.conftest import ROOT
-    from tests.robustness.support import server
-
     with server(ROOT / "app.py", tmp_path_factory.mktemp("served")) as running:
         yield running
 
