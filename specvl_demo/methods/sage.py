@@ -106,7 +106,9 @@ class SageSettings(PolicySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_width > self.max_width:
-            raise ValueError(f"min_width ({self.min_width}) is above max_width ({self.max_width})")
+            raise ValueError(
+                f"max_width {self.max_width} must be at least min_width {self.min_width}"
+            )
 
     @property
     def max_fed(self) -> int:

@@ -68,8 +68,12 @@ BY_STATUS = {
 TOO_MANY_LANES = "At most {most} methods can race against the autoregressive lane, got {n}."
 TOO_MANY_FILES = "A question can have at most {most} pictures and clips, got {n}."
 ONLY_THIS_PAIR = "This Space lends its GPU only to the pair {pair!r}; others need their own."
-ONLY_THESE_WEIGHTS = "This Space has loaded its weights: precision and packing are fixed."
-ONLY_THESE_DRAFTERS = "This Space has loaded its drafters, and this one is not among them: {roles}."
+ONLY_THESE_WEIGHTS = (
+    "This Space loads its weights before a GPU is lent, so precision and packing are fixed."
+)
+ONLY_THESE_DRAFTERS = (
+    "This Space loads its drafters before a GPU is lent, and this one is not among them: {roles}."
+)
 ONLY_SO_MANY = (
     "This Space lends its GPU for {seconds} s, enough for {n} of the {asked} tokens. Race fewer"
     " methods for more."

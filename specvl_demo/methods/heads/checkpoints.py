@@ -269,7 +269,7 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
             f"the config.json of {source} lacks num_attention_heads, which shapes do not determine"
         )
     if settings.get("hidden_act", "silu") != "silu":
-        raise ValueError(f"{source} has the activation {settings['hidden_act']}, not silu")
+        raise ValueError(f"{source} has the activation {settings['hidden_act']}; it must be silu")
     q_rows, k_rows = (len(tensors[f"layers.0.self_attn.{name}_proj.weight"]) for name in "qk")
     head_width, rest = divmod(q_rows, heads)
     kv_heads, kv_rest = divmod(k_rows, max(1, head_width))

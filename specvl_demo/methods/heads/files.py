@@ -129,7 +129,7 @@ def _weight_files(folder: Path) -> list[Path]:
         index = folder / f"{whole}.index.json"
         if index.is_file():
             return outlines.shards(index, _OF_TARGET)
-    raise ValueError(f"{folder.name} has no weights, {' or '.join(_WHOLE)}, whole or with an index")
+    raise ValueError(f"{folder.name} has no weights: it needs {' or '.join(_WHOLE)}, or an index")
 
 
 def _tensors(file: Path, outline: bool) -> dict[str, Tensor]:
