@@ -51,8 +51,8 @@ Example = dict[str, Any]
 Written by hand: id, title, question, media, pair, methods with their settings, and the result of
 reading the answers with the picture in view. read: whether the plain model's answer and the
 method's are right, for the answers with this checksum. fails: a sentence on what the models get
-wrong, '' if nothing; such tiles are in a separate tray. price: what a lossy method's answer gets
-wrong that the plain one has right. Everything else is recorded.
+wrong, '' if nothing; such tiles are marked. price: what a lossy method's answer gets wrong that the
+plain one has right. Everything else is recorded.
 """
 
 PHOTOGRAPHS = {

@@ -16,6 +16,7 @@ from specvl_demo.methods.base import METHODS
 from specvl_demo.pairs import PAIRS, Checkpoint, PairSpec, find, fitting
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.places import ROOT
+from specvl_demo.report.plots import dig
 from specvl_demo.serving import choosing
 from specvl_demo.ui.page import catalog
 from tests.page.made_up import race_records
@@ -72,6 +73,24 @@ def test_every_examples_answer_was_read_and_says_what_is_wrong(one: dict):
         assert plain.text == lane.text and read["plain"] == read["method"]
     measured = findings.said(findings.find(one["id"], plain, lane))
     assert one["why"] == f"{base.find(one['methods'][0]).title}: {measured}"
+
+
+@pytest.mark.parametrize("pair", sorted({tile["pair"] for tile in WINS}))
+def test_the_race_that_a_pair_begins_with_has_a_rejected_draft(pair: str) -> None:
+    """It is the first right one, and showing rejected drafts changes its answer."""
+    _, lane = race(next(tile for tile in WINS if tile["pair"] == pair))
+    assert any(r.tokens[-1].origin == "target" and r.path[-1] in r.tree.parent for r in lane.rounds)
+
+
+def test_the_weights_of_recorded_views_go_where_the_lesson_says() -> None:
+    weights, lesson = {}, base.find("tabed").learn
+    for tile in TILES:
+        if tile["methods"] == ["tabed"]:
+            assert lesson and f"“{tile['title']}”" in lesson.look
+            lane = race(tile)[1]
+            weights[tile["id"]] = [dig(r, "notes.weights.multimodal") for r in lane.rounds]
+    assert set(weights["garden"][1:]) == {1.0} and weights["garden"][0] == 0.5
+    assert weights["photographer"][1] != 0.5 == weights["photographer"][-1] and len(weights) == 2
 
 
 def branches(lane: records.LaneRecords) -> int:
