@@ -295,8 +295,8 @@ register(
             one batch, mixes their probabilities, and learns from every verified token how much each
             view should count.""",
             look="""The weights over the rounds, with the accepted drafts behind them. Both views
-            begin with half; the one that was right more often takes it over. In the races recorded
-            here that is the picture, from the second round on.""",
+            begin with half; then come the weights that would have been right most often so far: in
+            “A garden” the picture’s alone, in “A man” half of each again in the end.""",
             formula=r"q = \sum_i w_i q^{( i )}",
             aloud="""The drafter’s probabilities q are those of its views i, mixed with weights w:
             those whose likeliest token would have been the target’s most often so far, and of
