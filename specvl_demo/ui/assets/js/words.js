@@ -311,7 +311,8 @@ export const W = {
     },
     checked: ({ drafted, kept, struck, relaxed, own }, later) => {
       const number = String(spelt(drafted));
-      const all = kept === drafted ? (kept === 1 ? 'it' : `all ${spelt(kept)}`) : spelt(kept);
+      const whole = { 1: 'it', 2: 'both' }[kept] ?? `all ${spelt(kept)}`;
+      const all = kept === drafted ? whole : spelt(kept);
       const added = struck
         ? `writes “${own?.trim()}” in place of the next`
         : `adds “${own?.trim()}”`;
