@@ -65,7 +65,7 @@ class Agreement:
 class Doubt:
     """Why the times of a lane are not reported: a `sentence` without capital letter and full stop.
 
-    tokens: How many both lanes have, if these are too few. load: Of disturbed ones, what other
+    tokens: How many both lanes have, if only these are too few. load: Of disturbed ones, what other
     programs, or the browser that showed the race, used. about: The speedup that may be told all
     the same, as a rough one and with the reason; None where not even that much is known.
     """
@@ -137,29 +137,32 @@ def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
 def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     """Return why the times of two lanes are not reported; None if they are."""
     tokens = min(len(lane.token_ids), len(ar.token_ids))
-    load, watching = (_load(lane, ar, whose) for whose in ("load", "watching"))
+    few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
+    few = f"{few} too few to time; {MIN_TOKENS} are needed" if tokens < MIN_TOKENS else ""
+    users = {"load": "other programs", "watching": "drawing this page"}
+    load, who = max((_load(lane, ar, share), user) for share, user in users.items())
     times = compare(lane, ar)
     contradiction = times.doubt()
-    rough = contradiction is None and max(load, watching) < FULL_LOAD
-    about = times.speedup_decode if rough else None
-    if tokens < MIN_TOKENS:
-        few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
-        sentence = f"{few} too few to time; {MIN_TOKENS} are needed"
-        return Doubt("short", sentence, tokens=tokens, about=about)
+    about = times.speedup_decode if contradiction is None and load < FULL_LOAD else None
+    if load > MAX_LOAD:
+        why: str | None = f"{who} kept {100 * load:.0f} % of the machine busy"
+    elif few:
+        return Doubt("short", few, tokens=tokens, about=about)
+    else:
+        why = contradiction or _jitter(ar)
+    if why is None:
+        return None
+    sentence = "; ".join(filter(None, (f"timing disturbed ({why})", few)))
+    return Doubt("disturbed", sentence, load=load, about=None if few else about)
+
+
+def _jitter(ar: LaneRecords) -> str | None:
+    """Return how far apart AR's steps lie if that is too far to time it; None otherwise."""
     steps = sorted(r.seconds for r in ar.rounds)
     first, middle, third = (steps[part * len(steps) // 4] for part in (1, 2, 3))
-    if contradiction:
-        why = contradiction
-    elif load > MAX_LOAD:
-        why = f"other programs kept {100 * load:.0f} % of the machine busy"
-    elif watching > MAX_LOAD:
-        why = f"drawing this page kept {100 * watching:.0f} % of the machine busy"
-    elif len(steps) >= MIN_TOKENS and third - first > MAX_JITTER * middle:
-        why = f"half of the AR steps lie outside {1e3 * first:.3g} to {1e3 * third:.3g} ms"
-    else:
+    if len(steps) < MIN_TOKENS or third - first <= MAX_JITTER * middle:
         return None
-    worst = max(load, watching)
-    return Doubt("disturbed", f"timing disturbed ({why})", load=worst, about=about)
+    return f"half of the AR steps lie outside {1e3 * first:.3g} to {1e3 * third:.3g} ms"
 
 
 def speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> float | str | None:
@@ -215,8 +218,8 @@ def _cut(lanes: Sequence[LaneRecords]) -> str | None:
     return None if all(map(_whole, lanes)) else CUT
 
 
-def _load(lane: LaneRecords, ar: LaneRecords, whose: str = "load") -> float:
-    loads = [getattr(timed.end, whose) for timed in (lane, ar) if timed.end]
+def _load(lane: LaneRecords, ar: LaneRecords, share: str) -> float:
+    loads = [getattr(timed.end, share) for timed in (lane, ar) if timed.end]
     return max((load for load in loads if load is not None), default=0.0)
 
 

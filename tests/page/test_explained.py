@@ -281,7 +281,7 @@ def test_five_papers_race_in_one_press(opened):
     chart.scroll_into_view_if_needed()  # charts out of view are not drawn
     note = chart.locator(".vl-chart-note")
     busy = "other programs kept 80 % of the machine busy"
-    expect(note).to_have_text(f"No speedup: timing disturbed ({busy}).")
+    expect(note).to_have_text(f"Speedup not measured: timing disturbed ({busy}).")
     assert opened.locator(".vl-stage").inner_text().count("disturbed") == 1
     # No lane is said to have won: what each of them wrote with a check is told.
     expect(headline(opened)).to_contain_text(re.compile(r"words per check \(τ\): TABED \d\.\d\d, "))

@@ -86,7 +86,7 @@ export const W = {
     whereHelp:
       'Shares of drafting (guessing), verifying (one pass of the large model), committing (keeping the caches right) and everything else.',
     about: (x) => `about ${x}×`,
-    unknown: (why) => `No speedup: ${why}.`,
+    unknown: (why) => `Speedup not measured: ${why}.`,
     total: (x) => `${x}× in all`,
     totalHelp: (before) => `In all: with ${before} of reading the pictures and the question.`,
     tokensOf: (title) => `Tokens of ${title}`,
@@ -113,7 +113,7 @@ export const W = {
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
     without: (title) => `${title}: not timed`,
     noSpeedup: ({ sentence }, titles = [], rough = []) =>
-      `No ${rough.length ? 'exact ' : ''}speedup${titles.length ? ` of ${list(titles)}` : ''}${rough.length ? ` (${rough.join(', ')})` : ''}: ${sentence}.`,
+      `Speedup${titles.length ? ` of ${list(titles)}` : ''} not measured${rough.length ? ` exactly (${rough.join(', ')})` : ''}: ${sentence}.`,
     rough: (title, x) => `${title} about ${x.toFixed(1)}×`,
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
@@ -264,7 +264,7 @@ export const W = {
     roughly: ({ about, sentence }) =>
       `about ${W.headline.slower(about) ? `${(1 / about).toFixed(1)}× as long` : about > 1 + EQUAL ? `${about.toFixed(1)}× faster` : 'as fast'}; ${sentence}`,
     unknown: (tau, { sentence }) =>
-      `${tau.toFixed(2)} words per check (τ); no speedup: ${sentence}`,
+      `${tau.toFixed(2)} words per check (τ); speedup not measured: ${sentence}`,
     checks: (lanes) =>
       `Guessed by a small model and confirmed by the large one, words per check (τ): ${list(lanes.map(([title, tau]) => `${title} ${tau.toFixed(2)}`))}.`,
     longer: (titles) => ` ${list(titles)} took longer than one token at a time.`,
