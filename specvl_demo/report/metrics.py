@@ -17,6 +17,9 @@ SLACK = 0.02
 TOO_LITTLE = 0.05
 """AR steps below which a cost is not named as a reason for being slow: it would show as 0.0."""
 
+FEWEST = 5
+"""Drafts at a depth below which the share that was accepted is not reported."""
+
 NOTICED = 0.02
 """Share of the machine from which other programs may be named as that reason."""
 
@@ -182,7 +185,8 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
     before them were.
 
     A position without a draft below the accepted path was not drafted; one after the end of the
-    answer was not judged. Neither counts.
+    answer was not judged. Neither counts. The list ends before the first depth with too few drafts:
+    no deeper one has more.
     """
     drafted: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
@@ -191,7 +195,8 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
         accepted.update(range(1, depth + 1))
         refused = round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
         drafted.update(range(1, depth + 1 + refused))
-    return [accepted[depth] / drafted[depth] for depth in sorted(drafted)]
+    depths = sorted(depth for depth, drafts in drafted.items() if drafts >= FEWEST)
+    return [accepted[depth] / drafted[depth] for depth in depths]
 
 
 def _depth(round_: Round) -> int:

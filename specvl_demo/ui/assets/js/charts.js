@@ -123,7 +123,7 @@ export const byDepth = {
     const { compared } = race.meta;
     if (!compared) return { note: W.charts.byDepthLater };
     const y = (compared.lanes[lane.name]?.accepted_by_depth ?? []).map((share) => 100 * share);
-    if (!y.length) return null;
+    if (!y.length) return { note: W.charts.byDepthFew };
     const deepest = y.length;
     const x = y.map((_, i) => i + 1);
     return {

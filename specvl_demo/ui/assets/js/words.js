@@ -118,8 +118,9 @@ export const W = {
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
-      'Of the tokens drafted at each depth after an accepted draft, the share that was kept; positions without a draft do not count',
+      'Of the tokens drafted at each depth after an accepted draft, the share that was kept; positions without a draft do not count, and depths with fewer than five drafts are left out',
     byDepthLater: 'Known once the race is over.',
+    byDepthFew: 'No depth has five drafts: too few to tell.',
     kept: 'share of the drafts at this depth',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
