@@ -22,6 +22,8 @@ FULL_LOAD = 0.5
 """From this share on not even a rough speedup is told: two runs of one race may differ twofold."""
 MAX_JITTER = 0.3
 """Spread of AR steps, the interquartile range over the median, above which times count so too."""
+RUN, REPEATED = 4, 0.5
+"""Length of the runs of tokens, and the share that came before in an answer that repeats itself."""
 CUT = "this race was not run to its end"
 """Why a race of which a lane was stopped has no speedups."""
 
@@ -92,7 +94,7 @@ class LaneRemarks(Struct, frozen=True):
 
     doubt: Why its times are not reported. slow: Why it is slower. speedup_total: With vision and
     prefill. changes: See `differing`. accepted_by_depth: Of every lane, see
-    `metrics.accepted_by_depth`.
+    `metrics.accepted_by_depth`. repeats: See `repetition`.
     """
 
     agreement: Agreement | None = None
@@ -101,6 +103,7 @@ class LaneRemarks(Struct, frozen=True):
     speedup_total: float | None = None
     changes: list[Change] | None = None
     accepted_by_depth: list[float] = []
+    repeats: str | None = None
 
 
 class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
@@ -180,6 +183,17 @@ def untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     return _cut(lanes) or (doubt.sentence if doubt else None)
 
 
+def repetition(lane: LaneRecords) -> str | None:
+    """Return a sentence, without full stop, on an answer that repeats itself; None otherwise."""
+    ids = lane.token_ids
+    runs = list(zip(*(ids[at:] for at in range(RUN))))
+    share = 1 - len(set(runs)) / len(runs) if runs else 0.0
+    if share < REPEATED:
+        return None
+    before = f"{100 * share:.0f} % of its runs of {RUN} tokens came before"
+    return f"The answer repeats itself, which makes it easy to draft: {before}"
+
+
 def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     """Return the remark on a lane: its answer, then its time. None for AR, or without it."""
     ar = ar_lane(lanes)
@@ -187,7 +201,8 @@ def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
         return None
     text = agreement(lane, ar).sentence()
     time = untimed(lane, lanes) or compare(lane, ar).why_slow()
-    return f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
+    sentence = f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
+    return f"{sentence} {repeats}." if (repeats := repetition(lane)) else sentence
 
 
 def comparison(lanes: Sequence[LaneRecords]) -> Remarks:
@@ -201,8 +216,9 @@ def _compared(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
     if ar is None or lane is ar:
         return LaneRemarks(accepted_by_depth=by_depth)
     times, changes = compare(lane, ar), differing(ar.token_ids, lane.token_ids)
-    slow, total = times.why_slow(), times.speedup_total
-    return LaneRemarks(agreement(lane, ar), timing(lane, ar), slow, total, changes, by_depth)
+    slow, total, repeats = times.why_slow(), times.speedup_total, repetition(lane)
+    agreed, doubt = agreement(lane, ar), timing(lane, ar)
+    return LaneRemarks(agreed, doubt, slow, total, changes, by_depth, repeats)
 
 
 def ar_lane(lanes: Sequence[LaneRecords]) -> LaneRecords | None:

@@ -334,6 +334,8 @@ def test_a_visitor_sees_other_programs_while_the_race_runs(opened):
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text(
         "speedup not measured: timing disturbed"
     )
+    # The words of a made-up race begin anew after a while.
+    expect(opened.locator(".vl-verdict")).to_contain_text("· The answer repeats itself, which")
     note_sent(opened)
     opened.evaluate(f"specvl.ask.request.sampling.max_new_tokens = {LONG}")
     opened.get_by_role("button", name="Measure without drawing").click()

@@ -416,7 +416,8 @@ export class RaceView {
       .filter(([, why]) => why)
       .map((told) => W.run.slow(...told));
     const folded = slow.length > 1;
-    put(this.said, [...lines, ...(folded ? [] : slow)].join(' · '));
+    const repeats = new Set(rivals.map((lane) => compared.lanes[lane.name].repeats));
+    put(this.said, [...lines, ...(folded ? [] : slow), ...repeats].filter(Boolean).join(' · '));
     this.slow.hidden = !folded;
     put(this.slower, W.run.reasons(slow.length));
     this.reasons.replaceChildren(...(folded ? slow : []).map((text) => h('li', { text })));
