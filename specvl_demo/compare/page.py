@@ -47,14 +47,14 @@ ASKED = (
 )
 SPREAD = " Medians of the repeats; spread: the interquartile range over the median."
 QUALITY = (
-    " F1 of words: how far the answers' words are those of the reference, over the questions that"
-    " have one."
+    " F1 of words: how far the answers' words are those of the reference, in {references} that"
+    " came with one."
 )
 LIMITS = " limit: the speedup if rounds took only the time to draft and to verify."
 BUSY = (
-    "The machine was busy: other programs used {share:.0f} % of it, so everything that compares"
-    " times (speedups, their limits, costs in AR steps) is omitted{but}; tokens/s are those of the"
-    " busy machine. Measure again when it is idle."
+    "The machine was busy: other programs used {share:.0f} % of it, so ratios of times (speedups,"
+    " their limits, costs in AR steps) are omitted{but}; tokens/s and ms are disturbed and do not"
+    " tell which method is faster. Measure again when it is idle."
 )
 BUT = ", but for a speedup that is only about right"
 
@@ -89,10 +89,12 @@ def report_of(
     measured: The repeats so far.
     """
     temperature = cases[0].temperature
+    answered = cases[: len(measured[0].answers["ar"]) if measured else 0]
     methods = {choice.method.name: choice.settings for choice in choices}
     settings = {
         "pair": pair.id,
         "cases": [case.id for case in cases],
+        "references": sum(bool(case.reference) for case in answered),
         "max_new_tokens": cases[0].max_new_tokens,
         "repeats": repeats,
         "sampling": f"T={temperature:g}" if temperature else "greedy",
@@ -138,22 +140,23 @@ def page_of(report: Report) -> Page:
         for row in report["rows"]
     ]
     notes = [f"{row['method']}: {row['note']}" for row in rows if row["note"]]
+    disturbed = {key: f"{HEADS[key]}, disturbed" for key in folds.TIMES}
+    heads = HEADS | (disturbed if report["machine"].get("busy") else {})
     tables = [
-        _table("Decoding", rows, DECODING),
-        _table("From pictures to answer", rows, folds.TOTAL),
-        _table("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar")),
-        _table("τ by kind of question", *_by_kind(rows, "tau")),
-        _table("Drafted positions kept, by depth", *_by_depth(rows)),
+        _table("Decoding", rows, DECODING, heads),
+        _table("From pictures to answer", rows, folds.TOTAL, heads),
+        _table("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar"), heads),
+        _table("τ by kind of question", *_by_kind(rows, "tau"), heads),
+        _table("Drafted positions kept, by depth", *_by_depth(rows), heads),
     ]
     return Page([table for table in tables if len(table[2]) > 1], _conditions(report), notes)
 
 
-def _table(heading: str, rows: Rows, columns: Sequence[str]) -> Table:
+def _table(heading: str, rows: Rows, columns: Sequence[str], heads: Mapping[str, str]) -> Table:
     """Return a table of the columns that have a value in any row, named for readers."""
     filled = [key for key in columns if any(row.get(key) is not None for row in rows)]
-    heads = {key: HEADS.get(key, key) for key in filled}
-    named = [{head: row.get(key) for key, head in heads.items()} for row in rows]
-    return heading, named, list(heads.values())
+    named = [{heads.get(key, key): row.get(key) for key in filled} for row in rows]
+    return heading, named, [heads.get(key, key) for key in filled]
 
 
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
@@ -190,12 +193,13 @@ def _conditions(report: Report) -> list[str]:
     sizes = {
         "cases": _count(len(settings["cases"]), "question"),
         "repeats": _count(settings["repeats"], "interleaved repeat"),
+        "references": _count(settings.get("references", 0), "question"),
     }
-    settled = ASKED.format(**{**settings, **sizes})
-    settled += SPREAD if settings["repeats"] > 1 else ""
+    settled = ASKED + (SPREAD if settings["repeats"] > 1 else "")
     settled += QUALITY if any(row.get("quality") is not None for row in report["rows"]) else ""
     limited = any(row.get("limit") is not None for row in report["rows"])
-    sentences = [provenance_line(machine), settled + LIMITS if limited else settled]
+    settled = (settled + LIMITS if limited else settled).format(**{**settings, **sizes})
+    sentences = [provenance_line(machine), settled]
     if machine.get("busy"):
         but = BUT if any(row.get("speedup_about") for row in report["rows"]) else ""
         sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"], but=but))

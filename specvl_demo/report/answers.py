@@ -68,6 +68,8 @@ COMPARED = (
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "note"),
 )
 """What compares times, also in a sentence: omitted if the machine was busy (see `held_back`)."""
+TIMES = ("tokens_per_s", "first_token_ms", "answer_ms")
+"""What stays then, but is named as disturbed."""
 AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
 
 

@@ -212,6 +212,7 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     expect(status).to_contain_text("Done: 2 questions.")
     first = view.locator(".vl-c-table").first
     expect(first).to_contain_text("F1 of words")
+    expect(view.get_by_text("F1 of words: how far")).to_contain_text("in 1 question that came with")
     expect(view.get_by_label("τ by kind of question")).to_contain_text("colour")
 
 

@@ -81,7 +81,12 @@ def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
     (busy,) = answers.held_back(told)["rows"]
     assert busy["tau"] == 1.0 and busy["tokens_per_s"] == 1.0
     shown = page.page_of(answers.held_back(told))
-    assert "everything that compares times" in shown.before[-1] and not shown.after
+    assert "ratios of times" in shown.before[-1] and not shown.after
+    named = {column for _, _, columns in shown.tables for column in columns}
+    assert {"tokens/s, disturbed", "first token, ms, disturbed"} <= named
+    assert "tokens/s" not in named and "answer, ms" not in named
+    told["settings"]["references"] = 1
+    assert "in 1 question that came with one" in page.page_of(told).before[1]
     assert "limit:" not in "".join(shown.before)
     assert "Speed by kind of question, × our AR" not in [head for head, *_ in shown.tables]
     for _, rows, columns in shown.tables:
