@@ -34,9 +34,9 @@ from specvl_demo import records  # noqa: E402
 from specvl_demo.compare.provenance import processor  # noqa: E402
 from specvl_demo.media import MediaFile  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
-from specvl_demo.pairs.machine import detect  # noqa: E402
+from specvl_demo.pairs.machine import detect_machine  # noqa: E402
 from specvl_demo.question import Question  # noqa: E402
-from specvl_demo.records import Record, Round, gather  # noqa: E402
+from specvl_demo.records import Record, Round, gather_lanes  # noqa: E402
 from specvl_demo.ui.serve.decoding import Engine  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 
@@ -125,7 +125,7 @@ def races(ids: Iterable[str], anyway: bool) -> None:
             f"This machine is busy (load {load:.2f} per core), so its times would not be"
             " meaningful. Use --anyway to record nevertheless."
         )
-    machine = detect().title + (", busy with other work" if load > BUSY_SHARE else "")
+    machine = detect_machine().title + (", busy with other work" if load > BUSY_SHARE else "")
     models = Engine()
     document = read()
     for one in document["examples"]:
@@ -147,8 +147,8 @@ def recording(models: Engine, example: Example, machine: str) -> Example:
     """Record an example's race; return the recorded fields of its entry."""
     finding, lines = measured(models, example)
     trace = f"{example['id']}.trace.jsonl"
-    records.write(HERE / trace, lines)
-    if (now := findings.checksum(gather(lines))) != example["read"]["of"]:
+    records.write_trace(HERE / trace, lines)
+    if (now := findings.checksum(gather_lanes(lines))) != example["read"]["of"]:
         sys.stderr.write(f"{example['id']}: answers ({now}) that have not been read; read them.\n")
     title = base.find(example["methods"][0]).title
     today = datetime.now(timezone.utc).date().isoformat()

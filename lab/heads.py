@@ -66,7 +66,7 @@ def report(options: LabOptions) -> dict[str, Any]:
     measured = measure.bench(
         loaded, found, choices, options.repeats, options.max_new_tokens, (), options.tell
     )
-    own = {head.name: fingerprints.of_folder(head.folder) for head in heads}
+    own = {head.name: fingerprints.folder_hash(head.folder) for head in heads}
     machine = measured["machine"]
     machine |= {"weights": {"target": machine["weights"]["target"], **own}}
     return {

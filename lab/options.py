@@ -55,7 +55,7 @@ def every(pair: PairSpec) -> list[Question]:
     """
     splits = ("evaluate",) if pair.questions == questions.POCKET else ("choose", "evaluate")
     shipped = questions.in_turn(questions.shipped(pair, *splits))
-    return [question.opened(pair.n_frames) for question in shipped]
+    return [question.read_files(pair.n_frames) for question in shipped]
 
 
 def requests(

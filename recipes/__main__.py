@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.__main__ import guarded
+from specvl_demo.__main__ import run_guarded
 from specvl_demo.cli.parse import DTYPES, InputError, Parser, Row, add, flag, in_range, option
 from specvl_demo.pairs import ROLES, Role
-from specvl_demo.pairs.machine import cores
+from specvl_demo.pairs.machine import n_cores
 
 PUBLISHED = ("small", "mtp", "assistant")
 """Roles without a recipe; the pairs' own small models are trained by `drafter`."""
@@ -241,7 +241,7 @@ def run(argv: Sequence[str]) -> int:
         epilog=" ".join(f"{kind.__doc__}" for kind in documented) or None,
         allow_abbrev=False,
     )
-    threads = count("--threads", cores(), "CPU threads (default: all)", 1, 4096)
+    threads = count("--threads", n_cores(), "CPU threads (default: all)", 1, 4096)
     of_recipe = (
         option(
             "--" + key.replace("_", "-"),
@@ -265,7 +265,7 @@ def run(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one recipe and return its exit code, like the app's command line."""
-    return guarded(lambda: run(sys.argv[1:] if argv is None else argv))
+    return run_guarded(lambda: run(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

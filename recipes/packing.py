@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteModel
-from specvl_demo.vlm.eight_bits import SCALE, unpacked
+from specvl_demo.vlm.eight_bits import SCALE, unpack_matrices
 from specvl_demo.vlm.photo_assembly import CLASSES, WEIGHTS
 
 LEAST = 50_000
@@ -35,7 +35,7 @@ def packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def round_to(module: nn.Module) -> None:
     """Round a module's weights to the values they will have when read from such a file."""
-    rounded = unpacked(packed({name: p.detach() for name, p in module.named_parameters()}))
+    rounded = unpack_matrices(packed({name: p.detach() for name, p in module.named_parameters()}))
     for name, p in module.named_parameters():
         p.copy_(rounded[name])
 

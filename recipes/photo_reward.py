@@ -64,7 +64,7 @@ class Rewarder:
             return []
         # The base, with this step's updates.
         self.model.load_state_dict(self.language.state_dict())
-        photo_assembly.merge(self.model, self.learner.decoder.lora.state_dict())
+        photo_assembly.merge_lora(self.model, self.learner.decoder.lora.state_dict())
         visual, _ = self.learner.look([place for row in rows for place in row.pictures])
         ids = torch.tensor([row.root.ids + row.root.children[0].ids for row in rows])
         x = self.learner.embed(ids.flatten().to(self.learner.device), visual).view(*ids.shape, -1)

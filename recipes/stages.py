@@ -74,7 +74,7 @@ def main(
     """
     data = (places.prompts or places.pictures).name
     weights = on_disk.fingerprint(loaded.pair.target)
-    origin = {"weights": weights, "start": fingerprints.of_folder(start) if start else None}
+    origin = {"weights": weights, "start": fingerprints.folder_hash(start) if start else None}
     if not fresh:
         # Refused here, before hours of answering.
         checkpoint(places.folder, kind.name, run.identity_of(kind.name, recipe, origin))

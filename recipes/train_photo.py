@@ -45,7 +45,7 @@ def base_folder(base: Path | None, work: Path) -> Path:
             f"no language model at {source}: a folder or a GGUF file is needed{fetch}"
         )
     out = work / f"base-{source.stem}"
-    return out if out.is_dir() else photo_assembly.convert(source, out)
+    return out if out.is_dir() else photo_assembly.convert_gguf(source, out)
 
 
 def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
@@ -105,12 +105,12 @@ def main(
         photo_writer.plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
     paths = {"train": [p.path for p in photos], "things": [t.path for t in things]}
     learner = Learner(recipe, language, tower, tokenizer, paths, state.device)
-    identity = asdict(recipe) | {"base": fingerprints.of_folder(base), "photographs": len(photos)}
+    identity = asdict(recipe) | {"base": fingerprints.folder_hash(base), "photographs": len(photos)}
     cells = None
     if start:
         tower_weights, lora = photo_assembly.read_delta(start)
         learner.decoder.lora.load_state_dict(lora)
-        identity["start"] = fingerprints.of_folder(start)
+        identity["start"] = fingerprints.folder_hash(start)
         old = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(start))
         if old.config.fine_shape != tower.config.fine_shape:
             old.load_state_dict(tower_weights, strict=False)

@@ -24,11 +24,11 @@ DEVICE_LOST = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code, as `guarded` does."""
-    return guarded(lambda: run(parse(sys.argv[1:] if argv is None else argv)))
+    """Run one command and return its exit code, as `run_guarded` does."""
+    return run_guarded(lambda: run(parse(sys.argv[1:] if argv is None else argv)))
 
 
-def guarded(command: Callable[[], int]) -> int:
+def run_guarded(command: Callable[[], int]) -> int:
     """Run a command and return its exit code: 0 done, 1 failed, 2 refused, 130 interrupted."""
     try:
         if sys.flags.optimize > 1:
@@ -39,25 +39,25 @@ def guarded(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except InputError as reason:
-        return _say(str(reason), 2)
+        return _report(str(reason), 2)
     except ModuleNotFoundError as fault:
         if (fault.name or "").startswith("specvl_demo"):
             raise
         name = fault.name
-        return _say(f"{name} is not installed: pip install specvl-demo, or use `make demo`", 1)
+        return _report(f"{name} is not installed: pip install specvl-demo, or use `make demo`", 1)
     except FloatingPointError as fault:
-        return _say(str(fault), 1)
+        return _report(str(fault), 1)
     except (MemoryError, RuntimeError) as fault:
         if loses_device(fault):
-            _say(DEVICE_LOST.format(reason=_sentence(cause(fault))), 1)
+            _report(DEVICE_LOST.format(reason=_sentence(cause(fault))), 1)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(1)  # what is freed at exit would fail once more, and abort
         if not isinstance(fault, MemoryError) and type(fault).__name__ != "OutOfMemoryError":
             raise  # torch's own class, since torch is not imported here
-        return _say(f"Out of memory: {str(fault) or 'the machine has no more'}", 1)
+        return _report(f"Out of memory: {str(fault) or 'the machine has no more'}", 1)
     except KeyboardInterrupt:
-        return _say("Interrupted", 130)
+        return _report("Interrupted", 130)
     except OSError as fault:
         if fault.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
@@ -65,10 +65,10 @@ def guarded(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(fault, BrokenPipeError):  # there is no one to tell
             return 1
-        return _say(f"The output cannot be written: {fault.strerror or fault}", 1)
+        return _report(f"The output cannot be written: {fault.strerror or fault}", 1)
 
 
-def _say(text: str, code: int) -> int:
+def _report(text: str, code: int) -> int:
     """Tell a person what is wrong, in one line, and return the exit code."""
     sys.stderr.write(f"{_sentence(text)}\n")
     return code

@@ -33,12 +33,12 @@ class Option(Generic[Number]):
     or_zero: bool = False
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return isinstance(self.default, int)
 
     def range_words(self, high: float | None = None) -> str:
         """Return what a value must be, as the middle of a sentence."""
-        kind = "a whole number" if self.whole else "a number"
+        kind = "a whole number" if self.is_whole else "a number"
         between = f"between {self.low:.12g} and {self.high if high is None else high:.12g}"
         return ("0, or " if self.or_zero else "") + f"{kind} {between}"
 
@@ -50,8 +50,8 @@ class Option(Generic[Number]):
         is_number: bool = isinstance(value, Real) and not isinstance(value, bool)
         if is_number:
             inside = self.low <= value <= (self.high if high is None else high)
-            if (inside or (self.or_zero and value == 0)) and not (self.whole and value % 1):
-                return cast("Number", int(value) if self.whole else float(value))
+            if (inside or (self.or_zero and value == 0)) and not (self.is_whole and value % 1):
+                return cast("Number", int(value) if self.is_whole else float(value))
         huge = isinstance(value, int) and abs(value) >= 10**12
         came = "a number of more than 12 digits" if huge else reprlib.repr(value)
         raise ValueError(f"{self.title} must be {self.range_words(high)}, not {came}.")

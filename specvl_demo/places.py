@@ -16,13 +16,13 @@ ROOT = PACKAGE.parent
 """The folder that `specvl_demo` is imported from: the checkout, or the environment's packages."""
 
 
-def _folder(name: str) -> Path:
+def _data_folder(name: str) -> Path:
     installed = PACKAGE / name
     return installed if installed.is_dir() else ROOT / name
 
 
-ASSETS = _folder("assets")
-EXAMPLES = _folder("examples")
+ASSETS = _data_folder("assets")
+EXAMPLES = _data_folder("examples")
 
 CACHE_VARIABLE = "SPECVL_CACHE"
 """Names another folder than the platform's for files that are made once and kept."""
@@ -34,7 +34,7 @@ def cache() -> Path:
     return Path(named) if named else platformdirs.user_cache_path("specvl-demo")
 
 
-def importing(environment: Mapping[str, str]) -> dict[str, str]:
+def import_env(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which another Python imports from where this one does, whoever
     started it and however it came by its `sys.path`.
     """

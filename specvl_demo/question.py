@@ -73,7 +73,7 @@ class Question:
     """A question, what was said before it, and how it is to be answered.
 
     Attributes:
-        media: Files, or pictures and clips once `opened`.
+        media: Files, or pictures and clips once `read_files` has run.
         prefix: Text, or ids of the target's tokens, that the answer must begin with.
         picture_detail: The maximum size of a picture in millions of pixels.
         up_to: Whether the answer may be shorter where the target's context ends.
@@ -102,48 +102,48 @@ class Question:
         return [*self.earlier, Turn(self.words, self.media)]
 
     @property
-    def shown(self) -> list[Medium]:
+    def all_media(self) -> list[Medium]:
         """Return all its pictures and clips, those of earlier turns first."""
         return [medium for turn in self.turns for medium in turn.shown]
 
     @property
     def paths(self) -> list[str]:
         """Return the paths of those that are files."""
-        return [medium.path for medium in self.shown if isinstance(medium, MediaFile)]
+        return [medium.path for medium in self.all_media if isinstance(medium, MediaFile)]
 
-    def showing(self, media: Iterable[Medium]) -> Question:
-        """Return the question with these in place of `shown`, in the same order."""
+    def with_media(self, media: Iterable[Medium]) -> Question:
+        """Return the question with these in place of `all_media`, in the same order."""
         rest = iter(media)
         *earlier, now = [
             replace(turn, shown=tuple(next(rest) for _ in turn.shown)) for turn in self.turns
         ]
         return replace(self, media=now.shown, earlier=tuple(earlier))
 
-    def moved(self, paths: Mapping[str, str]) -> Question:
+    def with_paths(self, paths: Mapping[str, str]) -> Question:
         """Return the question with its files at other paths."""
-        return self.showing(
+        return self.with_media(
             medium._replace(path=paths[medium.path]) if isinstance(medium, MediaFile) else medium
-            for medium in self.shown
+            for medium in self.all_media
         )
 
-    def opened(self, n_frames: int) -> Question:
+    def read_files(self, n_frames: int) -> Question:
         """Return the question with its files read; one without words asks for a description.
 
         Pictures above `picture_detail` are scaled down: families that split a picture by its size
         would make thousands of tokens of a phone's photograph. MediaError if a file cannot be read.
         """
-        files = [medium for medium in self.shown if isinstance(medium, MediaFile)]
+        files = [medium for medium in self.all_media if isinstance(medium, MediaFile)]
         visuals = iter(load_files(files, n_frames))
         pixels = round(self.picture_detail * 1e6)
-        opened = self.showing(
-            _within(next(visuals) if isinstance(medium, MediaFile) else medium, pixels)
-            for medium in self.shown
+        opened = self.with_media(
+            _scaled_down(next(visuals) if isinstance(medium, MediaFile) else medium, pixels)
+            for medium in self.all_media
         )
-        earlier = tuple(replace(turn, question=_asking(turn)) for turn in opened.earlier)
-        return replace(opened, words=_asking(opened.turns[-1]), earlier=earlier)
+        earlier = tuple(replace(turn, question=_turn_words(turn)) for turn in opened.earlier)
+        return replace(opened, words=_turn_words(opened.turns[-1]), earlier=earlier)
 
 
-def _asking(turn: Turn) -> str:
+def _turn_words(turn: Turn) -> str:
     """Return the words of a turn, those for a description if it has none."""
     if turn.question.strip() or not turn.shown:
         return turn.question
@@ -151,7 +151,7 @@ def _asking(turn: Turn) -> str:
     return DESCRIBE["video" if clips else "images" if len(turn.shown) > 1 else "image"]
 
 
-def _within(visual: Visual, pixels: int) -> Visual:
+def _scaled_down(visual: Visual, pixels: int) -> Visual:
     if isinstance(visual, VideoFrames):
         return visual
     scale = math.sqrt(pixels / (visual.width * visual.height))
@@ -176,9 +176,11 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
     """
     if not isinstance(data, Mapping):
         raise ValueError(NOTHING)
-    find = find or named
-    before = listed(data.get("before"), Mapping, "Earlier turns", "a list of questions and answers")
-    history = listed(data.get("history"), Mapping, "The history", "a list of earlier questions")
+    find = find or find_file
+    before = list_of(
+        data.get("before"), Mapping, "Earlier turns", "a list of questions and answers"
+    )
+    history = list_of(data.get("history"), Mapping, "The history", "a list of earlier questions")
     past = [*before, *history]
     if len(past) > MAX_TURNS:
         raise ValueError(
@@ -186,7 +188,7 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
             " a new conversation, or continue from an earlier question."
         )
     # All files are counted before any of them is looked for.
-    items = [_items(turn) for turn in (*past, data)]
+    items = [_turn_media(turn) for turn in (*past, data)]
     if (n := sum(map(len, items))) > MAX_SHOWN:
         raise ValueError(
             f"A conversation can have at most {MAX_SHOWN} pictures and clips, got {n}. Begin a new"
@@ -214,7 +216,7 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
         media=media[-1],
         earlier=tuple(map(Turn, words, media, answers)),
         system=text_of(data.get("system", ""), "The system prompt", limit),
-        prefix=_prefix(_first(data, PREFIX), served or NEW_TOKENS.high),
+        prefix=_read_prefix(_first(data, PREFIX), served or NEW_TOKENS.high),
         **numbers,
         picture_detail=DETAIL.default if detail is None else DETAIL.check(detail),
         up_to=data.get("up_to") is True,
@@ -228,7 +230,7 @@ def _with_want(medium: Medium, want: Want) -> Medium:
     return medium._replace(want=want) if isinstance(medium, MediaFile) else medium
 
 
-def line_of(text: str) -> dict[str, Any]:
+def parse_line(text: str) -> dict[str, Any]:
     """Return the object in a line of JSON; ValueError with a sentence if there is none."""
     try:
         line = json.loads(text)
@@ -240,7 +242,7 @@ def line_of(text: str) -> dict[str, Any]:
     return line
 
 
-def named(item: Any, folders: Sequence[Path] = ()) -> MediaFile:
+def find_file(item: Any, folders: Sequence[Path] = ()) -> MediaFile:
     """Return the file of this path: in the first of the folders that has it, else as it stands."""
     if not isinstance(item, str | os.PathLike):
         raise wrong_kind("Pictures and clips", "paths of files", item)
@@ -248,7 +250,7 @@ def named(item: Any, folders: Sequence[Path] = ()) -> MediaFile:
     return MediaFile(os.fspath(next((place for place in places if place.is_file()), item)))
 
 
-def _items(turn: Mapping[str, Any]) -> list[tuple[Any, Want]]:
+def _turn_media(turn: Mapping[str, Any]) -> list[tuple[Any, Want]]:
     """Return what a turn shows, each with what its file must be."""
     items: list[tuple[Any, Want]] = []
     for name, want in MEDIA.items():
@@ -262,14 +264,14 @@ def _items(turn: Mapping[str, Any]) -> list[tuple[Any, Want]]:
     return items
 
 
-def _prefix(value: Any, limit: int) -> tuple[int, ...] | str:
+def _read_prefix(value: Any, limit: int) -> tuple[int, ...] | str:
     """Return text, or token ids; the loaded model checks which of them are text."""
     prefix: tuple[int, ...] | str
     if isinstance(value, str):
         prefix = text = replace_surrogates(value)
         n, what = len(text.encode()), "bytes"  # no token is less than a byte
     else:
-        prefix = tuple(listed(value, int, "The prefix", "a list of token ids"))
+        prefix = tuple(list_of(value, int, "The prefix", "a list of token ids"))
         n, what = len(prefix), "tokens"
     if n > limit:
         raise ValueError(f"The answer's beginning has {n} {what}; at most {limit} are allowed.")
@@ -291,7 +293,7 @@ def text_of(value: Any, what: str, limit: int | None = None) -> str:
     return replace_surrogates(value)
 
 
-def listed(value: Any, kind: type, what: str, expected: str) -> list[Any]:
+def list_of(value: Any, kind: type, what: str, expected: str) -> list[Any]:
     """Return the items of a list, all of one kind; empty if nothing is given."""
     if not isinstance(value, list | tuple | None):
         raise wrong_kind(what, expected, value)
@@ -302,10 +304,10 @@ def listed(value: Any, kind: type, what: str, expected: str) -> list[Any]:
 
 
 def wrong_kind(what: str, expected: str, value: Any) -> ValueError:
-    return ValueError(f"{what} must be {expected}, not {kind_of(value)}.")
+    return ValueError(f"{what} must be {expected}, not {json_kind(value)}.")
 
 
-def kind_of(value: Any) -> str:
+def json_kind(value: Any) -> str:
     """Return what a value is, in JSON's words, for a sentence."""
     names = {type(None): "null", bool: "true or false", str: "text", list: "a list"}
     number = "a number" if isinstance(value, int | float) else "an object"

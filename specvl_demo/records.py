@@ -292,7 +292,7 @@ class Totals(_RecordPart, frozen=True):
         """Tokens per second of decoding; None if no time was measured."""
         return self.n_tokens / self.decode_s if self.decode_s > 0 else None
 
-    def plus(self, round_: Round) -> Totals:
+    def plus_round(self, round_: Round) -> Totals:
         return Totals(
             n_tokens=self.n_tokens + len(round_.tokens),
             n_rounds=self.n_rounds + 1,
@@ -340,25 +340,25 @@ Record = Begin | Round | End
 _decoder = msgspec.json.Decoder(Record)
 
 
-def _foreign(value: object) -> NoReturn:
+def _refuse_foreign(value: object) -> NoReturn:
     raise RecordError(
         f"records hold numbers, text, lists and objects, not a {type(value).__name__}: a method's"
         " notes are the likeliest place (`.item()` or `.tolist()` makes plain values of a tensor)"
     )
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_foreign)
+_encoder = msgspec.json.Encoder(enc_hook=_refuse_foreign)
 
 
 def fold(rounds: Iterable[Round]) -> Totals:
     """Add up rounds in their order, so that equal rounds give bitwise equal sums."""
     totals = Totals()
     for round_ in rounds:
-        totals = totals.plus(round_)
+        totals = totals.plus_round(round_)
     return totals
 
 
-def checked(chart: Chart) -> Chart:
+def check_chart(chart: Chart) -> Chart:
     """Return a method's chart as traces store it; raise RecordError if it breaks the schema."""
     try:
         return msgspec.convert(msgspec.to_builtins(chart), Chart)
@@ -384,7 +384,7 @@ def loads(line: str) -> Record:
     return record
 
 
-def write(path: str | Path, records: Iterable[Record]) -> None:
+def write_trace(path: str | Path, records: Iterable[Record]) -> None:
     with Path(path).open("w", encoding="utf-8") as file:
         file.writelines(dumps(record) + "\n" for record in records)
 
@@ -422,7 +422,7 @@ class LaneRecords(NamedTuple):
         return "".join(token.text for round_ in self.rounds for token in round_.tokens)
 
 
-def gather(running: Iterable[Record]) -> list[LaneRecords]:
+def gather_lanes(running: Iterable[Record]) -> list[LaneRecords]:
     """Return a race's lanes in order of their begin; RecordError for a record out of order."""
     lanes: dict[str, LaneRecords] = {}
     for record in running:
@@ -453,7 +453,7 @@ def validate_trace(records: Iterable[Record]) -> list[LaneRecords]:
     records = list(records)
     for record in records:
         validate(record)
-    lanes = gather(records)
+    lanes = gather_lanes(records)
     for lane in lanes:
         _validate_lane(*lane)
     return lanes

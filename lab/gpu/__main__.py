@@ -29,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     from lab.gpu.parts import PARTS  # noqa: PLC0415 - seconds, and documents need none of it
     from specvl_demo.compare import provenance  # noqa: PLC0415
-    from specvl_demo.pairs.machine import detect  # noqa: PLC0415
+    from specvl_demo.pairs.machine import detect_machine  # noqa: PLC0415
 
-    tiny = options.tiny or not detect().gpus
+    tiny = options.tiny or not detect_machine().gpus
     names = [name for name in PARTS if not options.part or name in options.part]
     unknown = set(options.part) - set(PARTS)
     if unknown:

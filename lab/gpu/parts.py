@@ -29,7 +29,7 @@ from specvl_demo.pairs import PairSpec, Role, on_disk
 from specvl_demo.pairs.fitting import Options, memory_needs
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
-from specvl_demo.records import LaneRecords, Round, gather
+from specvl_demo.records import LaneRecords, Round, gather_lanes
 from specvl_demo.report.metrics import compare
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import choosing, loader, session
@@ -156,7 +156,7 @@ class _Asking:
         names = dict.fromkeys(("ar", name))
         choices = [choosing.choose(self.loaded.pair, one, None, temperature) for one in names]
         answers = [
-            gather(session.race(self.loaded, request, choices))
+            gather_lanes(session.race(self.loaded, request, choices))
             for request in self.requests(temperature)
         ]
         return _race_row([lanes[-1] for lanes in answers], [lanes[0] for lanes in answers])
@@ -168,7 +168,9 @@ class _Asking:
         library = Library(self.loaded.models, [name], like)
         mine, ours, same = [], [], True
         for request in self.requests():
-            (lane,) = gather(session.race(self.loaded, request, [choosing.choose(pair, "ar")]))
+            (lane,) = gather_lanes(
+                session.race(self.loaded, request, [choosing.choose(pair, "ar")])
+            )
             # The first answer warms the library up.
             answer = library.answer(name, request) and library.answer(name, request)
             if answer is None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff
+from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff_format
 from specvl_demo.methods.base import METHODS
 from specvl_demo.records import validate_trace
 from testing import corpus_files
@@ -241,7 +241,7 @@ def refused_files() -> list[corpus_files.Case]:
         case
         for case in corpus_files.cases()
         if case.ends == "refused" and plain.fullmatch(case.name) and len(case.data) < 10**6
-        if sniff(case.data[:HEAD_BYTES]) not in other[case.sent_as]
+        if sniff_format(case.data[:HEAD_BYTES]) not in other[case.sent_as]
     ]
 
 

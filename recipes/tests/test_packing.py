@@ -18,7 +18,7 @@ def test_every_row_keeps_its_own_size() -> None:
     stored = packing.packed(weights())
     assert stored["fc.weight"].dtype == torch.int8
     assert torch.equal(stored["norm.weight"], torch.ones(200))
-    restored, was = eight_bits.unpacked(stored), weights()["fc.weight"]
+    restored, was = eight_bits.unpack_matrices(stored), weights()["fc.weight"]
     assert set(restored) == set(weights()) and restored["fc.weight"].dtype == torch.float16
     step = was.abs().amax(1, keepdim=True) / 127
     assert ((restored["fc.weight"] - was).abs() <= 0.51 * step + 1e-3 * was.abs()).all()
@@ -28,6 +28,6 @@ def test_a_rounded_module_is_what_its_file_holds() -> None:
     module = nn.Linear(300, 200)
     before = packing.packed({"weight": module.weight.detach().clone()})
     packing.round_to(module)
-    assert torch.equal(module.weight, eight_bits.unpacked(before)["weight"].float())
+    assert torch.equal(module.weight, eight_bits.unpack_matrices(before)["weight"].float())
     after = packing.packed({"weight": module.weight.detach()})
     assert torch.equal(after["weight"], before["weight"])

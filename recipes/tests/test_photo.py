@@ -263,7 +263,7 @@ def test_decoder_computes_the_merged_model_on_trees() -> None:
     packed = pack([tree, Row([], Node([4], children=[Node([5, 6], True)]))], torch.float32)
     with torch.no_grad():
         got = decoder.logits(decoder(decoder.embedding[packed.ids], packed)[packed.sources])
-        photo_assembly.merge(base, lora)
+        photo_assembly.merge_lora(base, lora)
         start, *others = [1, 2, 3, 9, 8], ([1, 2, 3, 7], [6, 5]), ([4], [5, 6])
         paths = [(start, [40, 41, 42, 43]), (start, [50, 51]), *others]
         want = [base(torch.tensor([a + b])).logits[0, len(a) - 1 : -1] for a, b in paths]
@@ -290,7 +290,7 @@ def test_assembled_folder_is_a_standard_llava(
     assert (ids == shown).sum() == ROWS
     with torch.no_grad():
         got = model(**inputs).logits[0, -1]
-        photo_assembly.merge(base, {k: v.half().float() for k, v in lora.items()})
+        photo_assembly.merge_lora(base, {k: v.half().float() for k, v in lora.items()})
         photo_assembly.fill_words(eyes, base.get_input_embeddings().weight, tokenizer, CLASSES)
         x = base.get_input_embeddings()(ids)
         x[ids == shown] = eyes(inputs["pixel_values"]).last_hidden_state[0]

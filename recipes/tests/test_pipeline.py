@@ -20,7 +20,7 @@ from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.pairs import Checkpoint
 from specvl_demo.question import Question
-from specvl_demo.records import gather
+from specvl_demo.records import gather_lanes
 from specvl_demo.serving import loader, session
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loaded import Loaded
@@ -91,7 +91,7 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     both = loader.load_pair(replace(custom, drafters={"small": small}))
     shown = (Image.new("RGB", (80, 60)),)
     asked = session.request(both, Question("what is this", shown, max_new_tokens=20))
-    lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
+    lanes = gather_lanes(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
     assert lanes[0].token_ids == lanes[1].token_ids
     may = set(both.models.drafter("small").model.draft_ids.tolist())
     drafted = {token for round_ in lanes[1].rounds for token in round_.tree.tokens[1:]}
@@ -107,10 +107,10 @@ def test_heads_follow_their_target(pair: Path) -> None:
     assert all(card["finished"] for card in cards) and len({c["weights"] for c in cards}) == 1
     stores = {"held-out-dream", "train-dream"}
     assert {path.name for path in (pair / "work").iterdir()} == {"answers-held-out.jsonl", *stores}
-    target = loading.model(pair / "target", loading.LoadPlan(), "target")
+    target = loading.load_model(pair / "target", loading.LoadPlan(), "target")
     for method in ("dream", "eagle2", "hivis"):
         open_head(pair / f"head-{method}", VLM(target, "target").decoder, method)
-    small = shared_drafter.load(pair / "head-drafter", target)
+    small = shared_drafter.load_drafter(pair / "head-drafter", target)
     assert small.get_input_embeddings().weight is target.get_input_embeddings().weight
     assert len(small.get_decoder().layers) == 2 and len(target.get_decoder().layers) == 3
     ids = torch.arange(5, 9)[None]

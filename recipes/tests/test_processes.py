@@ -54,7 +54,7 @@ def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
     ]
     assert len(said) == len(set(said)) == N, "every question is answered once, not once a process"
     decoder = VLM(
-        loading.model(tmp_path / "target", loading.LoadPlan(), "target"), "target"
+        loading.load_model(tmp_path / "target", loading.LoadPlan(), "target"), "target"
     ).decoder
     card = json.loads((tmp_path / f"head-{METHOD}" / "card.json").read_text())
     assert card["finished"] and card["steps"] == 4 and card["conversations"] <= N

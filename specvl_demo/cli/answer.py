@@ -24,7 +24,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role, on_disk
 from specvl_demo.pairs.fitting import Options
-from specvl_demo.records import Begin, LaneRecords, Record, Round, gather
+from specvl_demo.records import Begin, LaneRecords, Record, Round, gather_lanes
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import choosing
 from specvl_demo.serving.custom import named_pair
@@ -71,19 +71,19 @@ def batch(options: argparse.Namespace) -> int:
     from specvl_demo.serving import session
 
     shared = {name: value for name, value in vars(options).items() if name not in question.LINE}
-    find = partial(question.named, folders=(Path(), Path(options.batch).parent))
+    find = partial(question.find_file, folders=(Path(), Path(options.batch).parent))
     loaded = _load(options, pair, choosing.roles_of([choice]))
     wrong = 0
     for number, line in enumerate(filter(str.strip, lines)):
         answer: dict[str, object] = {"id": None}
         try:
-            data = question.line_of(line)
+            data = question.parse_line(line)
             if isinstance(data.get("id"), str | int):
                 answer["id"] = data["id"]
             if others := data.keys() - question.LINE:
                 raise ValueError(f"a line of --batch cannot have {', '.join(sorted(others))}.")
             request = session.request(loaded, question.read({**shared, **data}, find))
-            (lane,) = gather(session.race(loaded, request, [choice], warmed=number > 0))
+            (lane,) = gather_lanes(session.race(loaded, request, [choice], warmed=number > 0))
             answer |= tables.lane_row(lane)
         except (ValueError, FloatingPointError) as reason:
             answer["error"] = str(reason)
@@ -168,7 +168,7 @@ def _answer(
     pair = named_pair(options.pair, options.target, options.drafter)
     names = names or methods_to_run(options, pair, options.temperature)
     chosen = pick(names, options.set, pair, options.temperature)
-    opened = question.read(vars(options)).opened(pair.n_frames)
+    opened = question.read(vars(options)).read_files(pair.n_frames)
     with _trace_file(options.trace) as saved:
         from specvl_demo.serving import session
 
@@ -190,7 +190,7 @@ def _answer(
             if not quiet and isinstance(record, Round):
                 sys.stdout.write(tables.plain("".join(token.text for token in record.tokens)))
                 sys.stdout.flush()
-    lanes = gather(heard)
+    lanes = gather_lanes(heard)
     if not quiet:
         sys.stdout.write("\n")
     if options.json:

@@ -15,7 +15,7 @@ from specvl_demo.methods import base
 from specvl_demo.options import Dtype
 from specvl_demo.pairs import PairSpec, fitting, placing
 from specvl_demo.pairs.fitting import LoadPlan
-from specvl_demo.pairs.machine import Machine, detect
+from specvl_demo.pairs.machine import Machine, detect_machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.report import tables
 from specvl_demo.serving import choosing
@@ -23,7 +23,7 @@ from specvl_demo.serving.custom import named_pair
 
 
 def run(options: argparse.Namespace) -> int:
-    machine = detect()
+    machine = detect_machine()
     models = options.target, options.drafter
     listed = [named_pair(None, *models)] if any(models) else pairs.PAIRS
     document: dict[str, Any] = {

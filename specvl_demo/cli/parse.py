@@ -47,7 +47,7 @@ def number_type(bounded: Option[Number]) -> Callable[[str], Number]:
 
     def convert(text: str) -> Number:
         try:
-            return bounded.check(int(text) if bounded.whole else float(text))
+            return bounded.check(int(text) if bounded.is_whole else float(text))
         except ValueError:
             expected = bounded.range_words()
             raise argparse.ArgumentTypeError(f"must be {expected}, not {text}") from None

@@ -13,7 +13,7 @@ from specvl_demo.compare import provenance
 from specvl_demo.compare.page import Report, report_of
 from specvl_demo.compare.peers import Library
 from specvl_demo.methods.base import Choice
-from specvl_demo.pairs.machine import Load
+from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
 from specvl_demo.report.answers import HF_GENERATE, Repeat
@@ -34,7 +34,7 @@ def bench(
     tell: Tell = lambda text, share: None,
 ) -> Report:
     """Return the report of `bench --json`. choices: AR first. peers: The library's own ways."""
-    load = Load()
+    load = MachineLoad()
     cases = [replace(case, max_new_tokens=max_new_tokens, temperature=0.0) for case in cases]
     questions = [session.request(loaded, case, detail="light") for case in cases]
     session.warm(loaded, questions[0], choices)
@@ -52,7 +52,7 @@ def bench(
                 measured[number].answers[way.method.name].append(folds.Answer.of(lane))
             elif (answer := library.answer(way, questions[at])) is not None:
                 measured[number].answers[way].append(answer)
-    machine = provenance.collect(loaded) | provenance.disturbance(load.others() or 0.0)
+    machine = provenance.collect(loaded) | provenance.disturbance(load.others_share() or 0.0)
     machine["seconds"] = load.seconds
     report = report_of(machine, loaded.pair, cases, choices, measured, repeats, peers)
     for name, note in library.notes.items():

@@ -15,7 +15,7 @@ import torch
 from specvl_demo import places
 from specvl_demo.decoders import packed_linear
 from specvl_demo.pairs import PairSpec, on_disk
-from specvl_demo.pairs.machine import detect, versions
+from specvl_demo.pairs.machine import detect_machine, versions
 
 if TYPE_CHECKING:
     from specvl_demo.serving.loaded import Loaded
@@ -32,7 +32,7 @@ def disturbance(others_share: float) -> dict[str, Any]:
 def collect(loaded: Loaded | None = None) -> dict[str, Any]:
     """Return machine, versions, commit and time; of a pair also device, precision, weights."""
     facts: dict[str, Any] = {
-        "title": detect().title,
+        "title": detect_machine().title,
         "processor": processor(),
         "threads": torch.get_num_threads(),
         "versions": {**versions(), "python": platform.python_version()},

@@ -16,7 +16,7 @@ from typing import Any
 
 from specvl_demo.pairs import PairSpec
 from specvl_demo.places import EXAMPLES
-from specvl_demo.question import WORDS, Question, line_of, named, read
+from specvl_demo.question import WORDS, Question, find_file, parse_line, read
 
 POCKET = "pocket-questions.jsonl"
 POCKET_KINDS = {
@@ -37,7 +37,7 @@ def of_pair(pair: PairSpec) -> list[Question]:
     if pair.questions == POCKET:
         kinds = by_kind(questions)
         questions = [question for kind, n in POCKET_KINDS.items() for question in kinds[kind][:n]]
-    return [question.opened(pair.n_frames) for question in questions]
+    return [question.read_files(pair.n_frames) for question in questions]
 
 
 def shipped(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
@@ -46,7 +46,7 @@ def shipped(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
     some = [line for line in lines if json.loads(line)["split"] in splits]
 
     def read_line(line: dict[str, Any]) -> Question:
-        return read({**line, **shared}, partial(named, folders=(EXAMPLES,)))
+        return read({**line, **shared}, partial(find_file, folders=(EXAMPLES,)))
 
     return list(each(some, pair.questions, read_line))
 
@@ -58,7 +58,7 @@ def of_file(name: str, n: int, n_frames: int = 8) -> list[Question]:
     path = Path(name)
     if not path.is_file():
         raise ValueError(f"There is no file {name}; a line of JSON for each question is needed.")
-    find = partial(named, folders=(path.parent / "images", path.parent))
+    find = partial(find_file, folders=(path.parent / "images", path.parent))
     with path.open(encoding="utf-8") as file:
         lines = each(file, path.name, partial(read, find=find), n_frames)
         questions = list(islice(lines, n))
@@ -94,7 +94,7 @@ def each(
         if not text.strip():
             continue
         try:
-            line = line_of(text)
+            line = parse_line(text)
             name = str(line.get("id", f"{Path(source).stem}-{number}"))
             words = f"a question is needed, under {' or '.join(WORDS)}"
             if not line.keys() & {*WORDS}:
@@ -102,6 +102,6 @@ def each(
             question = read_line({**line, "id": name})
             if not question.words.strip():
                 raise ValueError(f"{words}.")
-            yield question if n_frames is None else question.opened(n_frames)
+            yield question if n_frames is None else question.read_files(n_frames)
         except ValueError as fault:
             raise ValueError(f"{source}, line {number}: {fault}") from None

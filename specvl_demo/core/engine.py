@@ -314,7 +314,7 @@ class Lane:
             **fields,
             **laps,
         )
-        self.totals = self.totals.plus(round_)
+        self.totals = self.totals.plus_round(round_)
         return round_
 
     @torch.inference_mode()

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from specvl_demo.media.files import NAME, Limits, MediaError, check_size
-from specvl_demo.media.pictures import Curve, from_hdr, to_rgb
+from specvl_demo.media.pictures import Curve, hdr_to_srgb, to_rgb
 
 if TYPE_CHECKING:
     from cv2 import VideoCapture
@@ -43,7 +43,7 @@ def check(width: int, height: int, n_frames: int, duration_s: float | None, limi
         raise MediaError(f"{NAME} lasts {duration_s:.0f} seconds; at most {max_s} are accepted.")
 
 
-def chosen(times: Sequence[float], n: int) -> list[tuple[int, float]]:
+def choose_frames(times: Sequence[float], n: int) -> list[tuple[int, float]]:
     """Return (frame, seconds) of `n` moments, evenly spread from the first frame's to the last's;
     every frame at its own time if there are fewer.
 
@@ -64,7 +64,7 @@ def chosen(times: Sequence[float], n: int) -> list[tuple[int, float]]:
     return frames
 
 
-class Readable(io.BufferedIOBase):
+class ReadableFile(io.BufferedIOBase):
     """An open file that OpenCV may read: an exception in its callbacks would end the process. It
     must be kept as long as the clip is open.
     """
@@ -82,7 +82,7 @@ class Readable(io.BufferedIOBase):
             return -1
 
 
-def opened(source: Readable, packets: bool = False) -> VideoCapture:
+def open_clip(source: ReadableFile, packets: bool = False) -> VideoCapture:
     """Open the clip from its first byte on, since no path is visible here.
 
     packets: Give packets as they are stored, which takes no time, instead of frames.
@@ -94,7 +94,7 @@ def opened(source: Readable, packets: bool = False) -> VideoCapture:
     return cv2.VideoCapture(source, cv2.CAP_FFMPEG, how)  # type: ignore[call-overload]  # any reader
 
 
-class Stream(NamedTuple):
+class StreamInfo(NamedTuple):
     """What a container says of its clip.
 
     Attributes:
@@ -112,14 +112,14 @@ class Stream(NamedTuple):
     curve: Curve | None
 
 
-def probe(source: Readable, limits: Limits) -> Stream:
+def probe(source: ReadableFile, limits: Limits) -> StreamInfo:
     """Check what the container declares, with OpenCV, and read the times of its packets.
 
     Raises MediaError beyond the limits.
     """
     import cv2
 
-    video = opened(source, packets=True)
+    video = open_clip(source, packets=True)
     if not video.isOpened():
         raise MediaError(f"{NAME} is damaged or has no video stream that can be decoded.")
     fps, count = video.get(cv2.CAP_PROP_FPS), video.get(cv2.CAP_PROP_FRAME_COUNT)
@@ -134,13 +134,13 @@ def probe(source: Readable, limits: Limits) -> Stream:
     n_frames = int(count) if math.isfinite(count) and count > 0 else 0
     check(*stretched(width, height, aspect), n_frames, n_frames / rate if rate else None, limits)
     codec = int(video.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little").decode("latin-1")
-    times = ordered(sorted(_frame_times(video, limits)), n_frames / rate if rate else None)
+    times = order_times(sorted(_frame_times(video, limits)), n_frames / rate if rate else None)
     source.seek(0)
     head = source.read(HEAD)
     depth = int(video.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) >> 24
     # Screens for HDR take more than 8 bits; in them a chance match is unlikely.
     curve = hdr_curve(_extradata(video), head) if depth in (10, 12) else None
-    return Stream(codec, times, rate, aspect, curve)
+    return StreamInfo(codec, times, rate, aspect, curve)
 
 
 def _frame_times(video: VideoCapture, limits: Limits) -> Iterator[float]:
@@ -182,8 +182,8 @@ def hdr_curve(stored: bytes, head: bytes) -> Curve | None:
     return None
 
 
-def by_opencv(
-    source: Readable, times: list[float], n: int, limits: Limits
+def read_by_opencv(
+    source: ReadableFile, times: list[float], n: int, limits: Limits
 ) -> tuple[list, list[float], int]:
     """Return frames, their times and the number of frames of a clip whose packets have these times.
 
@@ -191,46 +191,46 @@ def by_opencv(
     number of frames than packets. In a longer one each moment is sought.
     """
     if len(times) > READ_THROUGH:
-        return *_sought(source, times, chosen(times, n)), len(times)
-    frames, seen = _read_through(source, chosen(times, n), limits)
+        return *_seek_frames(source, times, choose_frames(times, n)), len(times)
+    frames, seen = _read_through(source, choose_frames(times, n), limits)
     if len(seen) != len(times):
-        times = ordered(seen, None)
-        frames, seen = _read_through(source, chosen(times, n), limits)
+        times = order_times(seen, None)
+        frames, seen = _read_through(source, choose_frames(times, n), limits)
     return *frames, len(seen)
 
 
 def _read_through(
-    source: Readable, moments: Sequence[tuple[int, float]], limits: Limits
+    source: ReadableFile, moments: Sequence[tuple[int, float]], limits: Limits
 ) -> tuple[tuple[list, list[float]], list[float]]:
     """Return frames and times of the moments, and the times of all frames."""
     pictures: dict[int, np.ndarray | None] = dict.fromkeys(frame for frame, _ in moments)
-    video, times = opened(source), []
+    video, times = open_clip(source), []
     for number, at in enumerate(_frame_times(video, limits)):
         times.append(at)
         if number in pictures:
-            pictures[number] = _retrieved(video)
+            pictures[number] = _retrieve_frame(video)
     frames = [(picture, at) for frame, at in moments if (picture := pictures[frame]) is not None]
     return ([picture for picture, _ in frames], [at for _, at in frames]), times
 
 
-def _sought(
-    source: Readable, times: Sequence[float], moments: Sequence[tuple[int, float]]
+def _seek_frames(
+    source: ReadableFile, times: Sequence[float], moments: Sequence[tuple[int, float]]
 ) -> tuple[list, list[float]]:
     import cv2
 
     frames: list[np.ndarray] = []
     exact: list[float] = []
-    video = opened(source)
+    video = open_clip(source)
     for frame, moment in moments:
         if video.set(cv2.CAP_PROP_POS_MSEC, 1000 * times[frame]) and video.grab():
-            picture, at = _retrieved(video), video.get(cv2.CAP_PROP_POS_MSEC) / 1000
+            picture, at = _retrieve_frame(video), video.get(cv2.CAP_PROP_POS_MSEC) / 1000
             if picture is not None:
                 frames.append(picture)
                 exact.append(moment if moment > times[frame] else at)
     return frames, exact
 
 
-def _retrieved(video: VideoCapture) -> np.ndarray | None:
+def _retrieve_frame(video: VideoCapture) -> np.ndarray | None:
     """Decode the frame that was grabbed."""
     import cv2
 
@@ -238,7 +238,7 @@ def _retrieved(video: VideoCapture) -> np.ndarray | None:
     return cv2.cvtColor(frame, cv2.COLOR_BGR2RGB) if ok else None
 
 
-def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
+def read_by_decord(source: ReadableFile, n: int) -> tuple[list, list[float], int]:
     """Do the same with decord, if the user chose it: it indexes the packets and seeks exactly."""
     import decord
 
@@ -247,7 +247,7 @@ def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
         video = decord.VideoReader(source, ctx=decord.cpu(0), num_threads=1)
         starts = video.get_frame_timestamp(range(len(video)))[:, 0]
         # It counts from the file's beginning, OpenCV from the first frame.
-        moments = chosen(ordered([float(at - starts[0]) for at in starts], None), n)
+        moments = choose_frames(order_times([float(at - starts[0]) for at in starts], None), n)
         frames = list(video.get_batch([frame for frame, _ in moments]).asnumpy())
         return frames, [at for _, at in moments], len(video)
     # The first is decord's own exception class.
@@ -255,7 +255,7 @@ def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
         return [], [], 0
 
 
-def by_pillow(
+def read_by_pillow(
     image: Image.Image, n: int, limits: Limits
 ) -> tuple[list, list[float], int, float | None]:
     """Return frames of an animation, their times as sums of delays, and the duration."""
@@ -264,7 +264,7 @@ def by_pillow(
         raise MediaError(f"{NAME} is a still picture, not a clip: send it as a picture.")
     check(*image.size, n_source, None, limits)
     # Mostly all delays are equal; otherwise it is read again.
-    frames_read = {frame for frame, _ in chosen(range(n_source), n)}
+    frames_read = {frame for frame, _ in choose_frames(range(n_source), n)}
     while True:
         pictures, times, clock_s = {}, [], 0.0
         for index in range(n_source):
@@ -275,22 +275,22 @@ def by_pillow(
                 pictures[index] = np.asarray(to_rgb(image))
             times.append(clock_s)
             clock_s += float(image.info.get("duration", 0) or 0) / 1000
-        moments = chosen(times if clock_s else range(n_source), n)
+        moments = choose_frames(times if clock_s else range(n_source), n)
         if (frames_read := {frame for frame, _ in moments}) <= pictures.keys():
             break
     exact = [at if clock_s else 0.0 for _, at in moments]
     return [pictures[frame] for frame, _ in moments], exact, n_source, clock_s or None
 
 
-def read(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[dict, list]:
+def read_clip(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[dict, list]:
     """Return the header of a clip and n of its frames, by the decoder of this name."""
-    readable = Readable(source)
+    readable = ReadableFile(source)
     stream = probe(readable, limits)
     # decord takes every clip's colours for those of BT.601, which HDR's are not.
     if decoder == "decord" and stream.curve is None:
-        frames, times, n_source = by_decord(readable, n)
+        frames, times, n_source = read_by_decord(readable, n)
     else:
-        frames, times, n_source = by_opencv(readable, stream.times, n, limits)
+        frames, times, n_source = read_by_opencv(readable, stream.times, n, limits)
     if not frames:
         cause = "is AV1, which"
         if stream.codec != "AV01":
@@ -300,7 +300,7 @@ def read(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[dict, 
             " -c:v libx264 -pix_fmt yuv420p OUT.mp4)."
         )
     duration_s = n_source / stream.rate if stream.rate else None
-    return clip(frames, times, n_source, duration_s, limits, stream.aspect, stream.curve)
+    return pack_clip(frames, times, n_source, duration_s, limits, stream.aspect, stream.curve)
 
 
 def stretched(width: int, height: int, aspect: float) -> tuple[int, int]:
@@ -308,7 +308,7 @@ def stretched(width: int, height: int, aspect: float) -> tuple[int, int]:
     return (round(width * aspect), height) if aspect > 1 else (width, round(height / aspect))
 
 
-def clip(
+def pack_clip(
     frames: list,
     times: list[float],
     n_source: int,
@@ -318,16 +318,16 @@ def clip(
     curve: Curve | None = None,
 ) -> tuple[dict, list]:
     """Return the header of a clip and its frames as a screen shows them, scaled down."""
-    times = ordered(times, duration_s)
+    times = order_times(times, duration_s)
     height, width = frames[0].shape[:2]
     # Now with the real values.
     longest = max(times[-1], duration_s or 0.0)
     check(*stretched(width, height, aspect), n_source, longest, limits)
     side = limits.max_frame_side
-    return {"times_s": times}, [shrink(frame, side, aspect, curve) for frame in frames]
+    return {"times_s": times}, [shrink_frame(frame, side, aspect, curve) for frame in frames]
 
 
-def ordered(times: list[float], duration_s: float | None) -> list[float]:
+def order_times(times: list[float], duration_s: float | None) -> list[float]:
     """Return times in seconds that never decrease and start at 0 or later: if a file's own do not,
     evenly spread over its duration, or over one second.
     """
@@ -339,9 +339,9 @@ def ordered(times: list[float], duration_s: float | None) -> list[float]:
     return [round(t, 6) for t in times]
 
 
-def shrink(frame: np.ndarray, side: int, aspect: float, curve: Curve | None) -> Image.Image:
+def shrink_frame(frame: np.ndarray, side: int, aspect: float, curve: Curve | None) -> Image.Image:
     image = Image.fromarray(np.ascontiguousarray(frame))
     if aspect != 1.0:
         image = image.resize(stretched(*image.size, aspect), Image.Resampling.BICUBIC)
     image.thumbnail((side, side), Image.Resampling.BICUBIC)
-    return from_hdr(image, curve) if curve else image
+    return hdr_to_srgb(image, curve) if curve else image

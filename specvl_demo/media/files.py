@@ -71,12 +71,12 @@ _STARTS = {
 """Formats by the first bytes of a file; those with a `?` are only named in the error."""
 
 
-def sniff(head: bytes) -> str | None:
+def sniff_format(head: bytes) -> str | None:
     """Return the format by a file's first 32 bytes, with a `?` if it is not supported."""
     if head[:4] == b"RIFF":
         return {b"WEBP": "WebP", b"AVI ": "AVI", b"WAVE": "sound?"}.get(head[8:12])
     if head[4:8] == b"ftyp":
-        return _by_brand(head)
+        return _format_by_brand(head)
     if head[4:8] in (b"moov", b"mdat", b"wide", b"free", b"skip"):
         return "MP4"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:4].lower() in (b"<svg", b"<?xm", b"<!do", b"<htm"):
@@ -84,7 +84,7 @@ def sniff(head: bytes) -> str | None:
     return next((kind for start, kind in _STARTS.items() if head.startswith(start)), None)
 
 
-def _by_brand(head: bytes) -> str:
+def _format_by_brand(head: bytes) -> str:
     brand, others = head[8:12], head[16:]
     if brand in (b"avif", b"avis") or (brand in (b"mif1", b"msf1") and b"avif" in others):
         return "AVIF"
@@ -114,7 +114,7 @@ def name_in_words(path: str | os.PathLike[str]) -> str:
     return f"{name[: _NAME_CHARACTERS // 2]}…{name[-_NAME_CHARACTERS // 2 + 1 :]}"
 
 
-def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | None]:
+def examine_file(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | None]:
     """Return a regular file within the byte limit, and its format; anything else is not opened."""
     if str(path).startswith(("http://", "https://")):
         raise MediaError(f"{name_in_words(path)} is an address: download the file first.")
@@ -129,7 +129,7 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
         if info.st_size > limits.max_bytes:
             raise MediaError(f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the limit.")
         with path.open("rb") as file:
-            return path, sniff(file.read(HEAD_BYTES))
+            return path, sniff_format(file.read(HEAD_BYTES))
     except FileNotFoundError:
         raise MediaError(f"There is no file {name_in_words(path)}.") from None
     except MediaError:

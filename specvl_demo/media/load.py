@@ -37,7 +37,7 @@ from specvl_demo.media.files import (
     MediaError,
     MediaFile,
     Want,
-    examine,
+    examine_file,
     name_in_words,
     printable,
 )
@@ -47,7 +47,7 @@ Item = tuple[Path, str, Want]
 Side = Annotated[int, Meta(ge=1)]
 
 
-class Header(Struct):
+class DecoderHeader(Struct):
     """What a decoder says of a file: a refusal, or its pictures' sizes, with times of a clip."""
 
     error: str | None = None
@@ -92,13 +92,13 @@ def load_files(
     memory or of `limits.decode_s` seconds.
     """
     limits = limits or Limits()
-    items = [_checked(file.path, file.want, limits) for file in files]
-    return _decode(items, n_frames, limits) if items else []
+    items = [_check_file(file.path, file.want, limits) for file in files]
+    return _decode_files(items, n_frames, limits) if items else []
 
 
-def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
+def _check_file(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
     """Check that the file's first bytes match what it was sent as."""
-    path, kind = examine(path, limits)
+    path, kind = examine_file(path, limits)
     name = name_in_words(path.name)
     if kind not in PICTURE_FORMATS and kind not in CLIP_FORMATS:
         named = f"is {kind.rstrip('?')}, which is not supported" if kind else None
@@ -111,7 +111,7 @@ def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
     return path, kind, want
 
 
-def _decode(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual]:
+def _decode_files(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual]:
     """Decode these files in one process, which is killed after `limits.decode_s` seconds."""
     decoder = _clip_decoder(items)
     job = {
@@ -129,7 +129,7 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=places.ROOT,
-            env=places.importing({n: os.environ[n] for n in _KEPT if n in os.environ}) | _QUIET,
+            env=places.import_env({n: os.environ[n] for n in _KEPT if n in os.environ}) | _QUIET,
         )
     except OSError as fault:
         raise MediaError(
@@ -138,18 +138,18 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual
     with child:
         try:
             began = time.monotonic()
-            with _killed_after(START_S, child) as late:
-                _start(child, job, name_in_words(items[0][0].name), late)
+            with _kill_after(START_S, child) as late:
+                _start_decoder(child, job, name_in_words(items[0][0].name), late)
             slowness = (time.monotonic() - began) / USUAL_START_S
             limits = replace(limits, decode_s=limits.decode_s * min(max(1.0, slowness), SLOWEST))
-            with _killed_after(limits.decode_s, child) as late:
-                return [_read(child, item, n_frames, limits, late) for item in items]
+            with _kill_after(limits.decode_s, child) as late:
+                return [_read_result(child, item, n_frames, limits, late) for item in items]
         finally:
             child.kill()  # before waiting for it: an error need not wait for the remaining files
 
 
 @contextmanager
-def _killed_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[threading.Event]:
+def _kill_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[threading.Event]:
     """Kill the process if the block takes longer; the event says so."""
     late = threading.Event()
 
@@ -165,17 +165,17 @@ def _killed_after(seconds: float, child: subprocess.Popen[bytes]) -> Iterator[th
         clock.cancel()
 
 
-def _start(
+def _start_decoder(
     child: subprocess.Popen[bytes], job: dict[str, Any], name: str, late: threading.Event
 ) -> None:
     """Hand the job over and wait until the process is sealed, its files open. No file is to blame
     yet.
     """
     assert child.stdin and child.stdout and child.stderr  # all are pipes
-    _hand_over(child.stdin, json.dumps(job).encode() + b"\n")
+    _send_job(child.stdin, json.dumps(job).encode() + b"\n")
     if child.stdout.readline(_HEADER_BYTES) == READY:
         return
-    if _killed(child) and not late.is_set():
+    if _was_killed(child) and not late.is_set():
         raise MediaError(NO_ANSWER[True].format(name=name))
     child.kill()
     lines = child.stderr.read(_HEADER_BYTES).decode(errors="replace").split("\n")
@@ -202,7 +202,7 @@ def _clip_decoder(items: Sequence[Item]) -> str:
     return named
 
 
-def _hand_over(pipe: IO[bytes], job: bytes) -> None:
+def _send_job(pipe: IO[bytes], job: bytes) -> None:
     """Send the job; the pipe stays open, since a decoder ends when its parent does."""
     try:
         pipe.write(job)
@@ -212,7 +212,7 @@ def _hand_over(pipe: IO[bytes], job: bytes) -> None:
             pipe.close()
 
 
-def _read(
+def _read_result(
     child: subprocess.Popen[bytes], item: Item, n_frames: int, limits: Limits, late: threading.Event
 ) -> Visual:
     """Read the next file's result from its decoder: a header line, then its pixels."""
@@ -221,13 +221,13 @@ def _read(
     pipe = child.stdout
     assert pipe
     try:
-        header = msgspec.json.decode(pipe.readline(_HEADER_BYTES), type=Header)
+        header = msgspec.json.decode(pipe.readline(_HEADER_BYTES), type=DecoderHeader)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        header = Header()
+        header = DecoderHeader()
     if header.error is not None:
         raise MediaError(printable(header.error)[:_SAID].replace(NAME, name))
     frames: list[Image.Image] = []
-    if _believable(header, item, n_frames, limits):
+    if _is_believable(header, item, n_frames, limits):
         for width, height in header.sizes:
             pixels = pipe.read(width * height * 3)
             if len(pixels) < width * height * 3:
@@ -237,20 +237,20 @@ def _read(
     if late.is_set():
         raise MediaError(f"{name} took longer than {limits.decode_s:.0f} seconds to decode.")
     if not frames:
-        raise MediaError(NO_ANSWER[_killed(child)].format(name=name, kind=kind))
+        raise MediaError(NO_ANSWER[_was_killed(child)].format(name=name, kind=kind))
     if header.times_s is None:
         return frames[0]
     return VideoFrames(tuple(frames), tuple(header.times_s))
 
 
-def _killed(child: subprocess.Popen[bytes]) -> bool:
+def _was_killed(child: subprocess.Popen[bytes]) -> bool:
     """Whether the system ended a decoder: for want of memory, or of processor time."""
     with suppress(subprocess.TimeoutExpired):
         return child.wait(0.2) == -signal.SIGKILL
     return False
 
 
-def _believable(header: Header, item: Item, n_frames: int, limits: Limits) -> bool:
+def _is_believable(header: DecoderHeader, item: Item, n_frames: int, limits: Limits) -> bool:
     """Whether a decoder, which a file may have taken over, answers within the limits: by one
     picture, or at most `n_frames` small frames with a time each.
     """

@@ -74,17 +74,17 @@ def open_picture(data: bytes, kind: str, limits: Limits) -> Image.Image:
     return image
 
 
-def decoded(image: Image.Image) -> Image.Image:
+def decode_picture(image: Image.Image) -> Image.Image:
     """Return an opened picture upright in sRGB; the first frame of an animation."""
     if image.info.get("default_image"):
         image.seek(1)  # before it comes the picture for programs that show no animation
     image.load()
     with contextlib.suppress(Exception):  # of a broken EXIF block; the picture itself is whole
         image = ImageOps.exif_transpose(image)
-    return to_rgb(_in_srgb(image))
+    return to_rgb(_to_srgb(image))
 
 
-def _in_srgb(image: Image.Image) -> Image.Image:
+def _to_srgb(image: Image.Image) -> Image.Image:
     """Return a picture with a colour profile in the colours that a browser shows, with its
     transparency; as it is if it has none, or a broken one.
     """
@@ -93,7 +93,7 @@ def _in_srgb(image: Image.Image) -> Image.Image:
         return image
     try:
         profile = ImageCms.ImageCmsProfile(io.BytesIO(stored))
-        if image.mode == "RGB" and _changes_nothing(profile):
+        if image.mode == "RGB" and _is_srgb(profile):
             return image
         alpha = image.convert("RGBA").getchannel("A") if image.has_transparency_data else None
         if image.mode not in ("RGB", "CMYK", "L", "LAB"):
@@ -108,7 +108,7 @@ def _in_srgb(image: Image.Image) -> Image.Image:
     return converted
 
 
-def _changes_nothing(profile: ImageCms.ImageCmsProfile) -> bool:
+def _is_srgb(profile: ImageCms.ImageCmsProfile) -> bool:
     """Whether a profile of RGB is sRGB, up to rounding; most are."""
     steps = np.array([0, 64, 128, 192, 255], np.uint8)
     colours = Image.fromarray(np.stack(np.meshgrid(steps, steps, steps), -1).reshape(1, -1, 3))
@@ -117,7 +117,7 @@ def _changes_nothing(profile: ImageCms.ImageCmsProfile) -> bool:
     return bool(np.abs(np.asarray(mapped, int) - np.asarray(colours, int)).max() <= 3)
 
 
-def from_hdr(image: Image.Image, curve: Curve) -> Image.Image:
+def hdr_to_srgb(image: Image.Image, curve: Curve) -> Image.Image:
     """Map a frame from HLG or PQ (ITU-R BT.2100) to sRGB: reference white, 203 cd/m², to white.
 
     # choice: what is brighter is white too; a curve that keeps highlights would darken the rest.

@@ -1,7 +1,7 @@
 """Restricts a process once it has read its files and loaded its decoders.
 
-`seal` leaves it only computation, its own memory and its open files: it cannot open, remove or
-change files, reach any address, start programs or processes, or signal or inspect other processes.
+`seal_process` leaves it only computation, its own memory and its open files: it cannot open, remove
+or change files, reach any address, start programs or processes, or signal or inspect others.
 Two Linux mechanisms, neither of which needs privileges: a seccomp filter that lists the remaining
 calls, and a Landlock domain that allows no file, in case a call gets past the list.
 """
@@ -27,7 +27,7 @@ _CLONE_THREAD = 0x10000
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
 
 
-class _Machine(NamedTuple):
+class _SyscallTable(NamedTuple):
     """A processor's audit name, and the numbers of its system calls."""
 
     audit: int
@@ -45,13 +45,13 @@ class _Machine(NamedTuple):
 # gettid, getuid, geteuid, getgid, getegid, uname, sysinfo, getrusage, getrlimit, times, getrandom
 # (questions) · exit, exit_group; x86-64 has poll, select and time besides.
 _MACHINES = {
-    "x86_64": _Machine(
+    "x86_64": _SyscallTable(
         0xC000003E, 317, 56, 435,
         (0, 1, 3, 5, 8, 17, 19, 20, 271, 270, 9, 10, 11, 12, 25, 28, 13, 14, 15, 131, 219,
          202, 273, 334, 324, 218, 24, 204, 309, 35, 230, 228, 229, 96, 39, 186, 102, 107, 104, 108,
          63, 99, 98, 97, 100, 318, 60, 231, 7, 23, 201),
     ),
-    "aarch64": _Machine(
+    "aarch64": _SyscallTable(
         0xC00000B7, 277, 220, 435,
         (63, 64, 57, 80, 62, 67, 65, 66, 73, 72, 222, 226, 215, 214, 216, 233, 134, 135, 139, 132,
          128, 98, 99, 293, 283, 96, 124, 123, 168, 101, 115, 113, 114, 169, 172, 178, 174, 175, 176,
@@ -60,13 +60,13 @@ _MACHINES = {
 }  # fmt: skip
 
 
-def _machine() -> _Machine | None:
+def _syscall_table() -> _SyscallTable | None:
     """Return this processor's numbers for a 64-bit program on Linux, else None."""
     linux = sys.platform == "linux" and sys.maxsize > 2**32
     return _MACHINES.get(platform.machine()) if linux else None
 
 
-def _call(number: int, *arguments: object) -> int:
+def _syscall(number: int, *arguments: object) -> int:
     """Run a system call by its number; OSError if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
@@ -77,19 +77,19 @@ def _call(number: int, *arguments: object) -> int:
     return result
 
 
-def _control(option: int, value: int) -> None:
+def _prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     words = [ctypes.c_ulong(word) for word in (value, 0, 0, 0)]
     if libc.prctl(ctypes.c_int(option), *words) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def offered() -> list[str]:
+def mechanisms() -> list[str]:
     """Return which of the two mechanisms this system has, without applying them."""
-    machine, doors = _machine(), []
+    machine, doors = _syscall_table(), []
     if machine is not None:
         try:
-            _call(machine.seccomp, _GET_ACTION_AVAIL, 0, ctypes.byref(ctypes.c_uint32(_KILL)))
+            _syscall(machine.seccomp, _GET_ACTION_AVAIL, 0, ctypes.byref(ctypes.c_uint32(_KILL)))
             doors.append(SECCOMP)
         except OSError:
             pass
@@ -100,7 +100,7 @@ def offered() -> list[str]:
 
 def weakness() -> str | None:
     """Return what important protection of visitors' files this system lacks, in a sentence."""
-    if SECCOMP in offered():
+    if SECCOMP in mechanisms():
         return None
     return (
         "This system has no seccomp: visitors' files are decoded in a process with limits on memory"
@@ -113,27 +113,27 @@ def keep_private() -> None:
     one from gaining rights through a program that it starts. Linux only; elsewhere nothing happens.
     """
     if sys.platform == "linux":
-        _control(_PR_SET_DUMPABLE, 0)
-        _control(_PR_SET_NO_NEW_PRIVS, 1)
+        _prctl(_PR_SET_DUMPABLE, 0)
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
-def seal() -> list[str]:
-    """Apply all that `offered` lists, permanently: seccomp to every thread, Landlock to this one.
+def seal_process() -> list[str]:
+    """Apply all of `mechanisms`, permanently: seccomp to every thread, Landlock to this one.
 
     Raises OSError if one fails: no decoder is better than an unprotected one.
     """
-    doors = offered()
+    doors = mechanisms()
     keep_private()
     if LANDLOCK in doors:
         _allow_no_file()
     if SECCOMP in doors:
-        _filter_calls()
+        _filter_syscalls()
     return doors
 
 
 def _landlock_version() -> int:
     try:
-        return _call(_LANDLOCK_CREATE, None, 0, 1)
+        return _syscall(_LANDLOCK_CREATE, None, 0, 1)
     except OSError:
         return 0
 
@@ -146,12 +146,12 @@ def _allow_no_file() -> None:
     scopes = 2 if version >= 6 else 0  # signals, and sockets without a file
     masks = [2**n - 1 for n in (files, network, scopes) if n]
     rules = struct.pack(f"{len(masks)}Q", *masks)
-    domain = _call(_LANDLOCK_CREATE, ctypes.c_char_p(rules), len(rules), 0)
-    _call(_LANDLOCK_RESTRICT, domain, 0)
+    domain = _syscall(_LANDLOCK_CREATE, ctypes.c_char_p(rules), len(rules), 0)
+    _syscall(_LANDLOCK_RESTRICT, domain, 0)
     os.close(domain)
 
 
-def program(machine: _Machine) -> bytes:
+def seccomp_program(machine: _SyscallTable) -> bytes:
     """Return the filter, as consecutive struct sock_filter.
 
     A call that is not listed fails with EPERM, so that libraries use their fallback; a call with a
@@ -178,11 +178,11 @@ def program(machine: _Machine) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _filter_calls() -> None:
-    machine = _machine()
+def _filter_syscalls() -> None:
+    machine = _syscall_table()
     assert machine is not None
-    steps = program(machine)
+    steps = seccomp_program(machine)
     memory = ctypes.create_string_buffer(steps, len(steps))
     whole = struct.pack("@HP", len(steps) // 8, ctypes.addressof(memory))
-    if _call(machine.seccomp, _SET_MODE_FILTER, _ALL_THREADS, ctypes.c_char_p(whole)) != 0:
+    if _syscall(machine.seccomp, _SET_MODE_FILTER, _ALL_THREADS, ctypes.c_char_p(whole)) != 0:
         raise OSError("The filter could not be applied to a thread.")

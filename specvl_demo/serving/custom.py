@@ -30,7 +30,7 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
     The drafter may also be the folder of a trained head, or an EAGLE-3 or DFlash head of the hub.
     """
     alone = offline()
-    first = hub.read(target, alone)
+    first = hub.read_card(target, alone)
     checkpoint = _checkpoint(first, alone, speaks=True)
     drafters: dict[Role, Checkpoint] = {}
     note = ""
@@ -43,10 +43,10 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
             weights = (*folder.glob("*.safetensors"), *folder.glob("*.bin"))
             params = sum(file.stat().st_size for file in weights) / 2
             drafters[kind] = Checkpoint(str(folder.resolve()), params, "see its folder", True)
-        elif not folder.is_dir() and (card := hub.hub_head(drafter, alone)) is not None:
+        elif not folder.is_dir() and (card := hub.head_card(drafter, alone)) is not None:
             drafters[card.family] = _checkpoint(card, alone)
         else:
-            second = hub.read(drafter, alone, text=True)
+            second = hub.read_card(drafter, alone, text=True)
             if reason := hub.misfit(first, second):
                 raise ValueError(reason)
             role: Role = "assistant" if second.family in hub.ASSISTANTS else "small"
@@ -57,10 +57,10 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
                     f" {first.positions}: a longer prompt and answer are refused."
                 )
     name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
-    return PairSpec(CUSTOM, name, first.title, checkpoint, drafters, note=note)
+    return PairSpec(CUSTOM, name, first.family_title, checkpoint, drafters, note=note)
 
 
-def _check_head(folder: Path, kind: Role, target: hub.Card) -> None:
+def _check_head(folder: Path, kind: Role, target: hub.ModelCard) -> None:
     """Raise ValueError if a head's tensors, by names and shapes, are not made for the target."""
     tensors, settings = files.read_head(folder, outline=True)
     text, form = outlines.text_config(target.folder), checkpoints.FORMATS[kind]
@@ -68,7 +68,7 @@ def _check_head(folder: Path, kind: Role, target: hub.Card) -> None:
     checkpoints.check_fit(form, tensors, settings, folder.name, width, vocab)
 
 
-def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:
+def _own_layer(card: hub.ModelCard, target: Checkpoint) -> Checkpoint | None:
     """Return the MTP layer among a target's own weights, by its config and a folder's tensors."""
     config = outlines.read_json(card.folder / "config.json")
     text = config.get("text_config", config)
@@ -80,7 +80,7 @@ def _own_layer(card: hub.Card, target: Checkpoint) -> Checkpoint | None:
     return Checkpoint(target.id, params, target.licence, target.local)
 
 
-def _checkpoint(card: hub.Card, offline: bool, speaks: bool = False) -> Checkpoint:
+def _checkpoint(card: hub.ModelCard, offline: bool, speaks: bool = False) -> Checkpoint:
     """Return a model's place and sizes; ValueError with a sentence if its weights do not match its
     configuration, by their headers, or a folder's chat template cannot be used.
 
@@ -93,10 +93,10 @@ def _checkpoint(card: hub.Card, offline: bool, speaks: bool = False) -> Checkpoi
     checkpoint = Checkpoint(name, params, card.licence, local)
     if card.family in hub.HEADS:
         return checkpoint
-    tensors = None if local else {} if offline else hub.headers_on_hub(card.id)
-    model: Any = outlines.outline(card.folder, card.id, card.family in hub.FAMILIES, tensors)
+    tensors = None if local else {} if offline else hub.hub_weight_headers(card.id)
+    model: Any = outlines.outline_model(card.folder, card.id, card.family in hub.FAMILIES, tensors)
     if card.family in hub.ASSISTANTS:
         return checkpoint
     if local and speaks:
-        PromptBuilder(loading.processor(card.folder, card.id), model)
-    return replace(checkpoint, **outlines.sizes(model))
+        PromptBuilder(loading.load_processor(card.folder, card.id), model)
+    return replace(checkpoint, **outlines.memory_sizes(model))

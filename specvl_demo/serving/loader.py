@@ -12,7 +12,7 @@ from specvl_demo.methods.base import Models, opener
 from specvl_demo.methods.opening import Opening
 from specvl_demo.pairs import PairSpec, Role, placing
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
-from specvl_demo.pairs.machine import detect, versions
+from specvl_demo.pairs.machine import detect_machine, versions
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.serving import threads
 from specvl_demo.serving.loaded import INEXACT, Loaded
@@ -34,7 +34,7 @@ def load_pair(
     Raises ValueError if the pair does not run here, a role is missing, or weights cannot be loaded.
     """
     # 1. Where and how: asked once, before anything is read or fetched.
-    machine, placement = detect(), placement or place(pair, roles, options)
+    machine, placement = detect_machine(), placement or place(pair, roles, options)
     plan = placement.plan
     loading.limit_threads(machine.n_cpus)
     # Packing and trying out are many small products.
@@ -61,7 +61,7 @@ def load_pair(
             tell(f"Loading {checkpoint.id}")
             fetch = partial(folder, checkpoint)
             drafters[role] = opener(role)(Opening(checkpoint, fetch, whole, target, prompter))
-        models, may_decline = Models(target, drafters, prompter.words()), options.exact is None
+        models, may_decline = Models(target, drafters, prompter.word_ids()), options.exact is None
         texts = prompter.token_texts()
         loaded = Loaded(pair, models, prompter, texts, plan, versions(), may_decline)
         # 4. How this device runs their steps fastest.
@@ -77,10 +77,10 @@ def place(
     """Return where and how the pair runs with these drafters; ValueError if it does not here. See
     `placing.place`.
     """
-    machine = detect()
+    machine = detect_machine()
     if not packed_linear.has_kernels():
         machine = replace(machine, kernels=False)  # the compiler failed
     placement = placing.place(pair, machine, options, roles, loaded)
     if not placement.ok:
-        raise ValueError(f"{pair.called} does not run here: {placement.reason}")
+        raise ValueError(f"{pair.display_name} does not run here: {placement.reason}")
     return placement

@@ -24,9 +24,9 @@ from specvl_demo.media import to_rgb
 from specvl_demo.methods.base import Choice, build_parts
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs import fitting
-from specvl_demo.pairs.machine import Load
-from specvl_demo.question import Medium, Question, named, read
-from specvl_demo.records import Begin, LaneRecords, QuestionNotes, Record, Round, gather
+from specvl_demo.pairs.machine import MachineLoad
+from specvl_demo.question import Medium, Question, find_file, read
+from specvl_demo.records import Begin, LaneRecords, QuestionNotes, Record, Round, gather_lanes
 from specvl_demo.report import figure, html, tables
 from specvl_demo.report.confidence import confidence
 from specvl_demo.serving import choosing, threads
@@ -48,7 +48,7 @@ def request(
     """Return a request to the loaded target; ValueError if a file cannot be read, or the prompt
     does not fit.
     """
-    question = question.opened(loaded.pair.n_frames)
+    question = question.read_files(loaded.pair.n_frames)
     prompt, max_new_tokens = loaded.prompter.prompt(question), question.max_new_tokens
     if question.up_to:
         max_new_tokens = min(max_new_tokens, loaded.prompter.context - len(prompt))
@@ -98,7 +98,7 @@ def warm(
 
 def answers(loaded: Loaded, request: Request, choices: Sequence[Choice]) -> list[LaneRecords]:
     """Return the whole lanes of these choices, run in a race without a warm-up."""
-    return gather(engine.race(lanes(loaded, request, choices)))
+    return gather_lanes(engine.race(lanes(loaded, request, choices)))
 
 
 def race(
@@ -112,13 +112,13 @@ def race(
     """Yield the records of a race between these choices.
 
     warmed: They ran just before, so no warm-up is needed. notes: What the user asked, recorded only
-    with the first lane. watchers: See `Load`.
+    with the first lane. watchers: See `MachineLoad`.
     """
     shared = SharedPrefill(request)
     running = lanes(loaded, request, choices, shared)
     if not warmed:
         warm(loaded, request, choices, shared)
-    load, noted = Load(watchers), time.monotonic()
+    load, noted = MachineLoad(watchers), time.monotonic()
     folded: dict[str, LaneRecords] = {}
     steady = loaded.models.target.decoder.batch_invariant
     with threads.fitted() as fit_threads:
@@ -130,11 +130,11 @@ def race(
             elif isinstance(record, Round):
                 if time.monotonic() - noted > LOAD_EVERY_S:
                     noted = time.monotonic()
-                    record = changed(record, notes=record.notes | {"load": load.others()})
+                    record = changed(record, notes=record.notes | {"load": load.others_share()})
                 folded[record.lane].rounds.append(record)
             else:
                 sure = confidence(folded[record.lane]._replace(end=record))
-                used = {"load": load.others(), "watching": load.watching()}
+                used = {"load": load.others_share(), "watching": load.watchers_share()}
                 record = changed(record, confidence=sure, **used)
             # Only where a row has the same bits on any number of threads, and only for steps: how
             # pictures and prompts are split among threads changes their last bits.
@@ -152,13 +152,13 @@ def timed(
     """
     warm(loaded, request, choices[:1] if warmed else choices)
     for choice in choices:
-        load = Load()
+        load = MachineLoad()
         (lane,) = answers(loaded, request, [choice])
         if lane.end is None or request.cancelled():
             return
         yield lane.begin
         yield from lane.rounds
-        yield changed(lane.end, load=load.others())
+        yield changed(lane.end, load=load.others_share())
 
 
 class Race:
@@ -193,7 +193,7 @@ class Race:
     @property
     def lanes(self) -> list[LaneRecords]:
         """Every lane's Begin, Rounds and End, in the methods' order; `.text` is its answer."""
-        return gather(self)
+        return gather_lanes(self)
 
     def table(self) -> str:
         """Return the lanes' numbers as a Markdown table."""
@@ -201,7 +201,7 @@ class Race:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace: JSON lines that the page, `trace check` and `trace html` read."""
-        records.write(Path(path), list(self))
+        records.write_trace(Path(path), list(self))
 
     def figure(self, path: str | os.PathLike[str]) -> None:
         """Write the race as one SVG figure, for a page or a paper."""
@@ -267,7 +267,7 @@ class Pair:
 
 def _medium(item: Any) -> Medium:
     """Return the picture, or the file of this path."""
-    return to_rgb(item) if isinstance(item, Image.Image) else named(item)
+    return to_rgb(item) if isinstance(item, Image.Image) else find_file(item)
 
 
 def load(

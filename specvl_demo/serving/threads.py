@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import torch
 
-from specvl_demo.pairs.machine import Load
+from specvl_demo.pairs.machine import MachineLoad
 
 LOOK_S, STALE_S = 0.3, 60.0
 """The least and the most seconds over which load is averaged."""
@@ -33,7 +33,7 @@ class _Look:
     """The latest looks at the load of the machine; the process loads and races one at a time."""
 
     def __init__(self) -> None:
-        self._load, self._last, self._others = Load(), 0.0, 0.0
+        self._load, self._last, self._others = MachineLoad(), 0.0, 0.0
 
     def others(self) -> float:
         """Return the share that others used in each of the last two looks, `LOOK_S` apart or more:
@@ -41,9 +41,9 @@ class _Look:
         """
         if self._load.seconds >= LOOK_S:
             stale = self._load.seconds > STALE_S
-            now = 0.0 if stale else self._load.others() or 0.0
+            now = 0.0 if stale else self._load.others_share() or 0.0
             self._others, self._last = min(now, self._last), now
-            self._load = Load()
+            self._load = MachineLoad()
         return self._others
 
 

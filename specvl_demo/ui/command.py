@@ -29,7 +29,7 @@ def serve(options: argparse.Namespace) -> int:
     if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
         # `make demo` did not run there. Run in a separate process, since this one needs no torch.
         command = [sys.executable, "-m", "specvl_demo", "fetch", "photo"]
-        subprocess.run(command, check=False, env=places.importing(os.environ))
+        subprocess.run(command, check=False, env=places.import_env(os.environ))
     pair = pairs.find(options.pair) if options.pair else choosing.default_pair()
     # A separate folder: old files in it are removed, and other Gradio apps share the default one.
     name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"

@@ -138,7 +138,7 @@ class InvertedResidual(nn.Module):
         return x + y if self.residual else y
 
 
-def _stages(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]:
+def _stage_blocks(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]:
     blocks: list[nn.Module] = []
     for layers, kernel, stride, expansion, channels in stages:
         for i in range(layers):
@@ -160,8 +160,8 @@ class EfficientNetLiteModel(PreTrainedModel):
         super().__init__(config)
         lower, upper = config.stages[:FINE_STAGES], config.stages[FINE_STAGES:]
         fine, last = lower[-1][-1], upper[-1][-1]
-        self.lower = nn.Sequential(ConvNorm(SameConv(3, STEM, 3, 2)), *_stages(lower, STEM))
-        self.upper = nn.Sequential(*_stages(upper, fine), ConvNorm(SameConv(last, HEAD, 1)))
+        self.lower = nn.Sequential(ConvNorm(SameConv(3, STEM, 3, 2)), *_stage_blocks(lower, STEM))
+        self.upper = nn.Sequential(*_stage_blocks(upper, fine), ConvNorm(SameConv(last, HEAD, 1)))
         self.classifier = nn.Linear(HEAD, config.num_classes)
         self.parts = (HEAD, 4 * fine, 3 * COLOUR_PLACES**2)
         self.position = nn.Parameter(torch.zeros(config.grid**2, sum(self.parts)))
@@ -188,7 +188,7 @@ class EfficientNetLiteModel(PreTrainedModel):
         """Return class logits [B, classes] of the last map [B, 1280, grid, grid]."""
         return self.classifier(top.mean((2, 3)))
 
-    def words(self, top: Tensor) -> Tensor:
+    def word_rows(self, top: Tensor) -> Tensor:
         """Return word rows [B, rows, width]: likeliest classes' names, weighted by probability."""
         values, classes = self.classify(top).float().softmax(-1).topk(self.config.likeliest, -1)
         weights = (values / values.sum(-1, keepdim=True)).to(self.class_words.dtype)
@@ -211,7 +211,9 @@ class EfficientNetLiteModel(PreTrainedModel):
         # A CPU's convolutions are a fifth faster over channels that lie side by side.
         fine = self.lower(pixel_values.to(memory_format=torch.channels_last))
         top = self.upper(fine)
-        rows = torch.cat([self.cells(top, fine, self.colours(pixel_values)), self.words(top)], 1)
+        rows = torch.cat(
+            [self.cells(top, fine, self.colours(pixel_values)), self.word_rows(top)], 1
+        )
         return BaseModelOutputWithPooling(
             last_hidden_state=rows, pooler_output=rows.mean(1), hidden_states=(rows,)
         )

@@ -14,7 +14,7 @@ from torch import Tensor
 SCALE = ".scale"
 
 
-def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def unpack_matrices(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Unpack every matrix to float16; ValueError if a matrix and its scale do not fit."""
     restored = {name: tensor for name, tensor in tensors.items() if not name.endswith(SCALE)}
     for name, tensor in restored.items():
@@ -32,7 +32,7 @@ SCALES = ("_scale_inv", "_scale")
 """Endings of a weight's scales: blocks' (DeepSeek), or rows' or one (compressed-tensors)."""
 
 
-def unscaled(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def apply_scales(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return published weights in 8-bit floats with scales in float32; others as they are."""
     scaled = dict(tensors)
     for name, tensor in tensors.items():

@@ -21,7 +21,7 @@ from specvl_demo.decoders import calibration
 from specvl_demo.decoders.selection import select_decoder
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.vlm import shared_drafter, towers
-from specvl_demo.vlm.layouts import runs
+from specvl_demo.vlm.layouts import token_runs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -120,13 +120,13 @@ class VLM:
         index = None
         if self._again is not None:
             original, prompt = prompt, self._again(prompt)
-            index = aligned(prompt.visual, original.visual).to(self.decoder.device)
+            index = align_positions(prompt.visual, original.visual).to(self.decoder.device)
         encoded = self._encode(prompt)
         return replace(encoded, index=index, seconds=time.perf_counter() - started)
 
     def _encode(self, prompt: Prompt) -> Encoded:
         inputs = dict(BatchFeature(dict(prompt.inputs)).to(self.decoder.device, self.decoder.dtype))
-        captured, features = self._until_decoder(inputs)
+        captured, features = self._run_until_decoder(inputs)
         unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
         if unknown:
             raise ValueError(
@@ -149,7 +149,7 @@ class VLM:
             ids=prompt.ids.to(embeds.device),
             visual=visual,
             embeds=embeds,
-            positions=self._positions(captured.get("position_ids"), embeds, bool(visual.any())),
+            positions=self._position_ids(captured.get("position_ids"), embeds, bool(visual.any())),
             prompt=prompt,
             features=features,
             blocks=_block_ids(captured.get("attention_mask")),
@@ -168,14 +168,14 @@ class VLM:
             )
         return self._projector(features[None])[0]
 
-    def _until_decoder(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
+    def _run_until_decoder(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
         """Return the keyword arguments of the decoder's call, and the projector's input."""
         captured: dict[str, Any] = {}
         features: list[Tensor] = []
 
         def at_decoder(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             captured.update(kwargs)
-            raise _Reached
+            raise _DecoderReached
 
         def at_projector(_: nn.Module, args: tuple[Any, ...]) -> None:
             if args and isinstance(args[0], Tensor):
@@ -186,14 +186,14 @@ class VLM:
             hooks.append(self._projector.register_forward_pre_hook(at_projector))
         try:
             self.model(**inputs, use_cache=True)
-        except _Reached:
+        except _DecoderReached:
             pass
         finally:
             for hook in hooks:
                 hook.remove()
         return captured, torch.cat(features) if features else None
 
-    def _positions(self, positions: Tensor | None, embeds: Tensor, sees: bool) -> Tensor:
+    def _position_ids(self, positions: Tensor | None, embeds: Tensor, sees: bool) -> Tensor:
         rope = getattr(self.model.get_decoder().config, "rope_parameters", None) or {}
         if positions is None:
             at = torch.arange(embeds.shape[0], device=embeds.device)
@@ -231,14 +231,14 @@ class LanguageModel(VLM):
         )
 
 
-def aligned(mine: Tensor, theirs: Tensor) -> Tensor:
+def align_positions(mine: Tensor, theirs: Tensor) -> Tensor:
     """Map every position of one prompt to the one it corresponds to in another, or -1.
 
     mine [m] and theirs [n] bool: visual positions. If both have the same runs of text, a visual
     token maps to the one as far along its run, else to none.
     """
     found = torch.full((len(mine),), -1, dtype=torch.long)
-    here, others = (runs(visual) for visual in (mine, theirs))
+    here, others = (token_runs(visual) for visual in (mine, theirs))
     alike = [(kind, 0 if kind else stop - start) for kind, start, stop in here]
     if alike != [(kind, 0 if kind else stop - start) for kind, start, stop in others]:
         return found
@@ -247,7 +247,7 @@ def aligned(mine: Tensor, theirs: Tensor) -> Tensor:
     return found
 
 
-class _Reached(Exception):
+class _DecoderReached(Exception):
     """Raised when the decoder is about to run."""
 
 

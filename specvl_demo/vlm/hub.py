@@ -20,7 +20,7 @@ from huggingface_hub.errors import (
 )
 from torch import Tensor
 
-from specvl_demo.vlm.outlines import empty, first_line, headers, read_json
+from specvl_demo.vlm.outlines import first_line, meta_tensor, read_json, weight_headers
 
 FAMILIES: dict[str, str] = {
     "llava": "LLaVA",
@@ -82,7 +82,7 @@ PLAIN = {
 
 
 @dataclass(frozen=True)
-class Card:
+class ModelCard:
     """What is known of a model without its weights.
 
     Attributes:
@@ -104,11 +104,11 @@ class Card:
     positions: int = 0
 
     @property
-    def title(self) -> str:
+    def family_title(self) -> str:
         return FAMILIES.get(self.family, self.family)
 
 
-def read(source: str, offline: bool = False, text: bool = False) -> Card:
+def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCard:
     """Return the card of a folder or a repository.
 
     Args:
@@ -125,7 +125,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         facts: dict[str, Any] = {"params": _count_params(folder), "licence": "see its folder"}
         facts["folder"] = folder
     else:
-        files, facts, configs = _from_hub(source, offline)
+        files, facts, configs = _hub_files(source, offline)
     config = configs.get("config.json")
     if config is None and offline and not folder.is_dir():
         raise ValueError(f"{source} is not in the local cache, and HF_HUB_OFFLINE is set.")
@@ -144,7 +144,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     stored = sum(size for name, size in files.items() if name.endswith(".safetensors"))
     if not stored and files:
         raise ValueError(f"{source} has no weights in safetensors; others are not read.")
-    return Card(
+    return ModelCard(
         id=source,
         family=family,
         params=float(facts.get("params") or 0),
@@ -156,13 +156,13 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     )
 
 
-def hub_head(repo: str, offline: bool = False) -> Card | None:
+def head_card(repo: str, offline: bool = False) -> ModelCard | None:
     """Return the card of an EAGLE-3 or DFlash head on the hub, from its configuration, with its
     format as family; None if it is something else.
 
     Heads of other formats are recognised only in local folders, by their tensors.
     """
-    files, facts, configs = _from_hub(repo, offline)
+    files, facts, configs = _hub_files(repo, offline)
     config = configs.get("config.json", {})
     named = " ".join(config.get("architectures") or ()).lower()
     kind = str(config.get("speculators_model_type") or "")
@@ -175,7 +175,7 @@ def hub_head(repo: str, offline: bool = False) -> Card | None:
     held = sum(size for name, size in files.items() if name.endswith((".safetensors", ".bin")))
     licence = str(facts.get("licence") or "not stated")
     params = float(facts.get("params") or 0)
-    return Card(repo, kind, params, held, licence, {}, facts["folder"])
+    return ModelCard(repo, kind, params, held, licence, {}, facts["folder"])
 
 
 def unapplied_penalties(config: Mapping[str, Any]) -> str:
@@ -195,7 +195,7 @@ def is_vlm(folder: Path) -> bool:
     return config.is_file() and read_json(config).get("model_type") in FAMILIES
 
 
-def misfit(target: Card, drafter: Card) -> str | None:
+def misfit(target: ModelCard, drafter: ModelCard) -> str | None:
     """Return why the drafter cannot draft for the target, in a sentence; None if it can."""
     reads = ASSISTANTS.get(drafter.family)
     if reads and reads != target.family:
@@ -249,12 +249,12 @@ def _token_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
 def _count_params(folder: Path) -> int:
     """Count parameters from the headers of the safetensors files; their data is not read."""
     try:
-        return sum(tensor.numel() for tensor in headers(folder).values())
+        return sum(tensor.numel() for tensor in weight_headers(folder).values())
     except ValueError:
         return 0  # `outline` reports it when the model is loaded
 
 
-def _from_hub(
+def _hub_files(
     repo: str, offline: bool
 ) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
     """Return files with sizes, facts, and the contents of the small files."""
@@ -281,7 +281,7 @@ def _from_hub(
     return files, facts, configs
 
 
-def headers_on_hub(repo: str) -> dict[str, Tensor]:
+def hub_weight_headers(repo: str) -> dict[str, Tensor]:
     """Return the tensors of a repository's safetensors, by name, without data."""
     try:
         files = get_safetensors_metadata(repo).files_metadata.values()
@@ -290,4 +290,4 @@ def headers_on_hub(repo: str) -> dict[str, Tensor]:
     except (_HTTPError, OSError) as fault:
         raise ValueError(f"{repo} could not be looked up: {type(fault).__name__}") from None
     named = ((name, tensor) for file in files for name, tensor in file.tensors.items())
-    return {name: empty(tensor.shape, tensor.dtype) for name, tensor in named}
+    return {name: meta_tensor(tensor.shape, tensor.dtype) for name, tensor in named}

@@ -48,7 +48,7 @@ class _GridPiece(NamedTuple):
     tokens: int
 
 
-def spans(
+def media_spans(
     processor: Any,
     inputs: dict[str, Any],
     visual: Tensor,
@@ -62,9 +62,9 @@ def spans(
         words: Visual tokens after every picture's patches that represent no place in it.
     """
     at = visual.nonzero().flatten().tolist()
-    pieces = list(_pieces(processor, inputs, len(at), sizes)) if sizes else []
+    pieces = list(_grid_pieces(processor, inputs, len(at), sizes)) if sizes else []
     if words:
-        pieces = [part for piece in pieces for part in _apart(piece, words)]
+        pieces = [part for piece in pieces for part in _split_words(piece, words)]
     if sum(piece.tokens for piece in pieces) != len(at):
         return ()
     made, start = [], 0
@@ -78,14 +78,14 @@ def spans(
     return tuple(made)
 
 
-def _apart(piece: _GridPiece, words: int) -> tuple[_GridPiece, _GridPiece]:
+def _split_words(piece: _GridPiece, words: int) -> tuple[_GridPiece, _GridPiece]:
     """Split a piece into its square of patches and the `words` tokens after it."""
     side = math.isqrt(piece.tokens - words)
     patches = piece._replace(rows=side, cols=side, tokens=piece.tokens - words)
     return patches, piece._replace(rows=None, cols=None, tokens=words)
 
 
-def _pieces(
+def _grid_pieces(
     processor: Any, inputs: dict[str, Any], n_visual: int, sizes: Sequence[MediaSize]
 ) -> Iterator[_GridPiece]:
     pictures = [
@@ -93,10 +93,10 @@ def _pieces(
         for media, item in enumerate(sizes)
         for frame in range(0 if item.as_clip else item.frames)
     ]
-    still = _stills(processor, inputs, n_visual, [item for *_, item in pictures], sizes)
+    still = _picture_grids(processor, inputs, n_visual, [item for *_, item in pictures], sizes)
     steps = iter(inputs["video_grid_thw"].tolist() if "video_grid_thw" in inputs else ())
     pooled = iter(
-        _grids(processor.video_processor, inputs["video_position_ids"])
+        _token_grids(processor.video_processor, inputs["video_position_ids"])
         if "video_position_ids" in inputs
         else ()
     )
@@ -125,7 +125,7 @@ def _pieces(
                     yield _GridPiece(item.kind, media, frame, rows, cols, count)
 
 
-def _stills(
+def _picture_grids(
     processor: Any,
     inputs: dict[str, Any],
     n_visual: int,
@@ -139,7 +139,7 @@ def _stills(
         for steps, height, width in inputs["image_grid_thw"].tolist():
             yield [(height // merge, width // merge, height * width // merge**2)] * steps
     elif "image_position_ids" in inputs:
-        for rows, cols in _grids(processor.image_processor, inputs["image_position_ids"]):
+        for rows, cols in _token_grids(processor.image_processor, inputs["image_position_ids"]):
             yield [(rows, cols, rows * cols)]
     elif pixels is not None and "image_sizes" in inputs and pixels.ndim == 5:
         sizes = [(item.height, item.width) for item in pictures]
@@ -153,7 +153,7 @@ def _stills(
         n_tiles = pixels.shape[0] if pixels.ndim == 4 else pixels.shape[0] * pixels.shape[1]
         tiles = [1] * sum(item.frames for item in all_sizes)
         if n_tiles != len(tiles):
-            tiles = [n for item in all_sizes for n in [_tiles(processor, item)] * item.frames]
+            tiles = [n for item in all_sizes for n in [_n_tiles(processor, item)] * item.frames]
         if sum(tiles) != n_tiles:
             return
         count = n_visual // n_tiles
@@ -162,7 +162,7 @@ def _stills(
             yield [(side, side, count)] * n
 
 
-def _grids(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
+def _token_grids(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
     """Return rows and columns of every picture's tokens.
 
     positions: The places (x, y) of its patches [pictures, patches, 2]; -1 is padding.
@@ -171,7 +171,7 @@ def _grids(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
     return [(rows, cols) for cols, rows in size.tolist()]
 
 
-def _tiles(processor: Any, item: MediaSize) -> int:
+def _n_tiles(processor: Any, item: MediaSize) -> int:
     """Return into how many tiles a picture is split; frames of a clip are not."""
     if item.as_clip:
         return 1
@@ -179,7 +179,7 @@ def _tiles(processor: Any, item: MediaSize) -> int:
     return max(1, n_patches if isinstance(n_patches, int) else n_patches[0])
 
 
-def runs(visual: Tensor) -> list[tuple[bool, int, int]]:
+def token_runs(visual: Tensor) -> list[tuple[bool, int, int]]:
     """Return (visual, start, stop) of every run of positions of one kind, in order."""
     edges = [0, *(visual.diff().nonzero().flatten() + 1).tolist(), len(visual)]
     return [(bool(visual[start]), start, stop) for start, stop in itertools.pairwise(edges)]
@@ -187,4 +187,4 @@ def runs(visual: Tensor) -> list[tuple[bool, int, int]]:
 
 def visual_runs(visual: Tensor) -> list[tuple[int, int]]:
     """Return [start, stop) of every run of visual positions."""
-    return [(start, stop) for kind, start, stop in runs(visual) if kind]
+    return [(start, stop) for kind, start, stop in token_runs(visual) if kind]

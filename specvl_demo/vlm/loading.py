@@ -36,9 +36,9 @@ _OTHERS = ("*/*", "consolidated*")
 """Copies in other layouts that some repositories contain: never needed, as large as the model."""
 
 
-def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Module:
+def load_model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Module:
     """Return the model in a folder, ready to compute: one that sees, or a language model."""
-    outlines.outline(folder, name, sees)
+    outlines.outline_model(folder, name, sees)
     # On a GPU the weights go there tensor by tensor; main memory never holds them all.
     place: dict[str, Any] = {}
     if plan.split:
@@ -46,8 +46,8 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
     elif plan.device != "cpu":
         place = {"device_map": {"": plan.device}}
     if plan.quantised != "none" and not plan.in_own_layout:
-        place["quantization_config"] = _quantisation(plan)
-    with outlines.explained(name), outlines.quiet():
+        place["quantization_config"] = _bitsandbytes_config(plan)
+    with outlines.load_errors(name), outlines.quiet():
         loaded, report = outlines.auto_class(sees).from_pretrained(
             folder,
             dtype=getattr(torch, plan.dtype),
@@ -58,25 +58,25 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
             **place,
         )
     # What its files alone could not tell: of packed weights.
-    outlines.refuse_strangers(report, name)
+    outlines.refuse_misfits(report, name)
     outside = {str(d) for d in getattr(loaded, "hf_device_map", {}).values()} & {"cpu", "disk"}
     if plan.split and outside:
         raise ValueError(f"{name} does not fit on {len(plan.split)} GPUs without main memory.")
     return loaded.eval().requires_grad_(False)
 
 
-def processor(folder: Path, name: str, pillow: bool = False) -> Any:
+def load_processor(folder: Path, name: str, pillow: bool = False) -> Any:
     """Return the processor in a folder: chat template, tokenizer, picture preparation.
 
     pillow: Resize with Pillow even if torchvision is installed, for models that were trained so.
     """
-    with outlines.explained(name):
+    with outlines.load_errors(name):
         return AutoProcessor.from_pretrained(
             folder, local_files_only=True, **({"backend": "pil"} if pillow else {})
         )
 
 
-def fetch(repo: str, tell: Tell, is_head: bool = False, offline: bool = False) -> Path:
+def fetch_repo(repo: str, tell: Tell, is_head: bool = False, offline: bool = False) -> Path:
     """Fetch missing files of a hub repository into the cache, and tell the progress.
 
     is_head: Also fetch .bin files, which heads are read from as plain weights.
@@ -99,7 +99,7 @@ def fetch(repo: str, tell: Tell, is_head: bool = False, offline: bool = False) -
 
     patterns = [*_SMALL, "*.safetensors", *(("*.bin",) if is_head else ())]
     silent = not offline and not hub_answers()
-    with outlines.explained(repo):
+    with outlines.load_errors(repo):
         try:
             folder = snapshot_download(
                 repo,
@@ -148,7 +148,7 @@ def limit_threads(n_cpus: int) -> None:
     torch.set_num_threads(min(torch.get_num_threads(), n_cpus))
 
 
-def _quantisation(plan: LoadPlan) -> BitsAndBytesConfig:
+def _bitsandbytes_config(plan: LoadPlan) -> BitsAndBytesConfig:
     if plan.quantised == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(

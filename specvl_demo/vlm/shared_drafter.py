@@ -59,14 +59,14 @@ def with_even_layers(target: PreTrainedModel, n: int) -> PreTrainedModel:
     return model
 
 
-def load(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
+def load_drafter(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
     """Return the drafter in a folder, on its target's device and in its dtype.
 
     Raises:
         ValueError: If the folder's tensors are not those of such layers.
     """
     head_settings = _settings(folder)
-    tensors = eight_bits.unpacked(load_file(folder / "model.safetensors"))
+    tensors = eight_bits.unpack_matrices(load_file(folder / "model.safetensors"))
     model = with_even_layers(target, int(head_settings["layers"]))
     decoder = model.get_decoder()
     if (ids := tensors.pop(DRAFT_IDS, None)) is not None:

@@ -104,7 +104,7 @@ class VLMSession:
         self, target: VLMTarget, stream: CachedSequence, prefill: Prefill, layers: tuple[int, ...]
     ) -> None:
         self._vlm, self._stream, self._capture = target.vlm, stream, Capture(layers=layers)
-        self._min_invariant_rows, self._recomputes = target.min_invariant_rows, target.recomputes
+        self._min_invariant_rows, self._recomputes = (target.min_invariant_rows, target.recomputes)
         self._encoded = prefill.encoded
         self._answer: list[Tensor] = []
 

@@ -38,16 +38,16 @@ def make_lean(model: PreTrainedModel) -> None:
         if _takes_windows(part):
             configs[id(part.config)] = part.config
         embed = getattr(part, "proj", None)
-        if isinstance(embed, nn.Conv3d) and _is_apart(embed):
-            part.proj = _Patches(embed)
+        if isinstance(embed, nn.Conv3d) and _is_patchwise(embed):
+            part.proj = _PatchEmbedding(embed)
     if configs:
-        AttentionInterface.register(_ATTENTION, _attention)
+        AttentionInterface.register(_ATTENTION, _window_attention)
     for config in configs.values():
         # Not by `set_attn_implementation`, which would look for the flash attention package.
         config._attn_implementation = _ATTENTION
 
 
-class _Patches(nn.Module):
+class _PatchEmbedding(nn.Module):
     """A convolution over patches [n, channels, time, height, width], as a product: [n, width]."""
 
     def __init__(self, convolution: nn.Conv3d) -> None:
@@ -58,7 +58,7 @@ class _Patches(nn.Module):
         return F.linear(patches.flatten(1), self.weight.flatten(1), self.bias)
 
 
-def _is_apart(convolution: nn.Conv3d) -> bool:
+def _is_patchwise(convolution: nn.Conv3d) -> bool:
     plain = convolution.groups == 1 and not any(convolution.padding)
     return plain and convolution.stride == convolution.kernel_size
 
@@ -68,7 +68,7 @@ def _takes_windows(part: nn.Module) -> bool:
     return attends and "cu_seqlens" in inspect.signature(type(part).forward).parameters
 
 
-def _attention(
+def _window_attention(
     module: nn.Module,
     query: Tensor,
     key: Tensor,

@@ -20,18 +20,18 @@ def folder_of(
     is_head: Also fetch .bin files, which heads are read from as plain weights.
     """
     if checkpoint.base:
-        return photo_assembly.target(checkpoint.folder, tell)
+        return photo_assembly.local_target(checkpoint.folder, tell)
     if checkpoint.local:
         return checkpoint.folder
-    return loading.fetch(checkpoint.id, tell, is_head, offline)
+    return loading.fetch_repo(checkpoint.id, tell, is_head, offline)
 
 
 def open_vlm(checkpoint: Checkpoint, folder: Path, plan: LoadPlan) -> tuple[VLM, PromptBuilder]:
     """Return the target in a folder, ready to compute, and what makes its prompts."""
-    model = loading.model(folder, plan, checkpoint.id)
+    model = loading.load_model(folder, plan, checkpoint.id)
     # The shipped models were trained with Pillow's resizing, which differs slightly from
     # torchvision's.
-    processor = loading.processor(folder, checkpoint.id, pillow=checkpoint.shipped)
+    processor = loading.load_processor(folder, checkpoint.id, pillow=checkpoint.shipped)
     prompter = PromptBuilder(processor, model)
     name = f"{checkpoint.title}, {plan.packed} weights" if plan.packed else checkpoint.title
     backend = "8bit" if plan.in_own_layout else "auto"

@@ -267,11 +267,11 @@ def test_what_a_process_cannot_do_is_one_sentence(
 def test_a_gpu_that_is_lost_is_one_sentence() -> None:
     """The process ends at once: what is freed at exit would fail again, and abort."""
     code = (
-        "import sys, atexit\nfrom specvl_demo.__main__ import guarded\n"
+        "import sys, atexit\nfrom specvl_demo.__main__ import run_guarded\n"
         "class AcceleratorError(RuntimeError): ...\n"
         "def command(): raise AcceleratorError('CUDA error: misaligned address\\nCUDA kernel')\n"
         "atexit.register(print, 'aborted')\n"
-        "sys.exit(guarded(command))"
+        "sys.exit(run_guarded(command))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     said = "The GPU stopped responding: CUDA error: misaligned address. Run the command again"

@@ -184,7 +184,7 @@ def test_a_trace_that_contradicts_itself_is_refused(
 @pytest.fixture
 def sound(tmp_path: Path) -> Path:
     path = tmp_path / "race.jsonl"
-    records.write(path, flat(ar_lane(), chain_lane()))
+    records.write_trace(path, flat(ar_lane(), chain_lane()))
     return path
 
 

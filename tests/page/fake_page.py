@@ -84,7 +84,7 @@ def compute(job: Job, ended: Callable[[], bool], tell: Any = None) -> Iterator[E
                     Path(words["hold"] + "-ended").touch()
                 time.sleep(0.02)
         record = round_(index, who)
-        totals = totals.plus(record)
+        totals = totals.plus_round(record)
         if os.environ.get(LEDGER):
             with Path(os.environ[LEDGER]).open("a") as ledger:
                 ledger.write(f"{who} {index}\n")

@@ -290,11 +290,11 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
                     break
             made.append(record)
             yield event(record) | {"at": time.time() * 1000}
-        for lane in records.gather(made):
+        for lane in records.gather_lanes(made):
             if lane.end is None:
                 made.append(End(lane.begin.lane, "cancelled", fold(lane.rounds)))
                 yield event(made[-1])
-        yield event(comparison(records.gather(made)))
+        yield event(comparison(records.gather_lanes(made)))
 
     return compute
 
@@ -338,7 +338,7 @@ def example(
 ) -> dict:
     trace = folder / f"{name}.trace.jsonl"
     made = list(race_records(("ar", *lanes), 80, seed))
-    records.write(trace, made)
+    records.write_trace(trace, made)
     item = {
         "path": str(picture),
         "url": f"gradio_api/file={picture}",
@@ -355,7 +355,7 @@ def example(
         "question": question,
         "methods": list(lanes),
         "trace": f"gradio_api/file={trace}",
-        "compared": msgspec.to_builtins(comparison(records.gather(made))),
+        "compared": msgspec.to_builtins(comparison(records.gather_lanes(made))),
         "machine": "a test machine",
         "recorded": {"when": "2026-01-02", "processor": "a processor"},
     }

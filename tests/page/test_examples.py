@@ -127,7 +127,7 @@ def test_every_pair_offers_a_method_it_supports_first(
 ) -> None:
     gpus = () if gpu is None else (Gpu(gpu, 80_000_000_000, (8, 9)),)
     machine = Machine(8, 64_000_000_000, "x86_64", gpus)
-    monkeypatch.setattr(catalog, "detect", lambda: machine)
+    monkeypatch.setattr(catalog, "detect_machine", lambda: machine)
     for pair in catalog.build("pocket")["pairs"]:
         (first,) = pair["first"]
         assert METHODS[first].offered is not None
@@ -137,7 +137,9 @@ def test_every_pair_offers_a_method_it_supports_first(
 def test_what_runs_on_this_gpu_is_listed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the pair that a visitor starts with; each says what it needs, or why it does not."""
     card = Gpu("NVIDIA L4", 24_000_000_000, (8, 9))
-    monkeypatch.setattr(catalog, "detect", lambda: Machine(8, 64 * 10**9, "x86_64", (card,)))
+    monkeypatch.setattr(
+        catalog, "detect_machine", lambda: Machine(8, 64 * 10**9, "x86_64", (card,))
+    )
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: False)
     listed = catalog.build("qwen2.5-vl-72b")["pairs"]

@@ -64,7 +64,9 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
 ) -> None:
     """Only what a job asks for is loaded; what was there before stays as long as all of it fits."""
     pair, loads, released = pairs.find("llava-1.6-7b"), [], []
-    target = SimpleNamespace(vlm=SimpleNamespace(release=lambda: released.append(len(loads))))
+    target = SimpleNamespace(
+        vlm=SimpleNamespace(release_caches=lambda: released.append(len(loads)))
+    )
 
     def load(
         pair: pairs.PairSpec,
@@ -79,7 +81,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
     def memory_needs(pair: PairSpec, plan: fitting.LoadPlan, roles: list[str]) -> SimpleNamespace:
         return SimpleNamespace(total=len(roles))
 
-    monkeypatch.setattr(loader, "detect", lambda: Machine(8, 2.3, "x86_64"))
+    monkeypatch.setattr(loader, "detect_machine", lambda: Machine(8, 2.3, "x86_64"))
     monkeypatch.setattr(fitting, "memory_needs", memory_needs)
     monkeypatch.setattr(loader, "load_pair", load)
     models = decoding.Engine()

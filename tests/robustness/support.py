@@ -99,7 +99,7 @@ class Guest:
 def saved(guest: Guest, folder: Path) -> list[Record]:
     """What a visitor can save of a run that failed: a valid trace whose every lane has its end."""
     kept = [event["record"] for event in guest.events if "record" in event]
-    records.write(folder / "partial.jsonl", kept)
+    records.write_trace(folder / "partial.jsonl", kept)
     lanes = records.validate_trace(
         map(records.loads, (folder / "partial.jsonl").open(encoding="utf-8"))
     )

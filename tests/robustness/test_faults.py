@@ -218,7 +218,7 @@ def test_a_full_disk_is_named_when_weights_are_fetched(monkeypatch: pytest.Monke
     with pytest.raises(
         ValueError, match="org/model could not be loaded: .*No space left on device"
     ):
-        loading.fetch("org/model", lambda _: None)
+        loading.fetch_repo("org/model", lambda _: None)
 
 
 # ---------------------------------------------------------------- the hub
@@ -243,4 +243,4 @@ def test_a_hub_that_does_not_answer_ends_the_fetch_with_a_sentence(
         monkeypatch.setattr(loading, "HUB_S", 0.5)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         with pytest.raises(ValueError, match=f"nobody/nothing could not be loaded: the hub {said}"):
-            loading.fetch("nobody/nothing", lambda _: None)
+            loading.fetch_repo("nobody/nothing", lambda _: None)

@@ -37,8 +37,8 @@ port = listening.getsockname()[1]
 worker.limit_resources(30)
 worker.load_decoders([{"kind": "MP4", "want": "clip", "clips": "opencv"}])
 if doors is not None:
-    sandbox.offered = lambda: doors
-sealed = sandbox.seal()
+    sandbox.mechanisms = lambda: doors
+sealed = sandbox.seal_process()
 
 def syscall(number, *words):
     if libc.syscall(number, *words) < 0:
@@ -115,7 +115,7 @@ for close in (lambda: None, sandbox.keep_private):
     os.wait()
 """
 needs_doors = pytest.mark.skipif(
-    sandbox.SECCOMP not in sandbox.offered(), reason="this system offers no seccomp"
+    sandbox.SECCOMP not in sandbox.mechanisms(), reason="this system offers no seccomp"
 )
 is_root = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user"
@@ -163,14 +163,14 @@ def test_code_in_the_decoder_reaches_nothing(
 ) -> None:
     """Neither network, programs, processes nor files, also without Landlock; threads are left."""
     found = json.loads(run(TRIES, uploads, json.dumps(doors), user))
-    assert found["sealed"] == (doors or sandbox.offered())
+    assert found["sealed"] == (doors or sandbox.mechanisms())
     assert found["reached"] == [] and found["tried"] == 29
     assert found["threads"] == [1]
     assert (uploads / "upload.png").read_bytes() == b"somebody's"
     assert [path.name for path in uploads.iterdir()] == ["upload.png"]
 
 
-@pytest.mark.skipif(sandbox.LANDLOCK not in sandbox.offered(), reason="needs Landlock")
+@pytest.mark.skipif(sandbox.LANDLOCK not in sandbox.mechanisms(), reason="needs Landlock")
 def test_landlock_by_itself_closes_the_files(uploads: Path) -> None:
     """What then remains open is what the page reports at its start."""
     found = json.loads(run(TRIES, uploads, json.dumps([sandbox.LANDLOCK]), 0))
@@ -192,12 +192,12 @@ def test_what_a_system_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
         (sandbox.LANDLOCK,): "no seccomp",
         (sandbox.SECCOMP,): None,
     }.items():
-        monkeypatch.setattr(sandbox, "offered", lambda doors=doors: list(doors))
+        monkeypatch.setattr(sandbox, "mechanisms", lambda doors=doors: list(doors))
         told = sandbox.weakness()
         assert told is None if said is None else said in told and told.endswith(".")
     monkeypatch.undo()
     monkeypatch.setattr(sandbox.platform, "machine", lambda: "riscv64")
-    assert sandbox.offered() == []
+    assert sandbox.mechanisms() == []
 
 
 def test_the_filter_of_each_processor_lists_its_calls_once() -> None:
@@ -205,6 +205,6 @@ def test_the_filter_of_each_processor_lists_its_calls_once() -> None:
     intel, arm = (sandbox._MACHINES[name] for name in ("x86_64", "aarch64"))
     assert len(intel.allowed) == len(set(intel.allowed)) == len(arm.allowed) + 3
     for machine in (intel, arm):
-        steps = sandbox.program(machine)
+        steps = sandbox.seccomp_program(machine)
         assert len(steps) % 8 == 0 and len(steps) // 8 <= 4096
         assert not {machine.clone, machine.clone3, machine.seccomp} & set(machine.allowed)

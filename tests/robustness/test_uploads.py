@@ -202,7 +202,7 @@ def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
 
     assert read(str(mine)).paths == [str(mine)]
     assert read(str(uploads / "inner" / ".." / "mine.png")).paths == [str(mine)]
-    json.dumps([file.name for file in read(str(mine)).shown]).encode()
+    json.dumps([file.name for file in read(str(mine)).all_media]).encode()
     outside = [
         *(secret, uploads / "out.png", uploads / ".." / "secret.png", uploads / "round.png"),
         *(uploads, uploads / "pipe.png", uploads / ("x" * 5_000), *ELSEWHERE),

@@ -107,7 +107,7 @@ POCKET = pairs.find("pocket")
 @pytest.fixture
 def unopened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave files closed."""
-    monkeypatch.setattr(Question, "opened", lambda self, _: self)
+    monkeypatch.setattr(Question, "read_files", lambda self, _: self)
 
 
 def contents(questions: list[Question]) -> set[bytes]:
@@ -172,10 +172,10 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     file = tmp_path / "own.jsonl"
     file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
     first, two, clip, text, then = questions.of_file(str(file), 9)
-    assert (first.id, first.reference, len(first.shown)) == ("mine", "halves", 1)
-    assert (two.id, len(two.shown), two.reference) == ("own-2", 2, None)
-    assert isinstance(clip.shown[0], VideoFrames) and len(clip.shown[0].frames) > 1
-    assert not text.shown
+    assert (first.id, first.reference, len(first.all_media)) == ("mine", "halves", 1)
+    assert (two.id, len(two.all_media), two.reference) == ("own-2", 2, None)
+    assert isinstance(clip.all_media[0], VideoFrames) and len(clip.all_media[0].frames) > 1
+    assert not text.all_media
     assert [(turn.question, len(turn.shown), turn.answer) for turn in then.turns] == [
         ("Where is it?", 1, "right"),
         ("And left?", 0, None),

@@ -373,7 +373,9 @@ def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     cost: float, may_decline: bool, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.bfloat16, fixed=False)
-    vlm: Any = SimpleNamespace(name="t", decoder=place, vocabulary=None, release=lambda: None)
+    vlm: Any = SimpleNamespace(
+        name="t", decoder=place, vocabulary=None, release_caches=lambda: None
+    )
     target, said = VLMTarget(vlm, batch_invariant=True), []
     target.min_invariant_rows = 4
     monkeypatch.setattr(calibration, "exact_overhead", lambda *_: cost)

@@ -128,9 +128,9 @@ def test_every_family_is_whole_as_the_library_writes_it(family: str, tmp_path: P
     make = zoo.RECURRENT.get(family) or zoo.FAMILIES[family].build
     model, _ = make()
     model.save_pretrained(tmp_path)
-    outline = outlines.outline(tmp_path, family, sees=True)
+    outline = outlines.outline_model(tmp_path, family, sees=True)
     assert outline.state_dict().keys() == model.state_dict().keys()
-    assert outlines.sizes(outline)["kv"] > 0
+    assert outlines.memory_sizes(outline)["kv"] > 0
 
 
 @pytest.mark.parametrize("kind", ["Mamba", "Qwen3"])

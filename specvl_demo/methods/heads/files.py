@@ -45,7 +45,7 @@ def _canonical_tensors(named: Iterable[tuple[str, Tensor]], source: str) -> dict
         if canonical(name) in tensors:
             raise ValueError(f"{source} holds {canonical(name)} twice; keep only one of the two")
         tensors[canonical(name)] = tensor
-    return eight_bits.unscaled(eight_bits.unpacked(tensors))
+    return eight_bits.apply_scales(eight_bits.unpack_matrices(tensors))
 
 
 def flatten_config(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _weight_files(folder: Path) -> list[Path]:
             return [folder / whole]
         index = folder / f"{whole}.index.json"
         if index.is_file():
-            return outlines.shards(index, _OF_TARGET)
+            return outlines.weight_files(index, _OF_TARGET)
     raise ValueError(f"{folder.name} has no weights: it needs {' or '.join(_WHOLE)}, or an index")
 
 

@@ -29,7 +29,7 @@ from specvl_demo.options import (
 )
 from specvl_demo.pairs import PAIRS, PairSpec, find, placing
 from specvl_demo.pairs.fitting import Options
-from specvl_demo.pairs.machine import Machine, detect
+from specvl_demo.pairs.machine import Machine, detect_machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.places import EXAMPLES
 from specvl_demo.report import confidence, remarks, trace
@@ -52,7 +52,7 @@ def build(first_pair: str) -> dict[str, Any]:
     """Return the whole catalog: first_pair first, then the pairs that run on this machine, those on
     a GPU before those on its processor.
     """
-    machine = detect()
+    machine = detect_machine()
     parts = [part for of_slot in base.PARTS.values() for part in of_slot.values()]
     pairs = [_pair(pair, machine) for pair in PAIRS]
     pairs.sort(key=lambda p: (p["id"] != first_pair, not p["available"], p["device"] == "cpu"))
@@ -119,7 +119,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
 
 def examples() -> list[dict[str, Any]]:
     """Return the shipped examples of the pairs that run here."""
-    machine = detect()
+    machine = detect_machine()
     here = {pair.id for pair in PAIRS if placing.place(pair, machine).ok}
     index = json.loads((EXAMPLES / "examples.json").read_text(encoding="utf-8"))
     return [_example(one) for one in index["examples"] if one["pair"] in here]

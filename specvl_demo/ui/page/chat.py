@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from specvl_demo.media.files import HEAD_BYTES, PLACE, sniff
+from specvl_demo.media.files import HEAD_BYTES, PLACE, sniff_format
 from specvl_demo.methods import base
 from specvl_demo.options import MAX_NEW_TOKENS_SERVED, NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Option
 from specvl_demo.question import wrong_kind
@@ -215,7 +215,7 @@ class Chat:
             content = base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
         except (binascii.Error, ValueError):
             raise RefusedRequest(400, messages.NO_BASE64, "messages") from None
-        suffix = (sniff(content[:HEAD_BYTES]) or "bin?").lower()
+        suffix = (sniff_format(content[:HEAD_BYTES]) or "bin?").lower()
         name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
             return self._handlers.uploads.put(caller.client or "", caller.visit, name, content)

@@ -14,7 +14,7 @@ import gradio as gr
 import msgspec
 
 from specvl_demo import pairs, question
-from specvl_demo.pairs.machine import computed_s, cores
+from specvl_demo.pairs.machine import computed_s, n_cores
 from specvl_demo.records import End, LaneRecords, Record, Round
 from specvl_demo.report import figure, html, remarks, trace
 from specvl_demo.serving import choosing
@@ -143,7 +143,7 @@ class PageHandlers:
         """Return the cores, and the seconds that this server, and the visitor's browser if it is on
         this machine, have computed so far: a page that asks twice knows what its drawing costs.
         """
-        return {"seconds": computed_s(watchers(caller.client, caller.port)), "cores": cores()}
+        return {"seconds": computed_s(watchers(caller.client, caller.port)), "cores": n_cores()}
 
     def panel(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Return what can be set on a method with the requested parts."""

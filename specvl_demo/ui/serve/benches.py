@@ -24,8 +24,8 @@ from specvl_demo.methods import base
 from specvl_demo.options import QUESTIONS, REPEATS, TEMPERATURE
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
-from specvl_demo.question import NOTHING, Question, listed, text_of
-from specvl_demo.records import LaneRecords, Record, gather
+from specvl_demo.question import NOTHING, Question, list_of, text_of
+from specvl_demo.records import LaneRecords, Record, gather_lanes
 from specvl_demo.report import answers, tables
 from specvl_demo.report.answers import Answer, Repeat
 from specvl_demo.serving import choosing
@@ -179,7 +179,7 @@ class Step:
         """Store the records of these events, of the last one in the bench; return the others."""
         self.records += [event["record"] for event in events if "record" in event]
         if events and events[-1]["k"] == "done":
-            lanes = gather(self.records)
+            lanes = gather_lanes(self.records)
             if len(lanes) == len(self.bench.methods) and not any(map(_broken, lanes)):
                 self.bench.take(self, lanes)
         return [event for event in events if "record" not in event]
@@ -249,7 +249,7 @@ def _questions(
     payload: Mapping[str, Any], pair: str, folders: Sequence[Path], shared: Mapping[str, Any]
 ) -> Iterator[Question]:
     """Yield the sent lines' questions; without lines the pair's held-out ones, by kind in turn."""
-    lines, sent = payload.get("lines"), listed(payload.get("files"), Mapping, "Files", "a list")
+    lines, sent = (payload.get("lines"), list_of(payload.get("files"), Mapping, "Files", "a list"))
     if lines not in (None, ""):
         files = {str(file.get("name")): file for file in sent}
 

@@ -42,7 +42,7 @@ class Parcel:
         for number, (path, content) in enumerate(self.files.items()):
             there[path] = str(folder / f"{number}{Path(path).suffix}")
             Path(there[path]).write_bytes(content)
-        return replace(self.job, question=self.job.question.moved(there))
+        return replace(self.job, question=self.job.question.with_paths(there))
 
 
 class EngineActor:
@@ -85,7 +85,7 @@ class RayWorkers(Worker):
     ) -> None:
         # A call after the end must fail; by default it would start another cluster.
         os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
-        os.environ.update(places.importing({}))  # Ray's processes inherit it
+        os.environ.update(places.import_env({}))  # Ray's processes inherit it
         try:
             import ray  # noqa: PLC0415 - optional, and heavy
         except ImportError as fault:

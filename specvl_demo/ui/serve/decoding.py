@@ -17,9 +17,9 @@ from specvl_demo.core.engine import Detail
 from specvl_demo.core.faults import loses_device
 from specvl_demo.media import MediaFile, Visual
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
-from specvl_demo.pairs.machine import detect
+from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.question import Medium, Question
-from specvl_demo.records import QuestionNotes, Record, Thumbnail, gather
+from specvl_demo.records import QuestionNotes, Record, Thumbnail, gather_lanes
 from specvl_demo.report import remarks
 from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.loaded import Loaded
@@ -120,9 +120,9 @@ class Engine:
             if fresh := not self.has(pair, roles, job.options):
                 yield {"k": "status", "stage": "loading", "detail": pair.title}
             loaded = self.get(pair, roles, stage, job.options)
-            loaded.try_out(stage, question.max_new_tokens if detect().per_call else None)
+            loaded.try_out(stage, question.max_new_tokens if detect_machine().per_call else None)
             # 2. The question, as a request to its target.
-            if question.shown:
+            if question.all_media:
                 yield {"k": "status", "stage": "media"}
             if cancelled():
                 return
@@ -140,7 +140,7 @@ class Engine:
                 yield {"k": "status", "stage": "prefill"}
                 if fresh and loaded.plan.device != "cpu":
                     yield {"k": "status", "stage": "loading", "detail": RECORDING}
-                shown = zip(request.prompt.source.shown, question.shown, strict=True)
+                shown = zip(request.prompt.source.all_media, question.all_media, strict=True)
                 notes = QuestionNotes(question.words, [_thumbnail(*each) for each in shown])
                 records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
             whole: list[Record] = []
@@ -148,7 +148,7 @@ class Engine:
                 whole.append(record)
                 yield {"k": record.__struct_config__.tag, "record": record}
             if not job.timed:
-                yield {"k": "remarks", "record": remarks.comparison(gather(whole))}
+                yield {"k": "remarks", "record": remarks.comparison(gather_lanes(whole))}
         except Ended:
             return
         except (RuntimeError, MemoryError, OSError, FloatingPointError, ValueError) as fault:

@@ -39,7 +39,7 @@ class Job:
     visit: str | None = field(default=None, compare=False)
     """Whose run it is: only that visit can stop it."""
     watchers: tuple[int, ...] = field(default=(), compare=False)
-    """Processes of this machine that show it; see `Load`."""
+    """Processes of this machine that show it; see `MachineLoad`."""
     hz: float = field(default=HZ, compare=False)
     """How often a second its events are sent: a page that draws less asks for fewer."""
     client: str | None = field(default=None, compare=False)

@@ -258,7 +258,7 @@ class Run:
         if isinstance(record, Begin):
             self._lanes[record.lane] = Totals()
         elif isinstance(record, Round):
-            self._lanes[record.lane] = self._lanes[record.lane].plus(record)
+            self._lanes[record.lane] = self._lanes[record.lane].plus_round(record)
         elif isinstance(record, End):
             self._lanes.pop(record.lane, None)
         elif event["k"] == "error":

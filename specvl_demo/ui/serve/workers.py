@@ -20,7 +20,7 @@ from queue import SimpleQueue
 
 from specvl_demo.core.faults import loses_device
 from specvl_demo.media import sandbox
-from specvl_demo.pairs.machine import detect, on_zerogpu
+from specvl_demo.pairs.machine import detect_machine, on_zerogpu
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
 from specvl_demo.ui.serve.cluster import RayWorkers
@@ -48,7 +48,7 @@ def make(
 
         return zerogpu.worker(pair, spaces.GPU)
     if count > 1 or address is not None:
-        gpus = float(bool(detect().gpus)) if gpus_each is None else gpus_each
+        gpus = float(bool(detect_machine().gpus)) if gpus_each is None else gpus_each
         return RayWorkers(count, pair, address, gpus)
     return ProcessWorker(pair)
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from specvl_demo import pairs
 from specvl_demo.pairs import PairSpec, Role, fitting, on_disk, placing
-from specvl_demo.pairs.machine import detect, on_zerogpu
+from specvl_demo.pairs.machine import detect_machine, on_zerogpu
 from specvl_demo.records import End
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
@@ -87,7 +87,7 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
 def fitting_roles(pair: PairSpec) -> list[Role]:
     """Return the roles loaded with the target: as many as fit, in the pair's order."""
     here = on_disk.drafters_here(pair)
-    machine, roles = detect(), list[Role]()
+    machine, roles = detect_machine(), list[Role]()
     for role in here:
         if placing.place(pair, machine, roles=[*roles, role]).ok:
             roles.append(role)

@@ -104,7 +104,7 @@ def load(name: str) -> Here:
     # here.
     target = VLMTarget(VLM(model, name, prompter.special_ids, backend="hf"))
     small = VLM(noisy(model, 0.08), name + " with noise", prompter.special_ids)
-    models = Models(target, {"small": small}, prompter.words())
+    models = Models(target, {"small": small}, prompter.word_ids())
     return Here(name, library, prompter, target, models, zoo.FAMILIES[name])
 
 

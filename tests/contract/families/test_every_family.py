@@ -364,7 +364,7 @@ def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(
     """It gets a prompt from its own processor; what it saw is told in the target's positions."""
     here = load("smolvlm")
     model, processor = zoo.build("smolvlm", make=zoo.OTHER_CUT["smolvlm"])
-    drafter = VLM(model, "another cut", again=PromptBuilder(processor, model).again)
+    drafter = VLM(model, "another cut", again=PromptBuilder(processor, model).rebuild)
     answer, records = here.answer(method, shown, replace(here.models, drafters={"small": drafter}))
     assert answer == here.reference(shown)[0]
     begin = next(record for record in records if isinstance(record, Begin))

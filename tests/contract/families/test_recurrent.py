@@ -42,7 +42,7 @@ def load(name: str) -> Here:
     prompter = PromptBuilder(processor, model)
     target = VLMTarget(VLM(model, name, prompter.special_ids), batch_invariant=True)
     small = VLM(noisy(model, 0.02), name + " with noise", prompter.special_ids)
-    models = Models(target, {"small": small}, prompter.words())
+    models = Models(target, {"small": small}, prompter.word_ids())
     family = zoo.Family(lambda: (model, processor))
     return Here(name, library, prompter, target, models, family)
 
