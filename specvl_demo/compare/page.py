@@ -121,9 +121,8 @@ def provenance_line(machine: Mapping[str, Any]) -> str:
         weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
         f"commit {machine['commit']}" if machine.get("commit") else None,
         machine.get("when"),
-        f"others used {100 * machine['others_share_meanwhile']:.0f} % of the machine"
-        if "busy" in machine
-        else None,
+        "busy" in machine
+        and f"others used {100 * machine['others_share_meanwhile']:.0f} % of the machine",
     ]
     return "; ".join(str(part) for part in parts if part) + "."
 
@@ -162,10 +161,7 @@ def _table(heading: str, rows: Rows, columns: Sequence[str], heads: Mapping[str,
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
     """Return a figure of each method, with a column per kind of question."""
     table = [
-        {
-            "method": row["method"],
-            **{kind: figures[figure] for kind, figures in row["by_kind"].items()},
-        }
+        {"method": row["method"]} | {kind: its[figure] for kind, its in row["by_kind"].items()}
         for row in rows
         if row.get("by_kind")
     ]
@@ -195,21 +191,19 @@ def _conditions(report: Report) -> list[str]:
         "repeats": _count(settings["repeats"], "interleaved repeat"),
         "references": _count(settings.get("references", 0), "question"),
     }
-    settled = ASKED + (SPREAD if settings["repeats"] > 1 else "")
-    settled += QUALITY if any(row.get("quality") is not None for row in report["rows"]) else ""
-    limited = any(row.get("limit") is not None for row in report["rows"])
-    settled = (settled + LIMITS if limited else settled).format(**{**settings, **sizes})
-    sentences = [provenance_line(machine), settled]
+    columns = {key for row in report["rows"] for key, value in row.items() if value is not None}
+    settled = ASKED + SPREAD * (settings["repeats"] > 1)
+    settled += QUALITY * ("quality" in columns) + LIMITS * ("limit" in columns)
+    sentences = [provenance_line(machine), settled.format(**{**settings, **sizes})]
     if machine.get("busy"):
-        but = BUT if any(row.get("speedup_about") for row in report["rows"]) else ""
+        but = BUT * ("speedup_about" in columns)
         sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"], but=but))
     return sentences
 
 
 def _in_words(row: Mapping[str, Any]) -> dict[str, str | None]:
     """Return how a row's time is split, and whether its answers are AR's, or relaxed."""
-    phases: str | None = None
-    same: str | None = None
+    phases = same = None
     if row.get("share_draft") is not None:
         shares = row["share_draft"], row["share_verify"], row["share_commit"] + row["share_other"]
         phases = " / ".join(f"{100 * share:.0f}" for share in shares) + " %"

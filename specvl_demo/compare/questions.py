@@ -44,11 +44,8 @@ def shipped(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
     """Return a pair's shipped questions of these splits. shared: What all are asked with."""
     lines = (EXAMPLES / pair.questions).read_text(encoding="utf-8").splitlines()
     some = [line for line in lines if json.loads(line)["split"] in splits]
-
-    def read_line(line: dict[str, Any]) -> Question:
-        return read({**line, **shared}, partial(find_file, folders=(EXAMPLES,)))
-
-    return list(each(some, pair.questions, read_line))
+    find = partial(find_file, folders=(EXAMPLES,))
+    return list(each(some, pair.questions, lambda line: read({**line, **shared}, find)))
 
 
 def of_file(name: str, n: int, n_frames: int = 8) -> list[Question]:

@@ -117,8 +117,7 @@ class Mixture(Mixer):
             "counted": self._counted,
         }
         if self._sums is not None:
-            matches = self._sums[-len(self.views) :].tolist()
-            counts = map(int, matches)
+            counts = map(int, self._sums[-len(self.views) :].tolist())
             notes["matches"] = dict(zip(self.views, counts, strict=True))
         return notes
 
@@ -167,7 +166,8 @@ class Mixture(Mixer):
         if self.settings.weights == "w-grid":
             return self._best_on_grid(sums)
         # choice: the published code normalises the inverse errors; the paper prints their softmax.
-        return _normalised_weights(_inverse(sums[: len(self.views)]))
+        # A view without any error gets a huge finite weight, as in that code.
+        return _normalised_weights(sums[: len(self.views)].reciprocal().clamp_max(1e11))
 
     def _best_on_grid(self, sums: Tensor) -> Tensor:
         """Return the vector with most matches; ties go to the least divergence, then to the first
@@ -183,14 +183,6 @@ class Mixture(Mixer):
 def _safe_log(probabilities: Tensor) -> Tensor:
     """Return logarithms; a probability that underflowed to 0 counts as the smallest float."""
     return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log_()
-
-
-def _inverse(error: Tensor) -> Tensor:
-    """Return 1 / error.
-
-    # choice: a view without any error gets a huge finite weight, as in the published code.
-    """
-    return error.reciprocal().clamp_max(1e11)
 
 
 def _predicts(probabilities: Tensor, tokens: Tensor) -> Tensor:

@@ -62,9 +62,7 @@ def confidence(lane: LaneRecords) -> Confidence | None:
         and end.stop == "eos"
         and len(lane.token_ids) <= MOST_TOKENS
     )
-    if not like:
-        return None
-    prob = lowest(rounds)
+    prob = lowest(rounds) if like else None
     if prob is None:
         return None
     word = next(level for level in WORDS if prob >= level.prob)

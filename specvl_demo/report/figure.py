@@ -88,8 +88,7 @@ def _lane(
         parts += _line(line, y, lane.begin.method == "ar")
         y += LINE
     y += 4
-    remark = remarks.remark(lane, lanes)
-    if remark:
+    if remark := remarks.remark(lane, lanes):
         parts.append(_text(MARGIN, y, one_line(remark, COLUMNS + 20), _SMALL))
         y += LINE
     return parts, y + 12
@@ -102,8 +101,7 @@ def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     ar = remarks.ar_lane(lanes)
     if ar is not None and lane is not ar and totals.tau is not None:
         facts.append(f"τ {totals.tau:.2f}")
-        speedup = remarks.speedup(lane, lanes)
-        if speedup is not None:
+        if (speedup := remarks.speedup(lane, lanes)) is not None:
             facts.append(speedup if isinstance(speedup, str) else f"{speedup:.2f}×")
     return " · ".join(facts)
 

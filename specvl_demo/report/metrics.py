@@ -13,13 +13,10 @@ from specvl_demo.records import PHASES, LaneRecords, Origin, Round, Totals, fold
 
 SLACK = 0.02
 """How far a measured speedup may exceed τ before it counts as an error: timers are not exact."""
-
 TOO_LITTLE = 0.05
 """AR steps below which a cost is not named as a reason for being slow: it would show as 0.0."""
-
 FEWEST = 5
 """Drafts at a depth below which the share that was accepted is not reported."""
-
 NOTICED = 0.02
 """Share of the machine from which other programs may be named as that reason."""
 
@@ -142,10 +139,10 @@ class Comparison:
         if speedup is None or tau is None or speedup >= 1 or len(rho) < len(PHASES):
             return None
         verify, rest = rho["verify"], rho["commit"] + rho["other"]
-        nodes = f"{self.nodes_per_round:.0f}"
+        nodes, accepted = self.nodes_per_round, self.metrics.totals.accepted_per_round
         costs = [
             (rho["draft"], f"drafting costs {rho['draft']:.1f} AR steps per round"),
-            (verify - 1, f"verifying {nodes} nodes costs {verify:.1f} AR steps here"),
+            (verify - 1, f"verifying {nodes:.0f} nodes costs {verify:.1f} AR steps here"),
             (rest, f"everything outside the models' forwards costs {rest:.1f} AR steps per round"),
         ]
         round_cost = sum(rho.values())
@@ -155,10 +152,8 @@ class Comparison:
             for cost, reason in costs
             if cost >= TOO_LITTLE and (hopeless or tau >= round_cost - cost)
         ]
-        accepted = self.metrics.totals.accepted_per_round
-        reason = f"too few drafted tokens are accepted ({accepted:.1f} per round)"
-        if reasons:
-            reason = max(reasons)[1]
+        few = f"too few drafted tokens are accepted ({accepted:.1f} per round)"
+        reason = max(reasons, default=(0.0, few))[1]
         if self._disturbed(speedup, tau):
             reason = f"other programs used {100 * self.metrics.load:.0f} % of the machine meanwhile"
         return f"slower than AR: {reason}, and a round emits {tau:.1f} tokens"
@@ -195,8 +190,7 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
         accepted.update(range(1, depth + 1))
         refused = round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
         drafted.update(range(1, depth + 1 + refused))
-    depths = sorted(depth for depth, drafts in drafted.items() if drafts >= FEWEST)
-    return [accepted[depth] / drafted[depth] for depth in depths]
+    return [accepted[depth] / n for depth, n in sorted(drafted.items()) if n >= FEWEST]
 
 
 def _depth(round_: Round) -> int:

@@ -55,12 +55,10 @@ class Agreement:
         if self.kind == "so_far":
             return f"the same so far: {self.at} tokens, then one of the two was stopped"
         alike = "" if self.alike is None else f"; {100 * self.alike:.0f} % of the text agrees"
+        tie = ""
         if self.kind == "tie":
-            return (
-                f"differs from token {self.at + 1} on, a near tie that rounding in {self.dtype}"
-                f" decided ({self.gap:.3f} nats){alike}"
-            )
-        return f"differs from token {self.at + 1} on{alike}"
+            tie = f", a near tie that rounding in {self.dtype} decided ({self.gap:.3f} nats)"
+        return f"differs from token {self.at + 1} on{tie}{alike}"
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,7 @@ class Doubt:
     @property
     def hedged(self) -> str | None:
         """The speedup of a disturbed lane as every reader is told it; None if there is none."""
-        rough = self.about if self.kind == "disturbed" else None
-        return None if rough is None else roughly(rough)
+        return roughly(self.about) if self.kind == "disturbed" and self.about is not None else None
 
 
 Change = tuple[int, int, int, int]
@@ -188,10 +185,9 @@ def repetition(lane: LaneRecords) -> str | None:
     ids = lane.token_ids
     runs = list(zip(*(ids[at:] for at in range(RUN))))
     share = 1 - len(set(runs)) / len(runs) if runs else 0.0
-    if share < REPEATED:
-        return None
     before = f"{100 * share:.0f} % of its runs of {RUN} tokens came before"
-    return f"The answer repeats itself, which makes it easy to draft: {before}"
+    sentence = f"The answer repeats itself, which makes it easy to draft: {before}"
+    return sentence if share >= REPEATED else None
 
 
 def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:

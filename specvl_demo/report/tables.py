@@ -20,7 +20,6 @@ LANE_COLUMNS = (
     *("speedup_decode", "speedup_total", "identical_to_ar", "stop"),
 )
 
-
 _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 
 
