@@ -90,6 +90,8 @@ def warm(
     shared = shared or SharedPrefill(request)
     alike = {f"{choice.method.name} {choice.settings}": choice for choice in choices}
     for choice in alike.values():
+        if request.cancelled():
+            return
         lane = Lane("warm-up", build_parts(choice, loaded.models), shared, WARM_TOKENS)
         lane.begin()
         while not lane.done:
@@ -152,6 +154,8 @@ def timed(
     """
     warm(loaded, request, choices[:1] if warmed else choices)
     for choice in choices:
+        if request.cancelled():
+            return
         load = MachineLoad()
         (lane,) = answers(loaded, request, [choice])
         if lane.end is None or request.cancelled():

@@ -159,6 +159,52 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened):
     assert len(table) == 2 and all(float(row["tokens/s"]) > 0 for row in table)
 
 
+def test_a_comparison_stopped_at_once_says_so_and_one_left_goes_on(opened):
+    """Until what is computed is over no other one can begin, two presses in a row begin one, and
+    one that is stopped while it is sent asks nothing. A reload keeps form, tables and the rest.
+    """
+    open_tab(opened, "Compare")
+    status = opened.locator(".vl-compare [role=status]")
+    go, halt, onward = (opened.locator(f"#vl-c-{name}") for name in ("run", "stop", "on"))
+    opened.locator("#vl-c-source").select_option("form")
+    opened.locator("#vl-c-source").select_option("shipped")
+    for name, value in (("questions", "4"), ("repeats", "2")):
+        opened.locator(f"#vl-c-{name}").fill(value)
+    opened.evaluate("""() => {
+      const { server } = specvl.api;
+      const bench = async (made) => {
+        window.benches = (window.benches ?? 0) + 1;
+        await new Promise((sent) => { window.sent = sent; });
+        return server.bench(made);
+      };
+      specvl.compare.api = { server: { bench, benched: (id) => server.benched(id) } };
+    }""")
+    go.dblclick()
+    opened.wait_for_function("Boolean(window.sent)")
+    halt.click()
+    expect(status).to_have_text("Stopping: what is being computed ends first…")
+    expect(go).to_be_disabled()
+    expect(halt).to_be_disabled()
+    opened.evaluate("window.sent()")
+    expect(status).to_have_text(
+        "Stopped before the first question was finished: there are no tables."
+    )
+    expect(go).to_be_enabled()
+    assert opened.evaluate("window.benches") == 1
+    onward.click()
+    expect(opened.locator("tbody th").nth(1)).to_contain_text("TABED")
+    reload(opened)
+    expect(status).to_have_text(
+        "The comparison stopped when the page was left. What was finished is kept; Go on asks the"
+        " rest."
+    )
+    expect(opened.locator("#vl-c-source")).to_have_value("shipped")
+    expect(opened.locator("#vl-c-repeats")).to_have_value("2")
+    expect(opened.locator("tbody th").nth(1)).to_contain_text("TABED")
+    onward.click()
+    expect(status).to_have_text("Done: 4 questions, each asked 2 times.", timeout=20_000)
+
+
 def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path):
     """Folders within it too; what is no picture is left out and told; all can be taken away."""
     (tmp_path / "more").mkdir()

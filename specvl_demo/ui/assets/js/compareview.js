@@ -7,6 +7,7 @@ import { chosen, unsampled } from './ask.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
 import { COMPARE } from './comparewords.js';
+import * as kept from './keep.js';
 import { Race } from './race.js';
 import * as trace from './trace.js';
 import { W } from './words.js';
@@ -26,6 +27,7 @@ export class CompareView {
     this.free = 1; // what they left the last race of all
     this.build();
     this.draw();
+    this.restore();
   }
 
   build() {
@@ -86,9 +88,11 @@ export class CompareView {
     this.halt = act('vl-c-stop', 'vl-secondary', 'stop', W.ask.stop, () => this.stop(), {
       disabled: true,
     });
-    this.goOn = act('vl-c-on', 'vl-secondary', 'play', COMPARE.goOn, () => this.follow(), {
-      hidden: true,
-    });
+    const onward = () => {
+      this.setRunning(true);
+      this.follow();
+    };
+    this.goOn = act('vl-c-on', 'vl-secondary', 'play', COMPARE.goOn, onward, { hidden: true });
     this.progress = h('progress', {
       max: 1,
       value: 0,
@@ -109,11 +113,15 @@ export class CompareView {
       'div.vl-buttons',
       act('vl-c-save', 'vl-secondary', 'save', COMPARE.save, () => this.save()),
     );
+    const changed = () => {
+      this.estimate();
+      this.keep();
+    };
     this.node = h(
       'div.vl-compare',
       h(
         'section.vl-card.vl-c-form',
-        { on: { input: () => this.estimate() } },
+        { on: { input: changed } },
         h('div', h('h2', W.ask.methods(catalog.limits.lanes)), this.methods),
         h(
           'div',
@@ -285,14 +293,15 @@ export class CompareView {
       ...{ max_new_tokens: Number(tokens.value), temperature: Number(temperature.value) },
     };
     const begun = made && (await this.api.server.bench(made).catch(() => null));
-    this.setRunning(false);
     if (!begun?.bench) {
+      this.setRunning(false);
       this.say(begun?.problem ?? (await this.runner.reason(COMPARE.notSent)), true);
       return;
     }
     this.bench = begun.bench;
     this.report = null;
     this.draw();
+    this.keep();
     await this.follow(begun);
   }
 
@@ -303,7 +312,6 @@ export class CompareView {
     const first = done;
     const began = Date.now();
     let failed = null;
-    this.setRunning(true);
     for (let told = 0; this.running && failed === null && done < total;) {
       const left = done > first ? ((Date.now() - began) / (done - first)) * (total - done) : null;
       this.progress.value = done / total;
@@ -331,7 +339,8 @@ export class CompareView {
     this.setRunning(false);
     const over = (this.report?.done ?? 0) >= total;
     this.goOn.hidden = over || !this.report;
-    this.say(failed ?? (over ? COMPARE.done(size) : COMPARE.stopped), failed !== null);
+    const ended = this.report?.done ? COMPARE.stopped : COMPARE.stoppedEmpty;
+    this.say(failed ?? (over ? COMPARE.done(size) : ended), failed !== null);
   }
 
   async refresh() {
@@ -341,10 +350,35 @@ export class CompareView {
     this.draw();
   }
 
+  /** End it with what is computed now; until that is over, no other one can begin. */
   stop() {
-    this.setRunning(false);
-    this.say(W.run.stopping);
-    this.runner.stop();
+    this.running = false;
+    this.halt.disabled = true;
+    this.say(COMPARE.stopping);
+    if (this.runner.request?.bench) this.runner.stop(); // a race that it waits for goes on
+  }
+
+  /** Keep the form, and which bench it began, for a reload of this tab. */
+  keep() {
+    const { bench, running: left, source, chosen: methods } = this;
+    const fields = Object.entries(this.fields).map(([name, { value }]) => [name, value]);
+    kept.keepBench({ bench, left, source: source.value, methods, fields });
+  }
+
+  /** The form as this tab left it, with what the server has of its bench. */
+  async restore() {
+    const { bench, left, source, methods, fields } = kept.bench() ?? {};
+    if (!fields) return;
+    this.source.value = source;
+    this.turned();
+    for (const [name, value] of fields) this.fields[name].value = value;
+    for (const box of this.methods.querySelectorAll('input'))
+      box.checked = methods.includes(box.value);
+    this.touched = true;
+    this.bench = bench;
+    if (bench) await this.refresh();
+    this.goOn.hidden = !this.report || this.report.done >= this.report.total;
+    if (left) this.say(COMPARE.left(Boolean(this.report)), true);
   }
 
   setRunning(on) {
@@ -353,6 +387,7 @@ export class CompareView {
     this.halt.disabled = !on;
     this.progress.hidden = !on;
     if (on) this.goOn.hidden = true;
+    this.keep();
   }
 
   say(text, wrong = false) {

@@ -47,7 +47,13 @@ export const COMPARE = {
     const rest = left === null ? 'the time left is told after it' : `${about(left)} left`;
     return `Question ${(i % questions) + 1} of ${questions}${again}; ${rest}.`;
   },
+  stopping: 'Stopping: what is being computed ends first…',
   stopped: 'Stopped. The tables hold what was finished.',
+  stoppedEmpty: 'Stopped before the first question was finished: there are no tables.',
+  left: (kept) =>
+    kept
+      ? 'The comparison stopped when the page was left. What was finished is kept; Go on asks the rest.'
+      : 'The comparison that was running when the page was left was not kept.',
   done: ({ questions, repeats }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty:

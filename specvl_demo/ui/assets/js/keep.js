@@ -3,6 +3,7 @@
    private window), the page works the same. */
 
 const FORM = 'specvl-form';
+const BENCH = 'specvl-compare';
 const MOST_RUNS = 12;
 
 /** The database of this page, opened once; rejected if the browser has none. */
@@ -64,6 +65,10 @@ export function keepForm(state) {
   return store(FORM, state);
 }
 
+/** Compare's form as this tab left it, with its bench; null if none is kept. */
+export const bench = () => stored(BENCH, 'sessionStorage');
+export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
+
 /** A file of the question by its place on the server, to be sent again in a later visit. */
 export const keepFile = (path, file) => ask('files', 'readwrite', (store) => store.put(file, path));
 
@@ -85,6 +90,6 @@ export const runs = async () =>
 /** Forget all of it. */
 export async function forget() {
   localStorage.removeItem(FORM);
-  sessionStorage.removeItem(FORM);
+  for (const form of [FORM, BENCH]) sessionStorage.removeItem(form);
   for (const name of ['files', 'runs']) await ask(name, 'readwrite', (store) => store.clear());
 }
