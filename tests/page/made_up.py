@@ -363,7 +363,8 @@ def example(
 
 def serve(port: int, folder: Path, rate: float, pace: float | None) -> None:
     """Serve the page over these races."""
-    files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
+    made = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
+    files = [*made, *catalog.example_files()]
     folders = [Path(get_upload_folder()), folder]
     queue = Queue(ThreadWorker(races(rate, pace)))
     handlers = PageHandlers(described(folder), queue, Uploads(folders[0]), folders, files)

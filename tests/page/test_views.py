@@ -145,7 +145,10 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened):
     expect(answers).to_have_count(4)
     answers.first.locator("summary").click()
     expect(answers.first.locator("dt")).to_have_text(["Autoregressive", "TABED"])
-    assert all(answers.first.locator("dd").all_inner_texts())
+    assert all(
+        "… (cut at 40 tokens)" in text for text in answers.first.locator("dd").all_inner_texts()
+    )
+    assert answers.first.locator("img").evaluate("(image) => image.naturalWidth") > 0
     with opened.expect_download() as saved:
         opened.locator("#vl-c-save").click()
     with zipfile.ZipFile(saved.value.path()) as archive:
@@ -216,11 +219,14 @@ def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path
     view.locator("#vl-c-source").select_option("files")
     view.locator("#vl-c-folder").set_input_files(tmp_path)
     drop = view.locator(".vl-c-drop")
+    expect(drop.get_by_role("button", name="Add pictures or clips")).to_be_visible()
     expect(drop).to_contain_text(re.compile(r"2 files: .*\.png; 1 of another kind left out"))
     view.locator("#vl-c-question").fill("What is it?")
     view.locator("#vl-c-repeats").fill("1")
     opened.locator("#vl-c-run").click()
     expect(view.locator("[role=status]")).to_contain_text("Done: 2 questions.", timeout=20_000)
+    widths = "(images) => images.map((image) => image.naturalWidth)"
+    assert view.locator(".vl-c-answers img").evaluate_all(widths) == [64, 64]
     view.get_by_role("button", name="Take all away").click()
     expect(drop).not_to_contain_text("files:")
 

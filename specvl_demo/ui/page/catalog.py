@@ -126,7 +126,9 @@ def examples() -> list[dict[str, Any]]:
 
 
 def example_files() -> list[Path]:
-    return [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md", ".ipynb")]
+    """Return the files of the examples, and the folder with pictures of held-out questions."""
+    own = [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md", ".ipynb")]
+    return [*own, EXAMPLES / "pocket"]
 
 
 def _example(one: Mapping[str, Any]) -> dict[str, Any]:

@@ -111,19 +111,27 @@ class Bench:
         return {**self.size(), "done": self.done, **sentences, **drawn, **report}
 
     def _answers(self) -> list[dict[str, Any]]:
-        """Return each answered question with every method's answer in the first repeat."""
-        texts = {
-            base.find(name).title: [lane.text for lane in self.measured[0].lanes(name)]
+        """Return each answered question, its files, and every method's answer in the first repeat;
+        cut: The tokens of those that were not finished.
+        """
+        lanes = {
+            base.find(name).title: self.measured[0].lanes(name)
             for name in (self.methods if self.measured else ())
         }
-        return [
-            {
-                "question": question.words,
-                "reference": question.reference,
-                "answers": {title: of_all[at] for title, of_all in texts.items()},
-            }
-            for at, question in enumerate(self.questions[: self.done])
-        ]
+        told = []
+        for at, asked in enumerate(self.questions[: self.done]):
+            own = {title: of_all[at] for title, of_all in lanes.items()}
+            cut = {t: len(o.token_ids) for t, o in own.items() if o.end and o.end.stop == "length"}
+            told.append(
+                {
+                    "question": asked.words,
+                    "media": [file for file in asked.media if isinstance(file, MediaFile)],
+                    "reference": asked.reference,
+                    "answers": {title: lane.text for title, lane in own.items()},
+                    "cut": cut,
+                }
+            )
+        return told
 
     def _page(self, report: Mapping[str, Any]) -> Page:
         """Return tables and sentences of a report, the pair and what is missing told first."""

@@ -2,7 +2,7 @@
    server's line. The server keeps the answers and folds them; this file has the form, the
    progress, its tables, charts and answers. A stopped bench keeps what was done. */
 
-import { button, h, put, icon, fmt, headRow } from './dom.js';
+import { button, filePicker, h, put, icon, fmt, headRow } from './dom.js';
 import { chosen, unsampled } from './ask.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
@@ -51,12 +51,14 @@ export class CompareView {
       { id: 'vl-c-source', on: { change: () => this.turned() } },
       Object.entries(COMPARE.sources).map(([value, text]) => h('option', { value, text })),
     );
-    const add = { change: (e) => this.add([...e.target.files]) };
-    const files = (id, more) => h('input', { type: 'file', id: `vl-c-${id}`, on: add, ...more });
+    const files = (id, label, more) =>
+      filePicker(label, (list) => this.add(list), { id: `vl-c-${id}`, hidden: true, ...more });
     const { picture_types: pictures, clip_types: clips } = catalog.limits;
     const accept = ['.jsonl', ...pictures, ...clips].join(',');
-    this.picker = files('files', { multiple: true, accept });
-    this.folder = files('folder', { webkitdirectory: true });
+    this.picker = files('files', COMPARE.files, { multiple: true, accept });
+    this.folder = files('folder', COMPARE.folder, { webkitdirectory: true });
+    const opener = (sign, text, input) =>
+      h('button.vl-secondary', { on: { click: () => input.click() } }, icon(sign), text);
     this.listed = h('span.vl-help');
     this.clear = button(COMPARE.clear, () => this.without(), 'vl-small', { hidden: true });
     this.question = h('input', {
@@ -76,11 +78,17 @@ export class CompareView {
       h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
     this.drop = h(
       'div.vl-c-drop',
-      row(this.picker, COMPARE.files),
-      row(this.folder, COMPARE.folder),
-      h('div.vl-c-line', this.listed, this.clear),
-      h('p.vl-help', COMPARE.form),
+      h(
+        'div.vl-c-line',
+        opener('image', COMPARE.files, this.picker),
+        opener('open', COMPARE.folder, this.folder),
+        this.listed,
+        this.clear,
+      ),
       row(this.question, COMPARE.question),
+      h('p.vl-help', COMPARE.form),
+      this.picker,
+      this.folder,
     );
     const act = (id, kind, sign, text, click, more = {}) =>
       h('button', { class: kind, id, ...more, on: { click } }, icon(sign), text);
@@ -219,7 +227,6 @@ export class CompareView {
 
   without() {
     this.files = [];
-    this.picker.value = this.folder.value = '';
     this.tellFiles(0);
   }
 
@@ -402,7 +409,9 @@ export class CompareView {
     this.first.replaceChildren(...[first].filter(Boolean));
     this.tables.replaceChildren(...others);
     this.more.hidden = !others.length;
-    this.answers.replaceChildren(...(some && told.answers.length ? [answered(told.answers)] : []));
+    const answers = some && told.answers.length > 0;
+    const clips = this.catalog.limits.clip_types;
+    this.answers.replaceChildren(...(answers ? [answered(told.answers, clips)] : []));
     const said = (texts) => texts.map((text) => h('p', { text }));
     const without = this.greedy.length ? [W.ask.greedy(this.greedy)] : [];
     this.origin.replaceChildren(...said(some ? [...told.before, ...without] : [COMPARE.empty]));
@@ -464,19 +473,33 @@ const table = ({ heading, columns, rows }) =>
     ),
   );
 
+/** A picture or a clip of a question, small. */
+const small = ({ url: src, name }, clips) =>
+  clips.some((ending) => name.toLowerCase().endsWith(ending))
+    ? h('video', { src, 'aria-label': name, muted: true, playsinline: true, preload: 'metadata' })
+    : h('img', { src, alt: name, loading: 'lazy' });
+
 /** What every method answered, question by question. */
-const answered = (all) =>
+const answered = (all, clips) =>
   h(
     'section.vl-card.vl-c-answers',
     h('h2', COMPARE.answers),
-    all.map(({ question, reference, answers }) =>
+    all.map(({ question, media, reference, answers, cut }) =>
       h(
         'details',
-        h('summary', icon('chevron'), question || COMPARE.describe),
+        h(
+          'summary',
+          icon('chevron'),
+          media.map((file) => small(file, clips)),
+          question || COMPARE.describe,
+        ),
         reference && h('p.vl-help', COMPARE.reference(reference)),
         h(
           'dl',
-          Object.entries(answers).flatMap(([title, text]) => [h('dt', title), h('dd', text)]),
+          Object.entries(answers).flatMap(([title, text]) => [
+            h('dt', title),
+            h('dd', text, cut[title] && h('small.vl-help', COMPARE.cut(cut[title]))),
+          ]),
         ),
       ),
     ),

@@ -15,12 +15,12 @@ export const COMPARE = {
     form: 'The question in the form',
     examples: 'All examples of the pair',
   },
-  files: 'Questions (.jsonl) and pictures',
-  folder: 'Or a folder of them',
+  files: 'Add pictures or clips',
+  folder: 'Add a folder',
   clear: 'Take all away',
   listed: (names, left) =>
     `${count(names.length, 'file')}${names.length ? `: ${names.slice(0, 5).join(', ')}${names.length > 5 ? ', …' : ''}` : ''}${left ? `; ${left} of another kind left out` : ''}`,
-  question: 'Without .jsonl: ask of each picture',
+  question: 'Ask of each of them',
   describe: 'Describe the picture.',
   fields: {
     questions: 'Maximum questions',
@@ -60,8 +60,9 @@ export const COMPARE = {
     'Every method answers every question by itself, one after the other, in an order that shifts with every repeat. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
   save: 'Tables (CSV, Markdown) and traces',
   about: (pair) => `Asked of ${pair}, the pair chosen in Race.`,
-  form: 'A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right; its pictures are added beside it.',
+  form: 'Or add a .jsonl file of other questions, and its pictures beside it. A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   answers: 'The answers',
+  cut: (tokens) => `… (cut at ${count(tokens, 'token')})`,
   reference: (text) => `Right: ${text}`,
   speeds: 'Speedup and its 95 % interval',
   speedsHelp:
