@@ -139,16 +139,16 @@ export class Chart {
       ticklen: 0,
       automargin: false,
     };
-    const name = (text) => ({ text: plain(text), standoff: 4, font: { size: 12 } });
+    const name = (text) => ({ text: plain(text), standoff: 8, font: { size: 12 } });
     const named = (labels) =>
       labels && {
         tickmode: 'array',
         tickvals: labels.map((_, i) => i),
         ticktext: labels.map(plain),
       };
-    const left = ylabels ? 14 + 6.8 * Math.max(...ylabels.map((text) => text.length)) : 44;
+    const left = ylabels ? 14 + 6.8 * Math.max(...ylabels.map((text) => text.length)) : 48;
     return {
-      margin: { l: left, r: right ? 42 : 10, t: 8, b: 32 },
+      margin: { l: left, r: right ? 42 : 10, t: 8, b: 38 },
       showlegend: false,
       paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)',
