@@ -127,8 +127,8 @@ def examples() -> list[dict[str, Any]]:
 
 def example_files() -> list[Path]:
     """Return the files of the examples, and the folder with pictures of held-out questions."""
-    own = [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md", ".ipynb")]
-    return [*own, EXAMPLES / "pocket"]
+    files = [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md", ".ipynb")]
+    return [*files, EXAMPLES / "pocket"]
 
 
 def _example(one: Mapping[str, Any]) -> dict[str, Any]:

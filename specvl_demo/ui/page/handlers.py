@@ -124,10 +124,10 @@ class PageHandlers:
 
     def benched(self, name: Any, _: Caller) -> dict[str, Any]:
         """Return the progress of a bench, and its report."""
-        told = self.benches.find(name).state()
-        for answer in told["answers"]:
+        state = self.benches.find(name).state()
+        for answer in state["answers"]:
             answer["media"] = [catalog.file(Path(file.path)) for file in answer["media"]]
-        return told
+        return state
 
     def packed(self, name: Any, caller: Caller) -> dict[str, Any]:
         """Return a bench's tables and traces as one archive, removed with the visit."""

@@ -118,20 +118,22 @@ class Bench:
             base.find(name).title: self.measured[0].lanes(name)
             for name in (self.methods if self.measured else ())
         }
-        told = []
-        for at, asked in enumerate(self.questions[: self.done]):
-            own = {title: of_all[at] for title, of_all in lanes.items()}
-            cut = {t: len(o.token_ids) for t, o in own.items() if o.end and o.end.stop == "length"}
-            told.append(
+        rows = []
+        for at, case in enumerate(self.questions[: self.done]):
+            by_title = {title: of_all[at] for title, of_all in lanes.items()}
+            cut = {
+                t: len(o.token_ids) for t, o in by_title.items() if o.end and o.end.stop == "length"
+            }
+            rows.append(
                 {
-                    "question": asked.words,
-                    "media": [file for file in asked.media if isinstance(file, MediaFile)],
-                    "reference": asked.reference,
-                    "answers": {title: lane.text for title, lane in own.items()},
+                    "question": case.words,
+                    "media": [file for file in case.media if isinstance(file, MediaFile)],
+                    "reference": case.reference,
+                    "answers": {title: lane.text for title, lane in by_title.items()},
                     "cut": cut,
                 }
             )
-        return told
+        return rows
 
     def _page(self, report: Mapping[str, Any]) -> Page:
         """Return tables and sentences of a report, the pair and what is missing told first."""
