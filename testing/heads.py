@@ -2,8 +2,6 @@
 way, by hand or to its end.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lanes made by hand, whose every number can be checked by eye."""
 
-from __future__ import annotations
-
 from specvl_demo.records import Begin, End, LaneRecords, Record, Round, Token, Tree, fold
 
 

@@ -1,7 +1,5 @@
 """A pair on disk like the pocket pair, with random weights: for tests that load as users do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 source.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from functools import cache
@@ -45,9 +43,7 @@ def uses(path: Path, package: str) -> bool:
 
 def inside(path: Path, *places: str) -> bool:
     name = path.relative_to(ROOT).as_posix()
-    return any(
-        name == place or (place.endswith("/") and name.startswith(place)) for place in places
-    )
+    return any(name == at or (at.endswith("/") and name.startswith(at)) for at in places)
 
 
 LAYERS = (

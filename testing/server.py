@@ -2,8 +2,6 @@
 and open files of it and of all that it has started.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -29,6 +27,17 @@ SHOWN = (
 """The tokens that the lanes show, summed in the page."""
 PATIENCE_S = 400
 """So long a server may take to start on a machine that is busy."""
+
+
+def run_python(
+    *words: object, cwd: Path = ROOT, timeout: float | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run this Python with more of an environment, and return what it said."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    command = [sys.executable, *map(str, words)]
+    return subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout
+    )
 
 
 @contextmanager

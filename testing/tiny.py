@@ -1,7 +1,5 @@
 """Tiny random models in the shape of the pocket pair, prompts for them, and requests."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

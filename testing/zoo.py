@@ -5,8 +5,6 @@ To add a family: one function that returns (model, processor), and one row in FA
 the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

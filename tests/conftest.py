@@ -4,8 +4,6 @@ pair.
 The drafter is the target with noise on its weights, so that it is right often but not always.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os
@@ -97,7 +95,7 @@ def one_thread() -> None:
 
 
 @pytest.fixture
-def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def unrounded(monkeypatch) -> None:
     """Heads keep their weights' precision, as they do on processors without integer products."""
     monkeypatch.setattr("specvl_demo.decoders.kernels.pack_integers", lambda weight, bits: None)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
@@ -37,9 +36,7 @@ class OnDeviceOnly(TorchDispatchMode):
     refuses tensors of the host, but for single numbers, and copies from it.
     """
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = _tensors(args, kwargs)
         if any(tensor.device.type == "cpu" and tensor.dim() > 0 for tensor in tensors):
             raise RuntimeError(f"{func} takes a tensor of the host")
@@ -53,9 +50,7 @@ class KernelsTakeAll(TorchFunctionMode):
 
     n = 0
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
             self.n += 1
             queries, keys, values, *_ = args
@@ -80,9 +75,7 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self._graph = graph
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if _name(func) in HOST_READS:
             FakeGraph.spoilt = f"{_name(func)} waits for the device"
@@ -216,7 +209,7 @@ def with_graphs(backend: B) -> B:
     return backend
 
 
-def graphs_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+def graphs_on_the_processor(monkeypatch) -> Iterator[FakeCuda]:
     """Let steps on the processor be captured as graphs. A fixture of the tests that name it."""
     fake = FakeCuda()
     FakeGraph.capturing, FakeGraph.spoilt, FakeGraph.captured = None, None, 0

@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw
 from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff_format
 from specvl_demo.methods.base import METHODS
 from specvl_demo.records import validate_trace
-from testing import corpus_files
+from testing import corpus
 from testing.visitor import Turned, Visitor, read, sentence
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -36,7 +36,7 @@ QUESTIONS = (
     "ما هذا؟",
     "<b>Is</b> it ${circle}?",
 )
-CLIPS = {Path(name).suffix for name in corpus_files.CODECS}
+CLIPS = {Path(name).suffix for name in corpus.CODECS}
 OUTCOMES = ("served", "refused", "busy", "stopped", "left")
 
 
@@ -99,8 +99,8 @@ class Visit:
         if made < 0.5:  # in a thread, as what follows: the server waits for no client for long
             name, content = await asyncio.to_thread(picture, rng)
         elif made < 0.75:
-            name, codec = rng.choice(list(corpus_files.CODECS.items()))
-            content = await asyncio.to_thread(corpus_files.clip, name, codec, rng.randint(8, 60))
+            name, codec = rng.choice(list(corpus.CODECS.items()))
+            content = await asyncio.to_thread(corpus.clip, name, codec, rng.randint(8, 60))
         else:
             path = rng.choice([*EXAMPLES.glob("*.png"), *EXAMPLES.glob("*.webm")])
             name, content = path.name, path.read_bytes()
@@ -232,14 +232,14 @@ async def bad_file(visit: Visit) -> str:
 
 
 @cache
-def refused_files() -> list[corpus_files.Case]:
+def refused_files() -> list[corpus.Case]:
     """Small files of the attack corpus that must be refused as pictures and as clips, under names
     that travel unchanged."""
     plain = re.compile(r"[\w.-]+")
     other = {"image": CLIP_FORMATS, "video": PICTURE_FORMATS}
     return [
         case
-        for case in corpus_files.cases()
+        for case in corpus.cases()
         if case.ends == "refused" and plain.fullmatch(case.name) and len(case.data) < 10**6
         if sniff_format(case.data[:HEAD_BYTES]) not in other[case.sent_as]
     ]

@@ -1,7 +1,5 @@
 """The laboratory's own tests, by `python -m pytest lab/tests`: no part of `make test`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`python -m lab.gpu` on a machine without a GPU: the same parts, in tiny sizes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -33,7 +31,7 @@ def report(tmp_path: Path, *flags: str, minutes: int = 5) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1300)
-def test_the_gpu_report_has_every_part_and_no_fault(tmp_path: Path) -> None:
+def test_the_gpu_report_has_every_part_and_no_fault(tmp_path: Path):
     record = report(tmp_path, "--minutes", "20", minutes=20)
     assert [each["part"] for each in record["parts"] if each["fault"]] == []
     assert set(parts.PARTS) <= {each["part"] for each in record["parts"]}
@@ -64,7 +62,7 @@ def parts_that_hang(_: Setting, without: frozenset[str]) -> Iterator[Message]:
 
 
 @pytest.mark.slow
-def test_what_ends_a_process_ends_only_its_step(tmp_path: Path) -> None:
+def test_what_ends_a_process_ends_only_its_step(tmp_path: Path):
     failing = [Part("fails", parts_that_fail), Part("hangs", parts_that_hang, 12.0)]
     *_, outcomes = isolated.run(failing, Setting(tmp_path, False), 90.0, lambda text: None)
     fails, another, hangs = outcomes
@@ -75,7 +73,7 @@ def test_what_ends_a_process_ends_only_its_step(tmp_path: Path) -> None:
     assert hangs.rows == [{"method": "before"}] and "too long" in (hangs.fault or "")
 
 
-def test_a_step_reads_the_layers_the_head_and_the_cache() -> None:
+def test_a_step_reads_the_layers_the_head_and_the_cache():
     model = zoo.build("llava")[0]
     decoder = HFDecoder(model)
     (cost,) = steps.costs(decoder, "t", steps.Bounds(1e9, 1e12), 50, (1,), repeats=2)

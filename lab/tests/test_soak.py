@@ -1,17 +1,11 @@
 """A short soak on the page of the tests."""
 
-from __future__ import annotations
-
 import json
-
-import pytest
 
 from lab.serving import soak
 
 
-def test_a_short_soak_reports_what_became_of_every_visitor(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_soak_reports_what_became_of_every_visitor(capsys, monkeypatch):
     monkeypatch.setattr(soak, "SETTLE_S", 0.5)
     code = soak.main(["--minutes", "0.08", "--visitors", "3", "--seed", "5", "--pair", "pocket"])
     report = json.loads(capsys.readouterr().out)

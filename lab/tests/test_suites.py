@@ -1,7 +1,5 @@
 """The suites on a tiny pair: they count right, and shipped sentences are the records'."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from specvl_demo.serving.loaded import Loaded
 from testing import pocketlike
 from testing.heads import random_tensors, write
 from testing.lanes import chain_lane
+from testing.refusals import refuses
 
 NOTES = Path(__file__).resolve().parents[1] / "notes"
 
@@ -32,8 +31,8 @@ def asked(loaded: Loaded, **more: Any) -> LabOptions:
 
 
 def test_heads_are_compared_with_the_same_drafts_and_their_cards(
-    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    loaded: Loaded, tmp_path: Path, monkeypatch
+):
     card = {"weights": "a", "data": "scenes", "conversations": 9, "parameters": 7}
     card |= {"recipe": {"cls": 0.1}}
     cards = {
@@ -56,13 +55,10 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
     assert set(rows) == {"ar", *(f"{name} {shape}" for name in cards for shape in heads.SHAPES)}
     assert all(row["identical_to_ar"] for row in rows.values())
     (tmp_path / "hivis" / "card.json").unlink()
-    with pytest.raises(ValueError, match=r"no readable card\.json"):
-        heads.opened(loaded, tmp_path)
+    refuses(r"no readable card\.json", heads.opened, loaded, tmp_path)
 
 
-def test_differences_are_counted_and_placed(
-    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_differences_are_counted_and_placed(loaded: Loaded, monkeypatch):
     cases = every(loaded.pair)[:2]
     options = asked(loaded)
     lossy = asked(loaded, choices=[*options.choices, choose("fly")])
@@ -85,7 +81,7 @@ def test_differences_are_counted_and_placed(
     assert row["first_case"] == cases[0].id
 
 
-def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_path: Path) -> None:
+def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_path: Path):
     one = tmp_path / "one.jsonl"
     one.write_text('{"question": "What is shown?"}\n')
     (row,) = lossless.report(asked(loaded, data=str(one), sampling=Sampling(1.0)))["rows"]
@@ -94,7 +90,7 @@ def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_pa
     assert row["prompts"] == 1
 
 
-def test_a_papers_claim_is_answered_by_its_arms(loaded: Loaded) -> None:
+def test_a_papers_claim_is_answered_by_its_arms(loaded: Loaded):
     found = papers.report(asked(loaded, claim="sage"))
     rows = {row["method"]: row for row in found["rows"]}
     (claim,) = found["claims"]
@@ -102,18 +98,17 @@ def test_a_papers_claim_is_answered_by_its_arms(loaded: Loaded) -> None:
     assert all(1 <= row["tau"] <= row["nodes"] <= 12 for row in rows.values())
     assert claim["verdict"] == verdicts.verdict(claim)
     json.dumps(found, allow_nan=False)
-    with pytest.raises(ValueError, match="no claim 'magic'; known: sage"):
-        claims.find("magic")
+    refuses("no claim 'magic'; known: sage", claims.find, "magic")
 
 
 @pytest.mark.parametrize("claim", claims.CLAIMS, ids=lambda claim: claim.name)
-def test_a_claim_compares_arms_that_it_has(claim: claims.Claim) -> None:
+def test_a_claim_compares_arms_that_it_has(claim: claims.Claim):
     names = [arm.choice().method.name for arm in claim.arms]
     assert len(set(names)) == len(names)
     assert {name for need in claim.needs for name in (need.arm, need.control)} <= set(names)
 
 
-def test_the_shipped_sentences_are_those_of_the_record() -> None:
+def test_the_shipped_sentences_are_those_of_the_record():
     record = json.loads((NOTES / "papers.json").read_text(encoding="utf-8"))
     shipped = json.loads((EXAMPLES / "papers.json").read_text(encoding="utf-8"))
     assert shipped["pair"] == record["settings"]["pair"] == find("pocket").id
@@ -123,13 +118,13 @@ def test_the_shipped_sentences_are_those_of_the_record() -> None:
     assert {one["name"] for one in record["claims"]} == {claim.name for claim in claims.CLAIMS}
 
 
-def test_figures_of_a_lane_sum_up_its_rounds() -> None:
+def test_figures_of_a_lane_sum_up_its_rounds():
     """Seven tokens in two rounds that drafted four and two levels."""
     found = verdicts.sums(chain_lane(), None).figures
     assert found == {"tau": 3.5, "nodes": 4.0, "quality": None}
 
 
-def test_a_claim_holds_only_where_every_interval_lies_above_what_it_needs() -> None:
+def test_a_claim_holds_only_where_every_interval_lies_above_what_it_needs():
     good, poor = verdicts.Sums(tokens=40, rounds=10), verdicts.Sums(tokens=20, rounds=10)
     value, interval = verdicts.ratio([good] * 4, [poor] * 4, "tau") or (0.0, [])
     assert (value, interval) == (2.0, [2.0, 2.0])

@@ -1,7 +1,5 @@
 """What the command of the recipes accepts."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipes.__main__ import main
@@ -18,9 +16,7 @@ from recipes.__main__ import main
         ("photo --data d --see 7", "Unrecognized arguments: --see 7"),
     ],
 )
-def test_a_recipe_refuses_bad_input_in_a_sentence(
-    capsys: pytest.CaptureFixture[str], line: str, part: str
-) -> None:
+def test_a_recipe_refuses_bad_input_in_a_sentence(capsys, line: str, part: str):
     assert main(line.split()) == 2
     said = capsys.readouterr()
     assert part in said.err and said.err.count("\n") == 1 and not said.out

@@ -1,7 +1,5 @@
 """The recipes of EAGLE-2, HiViS and DREAM run end to end on tiny random targets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,6 +28,7 @@ from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 from testing import zoo
 from testing.heads import begun, decode
+from testing.refusals import refuses
 from testing.tiny import tiny_llava, tiny_prompt
 
 METHODS = ("eagle2", "hivis", "dream")
@@ -107,9 +106,7 @@ def recipe_of(method: str, **changes: object) -> Recipe:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_two_steps_lower_the_loss_and_the_weights_draft(
-    method: str, asked: Asked, tmp_path: Path
-) -> None:
+def test_two_steps_lower_the_loss_and_the_weights_draft(method: str, asked: Asked, tmp_path: Path):
     """Two steps on one batch: its loss falls; the exported folder loads and stays lossless."""
     store = store_of(asked, method, tmp_path)
     recipe = recipe_of(method, steps=2, batch=4, stage1=0.0)
@@ -143,9 +140,7 @@ def _loss(learner: Learner, batch: Batch, passes: int) -> float:
 
 
 @pytest.mark.parametrize("method", ["dream"])
-def test_an_interrupted_run_ends_with_the_same_weights(
-    method: str, llava: Asked, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_ends_with_the_same_weights(method: str, llava: Asked, tmp_path: Path):
     """Stopped and taken up by a new process: bit for bit the run that was not stopped."""
     store, recipe = store_of(llava, method, tmp_path), recipe_of(method)
     weights = []
@@ -161,7 +156,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     assert [json.loads(line)["step"] for line in (folder / "log.jsonl").open()] == [6]
 
 
-def test_stores_hold_the_targets_features(asked: Asked, tmp_path: Path) -> None:
+def test_stores_hold_the_targets_features(asked: Asked, tmp_path: Path):
     """Last hidden states are those of the engine's prefill; a text store has no visual row."""
     full, text = store_of(asked, "dream", tmp_path), store_of(asked, "hivis", tmp_path)
     for i, (prompt, said) in enumerate(zip(asked.prompts, asked.answers, strict=True)):
@@ -183,9 +178,7 @@ def test_stores_hold_the_targets_features(asked: Asked, tmp_path: Path) -> None:
         assert not text[i].visual.any() and not len(text[i].embeds)
 
 
-def test_a_store_goes_on_where_it_was_stopped(
-    llava: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_goes_on_where_it_was_stopped(llava: Asked, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(features, "SHARD", 1)
     folder, needs, about = tmp_path / "store", KINDS["hivis"].needs, {"target": "tiny"}
 
@@ -222,8 +215,8 @@ def check_twin(learner: Learner, store: Store, drafter: FeatureDrafter, question
 
 @pytest.mark.parametrize("method", (*METHODS, "eagle3", "dflash"))
 def test_measured_acceptance_is_what_the_engine_gets(
-    method: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    method: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch
+):
     """Sixty steps have an effect; the module says what its published head drafts; the simulation
     on features gives, round for round, the same as decoding with a chain. EAGLE-3 emits only the
     words of its draft vocabulary.
@@ -260,11 +253,10 @@ def test_measured_acceptance_is_what_the_engine_gets(
             known.tolist()
         )
         assert torch.equal(run.learner.module.published()["d2t"] + torch.arange(24), known)
-        with pytest.raises(ValueError, match="3 layers are too few"):
-            features.levels_of(3)
+        refuses("3 layers are too few", features.levels_of, 3)
 
 
-def test_the_filter_ends_hopeless_chains(llava: Asked, tmp_path: Path) -> None:
+def test_the_filter_ends_hopeless_chains(llava: Asked, tmp_path: Path):
     """A row lives while its predecessor does and had the target's token among its likeliest."""
     store = store_of(llava, "hivis", tmp_path)
     learner = _run("hivis", recipe_of("hivis", survive=1), llava, store, tmp_path / "run").learner
@@ -275,7 +267,7 @@ def test_the_filter_ends_hopeless_chains(llava: Asked, tmp_path: Path) -> None:
     assert stays.tolist() == [[False, False, True, False, True]]
 
 
-def test_dream_learns_the_calmest_layer() -> None:
+def test_dream_learns_the_calmest_layer():
     """Of every token, the input of the layer whose attention there has the least entropy."""
     sharp, flat = torch.eye(3)[None, None], torch.full((1, 1, 3, 3), 1 / 3)
     mixed = torch.cat((sharp[:, :, :2], flat[:, :, :1]), 2)
@@ -288,7 +280,7 @@ def test_dream_learns_the_calmest_layer() -> None:
     assert list(features.chosen_layers(2)) == [1]
 
 
-def test_batches_are_the_same_for_every_process(llava: Asked, tmp_path: Path) -> None:
+def test_batches_are_the_same_for_every_process(llava: Asked, tmp_path: Path):
     store = store_of(llava, "eagle2", tmp_path)
     picks, again, others = (
         [drafters.Picker(store, 2, seed)(step) for step in range(6)] for seed in (5, 5, 6)
@@ -297,7 +289,7 @@ def test_batches_are_the_same_for_every_process(llava: Asked, tmp_path: Path) ->
     assert sorted(picks[0] + picks[1]) == [0, 1, 2, 3], "an epoch takes every conversation once"
 
 
-def test_every_recipe_that_is_offered_has_its_settings() -> None:
+def test_every_recipe_that_is_offered_has_its_settings():
     assert {"drafter", "eagle2", "dflash"} < TRAININGS.keys() and "mtp" not in TRAININGS
     for name in TRAININGS:
         standards(name)

@@ -1,7 +1,5 @@
 """Weights in eight bits, as recipes write them and the app reads them."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 
@@ -14,7 +12,7 @@ def weights() -> dict[str, torch.Tensor]:
     return {"fc.weight": rows * torch.logspace(-3, 1, 300)[:, None], "norm.weight": torch.ones(200)}
 
 
-def test_every_row_keeps_its_own_size() -> None:
+def test_every_row_keeps_its_own_size():
     stored = packing.packed(weights())
     assert stored["fc.weight"].dtype == torch.int8
     assert torch.equal(stored["norm.weight"], torch.ones(200))
@@ -24,7 +22,7 @@ def test_every_row_keeps_its_own_size() -> None:
     assert ((restored["fc.weight"] - was).abs() <= 0.51 * step + 1e-3 * was.abs()).all()
 
 
-def test_a_rounded_module_is_what_its_file_holds() -> None:
+def test_a_rounded_module_is_what_its_file_holds():
     module = nn.Linear(300, 200)
     before = packing.packed({"weight": module.weight.detach().clone()})
     packing.round_to(module)

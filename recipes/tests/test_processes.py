@@ -5,11 +5,7 @@ python -m recipes.tests.test_processes FOLDER    the two processes, forked after
 import of torch
 """
 
-from __future__ import annotations
-
 import json
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,26 +24,19 @@ from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import loading
 from specvl_demo.vlm.encoder import VLM
 from testing.pocketlike import save_pair
+from testing.server import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 METHOD = "dream"
 """The one with most parts: what it leaves without a gradient would stop several processes."""
 N, HELD_OUT = 6, 2
 
 
 @pytest.mark.timeout(600)
-def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
+def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path):
     save_pair(tmp_path)
     save_prompts(tmp_path, N + HELD_OUT)
-    done = subprocess.run(
-        [sys.executable, "-m", "recipes.tests.test_processes", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=560,
-    )
+    words = "-m", "recipes.tests.test_processes", tmp_path
+    done = run_python(*words, timeout=560, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr[-3000:]
     said = [
         json.loads(line)["prompt"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()

@@ -1,7 +1,5 @@
 """A random pair on disk, as the command line and Python use it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def assets(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def assets(place: Path, monkeypatch) -> Path:
     """The same in place of the shipped pair, in the current folder."""
     monkeypatch.setattr(pairs, "ASSETS", place)
     monkeypatch.chdir(place)

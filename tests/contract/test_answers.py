@@ -1,7 +1,5 @@
 """What methods note of their rounds, and what a round costs, on tiny random models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -25,16 +23,14 @@ class Waits(TorchDispatchMode):
 
     n = 0
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name = function.name()
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.name()
         by_mask = name.startswith(("aten::index.", "aten::index_put")) and any(
             arg is not None and arg.dtype == torch.bool for arg in args[1]
         )
         reads = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal")
         self.n += by_mask or name.startswith(reads)
-        return function(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
 
 class Reads(TorchFunctionMode):
@@ -47,14 +43,12 @@ class Reads(TorchFunctionMode):
         super().__init__()
         self._waits = waits
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        by_list = function is torch.Tensor.__getitem__ and any(
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        by_list = func is torch.Tensor.__getitem__ and any(
             isinstance(one, list) for one in (args[1] if isinstance(args[1], tuple) else (args[1],))
         )
-        self._waits.n += by_list or function is torch.Tensor.tolist
-        return function(*args, **(kwargs or {}))
+        self._waits.n += by_list or func is torch.Tensor.tolist
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +58,7 @@ class Reads(TorchFunctionMode):
         *(("eagle2", 4), ("hivis", 4), ("dream", 4)),
     ],
 )
-def test_a_round_waits_for_the_device_a_few_times_only(
-    method: str, most: int, models: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_seldom_waits_for_the_device(method: str, most: int, models: Any, monkeypatch):
     """In half precision, as on a GPU: without a look at near ties."""
     monkeypatch.setattr(VLMTarget, "recomputes", False)
     waits = Waits()
@@ -87,9 +79,7 @@ def test_a_round_waits_for_the_device_a_few_times_only(
 
 
 @pytest.mark.parametrize("method", ["tabed", "sage", "specvlm"])
-def test_a_record_says_what_each_view_of_the_drafter_saw(
-    method: str, answers: Callable[..., Any]
-) -> None:
+def test_a_record_says_what_each_view_of_the_drafter_saw(method: str, answers: Callable[..., Any]):
     settings = {"views": "multimodal+text-only+caption+pooled"} if method == "tabed" else {}
     begin = answers(method, PROMPTS["two pictures"], settings)[1][0]
     assert isinstance(begin, Begin)
@@ -112,7 +102,7 @@ def test_a_record_says_what_each_view_of_the_drafter_saw(
 
 
 @torch.inference_mode()
-def test_captions_are_the_drafters_own_greedy_words(models: Any) -> None:
+def test_captions_are_the_drafters_own_greedy_words(models: Any):
     """The library's generate on <prompt up to the picture> <question>, for each picture."""
     from specvl_demo.methods.views import CAPTION_TOKENS, CaptionView
 

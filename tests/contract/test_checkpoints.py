@@ -1,7 +1,5 @@
 """Published formats, built to names and shapes on a tiny target, load; what misfits is refused."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +21,7 @@ from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from testing.heads import DFLASH, LAYERS, D, begun, decode, published, random_tensors, write
+from testing.refusals import refuses
 from testing.tiny import VOCAB, tiny_llava, tiny_prompt
 
 # Formats with files of their own; a layer among a target's weights has test_vendor_drafters.py.
@@ -37,7 +36,7 @@ def deep() -> object:
 
 
 @pytest.mark.parametrize("form", ["bin", "sharded", "sharded-bin"])
-def test_every_form_of_file_holds_the_same_tensors(form: str, deep: object, tmp_path: Path) -> None:
+def test_every_form_of_file_holds_the_same_tensors(form: str, deep: object, tmp_path: Path):
     tensors = published("eagle3", deep)
     folders = write(tmp_path / "a", tensors, form), write(tmp_path / "b", tensors)
     one, other = (checkpoints.load_head(folder, deep.decoder).tensors for folder in folders)
@@ -47,9 +46,7 @@ def test_every_form_of_file_holds_the_same_tensors(form: str, deep: object, tmp_
 @pytest.mark.parametrize(
     ("kind", "bound"), [*((kind, False) for kind in IN_FILES), ("eagle2", True), ("dream", True)]
 )
-def test_published_files_load_and_draft(
-    kind: str, bound: bool, deep: object, tmp_path: Path
-) -> None:
+def test_published_files_load_and_draft(kind: str, bound: bool, deep: object, tmp_path: Path):
     """Every kind returns probabilities, drafts whole trees and answers losslessly; a draft
     vocabulary bounds what is drafted.
     """
@@ -70,9 +67,7 @@ def test_published_files_load_and_draft(
 
 
 @pytest.mark.parametrize("layout", ["block", "row", "one"])
-def test_eight_bit_floats_are_read_with_their_scales(
-    layout: str, deep: object, tmp_path: Path
-) -> None:
+def test_eight_bit_floats_are_read_with_their_scales(layout: str, deep: object, tmp_path: Path):
     """Blocks of 128 as DeepSeek stores them (here whole matrices and parts), rows, or one scale."""
     tensors, stored = published("eagle2", deep), {}
     tensors.pop("embed_tokens.weight")
@@ -99,7 +94,7 @@ def test_eight_bit_floats_are_read_with_their_scales(
     assert role_in(tmp_path) == "eagle2"
 
 
-def test_the_rotary_base_of_a_head_can_be_set(deep: object, tmp_path: Path) -> None:
+def test_the_rotary_base_of_a_head_can_be_set(deep: object, tmp_path: Path):
     """For heads that were trained with another than their config says."""
     tensors = published("eagle3", deep)
     wrong = open_head(write(tmp_path / "a", tensors, rope_theta=1e6), deep.decoder)
@@ -143,7 +138,7 @@ REFUSALS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str
 """The published format, what is changed in it (None: left out), its config, and the error."""
 
 
-def test_llama3s_rotary_positions_are_the_librarys() -> None:
+def test_llama3s_rotary_positions_are_the_librarys():
     """Frequencies of Llama 3.1's stretched positions, from its published config."""
     stretched = {
         "rope_type": "llama3",
@@ -165,7 +160,7 @@ def test_llama3s_rotary_positions_are_the_librarys() -> None:
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(
     kind: str, changes: dict, config: dict, sentence: str, deep: object, tmp_path: Path
-) -> None:
+):
     tensors = {} if kind == "nothing" else published(kind, deep)
     tensors = {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}
     with pytest.raises(ValueError) as refusal:
@@ -174,9 +169,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
     assert "\n" not in str(refusal.value)
 
 
-def test_a_heads_config_that_differs_from_its_targets_gives_a_remark(
-    deep: object, tmp_path: Path
-) -> None:
+def test_a_heads_config_that_differs_from_its_targets_gives_a_remark(deep: object, tmp_path: Path):
     """What its config leaves out or sets otherwise: a sentence each, no refusal."""
     target = {"rope_theta": 5e6, "rms_norm_eps": 1e-5}
     config = {"rope_theta": 1e4, "rms_norm_eps": None}
@@ -189,22 +182,21 @@ def test_a_heads_config_that_differs_from_its_targets_gives_a_remark(
     assert checkpoints.load_head(folder, deep.decoder, target=target).remarks == ()
 
 
-def test_a_wrong_width_or_kind_names_both_sides(
-    target: object, deep: object, tmp_path: Path
-) -> None:
+def test_a_wrong_width_or_kind_names_both_sides(target: object, deep: object, tmp_path: Path):
     narrow = Geometry(32, 4, 4, 8)
     folder = write(tmp_path / "narrow", random_tensors("eagle2", narrow))
-    with pytest.raises(ValueError, match="targets of width 32, not 64"):
-        open_head(folder, target.decoder)
+    refuses("targets of width 32, not 64", open_head, folder, target.decoder)
     folder = write(tmp_path / "other", published("eagle2", target))
-    with pytest.raises(
-        ValueError, match="a DREAM head was needed, the tensors are those of an EAGLE-2 head"
-    ):
-        open_head(folder, target.decoder, "dream")
+    refuses(
+        "a DREAM head was needed, the tensors are those of an EAGLE-2 head",
+        open_head,
+        folder,
+        target.decoder,
+        "dream",
+    )
     folder = write(tmp_path / "three", published("eagle3", target))
     shallow = VLM(tiny_llava(layers=2), "shallow").decoder
-    with pytest.raises(ValueError, match="2 layers are too few"):
-        open_head(folder, shallow)
+    refuses("2 layers are too few", open_head, folder, shallow)
 
 
 def cut_short(folder: Path) -> None:
@@ -247,7 +239,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
 )
 def test_missing_and_damaged_files_are_named(
     form: str, damage: Callable[[Path], object], sentence: str, target: object, tmp_path: Path
-) -> None:
+):
     folder = write(tmp_path / "head", published("eagle2", target), form)
     damage(folder)
     with pytest.raises(ValueError) as refusal:
@@ -266,11 +258,10 @@ class Trap:
 
 
 @pytest.mark.parametrize("form", ["bin", "sharded-bin"])
-def test_pickled_code_is_not_executed(form: str, target: object, tmp_path: Path) -> None:
+def test_pickled_code_is_not_executed(form: str, target: object, tmp_path: Path):
     folder = write(tmp_path / "trap", published("eagle2", target), form)
     mark = tmp_path / "executed"
     for file in sorted(folder.glob("*.bin"))[-1:]:
         torch.save({"fc.weight": Trap(mark)}, file)
-    with pytest.raises(ValueError, match="not a plain file of weights"):
-        open_head(folder, target.decoder)
+    refuses("not a plain file of weights", open_head, folder, target.decoder)
     assert not mark.exists()

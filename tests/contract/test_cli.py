@@ -4,8 +4,6 @@ Answers come from a pair on disk with random weights in the shape of the pocket 
 are meaningless.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -19,10 +17,11 @@ import pytest
 from specvl_demo import records
 from specvl_demo.__main__ import main
 from specvl_demo.compare.page import page_of
+from specvl_demo.places import ROOT
 from specvl_demo.report import answers
+from testing.server import run_python
 
 pytestmark = pytest.mark.usefixtures("assets")
-ROOT = Path(__file__).resolve().parents[2]
 FIELDS = [
     *("text", "token_ids", "method", "pair", "lossless", "n_tokens", "n_rounds", "tau"),
     *("accepted_per_round", "relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s"),
@@ -31,13 +30,13 @@ FIELDS = [
 RACE_FIELDS = ["speedup_decode", "speedup_total", "identical_to_ar", "first_difference"]
 
 
-def run_json(capsys: pytest.CaptureFixture[str], line: str, *argv: str) -> dict:
+def run_json(capsys, line: str, *argv: str) -> dict:
     """What a command prints: words separated by spaces, then words that hold some."""
     assert main([*line.split(), *argv, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def test_generate_json_has_the_fields_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_generate_json_has_the_fields_and_nothing_else(capsys):
     line = "generate --method chain --image a.png --seed 3 --max-new-tokens 12 --prompt"
     told = run_json(capsys, line, "what is it")
     assert list(told) == FIELDS
@@ -48,7 +47,7 @@ def test_generate_json_has_the_fields_and_nothing_else(capsys: pytest.CaptureFix
     assert told["seed"] == 3 and told["relaxed_tokens"] == 0 and told["stop"] in ("eos", "length")
 
 
-def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+def test_a_batch_answers_every_line(capsys, place: Path):
     """One load; a bad line gets its error under its id, if any, and the others are answered."""
     lines = [
         json.dumps({"id": "a", "prompt": "what is it", "images": ["a.png"], "video": None}),
@@ -80,7 +79,7 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
     assert told[0]["token_ids"] == told[6]["token_ids"] == alone["token_ids"]
 
 
-def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+def test_a_race_becomes_one_file(capsys, place: Path):
     """No address outside it, coloured answers, charts of methods; strangers' words stay words."""
     words = "</script><img src=x onerror=alert(1)>"
     argv = ("--methods", "tabed", "--image", "a.png", "--max-new-tokens", "8", "--trace", "t.jsonl")
@@ -101,7 +100,7 @@ def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path
     assert "must end in .html" in capsys.readouterr().err and not (place / "t.png").exists()
 
 
-def test_python_races_saves_and_shows_as_the_readme_says(place: Path) -> None:
+def test_python_races_saves_and_shows_as_the_readme_says(place: Path):
     """What the README shows: records as they are made, then the table, the trace and the file."""
     import specvl_demo as sv
 
@@ -132,9 +131,7 @@ def test_python_races_saves_and_shows_as_the_readme_says(place: Path) -> None:
     assert len({tuple(answers) for answers in texts}) == 1 and texts[0][0] == texts[0][1]
 
 
-def test_a_race_gives_json_of_every_lane_and_a_trace_that_can_be_read(
-    capsys: pytest.CaptureFixture[str], place: Path
-) -> None:
+def test_a_race_gives_json_of_every_lane_and_a_trace_that_can_be_read(capsys, place: Path):
     line = "race --methods chain,sage,tabed,lvspec --video c.mp4 --max-new-tokens 16"
     told = run_json(capsys, f"{line} --set chain.gamma=3 --trace race.jsonl")
     assert [lane["method"] for lane in told["lanes"]] == ["ar", "chain", "sage", "tabed", "lvspec"]
@@ -156,19 +153,19 @@ def test_a_race_gives_json_of_every_lane_and_a_trace_that_can_be_read(
     ]
 
 
-def test_all_means_every_method_of_the_pair(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_means_every_method_of_the_pair(capsys):
     told = run_json(capsys, "race --methods all --image a.png --max-new-tokens 6")
     names = [lane["method"] for lane in told["lanes"]]
     assert names[0] == "ar" and {"chain", "tree", "ngram"} <= set(names) and "custom" not in names
 
 
-def test_the_answer_streams_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_streams_as_text(capsys):
     assert main(["generate", "--method", "ar", "--prompt", "what", "--max-new-tokens", "8"]) == 0
     said = capsys.readouterr()
     assert "| method" in said.out and said.err == ""
 
 
-def test_models_lists_everything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_lists_everything(capsys):
     told = run_json(capsys, "models")
     pocket = next(pair for pair in told["pairs"] if pair["id"] == "pocket")
     assert pocket["id"] == "pocket" and pocket["available"] is True and "chain" in pocket["methods"]
@@ -182,7 +179,7 @@ def test_models_lists_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert "pocket" in capsys.readouterr().out
 
 
-def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+def test_bench_measures_beside_the_library(capsys, place: Path):
     line = {"question": "What is it?", "image": "a.png"}
     (place / "own.jsonl").write_text(json.dumps(line))
     asked = "--data own.jsonl --repeats 2 --max-new-tokens 6"
@@ -210,23 +207,17 @@ def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str], p
         (["bench", "--methods", ""], 2),
     ],
 )
-def test_help_mistakes_and_traces_need_no_torch(words: list[str], code: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "specvl_demo", *words],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        text=True,
-    )
+def test_help_mistakes_and_traces_need_no_torch(words: list[str], code: int):
+    done = run_python("-X", "importtime", "-m", "specvl_demo", *words)
     assert done.returncode == code and (done.stdout == "") == (code == 2)
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "specvl_demo.cli.parse" in imported
     assert not imported & {"torch", "transformers", "gradio", "numpy", "plotly", "PIL", "cv2"}
 
 
-def test_an_answer_is_printed_although_its_trace_can_no_longer_be_written(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_answer_is_printed_though_its_trace_cannot_be_written(
+    capsys, monkeypatch, tmp_path: Path
+):
     """The disk fills up while it is computed: the answer, then the sentence and its exit code."""
     whole, written = records.dumps, []
 
@@ -253,9 +244,7 @@ def test_an_answer_is_printed_although_its_trace_can_no_longer_be_written(
         (["-OO"], os.devnull, 2, "run without it"),
     ],
 )
-def test_what_a_process_cannot_do_is_one_sentence(
-    flags: list[str], out: str, code: int, said: str
-) -> None:
+def test_what_a_process_cannot_do_is_one_sentence(flags: list[str], out: str, code: int, said: str):
     trace = str(ROOT / "examples" / "chart.trace.jsonl")
     command = [sys.executable, *flags, "-m", "specvl_demo", "trace", "check", trace]
     with Path(out).open("w") as file:
@@ -264,7 +253,7 @@ def test_what_a_process_cannot_do_is_one_sentence(
     assert done.returncode == code and said in text and text.count("\n") == 1
 
 
-def test_a_gpu_that_is_lost_is_one_sentence() -> None:
+def test_a_gpu_that_is_lost_is_one_sentence():
     """The process ends at once: what is freed at exit would fail again, and abort."""
     code = (
         "import sys, atexit\nfrom specvl_demo.__main__ import run_guarded\n"
@@ -273,19 +262,16 @@ def test_a_gpu_that_is_lost_is_one_sentence() -> None:
         "atexit.register(print, 'aborted')\n"
         "sys.exit(run_guarded(command))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-c", code)
     said = "The GPU stopped responding: CUDA error: misaligned address. Run the command again"
     assert done.returncode == 1 and done.stderr.startswith(said)
     assert done.stderr.count("\n") == 1 and not done.stdout
 
 
-def test_a_missing_package_is_named() -> None:
+def test_a_missing_package_is_named():
     code = (
         "import sys; sys.modules['torch'] = None; from specvl_demo.__main__ import main;"
         " sys.exit(main())"
     )
-    words = ["generate", "--method", "ar", "--prompt", "what"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, check=False, text=True
-    )
+    done = run_python("-c", code, "generate", "--method", "ar", "--prompt", "what")
     assert done.returncode == 1 and done.stderr.startswith("torch is not installed: pip install")

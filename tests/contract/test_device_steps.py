@@ -2,8 +2,6 @@
 nothing, and attention gets what CUDA's kernels can read.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -69,7 +67,7 @@ def on_meta(model: torch.nn.Module) -> Any:
 
 
 @pytest.mark.parametrize("name", often(zoo.FAMILIES))
-def test_steps_of_every_family_stay_on_the_device(name: str) -> None:
+def test_steps_of_every_family_stay_on_the_device(name: str):
     model = on_meta(zoo.FAMILIES[name].build()[0])
     decoder = model.get_decoder()
     inners: list[HFDecoder | lean.LeanDecoder] = [HFDecoder(model)]
@@ -89,7 +87,7 @@ def test_steps_of_every_family_stay_on_the_device(name: str) -> None:
     ],
 )
 @torch.inference_mode()
-def test_replays_of_every_family_say_what_its_steps_say(name: str, cuda: FakeCuda) -> None:
+def test_replays_of_every_family_say_what_its_steps_say(name: str, cuda: FakeCuda):
     """Nothing that differs from step to step is left to Python, which no replay runs again."""
     model = zoo.FAMILIES[name].build()[0].eval()
     decoder = model.get_decoder()
@@ -124,14 +122,14 @@ def deep() -> HFDecoder:
 
 
 @pytest.mark.parametrize("kind", ["eagle2", "eagle3", "hivis", "dream", "dflash"])
-def test_steps_of_every_head_stay_on_the_device(kind: str, deep: HFDecoder) -> None:
+def test_steps_of_every_head_stay_on_the_device(kind: str, deep: HFDecoder):
     made: FeatureHead = head(kind, deep)
     assert made.fixed
     for rows in (1, 8):
         assert compute(made, StepShape(rows, (), 0)).shape == (1, rows, made.width)
 
 
-def test_a_dflash_block_is_drafted_without_waiting_for_the_device(deep: HFDecoder) -> None:
+def test_a_dflash_block_is_drafted_without_waiting_for_the_device(deep: HFDecoder):
     made = head("dflash", deep)
     states = torch.empty(20, 3 * 64, dtype=torch.bfloat16, device="meta")
     root = torch.zeros(1, dtype=torch.int64, device="meta")
@@ -142,7 +140,7 @@ def test_a_dflash_block_is_drafted_without_waiting_for_the_device(deep: HFDecode
     assert took.n == 2
 
 
-def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: HFDecoder) -> None:
+def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: HFDecoder):
     """Some of the picture has no queries: of 41 rows, 30."""
     made: DreamHead = head("dream", deep)
     seen = torch.arange(11, 41, device="meta")
@@ -158,7 +156,7 @@ def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: HFDecoder) 
     assert took.n >= 9
 
 
-def test_the_layer_of_a_recurrent_target_drafts_on_the_device() -> None:
+def test_the_layer_of_a_recurrent_target_drafts_on_the_device():
     """Qwen3.5's MTP layer, which is the library's."""
     model = zoo.RECURRENT["qwen3.5"]()[0]
     tensors = {
@@ -185,7 +183,7 @@ def test_the_layer_of_a_recurrent_target_drafts_on_the_device() -> None:
 
 
 @pytest.mark.parametrize("kv_heads", [2, 4])
-def test_trees_fed_level_by_level_have_masks_that_kernels_take(kv_heads: int) -> None:
+def test_trees_fed_level_by_level_have_masks_that_kernels_take(kv_heads: int):
     """Step by step too, where a mask is cut out of a larger one."""
     decoder = HFDecoder(on_meta(tiny_llava(kv_heads=kv_heads)))
     with torch.inference_mode(), KernelsTakeAll() as took:
@@ -201,7 +199,7 @@ def bfloat16(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0)).bfloat16()
 
 
-def test_masks_that_begin_between_two_words_are_copied() -> None:
+def test_masks_that_begin_between_two_words_are_copied():
     """As DREAM's: its features begin one row after its queries. Strides do not show it."""
     queries, keys, mask = bfloat16(1, 4, 8, 16), bfloat16(1, 4, 64, 16), bfloat16(1, 1, 8, 65)
     wide = torch.zeros(1, 1, 8, 128, dtype=torch.bfloat16)
@@ -223,7 +221,7 @@ def test_masks_that_begin_between_two_words_are_copied() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7])
-def test_heads_packed_as_rows_attend_alike(rows: int) -> None:
+def test_heads_packed_as_rows_attend_alike(rows: int):
     queries, keys, values = (
         bfloat16(2, heads, n, 16).float() for heads, n in ((6, rows), (2, 24), (2, 24))
     )
@@ -243,7 +241,7 @@ def test_heads_packed_as_rows_attend_alike(rows: int) -> None:
     assert took.n == 3
 
 
-def test_a_step_that_reads_a_number_is_found(deep: HFDecoder) -> None:
+def test_a_step_that_reads_a_number_is_found(deep: HFDecoder):
     """The modes of these tests, on what they are for."""
     here, there = torch.ones(3), torch.ones(3, device="meta")
     for reads in (

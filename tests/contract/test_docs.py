@@ -2,8 +2,6 @@
 runs; model cards say their licence; figures of the photo pair are those of their record.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -37,7 +35,7 @@ def names(body: list[ast.stmt]) -> dict[str, ast.stmt]:
 
 
 @pytest.mark.parametrize(("file", "name"), POINTERS)
-def test_every_pointer_leads_somewhere(file: str, name: str) -> None:
+def test_every_pointer_leads_somewhere(file: str, name: str):
     place = ROOT if file.startswith("recipes/") else ROOT / "specvl_demo"
     body = ast.parse((place / file).read_text(encoding="utf-8")).body
     for part in name.split("."):
@@ -46,7 +44,7 @@ def test_every_pointer_leads_somewhere(file: str, name: str) -> None:
         body = getattr(found[part], "body", [])
 
 
-def test_the_methods_page_lists_what_the_code_has() -> None:
+def test_the_methods_page_lists_what_the_code_has():
     rows = {
         cells[1].strip(" `"): cells
         for line in TEXT.splitlines()
@@ -62,7 +60,7 @@ def test_the_methods_page_lists_what_the_code_has() -> None:
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_in_an_empty_folder(tmp_path: Path) -> None:
+def test_the_notebook_runs_in_an_empty_folder(tmp_path: Path):
     cells = json.loads((ROOT / "examples" / "specvl.ipynb").read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -76,7 +74,7 @@ CARDS = sorted((ROOT / "assets").glob("*/*/README.md"))
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.parent.relative_to(ROOT).as_posix())
-def test_a_card_says_its_licence_and_measured_figures_to_the_hub(card: Path) -> None:
+def test_a_card_says_its_licence_and_measured_figures_to_the_hub(card: Path):
     """Weights trained on photographs are never declared as Apache-2.0."""
     _, front, text = card.read_text(encoding="utf-8").split("---\n", 2)
     photo = card.is_relative_to(ROOT / "assets" / "photo")
@@ -88,12 +86,12 @@ def test_a_card_says_its_licence_and_measured_figures_to_the_hub(card: Path) -> 
 
 
 @pytest.mark.parametrize("path", figures.DOCUMENTS, ids=lambda path: path.name)
-def test_marked_figures_are_those_of_the_record(path: Path) -> None:
+def test_marked_figures_are_those_of_the_record(path: Path):
     text = path.read_text(encoding="utf-8")
     assert figures.written(text) == text, "run python tools/figures.py"
 
 
-def test_no_speed_of_the_photo_pair_stands_without_its_record() -> None:
+def test_no_speed_of_the_photo_pair_stands_without_its_record():
     """Beside a marked figure, every other speed is marked too: none is left over from before."""
     text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     parts = re.split(r"\n\n|\n\* ", text)
@@ -103,7 +101,7 @@ def test_no_speed_of_the_photo_pair_stands_without_its_record() -> None:
         assert not re.search(r"\d[^\n>]{0,12}(tokens/s| times)", figures.MARKED.sub("", part))
 
 
-def test_a_stale_figure_is_found() -> None:
+def test_a_stale_figure_is_found():
     assert figures.written("9.9<!-- photo: ar tau -->") == "1<!-- photo: ar tau -->"
     with pytest.raises(KeyError):
         figures.written("9.9<!-- photo: nothing tau -->")

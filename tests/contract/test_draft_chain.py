@@ -1,7 +1,5 @@
 """What our own kernels draft by one call is what single steps draft, and where drafters looked."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +17,7 @@ from specvl_demo.methods.small_vlm import SmallVLM
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Round
 
-by_our_kernels = pytest.mark.skipif(
-    not kernels.available(), reason="our own kernels do not run here"
-)
+by_our_kernels = pytest.mark.skipif(not kernels.available(), reason="our kernels do not run here")
 
 PICTURES = [str(EXAMPLES / name) for name in ("scene.png", "bars.png")]
 CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -54,9 +50,7 @@ def assert_alike(some: list[Round], others: list[Round]) -> None:
 
 @by_our_kernels
 @pytest.mark.parametrize("name", CHAINS)
-def test_a_chain_is_that_of_single_steps(
-    name: str, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_is_that_of_single_steps(name: str, pair: sv.Pair, monkeypatch):
     calls: list[int] = []
     draft = ChainDrafter.draft
     monkeypatch.setattr(ChainDrafter, "draft", lambda *given: calls.append(1) or draft(*given))
@@ -70,9 +64,7 @@ def test_a_chain_is_that_of_single_steps(
 
 
 @by_our_kernels
-def test_dream_drafts_the_same_when_its_blocks_run_in_one_call(
-    pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dream_drafts_the_same_when_its_blocks_run_in_one_call(pair: sv.Pair, monkeypatch):
     """Also in trees, whose rows see their own branch of queries and of features."""
     tree = "dream", {"preset": "pocket-tree"}
     by_one_call = rounds(pair, *tree)
@@ -86,9 +78,7 @@ PATCHES = 36
 
 
 @pytest.mark.parametrize("preset", ["pocket", "pocket-tree"])
-def test_what_is_recorded_is_the_attention_that_drafted(
-    monkeypatch: pytest.MonkeyPatch, preset: str
-) -> None:
+def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str):
     """DREAM's cross-attention, worked out for the record, is that of the forwards that drafted, in
     chains and in trees; there is a byte for each patch. Other drafters record none.
     """

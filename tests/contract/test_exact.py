@@ -3,8 +3,6 @@ same noise whatever tree was drafted. Searching long rows by blocks finds what t
 rounding could decide between two tokens, the text is read again, so that lossless lanes agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -38,7 +36,7 @@ SAMPLINGS = [Sampling(1.0), Sampling(0.6, top_p=0.8)]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=["plain", "cool-top-p"])
-def test_draws_have_the_law_of_the_librarys_warpers(sampling: Sampling) -> None:
+def test_draws_have_the_law_of_the_librarys_warpers(sampling: Sampling):
     """5,000 draws, over the positions of one seed and over the first positions of many seeds:
     chi-square at 1e-6. The seeds are fixed, so this cannot fail by chance."""
     logits = 2 * torch.randn(1, 30, generator=torch.Generator().manual_seed(1))
@@ -59,7 +57,7 @@ def test_draws_have_the_law_of_the_librarys_warpers(sampling: Sampling) -> None:
         assert torch.special.gammaincc(freedom / 2, excess / 2) > 1e-6
 
 
-def test_rounding_changes_no_token() -> None:
+def test_rounding_changes_no_token():
     """Logits of 50,000 words, and the same moved by a few parts in a million, more than a forward
     over more rows moves them: 500 draws agree, hot and over a long tail."""
     generator, sampling = torch.Generator().manual_seed(0), Sampling(1.5, seed=1)
@@ -72,7 +70,7 @@ def test_rounding_changes_no_token() -> None:
         sampler.advance(100)
 
 
-def test_a_smaller_vocabulary_has_the_same_noise() -> None:
+def test_a_smaller_vocabulary_has_the_same_noise():
     """A drafter that knows the first ids only draws as the target does when those are all."""
     logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(0))
     wide = torch.nn.functional.pad(logits, (0, 60), value=-torch.inf)
@@ -83,7 +81,7 @@ def test_a_smaller_vocabulary_has_the_same_noise() -> None:
         sampler.advance(1)
 
 
-def test_a_coupled_draft_agrees_as_often_as_the_coupling_promises() -> None:
+def test_a_coupled_draft_agrees_as_often_as_the_coupling_promises():
     """Between (1 - d) / (1 + d) and 1 - d at a total variation d; always where p equals q."""
     n, sampling = 4000, Sampling(1.0, seed=3)
     p, q = torch.tensor([1.0, 0.2, -0.5, 0.4]), torch.tensor([0.6, 0.7, -0.2, 0.1])
@@ -105,7 +103,7 @@ def warped(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     return TopPLogitsWarper(sampling.top_p)(None, scores) if sampling.top_p < 1 else scores
 
 
-def test_processing_follows_the_librarys_order() -> None:
+def test_processing_follows_the_librarys_order():
     """Temperature and top-p give what Hugging Face's own processors give."""
     logits = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)) * 3
     for temperature, p in [(0.7, 0.9), (1.3, 1.0), (1.0, 0.6), (2.0, 0.3)]:
@@ -114,7 +112,7 @@ def test_processing_follows_the_librarys_order() -> None:
         assert torch.allclose(probabilities(logits, sampling), wanted, atol=1e-6)
 
 
-def test_the_smallest_temperature_takes_the_likeliest_token() -> None:
+def test_the_smallest_temperature_takes_the_likeliest_token():
     """Also of logits so large that dividing them first would leave no number."""
     logits = torch.tensor([[1e36, 2e36, -3e36], [0.0, -torch.inf, 1.0]])
     assert probabilities(logits, Sampling(1e-3)).tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -122,7 +120,7 @@ def test_the_smallest_temperature_takes_the_likeliest_token() -> None:
 
 @pytest.mark.parametrize("size", [100, 16_384, 49_152, 50_000])
 @pytest.mark.parametrize("n", [1, 7])
-def test_the_highest_scores_and_their_places_equal_those_of_torch(n: int, size: int) -> None:
+def test_the_highest_scores_and_their_places_equal_those_of_torch(n: int, size: int):
     rows = torch.randn(n, size, generator=torch.Generator().manual_seed(size))
     rows[0, size // 2 :] = -torch.inf
     assert torch.equal(highest.argmax(rows), rows.argmax(-1))
@@ -132,7 +130,7 @@ def test_the_highest_scores_and_their_places_equal_those_of_torch(n: int, size: 
         assert torch.equal(places, rows.topk(k).indices)
 
 
-def test_of_equal_numbers_the_first_is_found() -> None:
+def test_of_equal_numbers_the_first_is_found():
     rows = torch.zeros(2, 16_384)
     rows[0, [70, 75, 9000]] = 1
     rows[1, 16_383] = 1
@@ -140,7 +138,7 @@ def test_of_equal_numbers_the_first_is_found() -> None:
     assert highest.argmax(torch.full((1, 16_384), -torch.inf)).tolist() == [0]
 
 
-def test_a_row_that_is_not_a_number_stays_one() -> None:
+def test_a_row_that_is_not_a_number_stays_one():
     rows = torch.zeros(1, 16_384)
     rows[0, 9000] = torch.nan
     assert highest.topk(rows, 2)[0][0, 0].isnan()
@@ -166,7 +164,7 @@ def answers(target: Target, seed: int) -> list[list[int]]:
 
 
 @pytest.fixture
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+def coarse(monkeypatch) -> None:
     """Make rounding large: every pass adds up to 0.3 nats that depend on its number of rows."""
     plain = VLMSession.score
 
@@ -180,9 +178,7 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("close", [0.0, 0.3])
-def test_rounding_decides_no_token(
-    target: Target, coarse: None, monkeypatch: pytest.MonkeyPatch, close: float
-) -> None:
+def test_rounding_decides_no_token(target: Target, coarse: None, monkeypatch, close: float):
     """Twelve answers of three shapes of tree: equal if leads below the rounding are settled, and
     some differ if none is.
     """
@@ -191,7 +187,7 @@ def test_rounding_decides_no_token(
     assert all(equal) == (close > 0)
 
 
-def test_reading_again_gives_the_scores_of_the_lane(target: Target) -> None:
+def test_reading_again_gives_the_scores_of_the_lane(target: Target):
     """At every node of a tree, up to rounding, before and after tokens were committed; the lane's
     own state stays as it was.
     """
@@ -210,7 +206,7 @@ def test_reading_again_gives_the_scores_of_the_lane(target: Target) -> None:
         session.commit(kept)
 
 
-def test_half_precision_is_left_to_exact_steps() -> None:
+def test_half_precision_is_left_to_exact_steps():
     """There, too many tokens are close for reading again to be worth its time."""
     prompt, root = tiny_prompt(), chain(0)
     for dtype, recomputes in ((torch.float32, True), (torch.bfloat16, False)):
@@ -221,7 +217,7 @@ def test_half_precision_is_left_to_exact_steps() -> None:
         assert ("read again" in target.exactness(8)) == recomputes
 
 
-def test_a_lead_counts_in_the_logits_unit() -> None:
+def test_a_lead_counts_in_the_logits_unit():
     """At temperature 0.1 a lead of 1e-4 logits is 1e-3 of the numbers compared, and still close."""
     sampler = Sampler(Sampling(0.1), torch.device("cpu"))
     assert sampler.near_ties(torch.tensor([[1.0, 1.0 - 1e-3], [1.0, 0.9]])) == [True, False]

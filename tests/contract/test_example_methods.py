@@ -1,13 +1,10 @@
 """Methods of other people: the plug-ins of examples/methods, and docs/adding-a-method.md, executed
 literally in a separate process."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
@@ -22,26 +19,21 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Prompt, Scores
 from specvl_demo.methods import base
+from specvl_demo.places import ROOT
+from testing.server import run_python
 from testing.tiny import ask, ids_of
 from tests.fakes import TableTarget
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "methods"
 SIZE = 12
 
 
 @pytest.mark.slow
-def test_both_race_beside_the_plain_model() -> None:
+def test_both_race_beside_the_plain_model():
     paths = os.pathsep.join(str(FOLDER / f"{name}.py") for name in ("suffix", "typical"))
     words = ["-m", "specvl_demo", "race", "--pair", "pocket", "--methods", "ar,suffix,typical"]
     words += ["--image", str(ROOT / "examples" / "scene.png"), "--max-new-tokens", "32", "--json"]
-    done = subprocess.run(
-        [sys.executable, *words],
-        env={**os.environ, "SPECVL_METHODS": paths, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(*words, SPECVL_METHODS=paths)
     assert done.returncode == 0, done.stderr
     ar, suffix, typical = json.loads(done.stdout)["lanes"]
     assert suffix["lossless"] and suffix["token_ids"] == ar["token_ids"]
@@ -65,7 +57,7 @@ def plugins() -> Iterator[dict[str, ModuleType]]:
 
 
 @pytest.mark.usefixtures("plugins")
-def test_suffix_drafts_what_followed_the_longest_ending_before() -> None:
+def test_suffix_drafts_what_followed_the_longest_ending_before():
     """Of a cycle that the prompt went through once, all is drafted and accepted."""
     steps = torch.arange(SIZE)
     target = TableTarget(torch.nn.functional.one_hot((steps + 1) % SIZE) * 9.0)
@@ -79,7 +71,7 @@ def test_suffix_drafts_what_followed_the_longest_ending_before() -> None:
     assert all(round_.n_accepted for round_ in rounds[:-1])
 
 
-def test_what_is_typical_may_stay(plugins: dict[str, ModuleType]) -> None:
+def test_what_is_typical_may_stay(plugins: dict[str, ModuleType]):
     """p > min(ε, δ exp(−H)): so the runner-up of an even choice is, of a clear one is not."""
     even, clear = torch.full((SIZE,), -99.0), torch.full((SIZE,), -99.0)
     even[[3, 4]] = 0.0  # H = ln 2: .15 would be enough, ε is less
@@ -102,7 +94,7 @@ def block(language: str) -> str:
     return found
 
 
-def test_the_pages_example_of_a_pair_is_the_listed_one() -> None:
+def test_the_pages_example_of_a_pair_is_the_listed_one():
     (pair,) = pairs.from_json(block("json"))
     listed = pairs.find(pair.id)
     assert (pair.target, pair.drafters) == (listed.target, listed.drafters)
@@ -123,21 +115,15 @@ print(json.dumps([told, catalog.build("pocket"), catalog.panel("pocket", "growin
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: Path) -> None:
+def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: Path):
     (tmp_path / "growing.py").write_text(block("python"), encoding="utf-8")
     shutil.copy(ROOT / "examples" / "scene.png", tmp_path)
     script = block("sh").replace("\\\n", " ")
     lines = [
         line.split()[3:] for line in script.splitlines() if line.startswith("python -m specvl_demo")
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(lines)],
-        cwd=tmp_path,
-        env={**os.environ, "SPECVL_METHODS": "growing.py", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    given = "-c", SCRIPT, json.dumps(lines)
+    done = run_python(*given, cwd=tmp_path, SPECVL_METHODS="growing.py")
     assert done.returncode == 0, done.stderr
     said, described, panel = json.loads(done.stdout)
     assert len(said) == 2 and all("growing" in one for one in said)

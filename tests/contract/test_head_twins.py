@@ -3,8 +3,6 @@
 The truth is the paper's equations written out over the whole sequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.testing import assert_close
 
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import LaneStart, Prefill, Scores, Verdict
@@ -302,7 +301,7 @@ CASES += [("eagle3", form) for form in EAGLE3] + [("dflash", form) for form in W
 @torch.inference_mode()
 def test_a_chain_says_what_the_formulas_say(
     kind: str, form: str, targets: dict[str, VLMTarget], tmp_path: Path
-) -> None:
+):
     """Two rounds of forced tokens: after the prompt, and after three accepted ones."""
     target = targets.get(form, targets["deep"])
     if kind == "eagle3":
@@ -323,9 +322,7 @@ def test_a_chain_says_what_the_formulas_say(
         drafted = [drafter.extend(fed[i : i + 1], (i - 1,))[0] for i in range(n)]
         logits = truth(start, ids[: done + n], states)
         logits[:, list(start.vocabulary.banned)] = -torch.inf
-        torch.testing.assert_close(
-            torch.stack(drafted), logits.log_softmax(-1), atol=5e-4, rtol=1e-3
-        )
+        assert_close(torch.stack(drafted), logits.log_softmax(-1), atol=5e-4, rtol=1e-3)
         tree = DraftTree(fed, chain(n - 1), rows=tuple(range(n)))
         scores = start.session.score(tree)
         verdict = Verdict([0, 1, 2], ids[done + 1 : done + 4].tolist(), [False] * 2)
@@ -336,9 +333,7 @@ def test_a_chain_says_what_the_formulas_say(
 
 @pytest.mark.parametrize("kind", ["eagle2", "hivis", "dream", "eagle3"])
 @torch.inference_mode()
-def test_a_tree_says_what_its_chains_say(
-    kind: str, targets: dict[str, VLMTarget], tmp_path: Path
-) -> None:
+def test_a_tree_says_what_its_chains_say(kind: str, targets: dict[str, VLMTarget], tmp_path: Path):
     """Every branch of a tree has the log-probabilities that a chain along it has."""
     target = targets["deep"]
     head = open_head(write(tmp_path, published(kind, target)), target.decoder)
@@ -361,7 +356,7 @@ def test_a_tree_says_what_its_chains_say(
         begun(target, alone, tiny_prompt())
         for i, at in enumerate(path[::-1]):
             last = alone.extend(tokens[at : at + 1], (i - 1,))
-        torch.testing.assert_close(log_probs[node], last[0], atol=2e-4, rtol=2e-4)
+        assert_close(log_probs[node], last[0], atol=2e-4, rtol=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +376,7 @@ def test_a_dream_head_looks_at_what_it_was_trained_for_unless_set_otherwise(
     preset: dict[str, float] | None,
     settings: dict[str, float],
     share: float,
-) -> None:
+):
     head = built("dream", target.decoder, **card)
     choice = choose("dream", settings, preset)
     drafter = build_parts(choice, Models(target, {"dream": head})).drafter

@@ -2,17 +2,14 @@
 import other libraries first, also where these fail by themselves.
 """
 
-from __future__ import annotations
-
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from testing.rooms import FILES, ROOT, arrows, doubled, imports, inside, room_of, uses
+from testing.server import run_python
 
 RULES = {
     "gradio": ("specvl_demo/ui/",),
@@ -33,11 +30,9 @@ LIGHT = {
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_packages_are_imported_only_where_they_belong(path: Path) -> None:
+def test_packages_are_imported_only_where_they_belong(path: Path):
     for package, places in RULES.items():
-        assert inside(path, *places) or not uses(path, package), (
-            f"{package} is imported outside {places}"
-        )
+        assert inside(path, *places) or not uses(path, package), f"{package} is outside {places}"
     for place, packages in LIGHT.items():
         if inside(path, place):
             used = [package for package in packages if uses(path, package)]
@@ -48,7 +43,7 @@ KERNEL_CALLERS = {"packed_linear.py", "layer_stack.py"}
 """The seam of our own kernels: a product, and layers with what drafts chains by them."""
 
 
-def test_only_two_modules_call_our_own_kernels() -> None:
+def test_only_two_modules_call_our_own_kernels():
     calling = {path.name for path in FILES if uses(path, "specvl_demo.decoders.kernels")}
     assert calling == KERNEL_CALLERS
 
@@ -64,7 +59,7 @@ APART = {
 
 
 @pytest.mark.parametrize("folder", APART)
-def test_folders_that_stand_side_by_side_keep_apart(folder: str) -> None:
+def test_folders_that_stand_side_by_side_keep_apart(folder: str):
     for path in (ROOT / folder).rglob("*.py"):
         used = [package for package in APART[folder] if uses(path, package)]
         assert not used, f"{path} imports {used}"
@@ -82,7 +77,7 @@ recipes take. One more enters here, on purpose; one that none of them takes any 
 """
 
 
-def test_recipes_take_public_names_of_the_modules_that_are_for_them() -> None:
+def test_recipes_take_public_names_of_the_modules_that_are_for_them():
     taken: set[str] = set()
     for path in FILES:
         if inside(path, "recipes/"):
@@ -99,7 +94,7 @@ def is_module(name: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def test_no_arrow_goes_up() -> None:
+def test_no_arrow_goes_up():
     """So there is no circle. Only the package's public names, loaded on demand, look up."""
     for path in FILES:
         own = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
@@ -112,7 +107,7 @@ def test_no_arrow_goes_up() -> None:
                 assert other[1] < own[1], f"{path} ({own[0]}) must not import {name} ({other[0]})"
 
 
-def test_the_drawing_has_every_arrow() -> None:
+def test_the_drawing_has_every_arrow():
     """A room imports only what can be reached from it in the drawing of docs/structure.md."""
     drawing = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
     below: dict[str, set[str]] = defaultdict(set)
@@ -143,7 +138,7 @@ DEVICE = re.compile(r"""\.cuda\(|(?<![!=]= )["']cuda(:\d+)?["']""")
 """A call, or a string that torch takes for a GPU. To ask `device.type == "cuda"` is none."""
 
 
-def test_device_literals_stay_in_decoders_vlm_and_registry() -> None:
+def test_device_literals_stay_in_decoders_vlm_and_registry():
     named = ["x.cuda()", "x.to('cuda')", "x.to(device='cuda:1')", "x.type == 'cuda'", "'cudas'"]
     assert [bool(DEVICE.search(line)) for line in named] == [True, True, True, False, False]
     for path in FILES:
@@ -152,21 +147,22 @@ def test_device_literals_stay_in_decoders_vlm_and_registry() -> None:
 
 
 @pytest.mark.slow
-def test_the_process_of_the_page_does_not_import_what_loads_models() -> None:
+def test_the_process_of_the_page_does_not_import_what_loads_models():
     """Its worker does; importing it twice would add two seconds to the start, and 100 MB."""
     code = (
         "import sys, specvl_demo.ui.launch; bad = {'transformers.modeling_utils',"
         " 'specvl_demo.serving.loader'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
-def test_no_two_classes_have_one_name() -> None:
+def test_no_two_classes_have_one_name():
     assert doubled() == {}
 
 
 @pytest.mark.parametrize("paper", ["tabed", "sage", "lvspec", "hivis", "dream"])
-def test_a_papers_name_stands_in_few_files(paper: str) -> None:
+def test_a_papers_name_stands_in_few_files(paper: str):
     """Its own file, the claims of the papers, what lists the pairs and draws the page's diagrams,
     and one more: the rest is generic.
     """
@@ -189,11 +185,11 @@ BEFORE = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", BEFORE)
-def test_processors_can_be_imported_whatever_was_imported_before(first: str) -> None:
+def test_processors_can_be_imported_whatever_was_imported_before(first: str):
     """A torchvision whose operators do not load fails until this package is imported."""
     code = (
         f"from contextlib import suppress\n{first}\nimport specvl_demo\n"
         "from transformers import AutoProcessor, LlavaForConditionalGeneration"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr

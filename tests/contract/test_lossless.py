@@ -6,8 +6,6 @@ models; tests/unit/test_engine.py does the same over tables, whose distribution 
 exactly.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import fields
@@ -100,7 +98,7 @@ def check_draws(record: Round) -> None:
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_no_draft_changes_an_answer(block: int, pairs: list[Models]) -> None:
+def test_no_draft_changes_an_answer(block: int, pairs: list[Models]):
     rng = random.Random(block)
     accepted: Counter[str] = Counter()
 

@@ -3,8 +3,6 @@
 Arbitrary bytes are tested in tests/robustness/test_traces_fuzz.py.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math
@@ -71,7 +69,7 @@ END = End("tabed", "length", fold([FIRST, SECOND]), peak_bytes=123)
 TRACE = [BEGIN, FIRST, SECOND, END]
 
 
-def test_a_written_record_has_the_published_fields() -> None:
+def test_a_written_record_has_the_published_fields():
     begin, first = (json.loads(records.dumps(r)) for r in (BEGIN, FIRST))
     assert begin["kind"] == "begin" and begin["schema"] == records.SCHEMA
     assert first["tokens"][0] == {"id": 5, "text": " a", "origin": "draft"}
@@ -79,14 +77,14 @@ def test_a_written_record_has_the_published_fields() -> None:
     assert first["candidates"][1] == [{"id": 6, "text": " b", "prob": 0.8}]
 
 
-def test_what_was_not_measured_is_unknown() -> None:
+def test_what_was_not_measured_is_unknown():
     nothing = fold([])
     assert {nothing.tau, nothing.accepted_per_round, nothing.tokens_per_s} == {None}
     still = replace(SECOND, draft_s=0.0, verify_s=0.0, commit_s=0.0, other_s=0.0)
     assert fold([still]).tokens_per_s is None
 
 
-def test_numbers_json_cannot_hold_become_unknown() -> None:
+def test_numbers_json_cannot_hold_become_unknown():
     tree = replace(FIRST.tree, draft_logp=[0.0, -math.inf, math.nan])
     data = json.loads(
         records.dumps(replace(FIRST, tree=tree, notes={"x": math.inf, "pair": (1, 2)}))
@@ -151,9 +149,7 @@ def changed(record: records.Record, change: dict[str, Any]) -> str:
         (END, {"stop": "tired"}, "Invalid enum value 'tired'"),
     ],
 )
-def test_contradictions_are_refused(
-    record: records.Record, change: dict[str, Any], sentence: str
-) -> None:
+def test_contradictions_are_refused(record: records.Record, change: dict[str, Any], sentence: str):
     with pytest.raises(RecordError, match=sentence):
         records.loads(changed(record, change))
 
@@ -174,9 +170,7 @@ def test_contradictions_are_refused(
         ),
     ],
 )
-def test_a_trace_that_contradicts_itself_is_refused(
-    trace: list[records.Record], sentence: str
-) -> None:
+def test_a_trace_that_contradicts_itself_is_refused(trace: list[records.Record], sentence: str):
     with pytest.raises(RecordError, match=sentence):
         validate_trace(copy.deepcopy(trace))
 
@@ -188,24 +182,24 @@ def sound(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_written_trace_reads_back_the_same(sound: Path) -> None:
+def test_a_written_trace_reads_back_the_same(sound: Path):
     assert trace.inspect(sound) == ([ar_lane(), chain_lane()], [])
 
 
-def test_a_trace_cut_short_is_still_one(sound: Path) -> None:
+def test_a_trace_cut_short_is_still_one(sound: Path):
     lines = sound.read_text().splitlines()
     lanes, problems = trace.inspect_text("\n".join(lines[:-1]))
     assert problems == [] and lanes[1].end is None
     assert "cut short" in trace.summary(lanes)
 
 
-def test_problems_are_numbered_and_bounded() -> None:
+def test_problems_are_numbered_and_bounded():
     _, problems = trace.inspect_text("\n".join(["junk"] * 500))
     lines = [problem.partition(":")[0] for problem in problems]
     assert lines == [f"line {number}" for number in range(1, trace.MAX_PROBLEMS + 1)]
 
 
-def test_the_summary_shows_origins(sound: Path) -> None:
+def test_the_summary_shows_origins(sound: Path):
     said = trace.summary(trace.inspect(sound)[0])
     assert "[abc]x[ef]g" in said
     assert "including the target's own token" in said

@@ -5,8 +5,6 @@ cross, and torch computes those differently on another number of threads.
 python -m tests.contract.test_same_answers       records what this machine answers
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -66,13 +64,9 @@ def answers(name: str) -> Answers:
 def said(name: str, **environment: str) -> Answers:
     """Return the answers of a process with the user's own cache, where the photo pair may be."""
     inherited = {key: value for key, value in os.environ.items() if key != places.CACHE_VARIABLE}
-    done = subprocess.run(
-        [sys.executable, "-m", __name__, name],
-        env=inherited | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", __name__, name]
+    env = inherited | environment
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
     if "language model is not here" in done.stderr:
         pytest.skip("the photo pair's language model is not fetched")
     assert done.returncode == 0, done.stderr
@@ -81,7 +75,7 @@ def said(name: str, **environment: str) -> Answers:
 
 @pytest.mark.skipif(not kernels.available(), reason="our own kernels do not run here")
 @pytest.mark.parametrize("pair", PICTURES)
-def test_both_pairs_give_the_recorded_answers(pair: str) -> None:
+def test_both_pairs_give_the_recorded_answers(pair: str):
     assert said(pair) == json.loads(RECORDED.read_text())[pair]
 
 
@@ -92,7 +86,7 @@ def test_both_pairs_give_the_recorded_answers(pair: str) -> None:
     reason="this processor has no AVX2, or there is no compiler",
 )
 @pytest.mark.parametrize("pair", PICTURES)
-def test_a_processor_with_avx2_only_gives_the_same_answers(pair: str) -> None:
+def test_a_processor_with_avx2_only_gives_the_same_answers(pair: str):
     assert said(pair, **AVX2) == json.loads(RECORDED.read_text())[pair]
 
 

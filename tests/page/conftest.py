@@ -2,8 +2,6 @@
 error, any script fault, and any request that leaves this machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from tools import browser
 
 PATIENCE_MS = 60_000  # a machine that is busy takes its time
 expect.set_options(timeout=PATIENCE_MS)
+LIVE = "specvl.race.meta.source === 'live'"
 CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 

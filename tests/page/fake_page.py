@@ -12,8 +12,6 @@ fast as their clocks (tests/page/made_up.py)
 Nothing heavy is imported here: processes that compute import this file.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -3,8 +3,6 @@
 `race_records` returns the records of all lanes in the order in which a race would emit them.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import random

@@ -2,8 +2,6 @@
 would change.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -76,13 +74,13 @@ def test_every_examples_answer_was_read_and_says_what_is_wrong(one: dict):
 
 
 @pytest.mark.parametrize("pair", sorted({tile["pair"] for tile in WINS}))
-def test_the_race_that_a_pair_begins_with_has_a_rejected_draft(pair: str) -> None:
+def test_the_race_that_a_pair_begins_with_has_a_rejected_draft(pair: str):
     """It is the first right one, and showing rejected drafts changes its answer."""
     _, lane = race(next(tile for tile in WINS if tile["pair"] == pair))
     assert any(r.tokens[-1].origin == "target" and r.path[-1] in r.tree.parent for r in lane.rounds)
 
 
-def test_the_weights_of_recorded_views_go_where_the_lesson_says() -> None:
+def test_the_weights_of_recorded_views_go_where_the_lesson_says():
     weights, lesson = {}, base.find("tabed").learn
     for tile in TILES:
         if tile["methods"] == ["tabed"]:
@@ -109,9 +107,7 @@ def test_the_gallery_shows_long_right_answers_of_all_five_papers_and_real_trees(
     assert {one["pair"] for one in WINS} == {"photo", "pocket"} and len(TILES) > len(WINS)
 
 
-def test_drawn_scenes_are_offered_to_what_learnt_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drawn_scenes_are_offered_to_what_learnt_them(tmp_path: Path, monkeypatch):
     """The shipped models were trained on them; a person's own, in a folder too, was not."""
     own = PairSpec("own", "Own", "LLaVA", Checkpoint(str(tmp_path), 1e6, "own", local=True), {})
     assert not own.shipped
@@ -122,9 +118,7 @@ def test_drawn_scenes_are_offered_to_what_learnt_them(
 
 
 @pytest.mark.parametrize("gpu", ["NVIDIA L4", None])
-def test_every_pair_offers_a_method_it_supports_first(
-    gpu: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_pair_offers_a_method_it_supports_first(gpu: str | None, monkeypatch):
     gpus = () if gpu is None else (Gpu(gpu, 80_000_000_000, (8, 9)),)
     machine = Machine(8, 64_000_000_000, "x86_64", gpus)
     monkeypatch.setattr(catalog, "detect_machine", lambda: machine)
@@ -134,7 +128,7 @@ def test_every_pair_offers_a_method_it_supports_first(
         assert first in choosing.served(pairs.find(pair["id"]))
 
 
-def test_what_runs_on_this_gpu_is_listed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_on_this_gpu_is_listed_first(monkeypatch):
     """After the pair that a visitor starts with; each says what it needs, or why it does not."""
     card = Gpu("NVIDIA L4", 24_000_000_000, (8, 9))
     monkeypatch.setattr(
@@ -152,7 +146,7 @@ def test_what_runs_on_this_gpu_is_listed_first(monkeypatch: pytest.MonkeyPatch) 
     assert places == sorted(places, reverse=True) and set(places) == {"cuda:0", "cpu"}
 
 
-def test_every_parameter_says_what_it_does_and_the_papers_value() -> None:
+def test_every_parameter_says_what_it_does_and_the_papers_value():
     papers = []
     for name in choosing.served(pairs.find("pocket")):
         for param in catalog.panel("pocket", name, {})["params"]:

@@ -2,8 +2,6 @@
 a story; what the target thinks; accessibility, checked by axe in every view, light and dark.
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
 

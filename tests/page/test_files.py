@@ -1,7 +1,5 @@
 """What goes out of the page and comes back: traces, links, named combinations, files."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,8 +1,6 @@
 """While a pair is loaded visitors hear how far it is, may leave, and are not timed; of a question
 that was computed nothing stays."""
 
-from __future__ import annotations
-
 import gc
 import time
 from pathlib import Path
@@ -33,7 +31,7 @@ LIMIT_S = 1.5
 JOB = Job(pair="slow", lanes=(("ar", {}),), question=Question("?"))
 
 
-def test_a_visitor_sees_the_first_load_may_stop_and_is_not_timed(tmp_path: Path) -> None:
+def test_a_visitor_sees_the_first_load_may_stop_and_is_not_timed(tmp_path: Path):
     """The limit is shorter than the load; who stops is done at once, the other one is served."""
     worker = ProcessWorker(str(tmp_path / "go"), Slow)
     try:
@@ -59,9 +57,7 @@ def test_a_visitor_sees_the_first_load_may_stop_and_is_not_timed(tmp_path: Path)
         worker.close()
 
 
-def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatch):
     """Only what a job asks for is loaded; what was there before stays as long as all of it fits."""
     pair, loads, released = pairs.find("llava-1.6-7b"), [], []
     target = SimpleNamespace(
@@ -91,9 +87,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
     assert released == [1, 2]  # graphs, before what they belong to is dropped
 
 
-def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(monkeypatch):
     """By describing a picture of a photograph's size; drafters come with those who ask for them."""
     loaded = SimpleNamespace(plan=fitting.LoadPlan("bfloat16", "cuda:0"))
     told, warmed = [], []
@@ -109,9 +103,7 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_no_prompt_is_left_when_a_run_is_over(
-    left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_prompt_is_left_when_a_run_is_over(left: bool, tmp_path: Path, monkeypatch):
     """Neither of one that ended nor of one whose visitor left in the middle."""
     Image.new("RGB", (64, 64), "red").save(tmp_path / "a.png")
     target = Checkpoint(str(save_pair(tmp_path) / "target"), 1e6, "", True)

@@ -1,7 +1,5 @@
 """The main road on the shipped models: the page as `python app.py` serves it, real answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -10,7 +8,7 @@ from gradio_client import Client, handle_file
 from playwright.sync_api import expect
 
 from specvl_demo.places import EXAMPLES
-from tests.page.conftest import watch
+from tests.page.conftest import LIVE, watch
 from tests.page.test_race import FINISHED
 
 
@@ -22,9 +20,7 @@ def real(page, served: tuple[str, int]) -> Iterator:
 def run(page) -> None:
     page.evaluate("() => { window.before = specvl.race.meta; }")
     page.locator("#vl-run").click()
-    page.wait_for_function(
-        "specvl.race.meta !== window.before && specvl.race.meta.source === 'live'"
-    )
+    page.wait_for_function(f"specvl.race.meta !== window.before && {LIVE}")
     page.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=300_000)
 
 
@@ -100,9 +96,7 @@ def test_four_methods_and_a_follow_up(real):
     run(real)
     expect(real.locator(".vl-lane")).to_have_count(5)
     assert "yellow heart" in real.evaluate("specvl.race.baseline.text")
-    answers = real.evaluate(
-        "specvl.race.list.filter((lane) => lane.begin.lossless).map((lane) => lane.text)"
-    )
+    answers = real.evaluate("specvl.race.list.filter((l) => l.begin.lossless).map((l) => l.text)")
     assert len(set(answers)) == 1
     real.get_by_role("button", name="Ask a follow-up").click()
     real.locator("#vl-question").fill("What colour is the heart?")
@@ -151,7 +145,7 @@ def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
     expect(real.get_by_role("tabpanel").locator(".vl-scope")).to_contain_text("three stars")
 
 
-def test_a_program_has_an_answer_begun_with_its_own_words(served: tuple[str, int]) -> None:
+def test_a_program_has_an_answer_begun_with_its_own_words(served: tuple[str, int]):
     """Begun as the model begins, the answer goes on as it does; begun otherwise, from there."""
     client = Client(served[0], verbose=False)
     picture = handle_file(str(EXAMPLES / "scene.png"))

@@ -1,7 +1,5 @@
 """What a person sees of a race, recorded and live: colours, numbers, tree, charts, inspector."""
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -10,7 +8,7 @@ from playwright.sync_api import expect
 
 from testing.server import SHOWN
 from tests.conftest import second_try
-from tests.page.conftest import note_sent
+from tests.page.conftest import LIVE, note_sent
 from tests.page.made_up import BUSY, LONG
 
 LOADING = ("Precision", "Picture detail")
@@ -20,10 +18,8 @@ FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
 def run_race(page) -> None:
     """A live race to its end."""
     page.locator("#vl-run").click()
-    page.wait_for_function("specvl.ask.running || specvl.race.meta.source === 'live'")
-    page.wait_for_function(
-        f"!specvl.ask.running && specvl.race.meta.source === 'live' && {FINISHED}"
-    )
+    page.wait_for_function(f"specvl.ask.running || {LIVE}")
+    page.wait_for_function(f"!specvl.ask.running && {LIVE} && {FINISHED}")
 
 
 def unfold(page) -> None:
@@ -42,9 +38,7 @@ def finish_replay(page) -> None:
     """The whole recorded race at once, and all of it on the page."""
     page.evaluate("specvl.view.player.finish()")
     page.wait_for_function(FINISHED)
-    page.wait_for_function(
-        f"{SHOWN} === specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)"
-    )
+    page.wait_for_function(f"{SHOWN} === specvl.race.list.reduce((n, l) => n + l.tokens.length, 0)")
 
 
 def drawn(page) -> None:
@@ -144,9 +138,7 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
     """Stop ends the lanes within moments; what was written stays and says that it was stopped."""
     opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 600")
     opened.locator("#vl-run").click()
-    opened.wait_for_function(
-        "specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 10"
-    )
+    opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length > 10")
     opened.locator("#vl-stop").click()
     opened.wait_for_function("!specvl.ask.running")
     assert opened.evaluate("specvl.race.list[0].tokens.length") < 600
@@ -223,9 +215,7 @@ def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
         expect(opened.get_by_role("button", name="Ask a follow-up")).to_be_hidden()
         assert opened.evaluate("[specvl.chat.turns.length, specvl.races.runs.length]") == [0, 0]
     again.click()
-    opened.wait_for_function(
-        "specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length"
-    )
+    opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length")
     expect(again).to_be_hidden()
 
 
@@ -347,9 +337,7 @@ def test_a_visitor_sees_other_programs_while_the_race_runs(opened):
     expect(opened.locator(".vl-lane .tk[data-i]").first).to_be_visible()
 
 
-def test_a_methods_chart_stands_from_the_start_of_a_replay_and_does_not_hang_on_the_first_round(
-    opened,
-):
+def test_a_methods_chart_stands_from_the_start_of_a_replay_and_needs_no_round(opened):
     """Axes and names from the start; a first round without its numbers changes nothing."""
     finish_replay(opened)
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()

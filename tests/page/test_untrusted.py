@@ -1,7 +1,5 @@
 """Words from strangers in the browser: markup in a trace stays words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -73,7 +71,7 @@ def hostile(path: Path) -> Path:
     return path
 
 
-def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
+def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path):
     """Opened in the page and looked at in every view, its markup is text: nothing runs or is made
     of it.
 
@@ -127,7 +125,7 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
     )
 
 
-def test_a_shared_race_runs_its_charts_and_nothing_else(page, tmp_path: Path) -> None:
+def test_a_shared_race_runs_its_charts_and_nothing_else(page, tmp_path: Path):
     """The file of a hostile trace, opened from disk: charts are drawn, no markup runs."""
     faults: list[str] = []
     lanes, _ = trace.inspect(hostile(tmp_path / "hostile.jsonl"))

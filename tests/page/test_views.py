@@ -1,7 +1,5 @@
 """The other views, compare and learn; rounds, branches, conversation, links, settings."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -12,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from specvl_demo.report import trace
-from tests.page.conftest import note_sent, reload
+from tests.page.conftest import LIVE, note_sent, reload
 from tests.page.test_files import PNG
 from tests.page.test_race import FINISHED, finish_replay
 
@@ -70,9 +68,7 @@ def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reloa
     """The form then asks for the lane that the branch was taken from, as the stage shows it."""
     opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage']")
     opened.evaluate("specvl.ask.run()")
-    opened.wait_for_function(
-        f"!specvl.ask.running && specvl.race.meta.source === 'live' && {FINISHED}"
-    )
+    opened.wait_for_function(f"!specvl.ask.running && {LIVE} && {FINISHED}")
     text = opened.evaluate("specvl.race.lanes.get('sage').text")
     opened.evaluate("specvl.race.select({lane: 'sage', token: 7, picked: true})")
     expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 8 ")

@@ -1,7 +1,5 @@
 """A visit as somebody new makes it: what moves, what is said, what it costs, what stays."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from specvl_demo.places import ROOT
-from tests.page.conftest import note_sent, ready, reload
+from tests.page.conftest import LIVE, note_sent, ready, reload
 from tests.page.made_up import LONG
 from tests.page.test_race import FINISHED, choose, drawn, finish_replay, run_race
 
@@ -275,7 +273,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     opened.get_by_text("Your races (1) and traces").click()
     expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(1)
     opened.locator(".vl-runs").last.locator(".vl-run").click()
-    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0].end")
+    opened.wait_for_function(f"{LIVE} && specvl.race.list[0].end")
     assert opened.evaluate("specvl.race.list.map((lane) => lane.text)") == answers
     follow = opened.get_by_role("button", name="Ask a follow-up")
     follow.click()
@@ -312,9 +310,7 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     opened.evaluate("() => { specvl.ask.request.sampling.max_new_tokens = 600; }")
     opened.locator("#vl-question").fill("What is new?")
     opened.locator("#vl-run").click()
-    opened.wait_for_function(
-        "specvl.race.meta.source === 'live' && specvl.race.list[0]?.rounds.length"
-    )
+    opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.rounds.length")
     said = "The race that was running when the page was left was not kept."
     reload(opened)
     expect(opened.locator(".vl-notice")).to_have_text(said)

@@ -1,11 +1,8 @@
 """Workers behind the page: actors of a cluster, and the calls that a ZeroGPU Space lends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +14,6 @@ import pytest
 from specvl_demo import pairs
 from specvl_demo.media import MediaFile
 from specvl_demo.pairs.fitting import Options
-from specvl_demo.places import ROOT
 from specvl_demo.question import Question, Turn
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
@@ -26,6 +22,7 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
+from testing.server import run_python
 from tests.conftest import second_try
 from tests.page.fake_page import compute, engine, started
 from tests.robustness.support import Guest
@@ -60,7 +57,7 @@ def cluster() -> Iterator[RayWorkers]:
 
 @second_try("a busy machine may hold one of the two processes up until the other is done")
 @clustered
-def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) -> None:
+def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path):
     picture = tmp_path / "a.png"
     picture.write_bytes(b"12345")
     queue = Queue(cluster)
@@ -77,9 +74,7 @@ def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) ->
 
 
 @clustered
-def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_reads_why(
-    cluster: RayWorkers,
-) -> None:
+def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_reads_why(cluster: RayWorkers):
     queue = Queue(cluster)
     unlucky, lucky = Visitor(queue, job(400)), Visitor(queue, job(60))
     killed = unlucky.pid()
@@ -113,9 +108,7 @@ def process() -> Iterator[ProcessWorker]:
 
 
 @pytest.mark.parametrize("which", ["process", pytest.param("cluster", marks=clustered)])
-def test_a_stop_that_comes_before_its_job_ends_it(
-    which: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_stop_that_comes_before_its_job_ends_it(which: str, request: pytest.FixtureRequest):
     """The queue stops a run as soon as it has begun; the thread that sends its job may be later."""
     worker = request.getfixturevalue(which)
     worker.stop("r")
@@ -134,7 +127,7 @@ class Light:
         yield from compute(job, ended)
 
 
-def test_an_actor_ends_its_run_at_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_ends_its_run_at_stop(monkeypatch):
     monkeypatch.setattr("specvl_demo.ui.serve.decoding.Engine", Light)
     actor = EngineActor(None)
     running = actor.run("r", Parcel.of(job(10**9)))
@@ -144,7 +137,7 @@ def test_an_actor_ends_its_run_at_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [event["k"] for event in actor.run("s", Parcel.of(job(1)))] == ["begin", "round", "end"]
 
 
-def test_a_parcel_carries_files_to_another_machine(tmp_path: Path) -> None:
+def test_a_parcel_carries_files_to_another_machine(tmp_path: Path):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
@@ -185,7 +178,7 @@ def space(
     return Queue(ZeroGpuWorker(pair, lend(asked), compute, EACH_S)), asked
 
 
-def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs() -> None:
+def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs():
     queue, asked = space()
     visitor = Visitor(queue, job(5))
     visitor.until("done")
@@ -197,7 +190,7 @@ def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs() -> None:
     assert small < large / 2
 
 
-def test_answers_that_no_call_has_time_for_are_cut_and_it_is_said() -> None:
+def test_answers_that_no_call_has_time_for_are_cut_and_it_is_said():
     """The requested time stays within a day's 120 s, of which the half card counts 1.5 times."""
     heard: list[Job] = []
 
@@ -213,7 +206,7 @@ def test_answers_that_no_call_has_time_for_are_cut_and_it_is_said() -> None:
     assert error == messages.ONLY_SO_MANY.format(n=220, asked=400, seconds=80)
 
 
-def test_a_lent_run_ends_at_stop_with_what_it_had() -> None:
+def test_a_lent_run_ends_at_stop_with_what_it_had():
     queue, _ = space()
     visitor = Visitor(queue, job(500))
     run = visitor.until("run")["run"]
@@ -238,9 +231,7 @@ def out_of_quota(job: Job) -> Iterator[dict[str, Any]]:
     ],
     ids=["quota", "another pair", "other weights"],
 )
-def test_what_a_space_cannot_do_is_said(
-    compute: Any, pair: str, asked: dict[str, Any], said: str
-) -> None:
+def test_what_a_space_cannot_do_is_said(compute: Any, pair: str, asked: dict[str, Any], said: str):
     """Its own words about a quota; and it serves what it has loaded alone."""
     visitor = Visitor(space(compute, pair)[0], replace(job(5), **asked))
     assert said in visitor.until("error")["text"]
@@ -248,9 +239,7 @@ def test_what_a_space_cannot_do_is_said(
 
 
 @pytest.mark.slow
-def test_spaces_is_imported_before_anything_asks_for_cuda(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spaces_is_imported_before_anything_asks_for_cuda(tmp_path: Path, monkeypatch):
     """`spaces` refuses to start once CUDA was initialised, so it comes before a look at the
     machine; anywhere else it is not imported."""
     (tmp_path / "spaces.py").write_text(
@@ -261,11 +250,8 @@ def test_spaces_is_imported_before_anything_asks_for_cuda(
         "assert os.environ['HF_DEACTIVATE_ASYNC_LOAD'] == '1'\n"
         "def __getattr__(name): sys.exit('then a worker')\n"
     )
-    env = {**os.environ, "SPACES_ZERO_GPU": "true", "PYTHONPATH": str(tmp_path)}
-    words = [sys.executable, "app.py", "--pair", "pocket"]
-    done = subprocess.run(
-        words, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120
-    )
+    env = {"SPACES_ZERO_GPU": "true", "PYTHONPATH": str(tmp_path)}
+    done = run_python("app.py", "--pair", "pocket", timeout=120, **env)
     assert done.returncode == 1
     assert done.stderr.splitlines() == ["spaces comes", "then a worker"]
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
@@ -275,15 +261,12 @@ def test_spaces_is_imported_before_anything_asks_for_cuda(
 
 
 @pytest.mark.slow
-def test_the_real_package_lends_three_calls_that_load_nothing_and_all_are_released(
-    tmp_path: Path,
-) -> None:
+def test_the_real_package_lends_three_calls_that_load_nothing_and_all_are_released(tmp_path: Path):
     """The second is stopped by its visitor; a fourth wants a drafter that was not prepared, and is
     refused before a GPU is lent. Scheduler and move to CUDA are mocked; see `zerogpu_app`.
     """
     pytest.importorskip("spaces", reason="needs the package spaces, see [dev] in pyproject.toml")
-    words = [sys.executable, "-m", "tests.robustness.zerogpu_app", str(tmp_path)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    done = run_python("-m", "tests.robustness.zerogpu_app", tmp_path, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]
     first, stopped, third, refused = (
         json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")

@@ -1,7 +1,5 @@
 """How long a test of this folder may take, and where engines say what they computed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

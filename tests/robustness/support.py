@@ -1,7 +1,5 @@
 """What tests of load, faults and deployment share: a server in a process, visitors at a queue."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """What is let in: routes, hosts, bodies, files, clients in line, and how all of it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json
@@ -29,6 +27,7 @@ from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve import route_filter, uploads
 from specvl_demo.ui.serve.route_filter import JSON_BYTES, MOST_CONTAINERS, MOST_PATHS, RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES, Uploads
+from testing.refusals import refuses
 from tests.robustness.support import WAIT_S
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
@@ -89,7 +88,7 @@ async def chunks(n: int, size: int) -> AsyncIterator[bytes]:
         ("", 421),
     ],
 )
-def test_a_page_answers_to_its_own_names(tmp_path: Path, host: str, status: int) -> None:
+def test_a_page_answers_to_its_own_names(tmp_path: Path, host: str, status: int):
     names, headers = ["localhost", "127.0.0.1", "[::1]", ".example.org"], {"host": host}
     assert ask(tmp_path, "GET", "/config", hosts=names, headers=headers).status_code == status
     assert ask(tmp_path, "GET", "/config", headers=headers).status_code == 200
@@ -116,7 +115,7 @@ LOCAL = ("127.0.0.1", "localhost", "[::1]", ".gradio.live")
 )
 def test_no_other_site_asks_in_a_visitors_name(
     tmp_path: Path, hosts: tuple[str, ...], host: str, origin: str | None, status: int
-) -> None:
+):
     headers = {"host": host, **({"origin": origin} if origin else {})}
     answer = ask(tmp_path, "POST", UPLOAD, hosts=hosts, headers=headers, content=b"x")
     assert answer.status_code == status
@@ -128,7 +127,7 @@ async def headers_told(scope: Any, receive: Any, send: Any) -> None:
     await JSONResponse(told | {"path": scope["path"]})(scope, receive, send)
 
 
-def test_a_forwarded_name_counts_where_it_is_one_of_the_pages_own(tmp_path: Path) -> None:
+def test_a_forwarded_name_counts_where_it_is_one_of_the_pages_own(tmp_path: Path):
     def forwarded(host: str, hosts: Any) -> str | None:
         headers = {"x-forwarded-host": host, "x-gradio-server": "http://evil.example"}
         answer = ask(tmp_path, "GET", "/config", headers_told, hosts=hosts, headers=headers).json()
@@ -140,7 +139,7 @@ def test_a_forwarded_name_counts_where_it_is_one_of_the_pages_own(tmp_path: Path
     assert forwarded("page.example", ("*", "page.example")) == "page.example"
 
 
-def test_without_a_login_there_is_the_form_and_the_health_check(tmp_path: Path) -> None:
+def test_without_a_login_there_is_the_form_and_the_health_check(tmp_path: Path):
     def status(method: str, path: str) -> int:
         admitted = {"admitted": lambda _: False}
         return ask(tmp_path, method, path, content=b"{", **admitted).status_code
@@ -162,18 +161,18 @@ def test_without_a_login_there_is_the_form_and_the_health_check(tmp_path: Path) 
         *(("/gradio_api/component_server", {"component_id": n}) for n in (-1, 8, None, [7])),
     ],
 )
-def test_what_does_not_exist_is_not_here(tmp_path: Path, caplog: Any, path: str, body: Any) -> None:
+def test_what_does_not_exist_is_not_here(tmp_path: Path, caplog: Any, path: str, body: Any):
     answer = ask(tmp_path, "POST", path, json=body)
     assert answer.status_code == 404 and answer.json()["detail"] == messages.NOT_FOUND
     assert not caplog.records
 
 
 @pytest.mark.parametrize("path", ["/assets/" + "a" * 256, "/assets/" + "a/" * 600])
-def test_names_that_no_file_can_have_are_not_here(tmp_path: Path, path: str) -> None:
+def test_names_that_no_file_can_have_are_not_here(tmp_path: Path, path: str):
     assert ask(tmp_path, "GET", path).status_code == 404
 
 
-def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path) -> None:
+def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path):
     for answer in (ask(tmp_path, "GET", "/"), ask(tmp_path, "GET", "/nowhere")):
         policy = answer.headers["content-security-policy"]
         assert "frame-ancestors 'self' https://huggingface.co" in policy
@@ -186,7 +185,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("path", [JOIN, CALL, "/gradio_api/component_server", "/gradio_api/cancel"])
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_body_is_cut_off_as_it_comes(tmp_path: Path, path: str, declared: bool) -> None:
+def test_a_body_is_cut_off_as_it_comes(tmp_path: Path, path: str, declared: bool):
     read = []
 
     async def endless() -> AsyncIterator[bytes]:
@@ -201,9 +200,7 @@ def test_a_body_is_cut_off_as_it_comes(tmp_path: Path, path: str, declared: bool
 
 
 @pytest.mark.parametrize("path", [JOIN, UPLOAD, "/login"])
-def test_a_body_that_stops_in_the_middle_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_a_body_that_stops_in_the_middle_is_not_waited_for(tmp_path: Path, monkeypatch, path: str):
     monkeypatch.setattr(route_filter, "BODY_S", 0.05)
 
     async def stalled() -> AsyncIterator[bytes]:
@@ -216,7 +213,7 @@ def test_a_body_that_stops_in_the_middle_is_not_waited_for(
     assert time.monotonic() - began < 5
 
 
-def test_an_upload_is_cut_off_as_it_comes(tmp_path: Path) -> None:
+def test_an_upload_is_cut_off_as_it_comes(tmp_path: Path):
     """Sent in chunks, without a size, or with less declared than comes."""
     most = 5000 + route_filter.FORM_BYTES
     assert ask(tmp_path, "POST", UPLOAD, content=chunks(most // 8, 8)).text == str(most // 8 * 8)
@@ -244,7 +241,7 @@ def test_an_upload_is_cut_off_as_it_comes(tmp_path: Path) -> None:
         ({"data": [{"path": "{folder}/a\0b"}]}, "in this request is not here"),
     ],
 )
-def test_a_body_is_checked_before_it_is_read(tmp_path: Path, body: Any, said: str) -> None:
+def test_a_body_is_checked_before_it_is_read(tmp_path: Path, body: Any, said: str):
     if not isinstance(body, bytes):
         body = json.dumps(body).replace("{folder}", str(tmp_path)).encode()
     answer = ask(tmp_path, "POST", JOIN, content=body)
@@ -252,14 +249,14 @@ def test_a_body_is_checked_before_it_is_read(tmp_path: Path, body: Any, said: st
     assert str(Path.cwd()) not in answer.text
 
 
-def test_a_body_that_is_taken_reaches_the_app_whole(tmp_path: Path) -> None:
+def test_a_body_that_is_taken_reaches_the_app_whole(tmp_path: Path):
     whole = {"event_data": {"question": "{[" * 9000, "media": [{"path": f"{tmp_path}/a.png"}] * 8}}
     whole |= {"fn_index": 2}
     content = json.dumps(whole).encode()
     assert ask(tmp_path, "POST", JOIN, content=content).text == str(len(content))
 
 
-def test_faults_of_the_libraries_come_as_our_sentences(tmp_path: Path) -> None:
+def test_faults_of_the_libraries_come_as_our_sentences(tmp_path: Path):
     async def fails(scope: Any, receive: Any, send: Any) -> None:
         raise KeyError("/secret/place")
 
@@ -276,7 +273,7 @@ def test_faults_of_the_libraries_come_as_our_sentences(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- uploads
 
 
-def test_old_uploads_are_removed(tmp_path: Path) -> None:
+def test_old_uploads_are_removed(tmp_path: Path):
     for name, hours in (("old", 3), ("new", 1)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.png").write_bytes(b"x" * 100)
@@ -311,9 +308,7 @@ def lies(folder: Path, name: str, size: int, age_s: float = 0) -> Path:
 
 
 @pytest.mark.parametrize("path", [UPLOAD, f"{UPLOAD}/"])
-def test_uploads_are_refused_before_they_are_read_when_there_is_no_room(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uploads_are_refused_unread_when_there_is_no_room(path: str, tmp_path: Path, monkeypatch):
     """What a visit has asked about is not removed for anybody."""
 
     def status(size: int | None, room: int = 10_000, free: int = SPARE_BYTES + 10_000) -> int:
@@ -333,7 +328,7 @@ def test_uploads_are_refused_before_they_are_read_when_there_is_no_room(
     assert Uploads(tmp_path / "later").expect(1) == messages.NOT_KEPT
 
 
-def test_the_oldest_file_that_is_not_used_makes_room(tmp_path: Path) -> None:
+def test_the_oldest_file_that_is_not_used_makes_room(tmp_path: Path):
     kept = Uploads(tmp_path, room=10_000)
     used, oldest, newer = (
         lies(tmp_path, name, 3000, age) for name, age in (("a", 90), ("b", 60), ("c", 30))
@@ -347,7 +342,7 @@ def test_the_oldest_file_that_is_not_used_makes_room(tmp_path: Path) -> None:
     assert kept.expect(5000) is None and not newer.exists()
 
 
-def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any) -> None:
+def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any):
     """Through Gradio's own reader of forms; and what it keeps belongs to whoever sent it."""
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
@@ -388,7 +383,7 @@ def refusal(serving: PageHandlers, path: str, caller: Caller) -> str:
     return str(refused.value)
 
 
-def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     """From a trace that this client uploaded, into its folder, one at a time, until it leaves."""
     kept = Uploads(tmp_path)
     shipped = next(EXAMPLES.glob("*.trace.jsonl"))
@@ -426,7 +421,7 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.M
     assert files() == [trace]
 
 
-def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path) -> None:
+def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path):
     """What is no trace, or was not uploaded, has a sentence instead. No upload is kept."""
     comparisons = {tile["id"]: tile["compared"] for tile in catalog.examples()}
     scene, sent = EXAMPLES / "scene.trace.jsonl", tmp_path / "sent" / "race.trace.jsonl"
@@ -440,14 +435,11 @@ def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path) 
             assert serving.compared(str(sent), me) == expected
         assert not sent.exists()
     for foreign in (None, [], str(scene)):
-        with pytest.raises(ValueError, match="no longer on the server"):
-            serving.compared(foreign, me)
+        refuses("no longer on the server", serving.compared, foreign, me)
         assert scene.exists()
 
 
-def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_that_goes_while_all_are_counted_is_no_fault(tmp_path: Path, monkeypatch):
     """A visitor leaves in the middle of the look: the next is answered, by what is there."""
     for name in ("mine", "gone"):
         lies(tmp_path, name, 6000)
@@ -463,9 +455,7 @@ def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
     assert not (tmp_path / "gone" / "a.png").exists()
 
 
-def test_other_requests_are_answered_while_uploads_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_requests_are_answered_while_uploads_are_counted(tmp_path: Path, monkeypatch):
     counting, go_on = threading.Event(), threading.Event()
 
     def slow(*_: Any) -> list:

@@ -3,8 +3,6 @@
 The tests share it, and the last of them ends it; a test that is tried again starts one of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -99,7 +97,7 @@ def check(outcome: list[tuple[list[dict[str, Any]], int]]) -> int:
 @pytest.mark.slow
 def test_fifty_visitors_at_once_get_their_own_answers_and_leave_nothing_behind(
     echoing: tuple[str, int], ledger: Path
-) -> None:
+):
     """The soak of lab/ holds half an hour of visitors to memory."""
     url, pid = echoing
     asyncio.run(asks(url, asked("first")))  # now the process that computes is there as a whole
@@ -116,9 +114,7 @@ def settled(pid: int, idle: Sample) -> Sample | None:
     return now if now.threads <= idle.threads + POOLS and now.files <= idle.files + 4 else None
 
 
-def test_closing_the_tab_frees_the_machine_within_a_round(
-    echoing: tuple[str, int], ledger: Path
-) -> None:
+def test_closing_the_tab_frees_the_machine_within_a_round(echoing: tuple[str, int], ledger: Path):
     """Over the network: the run of a visitor who left ends, whether it computed or waited."""
     url, _ = echoing
 
@@ -157,14 +153,14 @@ STOP_S = 5.0
         pytest.param("9999", signal.SIGINT, ("--cluster",), id="cluster", marks=pytest.mark.slow),
     ],
 )
-def test_a_server_that_gets_the_stop_signal_stops(
+def test_a_server_that_gets_a_stop_signal_ends(
     echoing: tuple[str, int],
     folder: Path,
     tmp_path: Path,
     question: str,
     number: signal.Signals,
     options: tuple[str, ...],
-) -> None:
+):
     """In the middle of a run, others waiting: in time, no traceback, process or upload is left."""
     if options:
         pytest.importorskip("ray", reason="several workers need ray")
@@ -210,9 +206,7 @@ def test_a_server_that_gets_the_stop_signal_stops(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.05, 1.0, None], ids=["at once", "importing", "loading"])
-def test_a_page_that_gets_the_stop_signal_while_it_starts_stops(
-    tmp_path: Path, seconds: float | None
-) -> None:
+def test_a_page_that_gets_a_stop_signal_while_it_starts_ends(tmp_path: Path, seconds: float | None):
     """While it imports, and when the process that computes has just begun."""
     with launched(ROOT / "app.py", tmp_path, "--pair", "pocket") as (begun, _):
         page = psutil.Process(begun.pid)

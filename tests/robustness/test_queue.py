@@ -1,7 +1,5 @@
 """The line, its limits, and the process that computes: who waits, is told, freed, replaced."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -58,7 +56,7 @@ class Still:
 # ---------------------------------------------------------------- the line
 
 
-def test_clients_take_turns_in_the_line() -> None:
+def test_clients_take_turns_in_the_line():
     """Whoever asks once waits for one run of a client that asks for all."""
     worker = Still()
     queue = Queue(worker, max_waiting=4)
@@ -80,7 +78,7 @@ def test_clients_take_turns_in_the_line() -> None:
     assert worker.begun == turns
 
 
-def test_a_run_belongs_to_its_visit_and_ends_with_it() -> None:
+def test_a_run_belongs_to_its_visit_and_ends_with_it():
     """Another visit cannot stop it; when it is over nothing of it is left."""
     worker = Still()
     queue = Queue(worker)
@@ -99,7 +97,7 @@ def test_a_run_belongs_to_its_visit_and_ends_with_it() -> None:
 @pytest.mark.parametrize("how", ["stop", "leave"])
 def test_stopping_or_leaving_frees_the_machine_within_a_round(
     worker: ProcessWorker, ledger: Path, tmp_path: Path, how: str
-) -> None:
+):
     """The third round is held while Stop is on its way: it ends, and no other begins."""
     queue = Queue(worker)
     guest = Guest(queue, job(f"who={how} rounds=100000 at=2 hold={tmp_path / 'go'}"))
@@ -118,7 +116,7 @@ def test_stopping_or_leaving_frees_the_machine_within_a_round(
         assert guest.until("end")["record"].totals.n_rounds == len(guest.of("round")) == 3
 
 
-def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker) -> None:
+def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker):
     guest = Guest(Queue(worker, limit_s=1.0), job("who=long rounds=100000 each=0.05"))
     guest.until("done")
     assert "ended after 1 s, the limit" in guest.until("error")["text"]
@@ -126,7 +124,7 @@ def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker
     assert end.totals.n_rounds == len(guest.of("round")) > 0
 
 
-def test_a_load_has_the_limit_from_its_last_word_on() -> None:
+def test_a_load_has_the_limit_from_its_last_word_on():
     """Loading that goes on is not counted; one that hangs is ended."""
     worker = Still()
     guest = Guest(Queue(worker, limit_s=1.0), job("long load"))
@@ -139,7 +137,7 @@ def test_a_load_has_the_limit_from_its_last_word_on() -> None:
     worker.end("long load")
 
 
-def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) -> None:
+def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker):
     """Nobody follows it any more, it does not react: who waits next gets a fresh engine."""
     queue = Queue(worker, grace_s=0.5)
     hanging = Guest(queue, job("who=hanging fail=hang at=1"))
@@ -156,14 +154,14 @@ def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("die", "stopped unexpectedly (SIGKILL"),
+        ("die", "The engine stopped (SIGKILL"),
         ("raise", "KeyError: 'a mistake of ours'"),
         ("gpu", messages.DEVICE_LOST.format(reason="CUDA error: misaligned address")),
     ],
 )
 def test_a_worker_that_ends_in_the_middle_takes_no_other_visitors_run_along(
     worker: ProcessWorker, how: str, said: str, tmp_path: Path
-) -> None:
+):
     queue = Queue(worker)
     guest = Guest(queue, job(f"who=unlucky rounds=9 fail={how} at=5 each=0.05"))
     guest.until("round")
@@ -179,23 +177,19 @@ def test_a_worker_that_ends_in_the_middle_takes_no_other_visitors_run_along(
         other.until("done")
         assert not other.of("error")
         got = [token for event in other.of("round") for token in event["record"].tokens]
-        assert [one.id for one in got] == [
-            fake_page.token(f"w{number}", index) for index in range(6)
-        ]
+        assert [t.id for t in got] == [fake_page.token(f"w{number}", index) for index in range(6)]
     assert worker.pid != pid
 
 
-def test_a_worker_that_cannot_live_is_not_started_for_ever() -> None:
+def test_a_worker_that_cannot_live_is_not_started_for_ever():
     """It ends before it says anything, each time: the visitor is told."""
     with closing(ProcessWorker(None, fake_page.dying)) as made:
         guest = Guest(Queue(made), job())
         guest.until("done")
-        assert "stopped unexpectedly (exit code 7)" in guest.until("error")["text"]
+        assert "The engine stopped (exit code 7)" in guest.until("error")["text"]
 
 
-def test_a_worker_that_cannot_be_started_again_blocks_no_visitor(
-    worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_cannot_start_again_blocks_no_visitor(worker: ProcessWorker, monkeypatch):
     """No process is to be had: the visitor is told, and the next one is served when it is."""
     queue = Queue(worker)
     before = worker.pid

@@ -3,8 +3,6 @@
 No exploit: a program starts as a decoder does, seals itself as a decoder does, and then tries.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -158,9 +156,7 @@ def uploads(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "doors", [None, [sandbox.SECCOMP]], ids=["as here", "seccomp without Landlock"]
 )
-def test_code_in_the_decoder_reaches_nothing(
-    uploads: Path, user: int, doors: list[str] | None
-) -> None:
+def test_code_in_the_decoder_reaches_nothing(uploads: Path, user: int, doors: list[str] | None):
     """Neither network, programs, processes nor files, also without Landlock; threads are left."""
     found = json.loads(run(TRIES, uploads, json.dumps(doors), user))
     assert found["sealed"] == (doors or sandbox.mechanisms())
@@ -171,7 +167,7 @@ def test_code_in_the_decoder_reaches_nothing(
 
 
 @pytest.mark.skipif(sandbox.LANDLOCK not in sandbox.mechanisms(), reason="needs Landlock")
-def test_landlock_by_itself_closes_the_files(uploads: Path) -> None:
+def test_landlock_by_itself_closes_the_files(uploads: Path):
     """What then remains open is what the page reports at its start."""
     found = json.loads(run(TRIES, uploads, json.dumps([sandbox.LANDLOCK]), 0))
     shut = ("another upload", "removal", "truncation", "a program", "the starter's environment")
@@ -180,13 +176,13 @@ def test_landlock_by_itself_closes_the_files(uploads: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a matter of Linux")
 @is_root
-def test_page_and_engine_cannot_be_read_by_their_own_user() -> None:
+def test_page_and_engine_cannot_be_read_by_their_own_user():
     """Not even by a program that was never sealed; before they ask for it they can."""
     open_, closed = ["environ 1", "mem 1"], ["environ refused", "mem refused"]
     assert run(READS, NOBODY).splitlines() == open_ + closed
 
 
-def test_what_a_system_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_system_lacks_is_one_sentence(monkeypatch):
     for doors, said in {
         (): "no seccomp",
         (sandbox.LANDLOCK,): "no seccomp",
@@ -200,7 +196,7 @@ def test_what_a_system_lacks_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     assert sandbox.mechanisms() == []
 
 
-def test_the_filter_of_each_processor_lists_its_calls_once() -> None:
+def test_the_filter_of_each_processor_lists_its_calls_once():
     """The same calls in the same order on both; x86-64 has three old ones besides."""
     intel, arm = (sandbox._MACHINES[name] for name in ("x86_64", "aarch64"))
     assert len(intel.allowed) == len(set(intel.allowed)) == len(arm.allowed) + 3

@@ -2,8 +2,6 @@
 get (`/v1/chat/completions` and `/v1/models`), what many get, what is written where.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -51,7 +49,7 @@ NOT_TAKEN = {
 }
 
 
-def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]) -> None:
+def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]):
     url, _ = served
     told = fetch(url, "/gradio_api/info").json()
     assert sorted(told["named_endpoints"]) == ["/generate", "/race"]
@@ -61,16 +59,14 @@ def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]
         assert names[:3] == ["prompt", first, "pair"] and len(names) == 15
     assert all(fetch(url, path).status_code == 200 for path in ("/", "/theme.css", "/pwa_icon"))
     config = fetch(url, "/config").json()
-    public = [
-        one["api_name"] for one in config["dependencies"] if one["api_visibility"] == "public"
-    ]
+    public = [d["api_name"] for d in config["dependencies"] if d["api_visibility"] == "public"]
     assert sorted(public) == ["generate", "race"]
 
 
 @pytest.mark.parametrize(
     ("path", "method"), [*((path, "GET") for path in SHUT), *NOT_TAKEN.items()]
 )
-def test_what_it_does_not_need_is_shut(served: tuple[str, int], path: str, method: str) -> None:
+def test_what_it_does_not_need_is_shut(served: tuple[str, int], path: str, method: str):
     answer = fetch(served[0], path, method)
     assert answer.status_code == 404 and answer.json() == {"detail": messages.NOT_FOUND}
 
@@ -83,7 +79,7 @@ OTHERS = [
 ]
 
 
-def test_no_other_file_is_served_and_no_answer_says_where_it_lies(served: tuple[str, int]) -> None:
+def test_no_other_file_is_served_and_no_answer_says_where_it_lies(served: tuple[str, int]):
     url, _ = served
 
     async def known() -> str:
@@ -111,7 +107,7 @@ def complete(url: str, **more: Any) -> httpx.Response:
     return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300)
 
 
-def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, int]) -> None:
+def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, int]):
     whole = complete(served[0], model="pocket/sage").json()
     said = whole["choices"][0]
     assert said["message"]["role"] == "assistant" and said["finish_reason"] == "length"
@@ -131,9 +127,7 @@ def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, 
 # ---------------------------------------------------------------- many visitors
 
 
-def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(
-    served: tuple[str, int],
-) -> None:
+def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tuple[str, int]):
     """Four at once on real models, one with a clip, each with a seed: answers of a quiet hour."""
     url, _ = served
     clip = {"path": str(ROOT / "examples" / "clip.webm"), "name": "clip.webm"}
@@ -222,7 +216,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
 
 
 @pytest.mark.slow
-def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed) -> None:
+def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed):
     async def story() -> tuple[list[dict[str, Any]], str]:
         with pytest.raises(Turned, match="Incorrect credentials"):
             await Visitor(closed.url, ("ann", "wrong")).__aenter__()
@@ -243,7 +237,7 @@ def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not MOUNTS, reason="only root can mount a file system read-only")
-def test_a_read_only_file_system_is_enough(closed: Closed) -> None:
+def test_a_read_only_file_system_is_enough(closed: Closed):
     """Everything is read-only but one small folder, which is full later, then read-only too."""
     scene, clip = ((ROOT / "examples" / name).read_bytes() for name in ("scene.png", "clip.webm"))
 

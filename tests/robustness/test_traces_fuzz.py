@@ -1,7 +1,5 @@
 """Traces from strangers: hundreds of damaged ones, each answered in a sentence."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random
@@ -110,7 +108,7 @@ def _change_the_order(race: list[dict[str, Any]], rng: random.Random) -> None:
 N = 400
 
 
-def test_hundreds_of_damaged_traces_are_answered() -> None:
+def test_hundreds_of_damaged_traces_are_answered():
     """Seeded mutants: sound ones are summed up, all others told in short plain lines."""
     sound = 0
     for seed in range(N):
@@ -148,9 +146,7 @@ HOSTILE: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_the_command_says_what_is_wrong(
-    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_is_wrong(what: str, tmp_path: Path, capsys):
     """`trace check` and `trace show`: exit code 2, one sentence, no traceback."""
     path = tmp_path / "from\x1b[2J\na stranger.jsonl"
     path.write_bytes(HOSTILE[what])
@@ -162,9 +158,7 @@ def test_the_command_says_what_is_wrong(
         assert all(line.isprintable() for line in said.out.splitlines()) and len(said.out) < 10_000
 
 
-def test_a_file_too_large_is_refused_unread(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_too_large_is_refused_unread(tmp_path: Path, capsys):
     """A line of 100 MB, a file of a terabyte: the size is asked first."""
     path = tmp_path / "large.jsonl"
     for size in (100 * 2**20, 2**40):
@@ -174,7 +168,7 @@ def test_a_file_too_large_is_refused_unread(
         assert "larger than 64 MB" in capsys.readouterr().err
 
 
-def test_too_many_lanes_are_refused() -> None:
+def test_too_many_lanes_are_refused():
     """Each would be a column of the page."""
     begin = recorded()[0][0]
     many = "\n".join(json.dumps({**begin, "lane": f"lane {i}"}) for i in range(33))

@@ -1,11 +1,8 @@
 """Uploads from people who mean harm: a right picture or one sentence, soon, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,30 +12,23 @@ from specvl_demo.media import Limits, MediaError, MediaFile, VideoFrames, load, 
 from specvl_demo.question import Question
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Uploads
-from testing import corpus, corpus_files
-from testing.corpus import load_picture
-from testing.corpus_files import is_one_sentence
+from testing import corpus
+from testing.corpus import is_one_sentence, load_picture
+from testing.server import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_upload_of_the_corpus_ends_as_it_may() -> None:
+def test_every_upload_of_the_corpus_ends_as_it_may():
     """Each a right picture, a right clip, or one clear sentence, within 800 MB: the largest picture
     that is taken has 25 million pixels, 75 MB, and a few times that while decoded.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "testing.corpus_files"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
+    done = run_python("-m", "testing.corpus")
     told = json.loads(done.stdout)
     assert told["wrong"] == [] and told["tried"] > 100 and told["peak_mb"] < 800
 
 
-def test_a_request_is_decoded_in_order_by_one_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_is_decoded_in_order_by_one_process(tmp_path: Path, monkeypatch):
     """Pictures and clips mixed come back in the order they were sent."""
     started = []
     popen = subprocess.Popen
@@ -47,7 +37,7 @@ def test_a_request_is_decoded_in_order_by_one_process(
     )
     monkeypatch.setenv("HF_TOKEN", "secret")
     names = ["plain.png", "clip.mp4", "animated.gif", "smaller.jpg"]
-    files = corpus_files.pictures() | corpus_files.clips()
+    files = corpus.pictures() | corpus.clips()
     files["smaller.jpg"] = corpus.encode(corpus.halves((32, 24)), "JPEG")
     for name in names:
         (tmp_path / name).write_bytes(files[name])
@@ -59,14 +49,14 @@ def test_a_request_is_decoded_in_order_by_one_process(
     assert not any("secret" in env.values() or "HF_TOKEN" in env for env in started)
 
 
-def fake_decoder(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+def fake_decoder(folder: Path, monkeypatch, script: str) -> Path:
     """A decoding process that does something else, and a picture for it."""
     program = folder / "decoder"
     program.write_text(f"#!/bin/sh\necho $$ > {folder}/pid\necho ready\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setattr(load.sys, "executable", str(program))
     picture = folder / "a.png"
-    picture.write_bytes(corpus_files.pictures()["plain.png"])
+    picture.write_bytes(corpus.pictures()["plain.png"])
     return picture
 
 
@@ -79,7 +69,7 @@ def ended(pid: int) -> bool:
     return False
 
 
-def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch):
     """It ignores being asked to stop; the time limit holds for all files of a request together."""
     picture = fake_decoder(tmp_path, monkeypatch, "trap '' TERM INT HUP; exec sleep 600")
     began = time.monotonic()
@@ -94,9 +84,7 @@ def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
     assert ended(int((tmp_path / "pid").read_text()))
 
 
-def test_a_decoder_that_the_system_ends_blames_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decoder_that_the_system_ends_blames_no_file(tmp_path: Path, monkeypatch):
     picture = fake_decoder(tmp_path, monkeypatch, "kill -KILL $$")
     with pytest.raises(MediaError, match="the system ended its decoder.*Send it again"):
         load_files([MediaFile(str(picture))])
@@ -128,20 +116,18 @@ CLIP_LIES = [
     ],
 )
 def test_a_file_whose_decoder_dies_or_lies_is_named_as_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: str
-) -> None:
+    tmp_path: Path, monkeypatch, script: str, kind: str
+):
     """A crash, an early end, rubbish, too few pixels: the file is named as the culprit."""
     file = fake_decoder(tmp_path, monkeypatch, script)
     if kind == "clip":
         file = tmp_path / "a.gif"
-        file.write_bytes(corpus_files.pictures()["animated.gif"])
+        file.write_bytes(corpus.pictures()["animated.gif"])
     with pytest.raises(MediaError, match=f"{file.name} is damaged"):
         load_files([MediaFile(str(file), kind)], 2)
 
 
-def test_what_a_decoder_says_is_one_short_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_decoder_says_is_one_short_line(tmp_path: Path, monkeypatch):
     said = json.dumps({"error": "\x1b[2J\n" + "x" * 5000})
     (tmp_path / "said").write_text(said)
     with pytest.raises(MediaError) as refused:
@@ -149,9 +135,7 @@ def test_what_a_decoder_says_is_one_short_line(
     assert len(str(refused.value)) <= 300 and str(refused.value).isprintable()
 
 
-def test_bytes_are_counted_before_anything_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_are_counted_before_anything_is_read(tmp_path: Path, monkeypatch):
     """A file of a terabyte costs nothing."""
     large = tmp_path / "large.png"
     with large.open("wb") as file:
@@ -170,7 +154,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's file systems")
-def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
+def test_what_is_no_file_is_never_opened(tmp_path: Path):
     """Devices, pipes, folders, system files, links that go round, long or impossible names."""
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "round.png").symlink_to(tmp_path / "round.png")
@@ -182,14 +166,14 @@ def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
         assert is_one_sentence(str(refused.value)), refused.value
 
 
-def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
+def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path):
     """A link that leads out of the folder, a way up, a device, a folder, rubbish: none exist."""
     uploads = tmp_path / "uploads"
     (uploads / "inner").mkdir(parents=True)
     secret = tmp_path / "secret.png"
     mine = uploads / "mine.png"
     for path in (secret, mine):
-        path.write_bytes(corpus_files.pictures()["plain.png"])
+        path.write_bytes(corpus.pictures()["plain.png"])
     (uploads / "out.png").symlink_to(secret)
     (uploads / "round.png").symlink_to(uploads / "round.png")
     os.mkfifo(uploads / "pipe.png")
@@ -213,7 +197,7 @@ def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
         refused.value.args[0].encode()  # it can be sent
 
 
-def test_a_visits_files_go_when_it_ends(tmp_path: Path) -> None:
+def test_a_visits_files_go_when_it_ends(tmp_path: Path):
     """What two visitors share, or a program has just sent, stays; other files are not touched."""
     uploads = tmp_path / "uploads"
     names = ("mine", "earlier", "shared", "others", "sent")

@@ -8,8 +8,6 @@ CUDA entry points are filled in.
     python -m tests.robustness.zerogpu_app FOLDER
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing

@@ -2,8 +2,6 @@
 what is asked: the same everywhere, never what something was tuned or trained on.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -26,7 +24,7 @@ from testing import corpus
 CHAIN = choose("chain", {"gamma": 3})
 
 
-def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat() -> None:
+def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat():
     first, second = Repeat(), Repeat()
     first.answers |= {
         "ar": [Answer([1] * 4, 1.0, 1.5, 2.0, 4)],
@@ -39,7 +37,7 @@ def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat() -> None:
     assert answers.spread([8.0, 10.0, 12.0, 10.0, 100.0]) == pytest.approx((12 - 10) / 10)
 
 
-def test_an_interval_resamples_questions_and_quality_counts_shared_words() -> None:
+def test_an_interval_resamples_questions_and_quality_counts_shared_words():
     repeat = Repeat()
     repeat.answers |= {
         "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(4)],
@@ -52,7 +50,7 @@ def test_an_interval_resamples_questions_and_quality_counts_shared_words() -> No
     assert answers.f1("no", "yes") == 0.0
 
 
-def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain() -> None:
+def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain():
     ours = [choose("ar"), CHAIN]
     assert [Library(None, PEERS, some).gamma for some in (ours, ours[:1])] == [3, GAMMA]  # type: ignore[arg-type]
 
@@ -67,7 +65,7 @@ def report(**changes: Any) -> dict[str, Any]:
     return {"machine": machine, "settings": settings, "rows": [row | changes]}
 
 
-def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
+def test_what_compares_times_is_held_back_where_the_machine_was_busy():
     """No speedup, no limit, no cost in AR steps, neither as a figure nor in a sentence."""
     told = report()
     assert answers.held_back(told) is told
@@ -105,7 +103,7 @@ POCKET = pairs.find("pocket")
 
 
 @pytest.fixture
-def unopened(monkeypatch: pytest.MonkeyPatch) -> None:
+def unopened(monkeypatch) -> None:
     """Leave files closed."""
     monkeypatch.setattr(Question, "read_files", lambda self, _: self)
 
@@ -114,7 +112,7 @@ def contents(questions: list[Question]) -> set[bytes]:
     return {Path(file).read_bytes() for question in questions for file in question.paths}
 
 
-def test_the_shipped_cases_cover_every_kind(unopened: None) -> None:
+def test_the_shipped_cases_cover_every_kind(unopened: None):
     cases = questions.of_pair(POCKET)
     assert len({case.id for case in cases}) == len(cases)
     assert [case.kind for case in cases] == list(Counter(questions.POCKET_KINDS).elements())
@@ -123,17 +121,17 @@ def test_the_shipped_cases_cover_every_kind(unopened: None) -> None:
     assert followed.turns[0].shown and not followed.turns[1].shown
 
 
-def test_nothing_is_chosen_on_what_is_held_out() -> None:
+def test_nothing_is_chosen_on_what_is_held_out():
     chosen, judged = (questions.shipped(POCKET, split) for split in ("choose", "evaluate"))
     assert contents(judged) and not contents(judged) & contents(chosen)
 
 
-def test_few_questions_to_the_photo_pair_are_of_all_kinds() -> None:
+def test_few_questions_to_the_photo_pair_are_of_all_kinds():
     cases = questions.in_turn(questions.shipped(pairs.find("photo"), "evaluate"))[:12]
     assert len({case.id for case in cases}) == 12 and len({case.kind for case in cases}) == 6
 
 
-def test_the_photo_pair_is_asked_about_pictures_that_are_shipped() -> None:
+def test_the_photo_pair_is_asked_about_pictures_that_are_shipped():
     """Six kinds; no picture on which settings are chosen is judged on; a pair names its file."""
     (file,) = {pair.questions for pair in PAIRS if pair.knows == "photographs"}
     rows = [json.loads(line) for line in (EXAMPLES / file).read_text().splitlines()]
@@ -155,7 +153,7 @@ def files(row: dict[str, Any]) -> list[str]:
     return [*row.get("images", []), *([row["video"]] if "video" in row else [])]
 
 
-def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
+def test_own_questions_are_read_from_json_lines(tmp_path: Path):
     corpus.halves().save(tmp_path / "a.png")
     corpus.write_clip(tmp_path / "c.mp4")
     lines: list[dict[str, Any]] = [

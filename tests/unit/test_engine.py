@@ -1,7 +1,5 @@
 """The loop on tables, whose distribution is known exactly: answers, bookkeeping, clocks, races."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any
@@ -25,6 +23,7 @@ from specvl_demo.methods.policies import (
 )
 from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.records import Begin, Round
+from testing.refusals import refuses
 from testing.tiny import spell
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
 
@@ -81,7 +80,7 @@ def random_policy(rng: random.Random) -> Policy:
     )
 
 
-def test_random_drafts_never_change_the_answer() -> None:
+def test_random_drafts_never_change_the_answer():
     """Random tables, drafters, trees, limits and ends, greedy or sampled: the plain answer, to the
     token. An end is the last token and ends the lane, the limit holds, the cache holds the prompt
     and the answer but for its last token, records add up. Real models have
@@ -108,7 +107,7 @@ def test_random_drafts_never_change_the_answer() -> None:
     assert accepted > 600  # equal answers would prove nothing if no draft were ever right
 
 
-def test_origins_path_and_candidates_line_up() -> None:
+def test_origins_path_and_candidates_line_up():
     wrong_after_3 = CYCLE.clone()
     wrong_after_3[3] = wrong_after_3[3].roll(2)
     first = chained(TableTarget(CYCLE), 6, 5, wrong_after_3)[1]
@@ -133,7 +132,7 @@ def test_origins_path_and_candidates_line_up() -> None:
 
 
 @pytest.mark.parametrize("worst", [float("nan"), float("inf")])
-def test_logits_that_are_not_finite_end_the_run(worst: float) -> None:
+def test_logits_that_are_not_finite_end_the_run(worst: float):
     """Not an answer of the first token of the vocabulary, and nothing lossless."""
     damaged = CYCLE.clone()
     damaged[3] = worst
@@ -149,20 +148,19 @@ class Careless(Chain):
         return replace(tree, rows=[9 if row < 0 else row + 9 for row in tree.rows or []])
 
 
-def test_a_policy_that_names_rows_without_draws_is_refused() -> None:
+def test_a_policy_that_names_rows_without_draws_is_refused():
     asked = request(TableTarget(CYCLE), sampling=Sampling(1.0))
     made = replace(parts(TableDrafter(CYCLE), Careless(ChainSettings(3))), draws="shared")
-    with pytest.raises(ValueError, match="once after every `extend`"):
-        list(race([Lane("l", made, SharedPrefill(asked))]))
+    refuses("once after every `extend`", list, race([Lane("l", made, SharedPrefill(asked))]))
 
 
-def test_light_records_keep_the_tree_and_leave_out_the_rest() -> None:
+def test_light_records_keep_the_tree_and_leave_out_the_rest():
     first = chained(TableTarget(CYCLE), 6, 3, detail="light")[1]
     assert first.candidates is None and first.tree.target_logp is None
     assert first.tree.draft_logp is not None and first.tree.tokens == [0, 1, 2, 3]
 
 
-def test_a_cancelled_request_stops_before_its_next_round() -> None:
+def test_a_cancelled_request_stops_before_its_next_round():
     calls = iter([False, False, True])
     target = TableTarget(CYCLE)
     found = run(request(target, 10, cancelled=lambda: next(calls)))
@@ -174,7 +172,7 @@ def costly(verify: float, **changes: float) -> TableTarget:
     return TableTarget(CYCLE, costs={"verify_s": verify, **changes})
 
 
-def test_a_race_always_advances_the_lane_that_is_furthest_behind() -> None:
+def test_a_race_always_advances_the_lane_that_is_furthest_behind():
     clocks = {"slow": 1.0, "fast": 0.3, "mid": 0.7}
     lanes = [
         Lane(name, parts(), SharedPrefill(request(costly(cost), 20)))
@@ -196,10 +194,7 @@ def test_a_race_always_advances_the_lane_that_is_furthest_behind() -> None:
         assert ids([record for record in found if record.lane == name]) == alone
 
 
-def test_a_request_and_a_prompt_refuse_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="Max new tokens"):
-        request(TableTarget(CYCLE), 0)
-    with pytest.raises(ValueError, match="end with text"):
-        Prompt(torch.tensor([1, 2]), torch.tensor([False, True]), {})
-    with pytest.raises(ValueError, match="at least two"):
-        Prompt(torch.tensor([1]), torch.tensor([False]), {})
+def test_a_request_and_a_prompt_refuse_what_cannot_be():
+    refuses("Max new tokens", request, TableTarget(CYCLE), 0)
+    refuses("end with text", Prompt, torch.tensor([1, 2]), torch.tensor([False, True]), {})
+    refuses("at least two", Prompt, torch.tensor([1]), torch.tensor([False]), {})

@@ -2,8 +2,6 @@
 separately, rows padded and the whole cache under a mask.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import weakref
@@ -74,7 +72,7 @@ def fed_by_level(
 
 @pytest.mark.parametrize("views", [1, 4])
 @torch.inference_mode()
-def test_a_tree_fed_level_by_level_says_what_it_says_at_once(views: int) -> None:
+def test_a_tree_fed_level_by_level_says_what_it_says_at_once(views: int):
     vlm = VLM(tiny_llava(kv_heads=2), "m")
     contexts = contexts_of(vlm)[:views]
     levels, _, _ = prefill(vlm.decoder, contexts, 400)
@@ -145,9 +143,7 @@ def both_backends(model: torch.nn.Module) -> dict[str, Models]:
     return found
 
 
-def test_questions_share_caches_and_what_is_captured_on_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_questions_share_caches_and_what_is_captured_on_them(monkeypatch):
     """Two lanes and the prefill hold three at once; later questions find them again."""
     target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="graphs"))
     models, runner = Models(target, {}, {}), target.decoder.runner
@@ -166,7 +162,7 @@ def test_questions_share_caches_and_what_is_captured_on_them(
     assert {shape.rows for _, shape in made} <= set(BUCKETS)
 
 
-def made_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, StepShape]]:
+def made_steps(monkeypatch) -> list[tuple[int, StepShape]]:
     """Every step made from now on: its cache and its shape."""
     made, buffers = [], GraphRunner._new_step
 
@@ -181,9 +177,7 @@ def made_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, StepShape]]:
 @pytest.mark.parametrize(
     "method", ["ar", "tree", "tabed", "sage", "ngram", "eagle2", "dream", "dflash", "exact"]
 )
-def test_no_round_captures_a_shape(
-    pairs_of_models: dict[str, Models], method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_round_captures_a_shape(pairs_of_models: dict[str, Models], method: str, monkeypatch):
     """Lanes are ready for all their steps before their first round is timed."""
     models, in_rounds = pairs_of_models["graphs"], 0
     if method == "exact":
@@ -209,15 +203,11 @@ def test_no_round_captures_a_shape(
     assert made and in_rounds == 0
 
 
-def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(monkeypatch):
     decoder = with_graphs(HFDecoder(tiny_llava(kv_heads=2)))
     reason = calibration.calibrate(decoder)
     assert decoder.fixed == (reason is None) and (reason is None or "ms as graphs" in reason)
-    one, two = (
-        calibration._TrialResult(0.1, each_s, torch.ones(1, 2)) for each_s in (0.001, 0.002)
-    )
+    one, two = (calibration._TrialResult(0.1, s, torch.ones(1, 2)) for s in (0.001, 0.002))
     assert "2.0 ms as graphs" in str(calibration._drawback_of_fixed(one, two, 0.05))
     near = one._replace(logits=torch.tensor([[1.1, 1.0]]))
     other = one._replace(logits=torch.tensor([[1.0, 1.1]]))
@@ -256,7 +246,7 @@ def captured(decoder: HFDecoder, n: int = 2) -> CachedSequence:
 
 
 @torch.inference_mode()
-def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCuda) -> None:
+def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCuda):
     decoder = with_graphs(HFDecoder(tiny_llava()))
     gc.collect()
     gc.disable()
@@ -277,7 +267,7 @@ def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCu
 
 
 @torch.inference_mode()
-def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda) -> None:
+def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda):
     """A cache of another size replaces an unused one, with its graphs; old ones stay usable."""
     decoder = with_graphs(HFDecoder(tiny_llava()))
     kept = captured(decoder)
@@ -300,7 +290,7 @@ def in_pools() -> int:
 
 
 @torch.inference_mode()
-def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCuda) -> None:
+def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCuda):
     """Steps that the device refuses to capture run without; other faults are raised."""
     decoder = with_graphs(HFDecoder(tiny_llava()))
     stream, whole = captured(decoder), decoder.decode
@@ -340,7 +330,7 @@ def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCud
     assert stream.cache.steps[StepShape(32, (), 0)].graph is not None
 
 
-def test_graphs_that_are_kept_for_one_answer_must_pay_within_it() -> None:
+def test_graphs_that_are_kept_for_one_answer_must_pay_within_it():
     """A GPU that is lent: capturing six graphs takes as long as 60 steps save here."""
     same = torch.ones(2, 2)
     eager, fixed = (
@@ -352,7 +342,7 @@ def test_graphs_that_are_kept_for_one_answer_must_pay_within_it() -> None:
     assert calibration._why_graphs_not_worth(eager, fixed, 70) is None
 
 
-def test_what_exact_steps_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_exact_steps_cost_is_measured(monkeypatch):
     now, score = 0.0, CachedSequence.score
 
     def timed(stream: CachedSequence, *asked: Any, min_rows: int | None = None) -> torch.Tensor:
@@ -370,8 +360,8 @@ def test_what_exact_steps_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
     ("cost", "may_decline", "stays"), [(0.42, True, False), (0.42, False, True), (0.03, True, True)]
 )
 def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
-    cost: float, may_decline: bool, stays: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cost: float, may_decline: bool, stays: bool, monkeypatch
+):
     place = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.bfloat16, fixed=False)
     vlm: Any = SimpleNamespace(
         name="t", decoder=place, vocabulary=None, release_caches=lambda: None
@@ -387,7 +377,7 @@ def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     assert ("42%" in said[-1]) != stays
 
 
-def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda) -> None:
+def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda):
     decoder = with_graphs(HFDecoder(tiny_llava(kv_heads=2)))
     calibration.calibrate(decoder)
     assert not FakeGraph.alive and FakeGraph.captured > 0
@@ -399,9 +389,7 @@ def test_calibration_and_exact_trials_leave_no_graphs(cuda: FakeCuda) -> None:
 
 
 @pytest.mark.parametrize("method", ["chain", "eagle2", "dream", "dflash"])
-def test_whole_races_in_graphs_are_the_same(
-    method: str, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whole_races_in_graphs_are_the_same(method: str, cuda: FakeCuda, monkeypatch):
     """With prompts of two lengths: graphs are replayed, and replaced by others."""
     # Our own kernels run only on processors: without matrices there are no layers of theirs.
     for name in ("pack_floats", "pack_integers"):
@@ -413,7 +401,5 @@ def test_whole_races_in_graphs_are_the_same(
             shared = SharedPrefill(ask(models.target, tiny_prompt(pictures), max_new_tokens=8))
             lanes = [Lane(n, build_parts(choose(n), models), shared) for n in ("ar", method)]
             records = [one for one in race(lanes) if isinstance(one, Round)]
-            said[-1] += sorted(
-                (record.lane, record.index, str(record.tokens)) for record in records
-            )
+            said[-1] += sorted((r.lane, r.index, str(r.tokens)) for r in records)
     assert said[0] == said[1] and FakeGraph.captured

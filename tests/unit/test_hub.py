@@ -1,7 +1,5 @@
 """What people bring is refused before its weights are read: flawed copies of a tiny pair."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from specvl_demo.vlm import outlines
 from specvl_demo.vlm.prompts import PromptBuilder
 from testing import zoo
 from testing.pocketlike import make_model, make_processor, save_pair, tokenizer
+from testing.refusals import refuses
 from tests.contract.families.conftest import often
 
 FLOAT8 = torch.float8_e4m3fn
@@ -109,8 +108,8 @@ FLAWS: dict[str, tuple[Callable, str]] = {
     ("flaw", "name"), [*((flaw, "target") for flaw in FLAWS), ("no attention", "drafter")]
 )
 def test_weights_that_are_not_the_configurations_are_refused_by_name(
-    flaw: str, name: str, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    flaw: str, name: str, pair: Path, tmp_path: Path, capsys
+):
     change, said = FLAWS[flaw]
     flawed = copied(pair, name, tmp_path)
     rewrite(flawed, change)
@@ -124,7 +123,7 @@ def test_weights_that_are_not_the_configurations_are_refused_by_name(
 
 
 @pytest.mark.parametrize("family", often([*zoo.FAMILIES, *zoo.RECURRENT]))
-def test_every_family_is_whole_as_the_library_writes_it(family: str, tmp_path: Path) -> None:
+def test_every_family_is_whole_as_the_library_writes_it(family: str, tmp_path: Path):
     make = zoo.RECURRENT.get(family) or zoo.FAMILIES[family].build
     model, _ = make()
     model.save_pretrained(tmp_path)
@@ -134,9 +133,7 @@ def test_every_family_is_whole_as_the_library_writes_it(family: str, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["Mamba", "Qwen3"])
-def test_only_language_models_that_are_known_here_draft(
-    kind: str, pair: Path, tmp_path: Path
-) -> None:
+def test_only_language_models_that_are_known_here_draft(kind: str, pair: Path, tmp_path: Path):
     words = tokenizer()
     sizes = zoo._text(words, num_hidden_layers=1, vocab_size=len(words), hidden_size=32, head_dim=8)
     more = {"state_size": 4} if kind == "Mamba" else {}
@@ -150,9 +147,9 @@ def test_only_language_models_that_are_known_here_draft(
         custom.custom_pair(str(pair / "target"), str(tmp_path))
 
 
-def test_a_drafter_with_fewer_positions_says_so_and_refuses_what_is_longer(
-    pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_drafter_with_fewer_positions_says_so_and_refuses_more(
+    pair: Path, tmp_path: Path, capsys
+):
     short = copied(pair, "drafter", tmp_path)
     edit(short / "config.json", lambda c: c["text_config"].update(max_position_embeddings=30))
     named = ["--target", str(pair / "target"), "--drafter", str(short)]
@@ -169,16 +166,14 @@ def brought(folder: Path) -> Loaded:
     return loader.load_pair(custom.custom_pair(str(folder)), [])
 
 
-def test_an_answer_ends_where_the_tokenizer_says_too(pair: Path, tmp_path: Path) -> None:
+def test_an_answer_ends_where_the_tokenizer_says_too(pair: Path, tmp_path: Path):
     target = copied(pair, "target", tmp_path)
     edit(target / "generation_config.json", lambda c: c.update(eos_token_id=7))
     eos = tokenizer().eos_token_id
     assert brought(target).models.target.vocabulary.eos == {7, eos} != {7}
 
 
-def test_penalties_become_a_remark_and_the_librarys_rows_run_without_them(
-    pair: Path, tmp_path: Path
-) -> None:
+def test_penalties_become_a_remark_and_the_library_runs_without_them(pair: Path, tmp_path: Path):
     target = copied(pair, "target", tmp_path)
     penalties = {"repetition_penalty": 3.0, "no_repeat_ngram_size": 1}
     edit(target / "generation_config.json", lambda c: c.update(penalties))
@@ -220,7 +215,7 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("case", TEMPLATES)
-def test_what_a_chat_template_takes_is_found_by_trying(case: str) -> None:
+def test_what_a_chat_template_takes_is_found_by_trying(case: str):
     template, takes = TEMPLATES[case]
     words = tokenizer()
     processor = make_processor(words)
@@ -230,11 +225,10 @@ def test_what_a_chat_template_takes_is_found_by_trying(case: str) -> None:
     asked = Question("what is this", (zoo.picture(1),), max_new_tokens=4)
     assert bool(prompter.prompt(asked).visual.any())
     if not takes[1]:
-        with pytest.raises(ValueError, match="takes no system prompt"):
-            prompter.prompt(replace(asked, system="Be brief."))
+        refuses("takes no system prompt", prompter.prompt, replace(asked, system="Be brief."))
 
 
-def test_templates_that_cannot_be_used_are_a_sentence(pair: Path, tmp_path: Path) -> None:
+def test_templates_that_cannot_be_used_are_a_sentence(pair: Path, tmp_path: Path):
     target = copied(pair, "target", tmp_path)
     for template, said in (
         ("{% for m in messages %}{{ m.content }", "cannot be used: unexpected '}'"),
@@ -245,5 +239,4 @@ def test_templates_that_cannot_be_used_are_a_sentence(pair: Path, tmp_path: Path
         ("hello", "leaves out the question or media"),
     ):
         (target / "chat_template.jinja").write_text(template)
-        with pytest.raises(ValueError, match=said):
-            custom.custom_pair(str(target))
+        refuses(said, custom.custom_pair, str(target))

@@ -3,8 +3,6 @@ have the bits of FBGEMM's. Without a compiler or the processor others are used: 
 precision where it holds the numbers, else the library's.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import platform
@@ -31,25 +29,24 @@ from specvl_demo.decoders.sequence import prefill
 from specvl_demo.native import build_kernels
 from specvl_demo.native.build_kernels import LEVELS, SOURCE, CpuLevel
 from specvl_demo.vlm.encoder import VLM
+from testing.refusals import refuses
 from testing.tiny import tiny_llava, tiny_prompt
 
 SHAPES = [(576, 576), (96, 1536), (4096, 64)]
 TREE = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))
 
 half_here = pytest.mark.skipif(
-    kernels.pack_floats(torch.zeros(32, 16), None) is None, reason="our own kernels do not run here"
+    kernels.pack_floats(torch.zeros(32, 16), None) is None, reason="our kernels do not run here"
 )
 compiles = pytest.mark.skipif(build_kernels._compiler() is None, reason="no C compiler")
-in_8_bits = pytest.mark.skipif(not kernels.available(), reason="our own kernels do not run here")
+in_8_bits = pytest.mark.skipif(not kernels.available(), reason="our kernels do not run here")
 
 
 @in_8_bits
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("bits", "error"), [(16, 1e-3), (8, 6e-3)])
 @torch.inference_mode()
-def test_integers_come_close_whatever_the_rows_are(
-    shape: tuple[int, int], bits: int, error: float
-) -> None:
+def test_integers_come_close_whatever_the_rows_are(shape: tuple[int, int], bits: int, error: float):
     weight = numbers(*shape)
     weight[3] *= 1e-10
     weight[5] = 0
@@ -65,7 +62,7 @@ def test_integers_come_close_whatever_the_rows_are(
 
 @in_8_bits
 @torch.inference_mode()
-def test_a_row_that_is_not_finite_stays_so() -> None:
+def test_a_row_that_is_not_finite_stays_so():
     """Integers would turn it into an answer."""
     x = numbers(3, 48)
     x[0, 3], x[1, 17] = torch.nan, torch.inf
@@ -82,7 +79,7 @@ def test_a_row_that_is_not_finite_stays_so() -> None:
 
 @half_here
 @torch.inference_mode()
-def test_a_row_has_the_same_bits_alone() -> None:
+def test_a_row_has_the_same_bits_alone():
     for one in (
         kernels.pack_floats(numbers(64, 48).half().float(), 0.5),
         kernels.pack_floats(numbers(64, 48), None),
@@ -119,7 +116,7 @@ KINDS = ["float", "half", pytest.param("8bit", marks=in_8_bits)]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [16, 128])
 @torch.inference_mode()
-def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str) -> None:
+def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str):
     """Prompts, chains and trees, of one sequence and of two with padding, and what is captured."""
     said = []
     for decoder in decoders(width, kind):
@@ -151,7 +148,7 @@ def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str) -> N
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [16, 128])
 @torch.inference_mode()
-def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> None:
+def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str):
     own, _ = decoders(width, kind)
     assert min_invariant_rows(own) == 1
     ids = random_ids(own, 60)
@@ -169,7 +166,7 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str) -> 
 
 @half_here
 @torch.inference_mode()
-def test_what_is_captured_changes_no_bit() -> None:
+def test_what_is_captured_changes_no_bit():
     """Lanes whose drafters read the target's layers or attention continue as AR does."""
     own, by_torch = decoders(32, "float")
     every = Capture(layers=(0, 1, 3), attention=(0, 2), rows=(-1, -3, 5))
@@ -187,12 +184,11 @@ def test_what_is_captured_changes_no_bit() -> None:
 
 @half_here
 @torch.inference_mode()
-def test_a_full_cache_and_a_position_without_a_rotation_are_refused() -> None:
+def test_a_full_cache_and_a_position_without_a_rotation_are_refused():
     """A library in C would write beyond the one, and read beyond the other's table."""
     own, _ = decoders(16, "float")
     cache, rows = own.new_cache(1, 4), own.embed(random_ids(own, 5))[None]
-    with pytest.raises(ValueError, match="room for 4 rows"):
-        own.forward(ForwardInput(rows, torch.arange(5)[None], cache))
+    refuses("room for 4 rows", own.forward, ForwardInput(rows, torch.arange(5)[None], cache))
     for outside in (-1, len(own._cos_sin)):
         with pytest.raises(IndexError, match=f"below {len(own._cos_sin)}"):
             own.forward(ForwardInput(rows[:, :2], torch.tensor([[0, outside]]), cache))
@@ -200,14 +196,14 @@ def test_a_full_cache_and_a_position_without_a_rotation_are_refused() -> None:
 
 @pytest.mark.parametrize("size", [16, 37, 5])
 @pytest.mark.parametrize("never", [[], [1, 3]])
-def test_our_log_probabilities_equal_those_of_torch(size: int, never: list[int]) -> None:
+def test_our_log_probabilities_equal_those_of_torch(size: int, never: list[int]):
     logits, at = 9 * numbers(3, size), torch.tensor(never, dtype=torch.int64)
     told = logits.index_fill(-1, at, -torch.inf).log_softmax(-1)
     own = log_softmax(logits.clone(), at)
     torch.testing.assert_close(own, told, atol=1e-5, rtol=1e-5)
 
 
-def test_sizes_that_our_kernels_lack_are_left_to_torch() -> None:
+def test_sizes_that_our_kernels_lack_are_left_to_torch():
     assert kernels.pack_integers(torch.zeros(32, 24), 8) is None
     assert kernels.pack_8_bits(torch.zeros(32, 24), None) is None
     assert (
@@ -226,7 +222,7 @@ void log_softmax(void) {}
 
 
 @pytest.fixture
-def afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def afresh(tmp_path: Path, monkeypatch) -> Iterator[Path]:
     """An empty cache, of which a small library is loaded anew; afterwards, as before."""
     source = tmp_path / "small.c"
     source.write_text(SMALL)
@@ -239,9 +235,7 @@ def afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @half_here
 @compiles
-def test_our_kernels_are_built_once_and_leave_nothing_else(
-    afresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_kernels_are_built_once_and_leave_nothing_else(afresh: Path, monkeypatch):
     assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
     built = build_kernels.library_path(afresh, build_kernels.cpu_levels()[0])
     assert set(afresh.iterdir()) == {built, build_kernels.hash_path(built)}
@@ -251,9 +245,7 @@ def test_our_kernels_are_built_once_and_leave_nothing_else(
 
 
 @pytest.mark.parametrize("fault", ["no compiler", "it fails", "no folder", "another system", "off"])
-def test_without_our_kernels_products_are_those_of_the_library(
-    fault: str, afresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_our_kernels_products_are_the_librarys(fault: str, afresh: Path, monkeypatch):
     if fault == "no compiler":
         monkeypatch.setattr(build_kernels, "COMPILERS", ("no-such-compiler",))
     elif fault == "it fails":
@@ -274,7 +266,7 @@ def test_without_our_kernels_products_are_those_of_the_library(
 
 @half_here
 @compiles
-def test_a_part_of_a_library_is_built_again(afresh: Path) -> None:
+def test_a_part_of_a_library_is_built_again(afresh: Path):
     """Loading it would end the process."""
     built = build_kernels.build(afresh)
     built.write_bytes(built.read_bytes()[:10_000])
@@ -283,9 +275,7 @@ def test_a_part_of_a_library_is_built_again(afresh: Path) -> None:
 
 @half_here
 @compiles
-def test_what_another_user_built_is_not_loaded(
-    afresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_user_built_is_not_loaded(afresh: Path, monkeypatch):
     build_kernels.build(afresh)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     monkeypatch.setattr(kernels, "_ROOT", 54321)
@@ -294,7 +284,7 @@ def test_what_another_user_built_is_not_loaded(
 
 @half_here
 @compiles
-def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: Path) -> None:
+def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: Path):
     """The file that builds it needs nothing but the standard library and its neighbour."""
     script = Path(build_kernels.__file__)
     (tmp_path / script.name).write_bytes(script.read_bytes())
@@ -309,9 +299,7 @@ def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: 
 
 @half_here
 @compiles
-def test_a_processor_gets_no_library_that_it_cannot_run(
-    afresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_processor_gets_no_library_that_it_cannot_run(afresh: Path, monkeypatch):
     """A folder of them may be shared by several machines, or come with an image."""
     best = build_kernels.build(afresh)
     processors = afresh / "cpuinfo"
@@ -362,16 +350,14 @@ CASES = [
 
 @compiles
 @pytest.mark.parametrize("level", CASES)
-def test_every_processor_computes_the_same_bits(level: CpuLevel, tmp_path: Path) -> None:
+def test_every_processor_computes_the_same_bits(level: CpuLevel, tmp_path: Path):
     expected = PROGRAM.with_suffix(".txt").read_text().splitlines()
     lines = hashes(level, tmp_path)
     assert len(lines) == len(expected)
     assert [line for line in lines if line not in expected] == []
 
 
-packs = pytest.mark.skipif(
-    packed_linear.PACKING is None, reason="this torch packs no half precision"
-)
+packs = pytest.mark.skipif(packed_linear.PACKING is None, reason="torch packs no half precision")
 by_rows = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() == "AVX2",
     reason="torch's kernels for AVX2 add up a few rows in another order than more",
@@ -388,8 +374,8 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("private", [True, False])
 @torch.inference_mode()
 def test_every_way_gives_the_product(
-    rows: int, bias: bool, shape: tuple[int, int], private: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    rows: int, bias: bool, shape: tuple[int, int], private: bool, monkeypatch
+):
     """Also where this torch lacks the operators that pack: they are none of its public ones."""
     if not private:
         monkeypatch.setattr(packed_linear, "PACKING", None)
@@ -407,7 +393,7 @@ def test_every_way_gives_the_product(
     assert torch.allclose(out, 1 + told, atol=1e-4)
 
 
-def test_half_precision_must_hold_every_number() -> None:
+def test_half_precision_must_hold_every_number():
     """All that float16 holds, bfloat16 by a power of two, and nothing that would be rounded."""
     held = to_half(numbers(50, 50).half().float())
     assert held is not None and held[1] == 1
@@ -426,7 +412,7 @@ def test_half_precision_must_hold_every_number() -> None:
 
 @packs
 @torch.inference_mode()
-def test_only_a_drafters_numbers_are_rounded() -> None:
+def test_only_a_drafters_numbers_are_rounded():
     weight, x = numbers(6400, 48), numbers(3, 48, seed=1)
     told = x @ weight.t()
     torch.testing.assert_close(PackedLinear(weight)(x), told, atol=1e-5, rtol=1e-5)
@@ -438,7 +424,7 @@ def test_only_a_drafters_numbers_are_rounded() -> None:
 
 @in_8_bits
 @torch.inference_mode()
-def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
+def test_bfloat16_is_nearer_to_the_truth_than_the_librarys():
     """Only weights are in bfloat16; and its steps are exact."""
     model = tiny_llava(kv_heads=2)
     half = copy.deepcopy(model).bfloat16()
@@ -456,7 +442,7 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
 @packs
 @by_rows
 @torch.inference_mode()
-def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
+def test_a_tree_sums_as_plain_steps_do_at_any_length():
     decoder = VLM(tiny_llava(kv_heads=2).bfloat16(), "fused").decoder
     ids, path = random_ids(decoder, 180), [0, 2, 4, 6, 7]
     least = min_invariant_rows(decoder)
@@ -475,7 +461,7 @@ def test_a_tree_sums_as_plain_steps_do_at_any_length() -> None:
 
 
 @pytest.mark.parametrize("n", [7, 48, 64, 576])
-def test_a_rotation_spreads_a_large_number_and_keeps_lengths(n: int) -> None:
+def test_a_rotation_spreads_a_large_number_and_keeps_lengths(n: int):
     turn = packed_decoder.Hadamard.of(n)(torch.eye(n))
     assert torch.allclose(turn @ turn.t(), torch.eye(n), atol=1e-5)
     power = n & -n
@@ -485,9 +471,7 @@ def test_a_rotation_spreads_a_large_number_and_keeps_lengths(n: int) -> None:
 @in_8_bits
 @pytest.mark.parametrize("bias", [False, True])
 @torch.inference_mode()
-def test_before_rounding_a_rotated_decoder_is_the_same_model(
-    bias: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_before_rounding_a_rotated_decoder_is_the_same_model(bias: bool, monkeypatch):
     model = tiny_llava(kv_heads=2)
     decoder, head = model.get_decoder(), model.get_output_embeddings()
     if bias:
@@ -495,9 +479,7 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(
             for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
                 part.bias = torch.nn.Parameter(numbers(len(part.weight)))
     plain = PackedDecoder(decoder, head)
-    monkeypatch.setattr(
-        packed_decoder, "PackedLinear", lambda weight, *_, **__: PackedLinear(weight)
-    )
+    monkeypatch.setattr(packed_decoder, "PackedLinear", lambda w, *_, **__: PackedLinear(w))
     turned = RotatedDecoder(decoder, head)
     ids = random_ids(plain, 40)
     contexts = [[text_context(one, ids)] for one in (plain, turned)]
@@ -510,7 +492,7 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(
 
 @in_8_bits
 @torch.inference_mode()
-def test_rows_with_a_given_range_are_clipped_to_it() -> None:
+def test_rows_with_a_given_range_are_clipped_to_it():
     weight, x = numbers(640, 96), numbers(5, 96, seed=1)
     one, told = PackedLinear(weight, 8, 8, largest=4.0), x @ weight.t()
     assert (one(x) - told).std() < 0.03 * told.std()

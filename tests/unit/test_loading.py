@@ -1,7 +1,5 @@
 """Models known before their weights, brought up from folders; drafters with a cut of their own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -35,6 +33,7 @@ from specvl_demo.vlm.encoder import VLM
 from testing import pocketlike
 from testing.heads import random_tensors, write
 from testing.pocketlike import save_pair, tokenizer
+from testing.refusals import refuses
 from testing.tiny import tiny_llava, tiny_prompt
 
 
@@ -43,7 +42,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_pair(tmp_path_factory.mktemp("pair"))
 
 
-def test_a_folder_is_known_without_its_weights(pair: Path) -> None:
+def test_a_folder_is_known_without_its_weights(pair: Path):
     card = hub.read_card(str(pair / "target"))
     model = loading.load_model(pair / "target", loading.LoadPlan(), "target")
     assert card.family == "llava"
@@ -52,7 +51,7 @@ def test_a_folder_is_known_without_its_weights(pair: Path) -> None:
     assert card.tokens["<pad>"] == 0
 
 
-def test_pickled_weights_are_not_read(pair: Path, tmp_path: Path) -> None:
+def test_pickled_weights_are_not_read(pair: Path, tmp_path: Path):
     for path in (pair / "target").iterdir():
         if path.suffix != ".safetensors":
             (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -60,22 +59,16 @@ def test_pickled_weights_are_not_read(pair: Path, tmp_path: Path) -> None:
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="Only safetensors are read"):
         loading.load_model(tmp_path, loading.LoadPlan(), "pickled")
-    with pytest.raises(ValueError, match="no weights in safetensors"):
-        hub.read_card(str(tmp_path))
+    refuses("no weights in safetensors", hub.read_card, str(tmp_path))
 
 
-def test_a_folder_or_name_without_a_model_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no config.json"):
-        hub.read_card(str(tmp_path))
-    with pytest.raises(ValueError, match="empty could not be loaded"):
-        loading.load_model(tmp_path, loading.LoadPlan(), "empty")
-    with pytest.raises(ValueError, match="not in the local cache"):
-        hub.read_card("nobody/nothing", offline=True)
+def test_a_folder_or_name_without_a_model_is_refused_in_a_sentence(tmp_path: Path):
+    refuses("no config.json", hub.read_card, str(tmp_path))
+    refuses("empty could not be loaded", loading.load_model, tmp_path, loading.LoadPlan(), "empty")
+    refuses("not in the local cache", hub.read_card, "nobody/nothing", offline=True)
 
 
-def test_a_download_says_how_much_of_it_is_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_download_says_how_much_of_it_is_here(monkeypatch, tmp_path: Path):
     def snapshot(repo: str, tqdm_class: type, **_: object) -> str:
         bar = tqdm_class(total=4_000_000_000, unit="B")
         for _ in range(4):
@@ -89,7 +82,7 @@ def test_a_download_says_how_much_of_it_is_here(
     assert said[0] == "Fetching owner/name: 1.0 of 4.0 GB" and len(said) == 4
 
 
-def test_a_cache_over_several_devices_is_the_same_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_over_several_devices_is_the_same_cache(monkeypatch):
     """Two names of the CPU stand for two cards."""
     decoder = HFDecoder(tiny_llava(kv_heads=2))
     vlm = VLM(tiny_llava(kv_heads=2), "tiny", backend="hf")
@@ -114,7 +107,7 @@ def test_a_cache_over_several_devices_is_the_same_cache(monkeypatch: pytest.Monk
     assert torch.equal(decode(), whole)
 
 
-def test_what_is_kept_of_a_split_model_meets_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_a_split_model_meets_on_one_device(monkeypatch):
     """Layers compute on the CPU here, and the model's device has another name."""
     decoder = HFDecoder(tiny_llava(kv_heads=2))
     x, cache = decoder.embed(torch.arange(9))[None], decoder.new_cache(1, 9)
@@ -125,7 +118,7 @@ def test_what_is_kept_of_a_split_model_meets_on_one_device(monkeypatch: pytest.M
     assert len(found) == 5 and {one.device.type for one in found} == {"meta"}
 
 
-def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong() -> None:
+def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong():
     """Its picture has four times the tokens; views speak of the target's positions."""
     model = tiny_llava()
     mine, theirs = tiny_prompt(), tiny_prompt(pictures=2)
@@ -141,10 +134,8 @@ def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong() -> None:
     assert pruned.index.max() < len(mine)
 
 
-def test_the_command_line_takes_any_two_that_fit(
-    pair: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Two folders are listed and asked as a pair that ships; what does not fit is a sentence."""
+def test_the_command_line_takes_any_two_that_fit(pair: Path, monkeypatch, capsys):
+    """Two folders are listed and asked as a pair that ships."""
     target, small = str(pair / "target"), str(pair / "drafter")
     monkeypatch.setattr(hub, "_count_params", lambda folder: 10 if str(folder) == small else 20)
     ask = ["generate", "--method", "chain", "--prompt", "what is this", "--max-new-tokens", "5"]
@@ -155,20 +146,13 @@ def test_the_command_line_takes_any_two_that_fit(
     assert main(["models", *named]) == 0
     (row,) = json.loads(capsys.readouterr().out)["pairs"]
     assert row["available"] and {"ar", "chain", "sage"} <= set(row["methods"])
-    for words, said in (
-        (["--drafter", small], "A drafter needs the target that it drafts for"),
-        (["--target", small, "--drafter", target], "must be smaller"),
-        (["--target", str(pair / "nowhere"), "--drafter", small], "nowhere"),
-        (["--target", target, "--drafter", "somebody/head"], "not in the local cache"),
-        ([*named, "--quantised", "4bit"], "GPU"),
-    ):
-        assert main([*ask, *words]) == 2
-        assert said in capsys.readouterr().err
+    assert main([*ask, *named, "--quantised", "4bit"]) == 2
+    assert "GPU" in capsys.readouterr().err
 
 
 def test_a_language_model_without_eyes_drafts_for_one_that_sees(
-    pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    pair: Path, tmp_path: Path, capsys, monkeypatch
+):
     """The prompt without its visual positions; its table of embeddings has padding rows."""
     eyes = loading.load_model(pair / "drafter", loading.LoadPlan(), "drafter")
     words = AutoModelForCausalLM.from_config(eyes.config.text_config)
@@ -204,9 +188,7 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
         custom_pair(str(pair / "target"), str(tmp_path / "words"))
 
 
-def test_a_folder_with_a_trained_head_drafts_for_its_target(
-    pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_with_a_trained_head_drafts_for_its_target(pair: Path, tmp_path: Path, capsys):
     """Whoever trains a head for a target of their own can use it at once."""
     head = write(
         tmp_path / "head",
@@ -227,14 +209,11 @@ def test_a_folder_with_a_trained_head_drafts_for_its_target(
     assert "chain needs a small model" in refused and "custom" not in refused
     assert f"target with {head.name} has the " in refused
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(ValueError, match="'bert'; supported are"):
-        custom_pair(str(pair / "target"), str(tmp_path))
+    refuses("'bert'; supported are", custom_pair, str(pair / "target"), str(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["eagle2", "dream"])
-def test_a_head_is_checked_against_a_target_without_its_weights(
-    pair: Path, tmp_path: Path, kind: str
-) -> None:
+def test_a_head_is_checked_against_a_target_without_weights(pair: Path, tmp_path: Path, kind: str):
     """By names and shapes: format, missing tensors, widths; damaged numbers are not looked at."""
     tensors = random_tensors(kind, pocketlike.GEOMETRY)
     heads = {"num_attention_heads": pocketlike.GEOMETRY.heads}
@@ -247,11 +226,9 @@ def test_a_head_is_checked_against_a_target_without_its_weights(
     for ending in ("bin", "safetensors"):
         assert drafters(ending, damaged, ending) == [kind]
     some = {name: one for name, one in tensors.items() if name != "layers.0.mlp.up_proj.weight"}
-    with pytest.raises(ValueError, match="but lacks layers.0.mlp.up_proj.weight"):
-        drafters("less", some, "safetensors")
+    refuses("but lacks layers.0.mlp.up_proj.weight", drafters, "less", some, "safetensors")
     wide = dict(tensors, **{"layers.0.mlp.down_proj.weight": torch.ones(128, 96)})
-    with pytest.raises(ValueError, match="for targets of width 128, not"):
-        drafters("wide", wide, "safetensors")
+    refuses("for targets of width 128, not", drafters, "wide", wide, "safetensors")
 
 
 class _Hub:
@@ -294,9 +271,7 @@ class _Hub:
         return str(self.folders[repo] / name)
 
 
-def test_two_of_the_hub_are_compared_before_weights_are_fetched(
-    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_of_the_hub_are_compared_before_weights_come(pair: Path, tmp_path: Path, monkeypatch):
     other = tmp_path / "other"
     shutil.copytree(pair / "drafter", other)
     table = json.loads((other / "tokenizer.json").read_text())
@@ -334,17 +309,13 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
         assert list(drafts) == [kind]
         assert (drafts[kind].id, drafts[kind].params) == (f"me/{name}", 10)
     remote.lacking = "layers.0.mlp"
-    with pytest.raises(ValueError, match="its weights lack"):
-        custom_pair("me/target", "me/small")
+    refuses("its weights lack", custom_pair, "me/target", "me/small")
     remote.lacking = "nothing like it"
-    with pytest.raises(ValueError, match="a different vocabulary from me/target"):
-        custom_pair("me/target", "me/other")
+    refuses("a different vocabulary from me/target", custom_pair, "me/target", "me/other")
     with pytest.raises(ValueError, match="me/none could not be looked up: me/none is not there"):
         custom_pair("me/target", "me/none")
     # As its HTTP library says it, which is no HfHubHTTPError.
     lost = HfHubHTTPError.__bases__[0]("no route")
     monkeypatch.setattr(remote, "model_info", Mock(side_effect=[lost, HFValidationError("a name")]))
-    with pytest.raises(ValueError, match="me/target could not be looked up: no route"):
-        custom_pair("me/target", "me/small")
-    with pytest.raises(ValueError, match="There is no folder /no/such/folder, and hub names are"):
-        custom_pair("/no/such/folder", "me/small")
+    refuses("me/target could not be looked up: no route", custom_pair, "me/target", "me/small")
+    refuses("no folder /no/such/folder, and hub names", custom_pair, "/no/such/folder", "me/small")

@@ -1,7 +1,5 @@
 """LVSpec and FLy on hand-made rounds: what stays, what is relaxed, what is never let through."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -60,13 +58,11 @@ def facing(angles: list[float]) -> Tensor:
     return rows * 3.0
 
 
-def test_the_least_visual_mismatches_stay_and_the_most_visual_stops_the_round() -> None:
+def test_the_least_visual_mismatches_stay_and_the_most_visual_stops_the_round():
     """Ten drafted, none matches. λ = .7 loosens the seven least visual: all but 2, 5 and 9."""
     relevance = [0.1, 0.2, 0.9, 0.1, 0.3, 0.8, 0.2, 0.1, 0.3, 0.7]
     told = scores(list(range(30, 41)), facing(relevance))
-    verdict = judged(
-        VisualVerifier(LvspecSettings(shift=False)), drafted(list(range(11, 21))), told
-    )
+    verdict = judged(VisualVerifier(LvspecSettings(shift=False)), drafted([*range(11, 21)]), told)
     assert verdict.path == [0, 1, 2]
     assert verdict.relaxed == [True, True]
     # Drafted tokens, then the target's own where the third was refused.
@@ -77,7 +73,7 @@ def test_the_least_visual_mismatches_stay_and_the_most_visual_stops_the_round() 
     assert verdict.notes["relaxed_nodes"] == [1, 2]
 
 
-def test_matches_are_not_called_relaxed_and_a_whole_block_gets_its_bonus() -> None:
+def test_matches_are_not_called_relaxed_and_a_whole_block_gets_its_bonus():
     tokens = [11, 12, 13, 14]
     told = scores([11, 30, 13, 14, 40], facing([0.1, 0.2, 0.3, 0.4]))
     verdict = judged(VisualVerifier(LvspecSettings(loose=0.5, shift=False)), drafted(tokens), told)
@@ -85,7 +81,7 @@ def test_matches_are_not_called_relaxed_and_a_whole_block_gets_its_bonus() -> No
     assert verdict.relaxed == [False, True, False, False]
 
 
-def test_relevance_is_the_mean_of_the_largest_cosines() -> None:
+def test_relevance_is_the_mean_of_the_largest_cosines():
     picture, hidden = torch.randn(30, D), torch.randn(4, D) * 5
     verifier = VisualVerifier(LvspecSettings(anchors=5))
     verifier.begin(start(picture))
@@ -99,7 +95,7 @@ def test_relevance_is_the_mean_of_the_largest_cosines() -> None:
     )
 
 
-def test_position_shift_accepts_what_the_branch_says_elsewhere() -> None:
+def test_position_shift_accepts_what_the_branch_says_elsewhere():
     """The target's next token is 13; the draft has it third (case 1 of the paper's figure 5)."""
     tree, told = drafted([11, 12, 13]), scores([13, 12, 13, 40], facing([0.9, 0.9, 0.9]))
     with_shift = judged(VisualVerifier(LvspecSettings(loose=0.0, shift=True)), tree, told)
@@ -113,7 +109,7 @@ def test_position_shift_accepts_what_the_branch_says_elsewhere() -> None:
     "verifier",
     [VisualVerifier(LvspecSettings(loose=1.0)), EntropyVerifier(FlySettings(gate=0.0, window=0))],
 )
-def test_special_tokens_are_never_let_through(verifier: RelaxedVerifier, special: int) -> None:
+def test_special_tokens_are_never_let_through(verifier: RelaxedVerifier, special: int):
     """Neither a drafted end that the target does not emit, nor a draft beyond the target's end."""
     invented = judged(verifier, drafted([11, special, 13]), scores([30, 31, 32, 33], sure=1.0))
     assert invented.tokens == [11, 31]
@@ -123,7 +119,7 @@ def test_special_tokens_are_never_let_through(verifier: RelaxedVerifier, special
     assert agreed.tokens == [11, special, 32] and agreed.relaxed == [True, False]
 
 
-def test_a_prompt_without_a_picture_is_strict_and_says_so() -> None:
+def test_a_prompt_without_a_picture_is_strict_and_says_so():
     verdict = judged(
         VisualVerifier(LvspecSettings(loose=1.0)),
         drafted([11, 12]),
@@ -134,7 +130,7 @@ def test_a_prompt_without_a_picture_is_strict_and_says_so() -> None:
     assert "no picture" in verdict.notes["strict"]
 
 
-def test_two_branches_are_ranked_apart_and_the_longer_wins() -> None:
+def test_two_branches_are_ranked_apart_and_the_longer_wins():
     """Branch one (nodes 1, 2) has its least visual token second, branch two (3, 4) first."""
     tree = drafted([11, 12, 21, 22], (-1, 0, 1, 0, 3))
     told = scores([30, 31, 40, 22, 41], facing([0.9, 0.1, 0.3, 0.8]))
@@ -170,19 +166,17 @@ def flags(verifier: EntropyVerifier, told: Branch) -> str:
         ("======", 4, "111111"),
     ],
 )
-def test_a_mismatch_stays_if_no_other_follows_within_the_window(
-    exact: str, window: int, expected: str
-) -> None:
+def test_a_mismatch_stays_if_no_other_follows_in_the_window(exact: str, window: int, expected: str):
     assert flags(EntropyVerifier(FlySettings(gate=0.3, window=window)), branch(exact)) == expected
 
 
-def test_a_sure_target_refuses_at_once() -> None:
+def test_a_sure_target_refuses_at_once():
     told = branch("=x=====", [1.0, 0.29, *[1.0] * 5])
     assert flags(EntropyVerifier(FlySettings(gate=0.3, window=4)), told) == "1011111"
     assert flags(EntropyVerifier(FlySettings(gate=0.29, window=4)), told) == "1111111"
 
 
-def test_entropy_is_of_three_probabilities_where_the_token_was_judged() -> None:
+def test_entropy_is_of_three_probabilities_where_the_token_was_judged():
     logits = torch.randn(3, V)
     tree = drafted([11, 12], (-1, 0, 0))
     entropy = EntropyVerifier(FlySettings()).acceptance_signal(

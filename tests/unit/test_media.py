@@ -1,7 +1,5 @@
 """Uploads: content decides, limits hold before decoding, each ends in a picture or a sentence."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -20,8 +18,9 @@ from specvl_demo.media import clips as clip_reader
 from specvl_demo.media.files import sniff_format
 from specvl_demo.media.pictures import count_scans, hdr_to_srgb, open_picture
 from specvl_demo.media.pictures import decode_picture as decoded_picture
-from testing import corpus, corpus_files
+from testing import corpus
 from testing.corpus import load_clip, load_picture
+from testing.refusals import refuses
 
 GOOD = corpus.good_pictures()
 CLIPS = Path(__file__).parents[1] / "clips"
@@ -46,7 +45,7 @@ def near(pixel: tuple[int, ...], wanted: tuple[int, ...], by: int = 40) -> bool:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_whole_pictures_decode_upright_in_rgb(name: str) -> None:
+def test_whole_pictures_decode_upright_in_rgb(name: str):
     image = decoded(GOOD[name])
     assert (image.mode, image.size) == ("RGB", corpus.SIZE)
     width, height = image.size
@@ -54,7 +53,7 @@ def test_whole_pictures_decode_upright_in_rgb(name: str) -> None:
     assert near(image.getpixel((3 * width // 4, height // 2)), corpus.BLUE)
 
 
-def test_greys_of_more_than_8_bits_are_scaled_by_what_they_hold() -> None:
+def test_greys_of_more_than_8_bits_are_scaled_by_what_they_hold():
     image = decoded(corpus.grey_16bit())
     assert near(image.getpixel((5, 5)), (64, 64, 64), 1)
     assert near(image.getpixel((60, 5)), (191, 191, 191), 1)
@@ -63,15 +62,13 @@ def test_greys_of_more_than_8_bits_are_scaled_by_what_they_hold() -> None:
     assert image.getpixel((63, 5)) == (255,) * 3 and near(image.getpixel((32, 5)), (129,) * 3, 2)
 
 
-def test_transparency_lies_on_white() -> None:
+def test_transparency_lies_on_white():
     image = decoded(GOOD["alpha.png"])
     assert image.getpixel((0, 0)) == (255, 255, 255)
 
 
-@pytest.mark.parametrize(
-    "data", [pytest.param(data, id=name) for name, data in corpus_files.layouts()]
-)
-def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: bytes) -> None:
+@pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in corpus.layouts()])
+def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: bytes):
     assert count_scans(data) == 1
     picture = decoded(data)
     assert picture.size == corpus.SIZE
@@ -79,22 +76,18 @@ def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: b
     assert near(picture.getpixel((56, 24)), corpus.BLUE)
 
 
-def test_scans_of_the_picture_itself_are_counted() -> None:
-    assert count_scans(corpus_files.scan_bomb(400)) > 400
-    with pytest.raises(ValueError, match="too many segments"):
-        count_scans(b"\xff\xd8" + b"\xff\xe0\0\0" * 20_000)
+def test_scans_of_the_picture_itself_are_counted():
+    assert count_scans(corpus.scan_bomb(400)) > 400
+    refuses("too many segments", count_scans, b"\xff\xd8" + b"\xff\xe0\0\0" * 20_000)
     plain = corpus.encode(corpus.halves(), "JPEG")
     for filling in (b"\xff", b"\0"):
         assert count_scans(plain[:2] + filling * 1_000 + plain[2:]) == 1
-        with pytest.raises(ValueError, match="too many bytes"):
-            count_scans(plain[:2] + filling * 100_000 + plain[2:])
+        refuses("too many bytes", count_scans, plain[:2] + filling * 100_000 + plain[2:])
 
 
 @pytest.mark.parametrize("decoder", ["opencv", "decord"])
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.webm", "clip.avi"])
-def test_clips_are_sampled_uniformly_with_their_times(
-    clips: Path, name: str, decoder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clips_are_sampled_evenly_with_times(clips: Path, name: str, decoder: str, monkeypatch):
     if decoder == "decord":
         pytest.importorskip("decord")
     monkeypatch.setenv("SPECVL_CLIPS", decoder)
@@ -105,9 +98,7 @@ def test_clips_are_sampled_uniformly_with_their_times(
     assert all(abs(red - 255 * i / 23) < 25 for red, i in zip(reds, (0, 8, 15, 23), strict=True))
 
 
-def test_both_decoders_agree_and_turn_a_phone_clip_upright(
-    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_decoders_agree_and_turn_phone_clips_upright(clips: Path, tmp_path: Path, monkeypatch):
     """A long clip, which is sought in, gives the same frames as one that is read through."""
     pytest.importorskip("decord")
     path = tmp_path / "turned.mp4"
@@ -131,7 +122,7 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path):
     """It hangs on a file that never comes; the process that started it is killed."""
     never = tmp_path / "never.png"
     os.mkfifo(never)
@@ -158,7 +149,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(sysconfig.get_path("scripts", "venv", {"base": str(folder)})) / "python"
 
 
-def test_a_decoder_imports_from_where_its_parent_does(bare: Path, tmp_path: Path) -> None:
+def test_a_decoder_imports_from_where_its_parent_does(bare: Path, tmp_path: Path):
     """Whether that is PYTHONPATH, a folder of `pip --target`, or only the parent's `sys.path`."""
     picture = tmp_path / "plain.png"
     picture.write_bytes(GOOD["plain.png"])
@@ -175,16 +166,14 @@ def test_a_decoder_imports_from_where_its_parent_does(bare: Path, tmp_path: Path
         assert (done.stdout.strip(), done.stderr) == (str(corpus.SIZE), "")
 
 
-def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(
-    bare: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(bare: Path, clips: Path, monkeypatch):
     monkeypatch.setattr(load.sys, "executable", str(bare))
     monkeypatch.setattr(load.places, "import_env", lambda environment: environment)
     with pytest.raises(MediaError, match="clip.mp4 was not opened.*No module named '.*'.*install"):
         load_clip(clips / "clip.mp4")
 
 
-def test_frames_that_no_packet_tells_of_are_counted(clips: Path) -> None:
+def test_frames_that_no_packet_tells_of_are_counted(clips: Path):
     """Up to the most that is accepted; a clip with more is refused with a sentence."""
     with (clips / "clip.webm").open("rb") as file:
         source = clip_reader.ReadableFile(file)
@@ -197,9 +186,7 @@ def test_frames_that_no_packet_tells_of_are_counted(clips: Path) -> None:
 
 
 @pytest.mark.parametrize("decoder", ["opencv", "decord"])
-def test_frames_are_chosen_by_the_times_at_which_they_are_shown(
-    decoder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frames_are_chosen_by_the_times_at_which_they_are_shown(decoder: str, monkeypatch):
     """A screen recording: a frame each at 0, 3, 6 and 9 s, then sixty in a second. A green bar
     moves down by 80/63 rows a frame."""
     if decoder == "decord":
@@ -212,14 +199,14 @@ def test_frames_are_chosen_by_the_times_at_which_they_are_shown(
     assert bars == pytest.approx(wanted, abs=1.5)
 
 
-def test_pixels_of_a_clip_become_square() -> None:
+def test_pixels_of_a_clip_become_square():
     frame = load_clip(CLIPS / "sar.mp4").frames[0]
     assert frame.size == (320, 96)
     assert near(frame.getpixel((70, 50)), (220, 30, 30))
     assert near(frame.getpixel((250, 50)), (30, 30, 220))
 
 
-def test_hdr_is_mapped_to_a_usual_screen() -> None:
+def test_hdr_is_mapped_to_a_usual_screen():
     """By the anchors of ITU-R BT.2408: reference white is 75 % of HLG's signal and 58 % of PQ's."""
     for curve, white in (("hlg", 0.75), ("pq", 0.581)):
         greys = Image.fromarray(np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, 2))
@@ -230,13 +217,13 @@ def test_hdr_is_mapped_to_a_usual_screen() -> None:
     assert near(frame.getpixel((20, 80)), (255, 0, 0), 8)
 
 
-def test_a_clip_that_no_decoder_reads_is_named_with_the_way_out() -> None:
+def test_a_clip_that_no_decoder_reads_is_named_with_the_way_out():
     with pytest.raises(MediaError, match=r"av1.mp4 is AV1.*convert it to H\.264"):
         load_clip(CLIPS / "av1.mp4")
 
 
 @pytest.mark.parametrize("fmt", ["GIF", "WEBP"])
-def test_an_animation_is_a_clip_sampled_by_its_delays(fmt: str, tmp_path: Path) -> None:
+def test_an_animation_is_a_clip_sampled_by_its_delays(fmt: str, tmp_path: Path):
     """Whatever it is called; asked for as a picture, it is its first frame."""
     frames = [Image.new("RGB", (20, 20), (12 * i, 0, 0)) for i in range(20)]
     more = {"save_all": True, "append_images": frames[1:], "duration": [1000] * 3 + [20] * 17}
@@ -250,7 +237,7 @@ def test_an_animation_is_a_clip_sampled_by_its_delays(fmt: str, tmp_path: Path) 
     assert isinstance(load_picture(path), Image.Image)
 
 
-def test_colours_are_those_that_a_browser_shows() -> None:
+def test_colours_are_those_that_a_browser_shows():
     """A profile whose red and blue are exchanged is applied, under transparency too; sRGB's own
     changes nothing; a broken one is left aside."""
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -272,7 +259,7 @@ def test_colours_are_those_that_a_browser_shows() -> None:
         assert np.array_equal(np.asarray(decoded(data)), np.asarray(halves))
 
 
-def test_the_first_frame_of_an_animated_png_is_shown() -> None:
+def test_the_first_frame_of_an_animated_png_is_shown():
     """Not the picture before it, which is for programs that show no animation."""
     frames = [Image.new("RGB", corpus.SIZE, colour) for colour in (corpus.RED, corpus.BLUE)]
     still = Image.new("RGB", corpus.SIZE, "white")
@@ -280,7 +267,7 @@ def test_the_first_frame_of_an_animated_png_is_shown() -> None:
     assert decoded(corpus.encode(still, "PNG", **more)).getpixel((8, 8)) == corpus.RED
 
 
-def test_a_jpeg_of_a_telephone_is_read_at_a_part_of_its_size() -> None:
+def test_a_jpeg_of_a_telephone_is_read_at_a_part_of_its_size():
     data = corpus.encode(corpus.halves((800, 600)), "JPEG", exif=corpus.exif(1))
     limits = Limits(max_pixels=100_000, max_jpeg_pixels=500_000)
     image = decoded_picture(open_picture(data, "JPEG", limits))
@@ -292,16 +279,14 @@ def test_a_jpeg_of_a_telephone_is_read_at_a_part_of_its_size() -> None:
 @pytest.mark.parametrize(
     ("named", "said"), [("ffmpeg", "must be opencv or decord"), ("decord", "pip install")]
 )
-def test_a_decoder_that_is_not_here_is_one_sentence(
-    clips: Path, named: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decoder_that_is_missing_is_one_sentence(clips: Path, named: str, said: str, monkeypatch):
     monkeypatch.setenv("SPECVL_CLIPS", named)
     monkeypatch.setattr(load, "find_spec", lambda _: None)
     with pytest.raises(MediaError, match=said):
         load_clip(clips / "clip.mp4")
 
 
-def test_a_clip_beyond_a_limit_is_refused_and_large_frames_shrink(clips: Path) -> None:
+def test_a_clip_beyond_a_limit_is_refused_and_large_frames_shrink(clips: Path):
     with pytest.raises(MediaError, match="pixels"):
         load_clip(clips / "clip.mp4", limits=Limits(max_pixels=1000))
     with pytest.raises(MediaError, match="2 seconds"):

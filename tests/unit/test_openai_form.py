@@ -1,8 +1,6 @@
 """What programs in OpenAI's form send and get: by the routes, the filter before them and the queue,
 over an engine without a model (tests/page/fake_page.py)."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -75,14 +73,14 @@ def api(tmp_path: Path) -> Api:
 
 
 @pytest.mark.parametrize(("asked", "served"), [(4096, None), (32000, None), (-1, None), (7, 7)])
-def test_a_limit_beyond_ours_is_served_up_to_it(api: Api, asked: int, served: int | None) -> None:
+def test_a_limit_beyond_ours_is_served_up_to_it(api: Api, asked: int, served: int | None):
     answer = api.complete(max_tokens=asked)
     assert answer.status_code == 200 and answer.json()["choices"][0]["finish_reason"] == "length"
     asked = api.jobs[0].question
     assert asked.max_new_tokens == (served or MAX_NEW_TOKENS_SERVED) and asked.up_to
 
 
-def test_values_that_change_nothing_are_taken(api: Api) -> None:
+def test_values_that_change_nothing_are_taken(api: Api):
     nothing = {"parallel_tool_calls": True, "tool_choice": "auto", "repetition_penalty": 1.0}
     nothing |= {"top_k": -1, "min_p": 0, "reasoning_effort": "low"}
     assert api.complete(**nothing).status_code == 200
@@ -106,14 +104,14 @@ DATA_URLS = {
 
 
 @pytest.mark.parametrize(("kind", "form"), DATA_URLS.values(), ids=DATA_URLS.keys())
-def test_content_decides_what_a_data_url_is(api: Api, kind: str, form: str, tmp_path: Path) -> None:
+def test_content_decides_what_a_data_url_is(api: Api, kind: str, form: str, tmp_path: Path):
     """Whatever type is named, and without a table of types, which slim images lack."""
     url = {"url": form.format(encoded(kind, tmp_path)), "detail": "high"}
     assert api.complete([{"type": "image_url", "image_url": url}]).status_code == 200
     assert api.formats == [kind.upper()]
 
 
-def test_base64_in_other_spellings_is_read(api: Api, tmp_path: Path) -> None:
+def test_base64_in_other_spellings_is_read(api: Api, tmp_path: Path):
     data = encoded("png", tmp_path)
     lines = "\n".join(data[at : at + 76] for at in range(0, len(data), 76))
     safe = data.replace("+", "-").replace("/", "_")
@@ -125,7 +123,7 @@ def test_base64_in_other_spellings_is_read(api: Api, tmp_path: Path) -> None:
     assert api.formats == ["PNG"] * 4
 
 
-def test_the_order_of_texts_and_pictures_is_kept(api: Api, tmp_path: Path) -> None:
+def test_the_order_of_texts_and_pictures_is_kept(api: Api, tmp_path: Path):
     picture = {
         "type": "image_url",
         "image_url": f"data:image/png;base64,{encoded('png', tmp_path)}",
@@ -138,7 +136,7 @@ def test_the_order_of_texts_and_pictures_is_kept(api: Api, tmp_path: Path) -> No
     assert second.words == "Before:\nAfter:" and third.words == "Before:"
 
 
-def test_turns_of_one_role_are_merged(api: Api) -> None:
+def test_turns_of_one_role_are_merged(api: Api):
     said = [
         ("developer", "Be brief."),
         ("assistant", "How can I help?"),
@@ -162,9 +160,7 @@ def events(answer: httpx.Response) -> list[Any]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_run_that_reaches_the_limit_of_time_returns_its_text(
-    tmp_path: Path, stream: bool
-) -> None:
+def test_a_run_that_reaches_the_limit_of_time_returns_its_text(tmp_path: Path, stream: bool):
     api = Api(tmp_path, limit_s=0.4)
     answer = api.complete("who=slow rounds=100 each=0.05", stream=stream)
     assert answer.status_code == 200
@@ -178,13 +174,13 @@ def test_a_run_that_reaches_the_limit_of_time_returns_its_text(
     assert text.startswith("slow slow") and finish == "length"
 
 
-def test_a_whole_answer_is_not_lost_behind_a_later_failure(api: Api) -> None:
+def test_a_whole_answer_is_not_lost_behind_a_later_failure(api: Api):
     answer = api.complete("who=whole rounds=2 broken=1")
     assert answer.status_code == 200
     assert answer.json()["choices"][0]["message"]["content"] == "whole whole "
 
 
-def test_a_failure_of_the_page_is_not_the_programs_fault() -> None:
+def test_a_failure_of_the_page_is_not_the_programs_fault():
     reason = {"seconds": 3, "reason": "x", "waiting": 2}
     ours = [messages.RUN_FAILED, messages.ENGINE_DIED, messages.NO_MEMORY, messages.TOO_LONG]
     assert [messages.status(text.format(**reason)) for text in ours] == [500] * 4
@@ -192,21 +188,19 @@ def test_a_failure_of_the_page_is_not_the_programs_fault() -> None:
     assert messages.status("The prompt has 9 tokens.") == 400
 
 
-def test_a_stream_is_not_held_back_by_a_proxy(api: Api) -> None:
+def test_a_stream_is_not_held_back_by_a_proxy(api: Api):
     answer = api.complete(stream=True)
     assert answer.headers["x-accel-buffering"] == "no"
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_every_model_that_is_listed_is_found_by_its_name(api: Api) -> None:
+def test_every_model_that_is_listed_is_found_by_its_name(api: Api):
     models = api.send("GET", "/v1/models").json()["data"]
     assert {model["id"] for model in models} == {"pocket", "pocket/ar", "pocket/sage"}
     assert api.send("GET", "/v1/models/pocket/sage").json()["id"] == "pocket/sage"
 
 
-def test_the_page_is_never_rendered_by_a_node_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_is_never_rendered_by_a_node_server(tmp_path: Path, monkeypatch):
     """Spaces ask for one by this variable; it would stand before the routes and outlive them."""
     import gradio as gr
 

@@ -2,8 +2,6 @@
 outside a browser (`node --test tests/js`), held to them.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -25,7 +23,7 @@ from specvl_demo.report import confidence, figure, html, metrics, remarks, table
 from testing.lanes import ar_lane, begin, chain_lane, chain_round, flat
 
 
-def test_tau_counts_the_targets_own_token() -> None:
+def test_tau_counts_the_targets_own_token():
     found = metrics.measure(chain_lane())
     assert found.totals.tau == 3.5
     assert found.totals.accepted_per_round == 2.5
@@ -36,7 +34,7 @@ def test_tau_counts_the_targets_own_token() -> None:
     assert found.shares["draft"] == pytest.approx(0.2)
 
 
-def test_speedup_is_tau_over_rho() -> None:
+def test_speedup_is_tau_over_rho():
     beside = metrics.compare(chain_lane(), ar_lane())
     assert beside.speedup_decode == pytest.approx(35 * 0.08)
     assert beside.speedup_decode == pytest.approx(3.5 / sum(beside.rho.values()))
@@ -57,9 +55,7 @@ def test_speedup_is_tau_over_rho() -> None:
         (0.5, 0.6, "abcd", 0.01, "verifying 5 nodes costs 7.5 AR steps"),
     ],
 )
-def test_why_slow_names_the_reason(
-    draft: float, verify: float, kept: str, rest: float, part: str
-) -> None:
+def test_why_slow_names_the_reason(draft: float, verify: float, kept: str, rest: float, part: str):
     """What costs next to nothing is no reason."""
     seconds = {"draft_s": draft, "verify_s": verify, "commit_s": rest / 2, "other_s": rest / 2}
     slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), **seconds)
@@ -67,7 +63,7 @@ def test_why_slow_names_the_reason(
     assert said is not None and part in said and "costs 0.0" not in said
 
 
-def test_other_programs_are_the_reason_where_they_took_the_time() -> None:
+def test_other_programs_are_the_reason_where_they_took_the_time():
     """Most rounds win; some took long while another program ran."""
     lane, ar = timed(n=40, lane_s=0.15, load=0.1)
     rounds = [replace(r, verify_s=0.9) if i % 5 == 0 else r for i, r in enumerate(lane.rounds)]
@@ -81,7 +77,7 @@ def test_other_programs_are_the_reason_where_they_took_the_time() -> None:
     assert "verifying 2 nodes costs 3.0 AR steps" in said[None]
 
 
-def test_what_was_not_drafted_is_not_refused() -> None:
+def test_what_was_not_drafted_is_not_refused():
     """Four drafted and three kept, two drafted and both kept, one drafted and refused; and the end
     of the answer inside a draft, behind which nothing was judged. Depths with fewer than five
     drafts are left out.
@@ -99,7 +95,7 @@ def cut(lane: LaneRecords, n: int, stop: str | None = "cancelled") -> LaneRecord
     return LaneRecords(lane.begin, rounds, stop and End(lane.begin.lane, stop, fold(rounds)))
 
 
-def test_a_lane_that_was_stopped_does_not_differ() -> None:
+def test_a_lane_that_was_stopped_does_not_differ():
     """Whichever of the two is shorter: nobody knows what it would have said next."""
     whole, ar = chain_lane(), ar_lane()
     assert remarks.agreement(whole, ar) == remarks.Agreement("same", 7)
@@ -131,9 +127,7 @@ def beside_g(other: float, temperature: float) -> LaneRecords:
     ("other", "temperature", "kind"),
     [(0.49, 0.0, "tie"), (0.40, 0.0, "differs"), (0.49, 1.0, "tie"), (0.40, 1.0, "differs")],
 )
-def test_a_difference_by_rounding_is_called_a_tie(
-    other: float, temperature: float, kind: str
-) -> None:
+def test_a_difference_by_rounding_is_called_a_tie(other: float, temperature: float, kind: str):
     """Below 0.05 nats between two choices, in bfloat16 0.25, the noise of a draw added."""
     ar = beside_g(other, temperature)
     found = remarks.agreement(chain_lane(), ar)
@@ -148,7 +142,7 @@ def test_a_difference_by_rounding_is_called_a_tie(
     assert remarks.agreement(loose, ar).kind == "differs"
 
 
-def test_tokens_count_after_aligning() -> None:
+def test_tokens_count_after_aligning():
     """A token more, or another one, costs itself and not all that follows."""
     plain, other = list(b"arsih"), list(b"avrmih")
     assert remarks.differing(plain, other) == [(1, 1, 1, 2), (2, 3, 3, 4)]
@@ -193,16 +187,14 @@ def timed(
         ({"lane_s": 0.01}, "a speedup of 20.0 is above τ 2.0, which is impossible"),
     ],
 )
-def test_no_reason_is_given_that_the_measurement_does_not_carry(
-    how: dict, part: str | None
-) -> None:
+def test_no_reason_is_given_that_the_measurement_does_not_carry(how: dict, part: str | None):
     said = remarks.remark(*(lambda lane, ar: (lane, [ar, lane]))(*timed(**how)))
     assert said.startswith("The AR answer, token for token")
     assert part in said if part else said == "The AR answer, token for token."
     assert ("slower" in said) == bool(part and "slower" in part)
 
 
-def test_an_answer_that_repeats_itself_is_said_to_be_easy_to_draft() -> None:
+def test_an_answer_that_repeats_itself_is_said_to_be_easy_to_draft():
     """6 of 21 runs of four tokens are new; in the recorded races most are."""
     ar = ar_lane("abcdef" * 4)
     lane = LaneRecords(begin(), ar.rounds, ar.end)
@@ -222,7 +214,7 @@ def races() -> list[tuple[LaneRecords, LaneRecords]]:
     return made + [(lane, beside_g(0.49, heat)) for heat in (0.0, 1.0)]
 
 
-def test_the_page_gets_the_comparison_that_the_remarks_state() -> None:
+def test_the_page_gets_the_comparison_that_the_remarks_state():
     """Agreement with words and gap, why times are not reported, why a lane is slow."""
     kinds = set()
     for lane, ar in races():
@@ -253,7 +245,7 @@ def test_the_page_gets_the_comparison_that_the_remarks_state() -> None:
     assert kinds >= {"cut", "whole"}
 
 
-def test_lane_rows_have_the_fields_of_the_command_line() -> None:
+def test_lane_rows_have_the_fields_of_the_command_line():
     chain, ar = tables.lane_rows([chain_lane(), ar_lane()])
     assert chain["text"] == "abcxefg" and chain["token_ids"] == [ord(c) for c in "abcxefg"]
     assert (chain["prefill_s"], chain["seed"], chain["stop"]) == (pytest.approx(0.3), 7, "eos")
@@ -265,7 +257,7 @@ def test_lane_rows_have_the_fields_of_the_command_line() -> None:
     assert differs["identical_to_ar"] is False and differs["first_difference"] == 5
 
 
-def test_tables_leave_unknown_blank_and_take_words_as_words() -> None:
+def test_tables_leave_unknown_blank_and_take_words_as_words():
     """Neither markup of strangers nor formulas of spreadsheets."""
     rows = [{"method": "<b>|x", "tau": None, "ok": True}, {"method": "=1+1", "tau": 2.34567}]
     markdown = tables.render(rows, ("method", "tau", "ok"))
@@ -276,7 +268,7 @@ def test_tables_leave_unknown_blank_and_take_words_as_words() -> None:
     assert found[1:] == [['\'=HYPERLINK("http://x","y")', "-1.5"], ["50 %_{x}\\y", ""]]
 
 
-def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing() -> None:
+def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing():
     """Well-formed SVG with whole answers and a bar a phase; a disturbed race has its reason."""
     recorded, problems = trace.inspect(EXAMPLES / "bars.trace.jsonl")
     assert not problems
@@ -306,7 +298,7 @@ def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing() -> None:
     assert rough in found[2] and rough in cells[1][1]
 
 
-def test_a_figure_of_anything_is_well_formed_and_bounded() -> None:
+def test_a_figure_of_anything_is_well_formed_and_bounded():
     """Whatever letters a trace holds, however long its answer is."""
     lanes, _ = trace.inspect(EXAMPLES / "scene.trace.jsonl")
     odd = "<script>\x00\x1b\ufffe & 漢字🙂\n\n" + "x" * 5000 + " y" * 20_000
@@ -329,7 +321,7 @@ def answered(probs: list[float], pair: str = "photo", **changes: object) -> Lane
     return LaneRecords(begin(pair=pair, **changes), rounds, End("chain", "eos", fold(rounds)))
 
 
-def test_a_target_is_as_sure_as_of_its_least_sure_word() -> None:
+def test_a_target_is_as_sure_as_of_its_least_sure_word():
     """The full stop is no word. The likeliest word is first; each is worth less than the last."""
     for word in confidence.WORDS:
         found = confidence.confidence(answered([1.0, word.prob, 1.0]))
@@ -344,7 +336,7 @@ def test_a_target_is_as_sure_as_of_its_least_sure_word() -> None:
     assert "is fairly sure of its answer: 83 % of such" in confidence.sentence([lane])
 
 
-def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated() -> None:
+def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated():
     whole = answered([0.9, 0.9])
     unlike = [
         answered([0.9], pair="pocket"),
@@ -359,7 +351,7 @@ def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated() -> Non
     assert [confidence.confidence(lane) for lane in unlike] == [None] * len(unlike)
 
 
-def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file() -> None:
+def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file():
     """As on the page, whose sentence it is; nothing where the records tell nothing."""
     lane = answered([0.9, 0.6])
     told = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
@@ -370,7 +362,7 @@ def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file()
         assert html.page(lanes).count(words) == times
 
 
-def test_the_tree_tells_of_a_relaxed_token_that_is_not_among_the_likeliest() -> None:
+def test_the_tree_tells_of_a_relaxed_token_that_is_not_among_the_likeliest():
     made = chain_round(0, 0.1, "a", "a", None, candidates=[[Candidate(1, "z", 0.6)]])
     tree = replace(made.tree, target_logp=[None, math.log(0.2)])
     assert confidence.lowest([replace(made, tree=tree)]) == pytest.approx(0.2)
@@ -398,7 +390,7 @@ def told_of(race: tuple[LaneRecords, ...]) -> dict[str, object]:
 
 
 @pytest.mark.skipif(node() is None, reason="needs a JavaScript engine: node, or playwright's own")
-def test_the_pages_scripts_say_what_the_program_says(tmp_path: Path) -> None:
+def test_the_pages_scripts_say_what_the_program_says(tmp_path: Path):
     lane, ar = timed()
     still = LaneRecords(lane.begin, lane.rounds)
     lists = [(ar, lane), (ar, cut(lane, 3)), (ar, still), *((ar, lane) for lane, ar in races())]

@@ -2,8 +2,6 @@
 door; text stays text; what lanes share is computed once; no character is torn.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -36,6 +34,7 @@ from specvl_demo.vlm.layouts import MediaSize, media_spans
 from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
 from specvl_demo.vlm.shared_drafter import with_even_layers
 from testing import pocketlike, zoo
+from testing.refusals import refuses
 from testing.tiny import ask, tiny_prompt
 
 PICTURE = Image.new("RGB", (96, 96), (200, 30, 30))
@@ -56,7 +55,7 @@ def prompter(model_and_processor: tuple[torch.nn.Module, object]) -> PromptBuild
     return PromptBuilder(processor, model)
 
 
-def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: PromptBuilder) -> None:
+def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: PromptBuilder):
     """Else the next question would show another text, and none of the kept rows would hold."""
     said = prompter.ids(" a star above. In the top left is a circle top left")
     assert prompter.ids(" top left")[0] in said
@@ -71,7 +70,7 @@ def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: Prompt
 
 
 @pytest.mark.parametrize("mark", ["<tool>", "<eos>", "<image>", "<assistant>"])
-def test_marks_that_a_person_types_are_taken_apart(prompter: PromptBuilder, mark: str) -> None:
+def test_marks_that_a_person_types_are_taken_apart(prompter: PromptBuilder, mark: str):
     plain = prompter.prompt(Question("what is it?", (PICTURE,)))
     typed = prompter.prompt(Question(f"what is {mark} it?", (PICTURE,)))
     (number,) = prompter.ids(mark)
@@ -79,17 +78,16 @@ def test_marks_that_a_person_types_are_taken_apart(prompter: PromptBuilder, mark
     assert len(typed) > len(plain)
 
 
-def test_a_format_with_pictures_first_refuses_one_between_texts(prompter: PromptBuilder) -> None:
+def test_a_format_with_pictures_first_refuses_one_between_texts(prompter: PromptBuilder):
     asked = Question(f"before{PLACE}after{PLACE}", (PICTURE, PICTURE))
-    with pytest.raises(ValueError, match="pictures before the text"):
-        prompter.prompt(asked)
+    refuses("pictures before the text", prompter.prompt, asked)
 
 
 @pytest.mark.parametrize("method", ["ar", "chain", "tree", "tabed"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_an_answer_goes_on_from_a_given_beginning_as_it_went_on_by_itself(
     answers: Callable[..., tuple[list[int], list[object]]], method: str, temperature: float
-) -> None:
+):
     """With the first tokens of an answer given, the others are the same, whoever drafts them and
     however they are drawn; the record tells what was given.
     """
@@ -109,7 +107,7 @@ def test_an_answer_goes_on_from_a_given_beginning_as_it_went_on_by_itself(
     assert records[0].prefix.text == "".join(f"{one} " for one in given)
 
 
-def test_a_beginning_is_text_behind_the_question(prompter: PromptBuilder) -> None:
+def test_a_beginning_is_text_behind_the_question(prompter: PromptBuilder):
     """It makes the prompt longer by its ids in all that the model is given of tokens; what is no
     text of the model is refused in a sentence.
     """
@@ -121,11 +119,10 @@ def test_a_beginning_is_text_behind_the_question(prompter: PromptBuilder) -> Non
     assert begun.spans == plain.spans
     assert prompter.rebuild(begun).prefix == (7, 8)
     for wrong in (-1, 10**6, min(prompter.special_ids)):
-        with pytest.raises(ValueError, match="not text of this model"):
-            prompter.prompt(replace(asked, prefix=(7, wrong)))
+        refuses("not text of this model", prompter.prompt, replace(asked, prefix=(7, wrong)))
 
 
-def test_words_behind_a_pictures_patches_are_no_patches() -> None:
+def test_words_behind_a_pictures_patches_are_no_patches():
     """Two pictures of 3 by 3 patches, each followed by 2 tokens that stand for no place."""
     visual = torch.tensor([False, *[True] * 11, False, *[True] * 11, False])
     shown = [MediaSize("image", 10, 10), MediaSize("image", 20, 10)]
@@ -138,9 +135,7 @@ def test_words_behind_a_pictures_patches_are_no_patches() -> None:
     ]
 
 
-def test_warm_up_and_race_share_encodings_and_prefills(
-    models: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warm_up_and_race_share_encodings_and_prefills(models: object, monkeypatch):
     """Two lanes: one vision pass a model, one prefill, in the warm-up; the race finds them."""
     passes: Counter[str] = Counter()
     target, small = models.target, models.drafter("small")
@@ -159,9 +154,7 @@ def test_warm_up_and_race_share_encodings_and_prefills(
     assert all(record.prefill_s > 0 for record in records if isinstance(record, Begin))
 
 
-def test_every_lane_ends_with_what_its_whole_records_say_of_its_answer(
-    models: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_lane_ends_with_what_its_whole_records_say_of_its_answer(models: object, monkeypatch):
     told = Confidence("unsure", 0.6, 0.5)
     folded = []
     monkeypatch.setattr(session, "confidence", lambda lane: folded.append(lane) or told)
@@ -173,9 +166,7 @@ def test_every_lane_ends_with_what_its_whole_records_say_of_its_answer(
         assert by_name[lane.begin.lane].token_ids == lane.token_ids and lane.token_ids
 
 
-def test_rounds_note_how_busy_others_keep_the_machine(
-    models: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_note_how_busy_others_keep_the_machine(models: object, monkeypatch):
     """Now and then, so that a saved race shows what the page showed while it ran."""
     monkeypatch.setattr(session.MachineLoad, "others_share", lambda self: 0.5)
     loaded, asked = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
@@ -188,9 +179,7 @@ def test_rounds_note_how_busy_others_keep_the_machine(
     assert set(noted(-1.0)) == {0.5} and set(noted(60.0)) == {None}
 
 
-def test_a_drafter_with_its_targets_tower_looks_through_it(
-    models: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drafter_with_its_targets_tower_looks_through_it(models: object, monkeypatch):
     """Layers of its own, everything before them the target's: no second vision pass."""
     target = models.target
     small = VLM(with_even_layers(target.vlm.model, 1), "one layer", shares=target.vlm)
@@ -200,14 +189,13 @@ def test_a_drafter_with_its_targets_tower_looks_through_it(
     assert torch.equal(small.encode(tiny_prompt()).embeds, shared.encoded(target).embeds)
 
 
-def test_a_session_has_room_for_what_was_announced_and_no_more(target: object) -> None:
+def test_a_session_has_room_for_what_was_announced_and_no_more(target: object):
     session = target.open(target.prefill(target.encode(tiny_prompt(0))), 4, 3)
     tree = DraftTree(torch.tensor([9, 20, 21]), shape_of((-1, 0, 0)))
     for _ in range(4):
         session.score(tree)
         session.commit([0])
-    with pytest.raises(ValueError, match="room"):
-        session.score(DraftTree(torch.arange(9), shape_of((-1, *[0] * 8))))
+    refuses("room", session.score, DraftTree(torch.arange(9), shape_of((-1, *[0] * 8))))
 
 
 def decode_bytes(ids: Sequence[int], keep_special: bool = False) -> str:
@@ -220,7 +208,7 @@ def decode_bytes(ids: Sequence[int], keep_special: bool = False) -> str:
 @pytest.mark.parametrize(
     "text", ["plain text", " leading", "naïve café", "日本語 ok", "🙂 and 👩‍👩‍👧", "a\n b"]
 )
-def test_pieces_join_to_the_text_and_no_character_is_torn(text: str) -> None:
+def test_pieces_join_to_the_text_and_no_character_is_torn(text: str):
     ids = list(text.encode())
     speaker = Detokenizer(TokenTexts(decode_bytes), before=ord("x"))
     pieces = [speaker.decode_next(i, last=n == len(ids) - 1) for n, i in enumerate(ids)]
@@ -229,7 +217,7 @@ def test_pieces_join_to_the_text_and_no_character_is_torn(text: str) -> None:
     assert [len(p) for p in pieces].count(0) == len(ids) - len(text)
 
 
-def test_bytes_that_never_become_a_character_are_shown_and_hold_no_text_back() -> None:
+def test_bytes_that_never_become_a_character_are_shown_and_hold_no_text_back():
     """At the end of an answer, which may be cut inside a character, and before it."""
     first, second = "é".encode()
     cut, end, torn = (Detokenizer(TokenTexts(decode_bytes), before=ord("x")) for _ in range(3))
@@ -238,7 +226,7 @@ def test_bytes_that_never_become_a_character_are_shown_and_hold_no_text_back() -
     assert "".join(torn.decode_next(0x80) for _ in range(6))
 
 
-def test_words_keep_their_space_and_special_tokens_have_names() -> None:
+def test_words_keep_their_space_and_special_tokens_have_names():
     token_texts = TokenTexts(decode_bytes)
     assert token_texts.display_text(ord(" ")) == " "
     assert token_texts.display_text(ord("a")) == "a"
@@ -266,9 +254,7 @@ def said(prompter: PromptBuilder, question: Question) -> str:
         ("glm4v", r"<\|end_of_image\|>(\d+)", ["0", "6", "10", "10"]),  # the first of each pair
     ],
 )
-def test_a_prompt_names_the_times_at_which_frames_are_shown(
-    family: str, pattern: str, times: list[str]
-) -> None:
+def test_a_prompt_names_the_times_of_its_frames(family: str, pattern: str, times: list[str]):
     frames = tuple(
         Image.fromarray(np.full((64, 64, 3), 20 * i, np.uint8)) for i in range(len(UNEVEN))
     )
@@ -276,7 +262,7 @@ def test_a_prompt_names_the_times_at_which_frames_are_shown(
     assert re.findall(pattern, text) == times
 
 
-def test_pictures_stand_where_a_question_marks_their_places() -> None:
+def test_pictures_stand_where_a_question_marks_their_places():
     prompter, picture = builder("qwen3-vl"), zoo.picture(1, 56, 56)
     shown = r"<\|vision_start\|>(?:<\|image_pad\|>)+<\|vision_end\|>"
     asked = Question(f"before:{PLACE}after:{PLACE}", (picture, picture))
@@ -315,9 +301,7 @@ def line(folder: Path) -> Question:
 
 
 @pytest.mark.parametrize("door", [page, endpoint, command, line])
-def test_every_door_reads_the_same_question(
-    tmp_path: Path, door: Callable[[Path], Question]
-) -> None:
+def test_every_door_reads_the_same_question(tmp_path: Path, door: Callable[[Path], Question]):
     (tmp_path / "a.png").write_bytes(b"x")
     question = door(tmp_path)
     assert (question.words, question.paths) == ("what", [str(tmp_path / "a.png")])
@@ -326,21 +310,20 @@ def test_every_door_reads_the_same_question(
     assert question.prefix in ((), "") and not question.earlier and not question.system
 
 
-def test_what_a_line_shows_belongs_to_its_first_turn() -> None:
+def test_what_a_line_shows_belongs_to_its_first_turn():
     before = [{"question": "Where?", "answer": "left"}]
     question = read({"question": "And now?", "image": "a.png", "before": before})
     assert [len(turn.shown) for turn in question.turns] == [1, 0]
     assert question.paths == ["a.png"] and question.earlier[0].answer == "left"
 
 
-def test_only_a_visitors_text_is_limited() -> None:
+def test_only_a_visitors_text_is_limited():
     words = "a" * (MAX_CHARACTERS + 1)
     assert read({"question": words}).words == words
-    with pytest.raises(ValueError, match=f"at most {MAX_CHARACTERS} are allowed"):
-        read({"question": words}, visitor=True)
+    refuses(f"at most {MAX_CHARACTERS} are allowed", read, {"question": words}, visitor=True)
 
 
-def test_a_model_is_shown_no_more_pixels_than_it_is_to_be() -> None:
+def test_a_model_is_shown_no_more_pixels_than_it_is_to_be():
     def shown(width: int, height: int, **detail: float) -> tuple[int, int]:
         asked = Question("?", (Image.new("RGB", (width, height)),), **detail)
         (image,) = asked.read_files(8).media
@@ -351,7 +334,7 @@ def test_a_model_is_shown_no_more_pixels_than_it_is_to_be() -> None:
     assert shown(4000, 3000, picture_detail=3.0) == (2000, 1500)
 
 
-def test_a_question_without_words_asks_for_a_description() -> None:
+def test_a_question_without_words_asks_for_a_description():
     picture = Image.new("RGB", (40, 30))
     earlier = (Turn("", (picture, picture), "two"),)
     opened = Question(media=(picture,), earlier=earlier).read_files(8)
@@ -363,12 +346,12 @@ def test_a_question_without_words_asks_for_a_description() -> None:
 PREFIXES: list[Any] = ["The picture \ud800", [1, 2], None]
 
 
-def test_an_answers_beginning_is_text_or_tokens() -> None:
+def test_an_answers_beginning_is_text_or_tokens():
     begun = [read({"question": "?", "prefix": prefix}, visitor=True).prefix for prefix in PREFIXES]
     assert begun == ["The picture \N{REPLACEMENT CHARACTER}", (1, 2), ()]
 
 
-def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order() -> None:
+def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order():
     """Every question in every repeat; at one temperature."""
     request = {"pair": "pocket", "methods": ["chain", "ngram"], "questions": 2, "repeats": 2}
     bench = benches.read(request, [], None)

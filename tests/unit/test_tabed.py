@@ -1,7 +1,5 @@
 """TABED's weights: running sums must say what the whole history, looked at again, would say."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 
@@ -65,7 +63,7 @@ def brute_force_grid(history: list[tuple[Tensor, Tensor]], m: int) -> Tensor:
 
 
 @pytest.mark.parametrize("m", [2, 3])
-def test_grid_weights_equal_a_search_over_the_whole_history(m: int) -> None:
+def test_grid_weights_equal_a_search_over_the_whole_history(m: int):
     made = begun([str(i) for i in range(m)])
     history: list[tuple[Tensor, Tensor]] = []
     for block in blocks(m, 8, seed=m):
@@ -75,7 +73,7 @@ def test_grid_weights_equal_a_search_over_the_whole_history(m: int) -> None:
 
 
 @pytest.mark.parametrize("rule", MixtureSettings.params()[0].choices)
-def test_first_block_is_uniform_and_weights_always_sum_to_one(rule: str) -> None:
+def test_first_block_is_uniform_and_weights_always_sum_to_one(rule: str):
     made = begun(["M", "T", "C"], weights=rule)
     assert torch.allclose(made.weights, torch.full((3,), 1 / 3))
     for block in blocks(3, 6, seed=5):
@@ -84,7 +82,7 @@ def test_first_block_is_uniform_and_weights_always_sum_to_one(rule: str) -> None
         assert (made.weights >= 0).all()
 
 
-def test_weights_by_divergence_are_the_inverse_errors_over_the_whole_history() -> None:
+def test_weights_by_divergence_are_the_inverse_errors_over_the_whole_history():
     history, made = blocks(2, 5, seed=7), begun(["M", "T"], weights="kld")
     errors = [
         sum(divergence(logits.softmax(-1), logp[i].exp()).sum() for logp, logits in history)
@@ -96,7 +94,7 @@ def test_weights_by_divergence_are_the_inverse_errors_over_the_whole_history() -
     assert torch.allclose(made.weights, raw / raw.sum(), atol=1e-5)
 
 
-def test_mixing_happens_between_probabilities() -> None:
+def test_mixing_happens_between_probabilities():
     made = begun(["M", "T"])
     logp = torch.randn(2, 3, V).log_softmax(-1)
     logp[:, :, 4] = -torch.inf
@@ -105,7 +103,7 @@ def test_mixing_happens_between_probabilities() -> None:
     assert made.mix(logp)[:, 4].eq(-torch.inf).all()
 
 
-def test_weights_of_a_round_are_those_it_was_drafted_with() -> None:
+def test_weights_of_a_round_are_those_it_was_drafted_with():
     made = begun(["M", "T"])
     block = blocks(2, 1, seed=1)[0]
     made.mix(block[0])
@@ -115,7 +113,7 @@ def test_weights_of_a_round_are_those_it_was_drafted_with() -> None:
     assert list(made.round_notes()["weights"].values()) == pytest.approx(made.weights.tolist())
 
 
-def test_sampling_compares_with_the_distribution_the_target_draws_from() -> None:
+def test_sampling_compares_with_the_distribution_the_target_draws_from():
     block = blocks(2, 1, seed=9)[0]
     hot = begun(["M", "T"], weights="kld", sampling=Sampling(temperature=2.0))
     told(hot, block)
@@ -124,9 +122,7 @@ def test_sampling_compares_with_the_distribution_the_target_draws_from() -> None
     assert torch.allclose(hot.weights, by_hand.weights, atol=1e-6)
 
 
-def test_of_a_large_vocabulary_the_tokens_that_matter_decide(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_a_large_vocabulary_the_tokens_that_matter_decide(monkeypatch):
     # Not torch's numbers, which differ by processor.
     rng, size = np.random.default_rng(2), 600
     target = torch.tensor(rng.normal(size=(40, size)) * 5)  # nearly all on a few tokens, as models
@@ -145,7 +141,7 @@ def test_of_a_large_vocabulary_the_tokens_that_matter_decide(
     assert torch.equal(few.weights, whole.weights)
 
 
-def test_a_token_that_the_target_finds_improbable_can_still_be_a_views_first() -> None:
+def test_a_token_that_the_target_finds_improbable_can_still_be_a_views_first():
     target = torch.zeros(1, 600)
     target[0, :70] = 9 - 0.1 * torch.arange(70)
     logp = torch.zeros(2, 1, 600)

@@ -1,7 +1,5 @@
 """Threads of steps beside other programs, and which processes only show the race."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -33,13 +31,13 @@ from specvl_demo.ui.serve.watching import watchers
         (2, 64, 1.0, 1),
     ],
 )
-def test_a_thread_gives_way_to_every_program_that_fills_a_core(
+def test_threads_give_way_to_programs_that_fill_a_core(
     n: int, n_cores: int, others: float, used: int
-) -> None:
+):
     assert threads.fitting(n, n_cores, others) == used
 
 
-def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now() -> None:
+def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now():
     look = threads._Look()
     looks = ((0.1, 0.9, 0.0), (0.5, 0.9, 0.0), (0.5, 0.2, 0.2), (0.5, 0.9, 0.2), (0.5, 0.8, 0.8))
     for seconds, others, found in (*looks, (0.1, 0.1, 0.8)):
@@ -49,7 +47,7 @@ def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now() 
     assert look.others() == 0.0
 
 
-def test_a_child_that_has_ended_is_no_load() -> None:
+def test_a_child_that_has_ended_is_no_load():
     """As one that decoded a picture for the race that begins."""
     load = MachineLoad()
     burn = "import time\nwhile time.process_time() < 0.3: pass"
@@ -57,7 +55,7 @@ def test_a_child_that_has_ended_is_no_load() -> None:
     assert load._seconds_since_start()[1] >= 0.25
 
 
-def test_all_threads_are_used_again_when_others_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_threads_are_used_again_when_others_are_done(monkeypatch):
     now = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -99,7 +97,7 @@ def visitor() -> Iterator[tuple[subprocess.Popen, int]]:
             process.wait()
 
 
-def test_a_browser_on_this_machine_is_found_by_its_connection_and_is_no_other_program() -> None:
+def test_a_browser_on_this_machine_is_found_by_its_connection_and_is_no_other_program():
     with visitor() as (process, port):
         found = watchers("127.0.0.1", port)
         if process.pid not in found:
@@ -112,5 +110,5 @@ def test_a_browser_on_this_machine_is_found_by_its_connection_and_is_no_other_pr
         assert MachineLoad().watchers_share() is None
 
 
-def test_a_browser_elsewhere_is_not_looked_for() -> None:
+def test_a_browser_elsewhere_is_not_looked_for():
     assert watchers("192.0.2.7", 443) == watchers(None, None) == (os.getpid(),)

@@ -1,8 +1,6 @@
 """Trees against a walk over parents, and those that policies grow, against drafters whose every
 answer is known: tables, and prompt lookup."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 
@@ -31,7 +29,7 @@ def ancestors_of(parent: tuple[int, ...], node: int) -> list[int]:
     return found
 
 
-def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
+def test_everything_derived_from_parents_agrees_with_a_walk():
     rng = random.Random(0)
     for _ in range(200):
         parent = (-1, *(rng.randrange(i) for i in range(1, rng.randint(1, 20))))
@@ -51,7 +49,7 @@ def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
             assert (additive[node] <= torch.finfo(torch.float32).min).sum() == n_hidden
 
 
-def test_the_published_static_tree() -> None:
+def test_the_published_static_tree():
     """SpecVLM's mc_sim_7b_63, as listed in its code: parents and depths of its 26 nodes."""
     shape, ranks = shape_of_rank_paths(EAGLE_TREE)
     assert shape.parent == (
@@ -92,7 +90,7 @@ def check(tree: DraftTree, drafter: TableDrafter) -> None:
 
 
 @pytest.mark.parametrize("room", [1, 2, 5, 99])
-def test_a_chain_drafts_the_likeliest_token_each_time(room: int) -> None:
+def test_a_chain_drafts_the_likeliest_token_each_time(room: int):
     tree, drafter = propose(Chain(ChainSettings(5)), room)
     check(tree, drafter)
     expected = [4]
@@ -104,7 +102,7 @@ def test_a_chain_drafts_the_likeliest_token_each_time(room: int) -> None:
 
 
 @pytest.mark.parametrize("floor", [0.01, 0.1, 0.3, 0.9])
-def test_a_chain_stops_where_its_probability_falls_below_the_floor(floor: float) -> None:
+def test_a_chain_stops_where_its_probability_falls_below_the_floor(floor: float):
     tree, drafter = propose(Chain(ChainSettings(9, floor)))
     check(tree, drafter)
     whole, _ = propose(Chain(ChainSettings(9)))
@@ -115,7 +113,7 @@ def test_a_chain_stops_where_its_probability_falls_below_the_floor(floor: float)
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 4, 5, 9])
-def test_a_ranked_tree_holds_the_tokens_of_its_ranks(room: int) -> None:
+def test_a_ranked_tree_holds_the_tokens_of_its_ranks(room: int):
     tree, drafter = propose(RankedTree(), room)
     check(tree, drafter)
     tokens = tree.tokens.tolist()
@@ -154,7 +152,7 @@ def brute_best_first(nodes: int, width: int, loops: int) -> list[tuple[int, ...]
 @pytest.mark.parametrize(
     ("nodes", "width", "loops"), [(2, 1, 0), (8, 3, 2), (20, 4, 3), (60, 10, 5), (5, 10, 0)]
 )
-def test_best_first_is_eagle_2_by_the_book(nodes: int, width: int, loops: int) -> None:
+def test_best_first_is_eagle_2_by_the_book(nodes: int, width: int, loops: int):
     tree, drafter = propose(BestFirst(BestFirstSettings(nodes, width, loops)))
     check(tree, drafter)
     tokens = tree.tokens.tolist()
@@ -163,13 +161,13 @@ def test_best_first_is_eagle_2_by_the_book(nodes: int, width: int, loops: int) -
 
 
 @pytest.mark.parametrize("room", [1, 2, 3])
-def test_best_first_stays_within_its_room(room: int) -> None:
+def test_best_first_stays_within_its_room(room: int):
     tree, drafter = propose(BestFirst(BestFirstSettings(30, 5, 6)), room)
     check(tree, drafter)
     assert max(tree.shape.depth) == room
 
 
-def test_best_first_keeps_parents_where_probabilities_tie() -> None:
+def test_best_first_keeps_parents_where_probabilities_tie():
     """A certain drafter: all scores on the way tie, so only the order of candidates decides."""
     table = torch.full((4, 4), -40.0)
     table[torch.arange(4), (torch.arange(4) + 1) % 4] = 40.0
@@ -178,7 +176,7 @@ def test_best_first_keeps_parents_where_probabilities_tie() -> None:
     assert tree.tokens.tolist()[:5] == [0, 1, 2, 3, 0]
 
 
-def test_best_first_keeps_every_candidate_where_there_are_fewer_than_its_nodes() -> None:
+def test_best_first_keeps_every_candidate_where_there_are_fewer_than_its_nodes():
     tree, drafter = propose(BestFirst(BestFirstSettings(60, 3, 2)))
     check(tree, drafter)
     assert len(tree) == 1 + 3 + 2 * 3 * 3
@@ -224,11 +222,11 @@ def emit(drafter: NgramDrafter, tokens: list[int]) -> None:
         ([6, 6, 6], [6]),
     ],
 )
-def test_what_followed_last_time_follows_again(prompt: list[int], expected: list[int]) -> None:
+def test_what_followed_last_time_follows_again(prompt: list[int], expected: list[int]):
     assert lookup(prompt)[1] == expected
 
 
-def test_the_answer_is_searched_too() -> None:
+def test_the_answer_is_searched_too():
     drafter, first = lookup([1, 2, 3])
     assert first == []
     emit(drafter, [7, 8])

