@@ -29,7 +29,7 @@ import psutil
 from playwright.sync_api import Page, sync_playwright
 
 from specvl_demo.places import ROOT
-from testing.server import FAKE_PAGE, SHOWN, server
+from tests.shared.server import FAKE_PAGE, SHOWN, server
 from tools import browser
 
 REST_S = 20.0

@@ -3,8 +3,8 @@
     python -m lab.size
 
 Counts lines of the files that git tracks (formatted at 100 columns, including comments and blank
-lines; with the tests those of the page's scripts and what `testing` has for them), rooms and arrows
-between them by the layers of `testing/rooms.py`, class names used for more than one class, and
+lines; with the tests those of the page's scripts), rooms and arrows
+between them by the layers of `tests/shared/rooms.py`, class names used for more than one class, and
 places where the type checker is overruled.
 """
 
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from specvl_demo.places import ROOT
-from testing.rooms import arrows, doubled
+from tests.shared.rooms import arrows, doubled
 
 BUDGET = {
     "specvl_demo": 23_000,
@@ -28,7 +28,7 @@ BUDGET = {
 """Lines of Python in each folder, and of the page's scripts and style sheets."""
 COUNTED = {
     **{name: [(name, ".py")] for name in ("specvl_demo", "lab", "recipes")},
-    "tests": [("tests", ".py"), ("tests", ".js"), ("testing", ".py")],
+    "tests": [("tests", ".py"), ("tests", ".js")],
     "scripts": [("specvl_demo", ".js")],
     "styles": [("specvl_demo", ".css")],
 }

@@ -24,8 +24,8 @@ import torch
 
 from specvl_demo.core.types import Prompt
 from specvl_demo.places import ROOT
-from testing.server import server
-from testing.tiny import ask, ids_of, noisy, tiny_llava
+from tests.shared.server import server
+from tests.shared.tiny import ask, ids_of, noisy, tiny_llava
 
 
 def second_try(why: str) -> pytest.MarkDecorator:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CEILINGS = Path(__file__).with_suffix(".json")
-FOLDERS = ("specvl_demo", "testing", "tests", "lab", "recipes", "tools", "examples")
+FOLDERS = ("specvl_demo", "tests", "lab", "recipes", "tools", "examples")
 VAGUE = {"one", "found", "known", "kept", "own", "wanted", "most", "shown", "told", "said", "asked"}
 """Pronouns and participles: they say that there is something, and not what."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 Row = dict[str, Any]
 PRELOADED = [
-    *("specvl_demo.decoders", "testing.zoo", "transformers.generation.utils"),
+    *("specvl_demo.decoders", "tests.shared.zoo", "transformers.generation.utils"),
     *(f"transformers.models.{name}.modeling_{name}" for name in ("qwen2_5_vl", "llava")),
 ]
 """Imported before a process is forked for each part; threads do not survive a fork."""

@@ -27,7 +27,7 @@ from specvl_demo.methods.heads.checkpoints import FORMATS, HeadFormat
 from specvl_demo.pairs import PairSpec
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm.encoder import VLM
-from testing import zoo
+from tests.shared import zoo
 
 GAMMA = 5
 """Tokens of the chain whose acceptance length is set."""

@@ -32,8 +32,8 @@ from lab.serving.visits import BUSY, KINDS, OUTCOMES, Tally, Visit, Wrong, refus
 from specvl_demo import pairs
 from specvl_demo.places import ROOT
 from specvl_demo.serving import choosing
-from testing.server import Sample, listening, look, server
-from testing.visitor import Turned, Visitor
+from tests.shared.server import Sample, listening, look, server
+from tests.shared.visitor import Turned, Visitor
 
 WARM_SHARE, WARM_MOST_S = 0.2, 300.0
 """What of the time passes before memory is judged: allocators and caches fill on first use."""

@@ -21,8 +21,8 @@ from PIL import Image, ImageDraw
 from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff_format
 from specvl_demo.methods.base import METHODS
 from specvl_demo.records import validate_trace
-from testing import corpus
-from testing.visitor import Turned, Visitor, read, sentence
+from tests.shared import corpus
+from tests.shared.visitor import Turned, Visitor, read, sentence
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOST_FAULTS_KEPT = 20

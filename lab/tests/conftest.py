@@ -7,7 +7,7 @@ import pytest
 from specvl_demo import pairs
 from specvl_demo.serving import loader
 from specvl_demo.serving.loaded import Loaded
-from testing import pocketlike
+from tests.shared import pocketlike
 
 
 @pytest.fixture(scope="module")

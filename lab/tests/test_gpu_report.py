@@ -15,7 +15,7 @@ import pytest
 from lab.gpu import document, isolated, parts, steps
 from lab.gpu.isolated import Aside, Message, Part, Setting, Started
 from specvl_demo.decoders.huggingface import HFDecoder
-from testing import zoo
+from tests.shared import zoo
 
 ROOT = Path(__file__).resolve().parents[2]
 

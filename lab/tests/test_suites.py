@@ -15,10 +15,10 @@ from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.serving import session
 from specvl_demo.serving.loaded import Loaded
-from testing import pocketlike
-from testing.heads import random_tensors, write
-from testing.lanes import chain_lane
-from testing.refusals import refuses
+from tests.shared import pocketlike
+from tests.shared.heads import random_tensors, write
+from tests.shared.lanes import chain_lane
+from tests.shared.refusals import refuses
 
 NOTES = Path(__file__).resolve().parents[1] / "notes"
 

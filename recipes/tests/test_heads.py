@@ -26,10 +26,10 @@ from specvl_demo.question import Question
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
-from testing import zoo
-from testing.heads import begun, decode
-from testing.refusals import refuses
-from testing.tiny import tiny_llava, tiny_prompt
+from tests.shared import zoo
+from tests.shared.heads import begun, decode
+from tests.shared.refusals import refuses
+from tests.shared.tiny import tiny_llava, tiny_prompt
 
 METHODS = ("eagle2", "hivis", "dream")
 SERVED = ("llava", "qwen2.5-vl")

@@ -37,7 +37,7 @@ from recipes.published_towers import VARIANTS, published_weights
 from recipes.trainer import Trainer
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
-from testing.refusals import refuses
+from tests.shared.refusals import refuses
 
 WIDTH, CLASSES = 32, ("grey fox", "tabby", "vase")
 ROWS = 2 * 2 + 6

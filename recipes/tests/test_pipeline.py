@@ -24,8 +24,8 @@ from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
-from testing import pocketlike
-from testing.refusals import refuses
+from tests.shared import pocketlike
+from tests.shared.refusals import refuses
 
 N, HELD_OUT = 4, 2
 METHODS = ("dream", "eagle2", "hivis", "drafter")

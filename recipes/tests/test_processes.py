@@ -23,8 +23,8 @@ from specvl_demo.serving import loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import loading
 from specvl_demo.vlm.encoder import VLM
-from testing.pocketlike import save_pair
-from testing.server import run_python
+from tests.shared.pocketlike import save_pair
+from tests.shared.server import run_python
 
 METHOD = "dream"
 """The one with most parts: what it leaves without a gradient would stop several processes."""

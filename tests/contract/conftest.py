@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from specvl_demo import pairs
-from testing import corpus, pocketlike
+from tests.shared import corpus, pocketlike
 
 
 @pytest.fixture(scope="session")

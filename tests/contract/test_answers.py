@@ -12,8 +12,8 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.records import Begin, Round
 from specvl_demo.vlm.target import VLMTarget
-from testing.heads import built
-from testing.tiny import EOS, ask, tiny_prompt
+from tests.shared.heads import built
+from tests.shared.tiny import EOS, ask, tiny_prompt
 
 PROMPTS = {"picture": tiny_prompt(seed=1), "two pictures": tiny_prompt(2, seed=2)}
 

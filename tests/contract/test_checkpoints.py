@@ -20,9 +20,9 @@ from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from testing.heads import DFLASH, LAYERS, D, begun, decode, published, random_tensors, write
-from testing.refusals import refuses
-from testing.tiny import VOCAB, tiny_llava, tiny_prompt
+from tests.shared.heads import DFLASH, LAYERS, D, begun, decode, published, random_tensors, write
+from tests.shared.refusals import refuses
+from tests.shared.tiny import VOCAB, tiny_llava, tiny_prompt
 
 # Formats with files of their own; a layer among a target's weights has test_vendor_drafters.py.
 IN_FILES = [kind for kind, form in checkpoints.FORMATS.items() if form.of_target is None]

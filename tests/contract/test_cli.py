@@ -19,7 +19,7 @@ from specvl_demo.__main__ import main
 from specvl_demo.compare.page import page_of
 from specvl_demo.places import ROOT
 from specvl_demo.report import answers
-from testing.server import run_python
+from tests.shared.server import run_python
 
 pytestmark = pytest.mark.usefixtures("assets")
 FIELDS = [

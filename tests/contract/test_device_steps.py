@@ -29,9 +29,6 @@ from specvl_demo.methods.dream import DreamHead
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
 from specvl_demo.methods.mtp import MTPHead
-from testing import zoo
-from testing.heads import DFLASH, GEOMETRY, published, random_tensors
-from testing.tiny import tiny_llava
 from tests.contract.families.conftest import often
 from tests.contract.families.test_vendor_drafters import layer_tensors
 from tests.cuda import (
@@ -42,6 +39,9 @@ from tests.cuda import (
     graphs_on_the_processor,
     with_graphs,
 )
+from tests.shared import zoo
+from tests.shared.heads import DFLASH, GEOMETRY, published, random_tensors
+from tests.shared.tiny import tiny_llava
 from tests.unit.test_graphs import decode
 
 cuda = pytest.fixture(graphs_on_the_processor)

@@ -20,8 +20,8 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import Chain, ChainSettings, RankedTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
-from testing.tiny import ask, ids_of, tiny_llava, tiny_prompt
 from tests.fakes import TableDrafter, parts
+from tests.shared.tiny import ask, ids_of, tiny_llava, tiny_prompt
 
 
 class Walk(NamedTuple):

@@ -20,9 +20,9 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Prompt, Scores
 from specvl_demo.methods import base
 from specvl_demo.places import ROOT
-from testing.server import run_python
-from testing.tiny import ask, ids_of
 from tests.fakes import TableTarget
+from tests.shared.server import run_python
+from tests.shared.tiny import ask, ids_of
 
 FOLDER = ROOT / "examples" / "methods"
 SIZE = 12

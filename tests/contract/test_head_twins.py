@@ -24,7 +24,7 @@ from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from testing.heads import (
+from tests.shared.heads import (
     CONFIG,
     DFLASH,
     GEOMETRY,
@@ -36,7 +36,7 @@ from testing.heads import (
     random_tensors,
     write,
 )
-from testing.tiny import VOCAB, tiny_llava, tiny_prompt
+from tests.shared.tiny import VOCAB, tiny_llava, tiny_prompt
 
 ANSWER = torch.tensor([11, 12, 13, 14, 15, 16, 17, 18])
 """What is drafted and accepted, whatever the heads say."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from testing.rooms import FILES, ROOT, arrows, doubled, imports, inside, room_of, uses
-from testing.server import run_python
+from tests.shared.rooms import FILES, ROOT, arrows, doubled, imports, inside, room_of, uses
+from tests.shared.server import run_python
 
 RULES = {
     "gradio": ("specvl_demo/ui/",),
@@ -49,20 +49,23 @@ def test_only_two_modules_call_our_own_kernels():
 
 
 APART = {
-    "specvl_demo/": ("testing", "tests", "lab", "recipes"),
-    "testing/": ("tests", "lab", "recipes"),
+    "specvl_demo/": ("tests", "lab", "recipes"),
     "tests/": ("lab", "recipes"),
     "lab/": ("tests",),
     "recipes/": ("tests", "lab"),
+    "tests/shared/": ("tests",),
 }
-"""Folders, and those that nothing in them may import."""
+"""Folders, and those that nothing in them may import, but for what `tests.shared` has for all."""
 
 
 @pytest.mark.parametrize("folder", APART)
 def test_folders_that_stand_side_by_side_keep_apart(folder: str):
     for path in (ROOT / folder).rglob("*.py"):
-        used = [package for package in APART[folder] if uses(path, package)]
+        names = {name for name in imports(path) if not f"{name}.".startswith("tests.shared.")}
+        used = [name for name in names if name.partition(".")[0] in APART[folder]]
         assert not used, f"{path} imports {used}"
+    programs = [path for path in FILES if inside(path, "recipes/")]
+    assert not [path for path in programs if uses(path, "tests")], "only their tests may"
 
 
 FOR_RECIPES = """

@@ -20,8 +20,8 @@ from specvl_demo.methods.base import METHODS, PARTS, Choice, Models, build_parts
 from specvl_demo.records import Round, validate_trace
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from testing.heads import built
-from testing.tiny import ask, ids_of, tiny_prompt
+from tests.shared.heads import built
+from tests.shared.tiny import ask, ids_of, tiny_prompt
 
 PROMPTS = [tiny_prompt(seed=1), tiny_prompt(2, seed=2), tiny_prompt(0, 12, seed=3)]
 HEADS = ("eagle2", "hivis", "dream", "eagle3", "dflash")

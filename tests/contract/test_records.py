@@ -27,7 +27,7 @@ from specvl_demo.records import (
     validate_trace,
 )
 from specvl_demo.report import trace
-from testing.lanes import ar_lane, begin, chain_lane, flat
+from tests.shared.lanes import ar_lane, begin, chain_lane, flat
 
 BEGIN = begin(
     "tabed",

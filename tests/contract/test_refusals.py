@@ -15,7 +15,7 @@ from specvl_demo.__main__ import main
 from specvl_demo.question import MAX_FILES, MAX_TURNS
 from specvl_demo.ui.serve import benches, workers
 from specvl_demo.ui.serve.jobs import read_job
-from testing.refusals import refuses
+from tests.shared.refusals import refuses
 from tests.unit.test_openai_form import COMPLETIONS, Api
 
 COMMANDS = """

@@ -12,8 +12,8 @@ from specvl_demo.report import tables, trace
 from specvl_demo.serving import session
 from specvl_demo.serving.choosing import choose
 from specvl_demo.serving.loader import load_pair
-from testing import corpus
-from testing.refusals import refuses
+from tests.shared import corpus
+from tests.shared.refusals import refuses
 
 MARKUP = (
     "<img src=x onerror=\"window.hit='{where}'\"><script>window.hit='{where}'</script>"

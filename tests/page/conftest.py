@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Error, Playwright, expect
 
-from testing.server import FAKE_PAGE, server
+from tests.shared.server import FAKE_PAGE, server
 from tools import browser
 
 PATIENCE_MS = 60_000  # a machine that is busy takes its time

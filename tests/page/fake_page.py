@@ -29,7 +29,7 @@ from specvl_demo.records import End, QuestionNotes, Round, Token, Totals, Tree
 from specvl_demo.ui.serve.cluster import Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.workers import Compute
-from testing import lanes
+from tests.shared import lanes
 
 LEDGER = "ECHO_LEDGER"
 Event = dict[str, Any]

@@ -23,9 +23,9 @@ from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
-from testing.pocketlike import save_pair
 from tests.page.fake_page import Slow
 from tests.robustness.support import Guest, until
+from tests.shared.pocketlike import save_pair
 
 LIMIT_S = 1.5
 JOB = Job(pair="slow", lanes=(("ar", {}),), question=Question("?"))

@@ -6,10 +6,10 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from testing.server import SHOWN
 from tests.conftest import second_try
 from tests.page.conftest import LIVE, note_sent
 from tests.page.made_up import BUSY, LONG
+from tests.shared.server import SHOWN
 
 LOADING = ("Precision", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"

@@ -22,10 +22,10 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
-from testing.server import run_python
 from tests.conftest import second_try
 from tests.page.fake_page import compute, engine, started
 from tests.robustness.support import Guest
+from tests.shared.server import run_python
 
 EACH_S = 0.05
 clustered = pytest.mark.slow

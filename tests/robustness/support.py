@@ -15,7 +15,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import Record
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
-from testing.visitor import Visitor
+from tests.shared.visitor import Visitor
 
 WAIT_S = 240.0
 USUAL_S = 0.05

@@ -27,8 +27,8 @@ from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve import route_filter, uploads
 from specvl_demo.ui.serve.route_filter import JSON_BYTES, MOST_CONTAINERS, MOST_PATHS, RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES, Uploads
-from testing.refusals import refuses
 from tests.robustness.support import WAIT_S
+from tests.shared.refusals import refuses
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
 CALL = "/gradio_api/call/generate"

@@ -23,9 +23,9 @@ from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
 from specvl_demo.vlm import loading, outlines, target
-from testing.pocketlike import save_pair
-from testing.refusals import refuses
 from tests.robustness.support import Guest, saved
+from tests.shared.pocketlike import save_pair
+from tests.shared.refusals import refuses
 
 # ---------------------------------------------------------------- on real models, tiny and random
 

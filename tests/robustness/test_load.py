@@ -19,12 +19,12 @@ import psutil
 import pytest
 
 from specvl_demo.places import ROOT
-from testing.server import Sample, launched, look, server
-from testing.visitor import Turned, Visitor, sentence
 from tests.conftest import second_try
 from tests.page import fake_page
 from tests.page.conftest import FAKE_PAGE
 from tests.robustness.support import asks, computed, ids, slowness, texts, until
+from tests.shared.server import Sample, launched, look, server
+from tests.shared.visitor import Turned, Visitor, sentence
 
 VISITORS = 50
 ROUNDS = 4

@@ -19,9 +19,9 @@ import pytest
 from specvl_demo.places import EXAMPLES, ROOT
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import startup
-from testing.server import server
-from testing.visitor import Turned, Visitor, sentence
 from tests.robustness.support import asks, fetch, ids
+from tests.shared.server import server
+from tests.shared.visitor import Turned, Visitor, sentence
 
 SECRET = "correct-horse-battery"
 PROMPT = "what-nobody-else-may-read"

@@ -12,9 +12,9 @@ from specvl_demo.media import Limits, MediaError, MediaFile, VideoFrames, load, 
 from specvl_demo.question import Question
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Uploads
-from testing import corpus
-from testing.corpus import is_one_sentence, load_picture
-from testing.server import run_python
+from tests.shared import corpus
+from tests.shared.corpus import is_one_sentence, load_picture
+from tests.shared.server import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ def test_every_upload_of_the_corpus_ends_as_it_may():
     """Each a right picture, a right clip, or one clear sentence, within 800 MB: the largest picture
     that is taken has 25 million pixels, 75 MB, and a few times that while decoded.
     """
-    done = run_python("-m", "testing.corpus")
+    done = run_python("-m", "tests.shared.corpus")
     told = json.loads(done.stdout)
     assert told["wrong"] == [] and told["tried"] > 100 and told["peak_mb"] < 800
 

@@ -43,7 +43,7 @@ from specvl_demo.question import Question  # noqa: E402
 from specvl_demo.ui.serve import workers  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 from specvl_demo.ui.serve.queue import Queue  # noqa: E402
-from testing.pocketlike import save_pair  # noqa: E402
+from tests.shared.pocketlike import save_pair  # noqa: E402
 
 PAIR = "tiny"
 released: list[object] = []

@@ -19,7 +19,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from specvl_demo.report import answers
 from specvl_demo.report.answers import HF_GENERATE, Answer, Repeat
-from testing import corpus
+from tests.shared import corpus
 
 CHAIN = choose("chain", {"gamma": 3})
 

@@ -23,9 +23,9 @@ from specvl_demo.methods.policies import (
 )
 from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.records import Begin, Round
-from testing.refusals import refuses
-from testing.tiny import spell
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
+from tests.shared.refusals import refuses
+from tests.shared.tiny import spell
 
 V = 8
 # After token i the target says i + 1, and 0 after the last.

@@ -27,9 +27,9 @@ from specvl_demo.records import Round, tie_nats
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from testing.heads import built
-from testing.tiny import VOCAB, ask, noisy, tiny_llava, tiny_prompt
 from tests.cuda import FakeCuda, FakeGraph, graphs_on_the_processor, with_graphs
+from tests.shared.heads import built
+from tests.shared.tiny import VOCAB, ask, noisy, tiny_llava, tiny_prompt
 
 cuda = pytest.fixture(graphs_on_the_processor)
 

@@ -20,10 +20,10 @@ from specvl_demo.serving.choosing import choose
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import outlines
 from specvl_demo.vlm.prompts import PromptBuilder
-from testing import zoo
-from testing.pocketlike import make_model, make_processor, save_pair, tokenizer
-from testing.refusals import refuses
 from tests.contract.families.conftest import often
+from tests.shared import zoo
+from tests.shared.pocketlike import make_model, make_processor, save_pair, tokenizer
+from tests.shared.refusals import refuses
 
 FLOAT8 = torch.float8_e4m3fn
 

@@ -29,8 +29,8 @@ from specvl_demo.decoders.sequence import prefill
 from specvl_demo.native import build_kernels
 from specvl_demo.native.build_kernels import LEVELS, SOURCE, CpuLevel
 from specvl_demo.vlm.encoder import VLM
-from testing.refusals import refuses
-from testing.tiny import tiny_llava, tiny_prompt
+from tests.shared.refusals import refuses
+from tests.shared.tiny import tiny_llava, tiny_prompt
 
 SHAPES = [(576, 576), (96, 1536), (4096, 64)]
 TREE = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))

@@ -30,11 +30,11 @@ from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.encoder import VLM
-from testing import pocketlike
-from testing.heads import random_tensors, write
-from testing.pocketlike import save_pair, tokenizer
-from testing.refusals import refuses
-from testing.tiny import tiny_llava, tiny_prompt
+from tests.shared import pocketlike
+from tests.shared.heads import random_tensors, write
+from tests.shared.pocketlike import save_pair, tokenizer
+from tests.shared.refusals import refuses
+from tests.shared.tiny import tiny_llava, tiny_prompt
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from specvl_demo.media import clips as clip_reader
 from specvl_demo.media.files import sniff_format
 from specvl_demo.media.pictures import count_scans, hdr_to_srgb, open_picture
 from specvl_demo.media.pictures import decode_picture as decoded_picture
-from testing import corpus
-from testing.corpus import load_clip, load_picture
-from testing.refusals import refuses
+from tests.shared import corpus
+from tests.shared.corpus import load_clip, load_picture
+from tests.shared.refusals import refuses
 
 GOOD = corpus.good_pictures()
 CLIPS = Path(__file__).parents[1] / "clips"

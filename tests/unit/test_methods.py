@@ -10,7 +10,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import METHODS, PARTS, SLOTS, choose
 from specvl_demo.methods.declare import Param, setting, tex
 from specvl_demo.methods.policies import ChainSettings
-from testing.refusals import refuses
+from tests.shared.refusals import refuses
 
 
 @pytest.mark.parametrize("name", METHODS)

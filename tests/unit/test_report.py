@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Candidate, End, LaneRecords, Prefix, Token, fold
 from specvl_demo.report import confidence, figure, html, metrics, remarks, tables, trace
-from testing.lanes import ar_lane, begin, chain_lane, chain_round, flat
+from tests.shared.lanes import ar_lane, begin, chain_lane, chain_round, flat
 
 
 def test_tau_counts_the_targets_own_token():

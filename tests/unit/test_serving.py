@@ -15,8 +15,8 @@ from specvl_demo.pairs.fitting import LoadPlan, Options
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.pairs.placing import place
 from specvl_demo.serving import choosing, loader
-from testing.refusals import refuses
-from testing.server import run_python
+from tests.shared.refusals import refuses
+from tests.shared.server import run_python
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
 H200 = Machine(16, 128_000_000_000, "x86_64", (Gpu("NVIDIA H200", 150_000_000_000),))

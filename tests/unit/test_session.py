@@ -33,9 +33,9 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, media_spans
 from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
 from specvl_demo.vlm.shared_drafter import with_even_layers
-from testing import pocketlike, zoo
-from testing.refusals import refuses
-from testing.tiny import ask, tiny_prompt
+from tests.shared import pocketlike, zoo
+from tests.shared.refusals import refuses
+from tests.shared.tiny import ask, tiny_prompt
 
 PICTURE = Image.new("RGB", (96, 96), (200, 30, 30))
 

@@ -38,9 +38,9 @@ from specvl_demo.methods.views import (
 from specvl_demo.records import Span
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from testing.heads import decode
-from testing.refusals import refuses
-from testing.tiny import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
+from tests.shared.heads import decode
+from tests.shared.refusals import refuses
+from tests.shared.tiny import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
 
 POLICIES = {
     "chain": lambda: Chain(ChainSettings(4)),

@@ -21,7 +21,7 @@ from specvl_demo.pairs import Checkpoint, base_weights, fingerprints, on_disk, p
 from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.serving import choosing
 from specvl_demo.vlm import eight_bits, loading, photo_assembly
-from testing.refusals import refuses
+from tests.shared.refusals import refuses
 
 
 def test_a_folder_is_named_by_its_weights(tmp_path: Path):

@@ -16,8 +16,8 @@ from specvl_demo.records import Record
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, VideoFrames
 from specvl_demo.vlm.target import VLMTarget
-from testing import zoo
-from testing.tiny import ids_of, noisy
+from tests.shared import zoo
+from tests.shared.tiny import ids_of, noisy
 
 TOKENS = 14
 OFTEN = (

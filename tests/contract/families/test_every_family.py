@@ -38,9 +38,9 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import visual_runs
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
-from testing import zoo
-from testing.refusals import refuses
 from tests.contract.families.conftest import SHOWN, TOKENS, Here, load, often
+from tests.shared import zoo
+from tests.shared.refusals import refuses
 
 pytest.importorskip("torchvision", reason="most processors of these families need torchvision")
 

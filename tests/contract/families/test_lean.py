@@ -20,8 +20,6 @@ from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
-from testing import zoo
-from testing.refusals import refuses
 from tests.contract.families.conftest import load, often
 from tests.cuda import (
     FakeCuda,
@@ -31,6 +29,8 @@ from tests.cuda import (
     graphs_on_the_processor,
     with_graphs,
 )
+from tests.shared import zoo
+from tests.shared.refusals import refuses
 
 cuda = pytest.fixture(graphs_on_the_processor)
 

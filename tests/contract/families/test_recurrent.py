@@ -18,11 +18,11 @@ from specvl_demo.serving import choosing
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
-from testing import zoo
-from testing.heads import built
-from testing.refusals import refuses
-from testing.tiny import noisy
 from tests.contract.families.conftest import SHOWN, TOKENS, Here, often
+from tests.shared import zoo
+from tests.shared.heads import built
+from tests.shared.refusals import refuses
+from tests.shared.tiny import noisy
 
 pytest.importorskip("torchvision", reason="the processor of this family needs torchvision")
 

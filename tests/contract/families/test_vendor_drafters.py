@@ -26,11 +26,11 @@ from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.vlm import outlines
-from testing import zoo
-from testing.heads import begun
-from testing.refusals import refuses
-from testing.tiny import ask, ids_of
 from tests.contract.families.conftest import often
+from tests.shared import zoo
+from tests.shared.heads import begun
+from tests.shared.refusals import refuses
+from tests.shared.tiny import ask, ids_of
 
 pytest.importorskip("torchvision", reason="the processors of these families need torchvision")
 if not hasattr(hf, "Gemma4AssistantForCausalLM"):

@@ -18,7 +18,7 @@ from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.files import canonical
 from specvl_demo.records import Round
-from testing.tiny import VOCAB, ask, ids_of
+from tests.shared.tiny import VOCAB, ask, ids_of
 
 D, FFN, N_DRAFT = 64, 96, 40
 """Widths of heads, and the words of an EAGLE-3 head's vocabulary."""
