@@ -55,7 +55,7 @@ def test_two_clicks_to_a_finished_race_whose_numbers_are_the_fold_of_its_records
     expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Your race")
     expect(opened.locator(".vl-track tbody tr")).to_have_count(2)
     # The words of a made-up race begin anew after a while.
-    verdict = r"^TABED: same answer, token for token · The answer repeats itself, [^·]+ came before$"
+    verdict = r"^TABED: same answer, token for token · The answer repeats itself, [^·]+ before$"
     expect(opened.locator(".vl-verdict")).to_have_text(re.compile(verdict))
     sums = opened.evaluate("""() => specvl.race.list.map((lane) => {
       let tokens = 0, seconds = 0;
