@@ -215,9 +215,7 @@ def test_help_mistakes_and_traces_need_no_torch(words: list[str], code: int):
     assert not imported & {"torch", "transformers", "gradio", "numpy", "plotly", "PIL", "cv2"}
 
 
-def test_an_answer_is_printed_though_its_trace_cannot_be_written(
-    capsys, monkeypatch, tmp_path: Path
-):
+def test_an_answer_is_printed_if_its_trace_cannot_be_written(capsys, monkeypatch, tmp_path: Path):
     """The disk fills up while it is computed: the answer, then the sentence and its exit code."""
     whole, written = records.dumps, []
 

@@ -133,9 +133,7 @@ def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: P
     assert [chart.id for chart in begin.charts] == ["growing"]
     assert begin.settings["shrink_to"] == 0.3
     rounds = [r for r in told if isinstance(r, records.Round)]
-    text = {
-        lane: "".join(t.text for r in rounds if r.lane == lane for t in r.tokens) for lane in begins
-    }
+    text = {a: "".join(t.text for r in rounds if r.lane == a for t in r.tokens) for a in begins}
     assert text["growing"] == text["ar"]
     assert any(r.n_accepted > 1 for r in rounds if r.lane == "growing")
     assert all("length" in r.notes for r in rounds if r.lane == "growing")

@@ -101,12 +101,7 @@ def later(n: int) -> Tensor:
 
 
 def eagle2_says(
-    t: Tensors,
-    theta: float,
-    decoder: LanguageBackend,
-    start: LaneStart,
-    ids: Tensor,
-    states: Tensor,
+    t: Tensors, theta: float, decoder: Any, start: LaneStart, ids: Tensor, states: Tensor
 ) -> Tensor:
     """EAGLE-2, and HiViS, whose rows leave pictures out and read which step they are drafted in."""
     layer, encoded = under(t, "layers.0."), start.encoded
@@ -129,12 +124,7 @@ def eagle2_says(
 
 
 def dream_says(
-    t: Tensors,
-    theta: float,
-    decoder: LanguageBackend,
-    start: LaneStart,
-    ids: Tensor,
-    states: Tensor,
+    t: Tensors, theta: float, decoder: Any, start: LaneStart, ids: Tensor, states: Tensor
 ) -> Tensor:
     """Rows of tokens, whose second layer reads the features of all positions before theirs."""
     low, cross, high = (under(t, f"layers.{i}.") for i in range(3))
@@ -188,12 +178,7 @@ def eagle3_says(
 
 
 def dflash_says(
-    t: Tensors,
-    layers: list[tuple[int | None, bool]],
-    decoder: LanguageBackend,
-    start: LaneStart,
-    ids: Tensor,
-    states: Tensor,
+    t: Tensors, layers: list[Any], decoder: Any, start: LaneStart, ids: Tensor, states: Tensor
 ) -> Tensor:
     """A block of four: rows attend to the states before them and to each other, each layer in its
     window, to tokens of the head's own vocabulary if it has one.
@@ -371,11 +356,7 @@ def test_a_tree_says_what_its_chains_say(kind: str, targets: dict[str, VLMTarget
 )
 @torch.inference_mode()
 def test_a_dream_head_looks_at_what_it_was_trained_for_unless_set_otherwise(
-    target: object,
-    card: dict[str, float],
-    preset: dict[str, float] | None,
-    settings: dict[str, float],
-    share: float,
+    target: object, card: dict, preset: dict | None, settings: dict, share: float
 ):
     head = built("dream", target.decoder, **card)
     choice = choose("dream", settings, preset)

@@ -65,11 +65,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatc
     )
 
     def load(
-        pair: pairs.PairSpec,
-        roles: None,
-        progress: object,
-        options: fitting.Options,
-        placement: Placement,
+        pair: PairSpec, roles: None, tell: object, options: fitting.Options, placement: Placement
     ) -> Loaded:
         loads.append(list(placement.roles))
         return Loaded(pair, Models(target, {}), None, None, placement.plan, {})

@@ -61,9 +61,7 @@ def test_bad_logins_are_refused_without_being_said(text: str, tmp_path: Path):
     assert SECRET not in str(said.value) and "login" in str(said.value)
 
 
-def test_a_port_of_the_environment_is_checked_like_one_that_was_given(
-    monkeypatch, refusal: Refusal
-):
+def test_a_port_of_the_environment_is_checked_like_a_given_one(monkeypatch, refusal: Refusal):
     monkeypatch.setenv("GRADIO_SERVER_PORT", "http")
     told = refusal()
     assert "not 'http'" in told and "GRADIO_SERVER_PORT" in told

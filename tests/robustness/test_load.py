@@ -154,12 +154,12 @@ STOP_S = 5.0
     ],
 )
 def test_a_server_that_gets_a_stop_signal_ends(
-    echoing: tuple[str, int],
+    echoing: tuple,
     folder: Path,
     tmp_path: Path,
     question: str,
     number: signal.Signals,
-    options: tuple[str, ...],
+    options: tuple,
 ):
     """In the middle of a run, others waiting: in time, no traceback, process or upload is left."""
     if options:

@@ -88,9 +88,7 @@ def good_pictures() -> dict[str, bytes]:
         "duration": 100,
     }
     files = {f"plain.{fmt.lower()}": encode(rgb, fmt) for fmt in ("PNG", "WEBP", "GIF", "BMP")}
-    files |= {
-        f"animated.{fmt.lower()}": encode(rgb, fmt, **moving) for fmt in ("PNG", "WEBP", "GIF")
-    }
+    files |= {f"animated.{f.lower()}": encode(rgb, f, **moving) for f in ("PNG", "WEBP", "GIF")}
     files |= {
         "palette.bmp": encode(rgb.quantize(8), "BMP"),
         "palette_alpha.png": encode(rgb.quantize(8), "PNG", transparency=7),

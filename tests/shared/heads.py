@@ -3,7 +3,6 @@ way, by hand or to its end.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from safetensors.torch import save_file
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Drafter, LaneStart, Prompt
 from specvl_demo.core.verification import LosslessVerifier
-from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.files import canonical
@@ -22,15 +20,9 @@ from tests.shared.tiny import VOCAB, ask, ids_of
 
 D, FFN, N_DRAFT = 64, 96, 40
 """Widths of heads, and the words of an EAGLE-3 head's vocabulary."""
-CONFIG = {
-    "hidden_size": D,
-    "intermediate_size": FFN,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 1,
-    "vocab_size": VOCAB,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-}
+SIZES = {"hidden_size": D, "intermediate_size": FFN, "vocab_size": VOCAB}
+LAYER = {"num_attention_heads": 4, "rms_norm_eps": 1e-5, "hidden_act": "silu"}
+CONFIG: dict[str, Any] = {"num_hidden_layers": 1, **SIZES, **LAYER}
 DFLASH = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [1, 3, 4]}}
 LAYERS = "eagle_aux_hidden_state_layer_ids"
 SHALLOW: dict[str, dict[str, Any]] = {
@@ -141,11 +133,7 @@ def write(
 
 
 def built(
-    kind: str,
-    decoder: LanguageBackend,
-    geometry: Geometry = GEOMETRY,
-    settings: Mapping[str, Any] | None = None,
-    **card: object,
+    kind: str, decoder: Any, geometry: Geometry = GEOMETRY, settings: Any = None, **card: object
 ) -> Any:
     """A random head on a decoder. settings: its config.json, by default one for a target of three
     layers; card: what stands on its card.

@@ -22,20 +22,10 @@ def tiny_llava(
     import transformers as hf
 
     torch.manual_seed(seed)
-    text = {
-        "vocab_size": vocab,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-        "num_key_value_heads": kv_heads,
-        "max_position_embeddings": 512,
-        "initializer_range": 0.2,
-        "bos_token_id": 1,
-        "eos_token_id": EOS,
-        "pad_token_id": 0,
-        "tie_word_embeddings": True,
-    }
+    text = {"vocab_size": vocab, "hidden_size": 64, "intermediate_size": 96}
+    text |= {"num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": kv_heads}
+    text |= {"bos_token_id": 1, "eos_token_id": EOS, "pad_token_id": 0, "initializer_range": 0.2}
+    text |= {"max_position_embeddings": 512, "tie_word_embeddings": True}
     vision = hf.SiglipVisionConfig(
         hidden_size=32,
         intermediate_size=48,

@@ -64,43 +64,22 @@ def _tokenizer(special: list[str], named: Mapping[str, str] | None = None) -> An
         show_progress=False,
     )
     bpe.train_from_iterator(TEXT, trainer)
-    return hf.PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token="<pad>",
-        bos_token="<s>",
-        eos_token="</s>",
-        extra_special_tokens=dict(named or {}),
-        additional_special_tokens=list(special),
-    )
+    ends = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    more = {"extra_special_tokens": dict(named or {}), "additional_special_tokens": list(special)}
+    return hf.PreTrainedTokenizerFast(tokenizer_object=bpe, **ends, **more)
 
 
 def _text(tokenizer: Any, **changes: Any) -> dict[str, Any]:
     """A text model's size. The vocabulary has padding rows, as published ones have."""
-    return {
-        "vocab_size": len(tokenizer) + 4,
-        "hidden_size": WIDTH,
-        "intermediate_size": 96,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "max_position_embeddings": 2048,
-        "initializer_range": 0.2,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        **changes,
-    }
+    sizes = {"vocab_size": len(tokenizer) + 4, "hidden_size": WIDTH, "intermediate_size": 96}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    rest = {"max_position_embeddings": 2048, "initializer_range": 0.2}
+    return {"num_hidden_layers": LAYERS} | sizes | heads | ends | rest | changes
 
 
-_VISION = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-}
-
-
+_LAYERS = {"num_hidden_layers": 2, "num_attention_heads": 2}
+_VISION = {"hidden_size": 32, "intermediate_size": 48, **_LAYERS}
 _TOWER = _VISION | {"num_hidden_layers": 3, "image_size": 56, "patch_size": 14}
 _PINPOINTS = [[56, 112], [112, 56], [112, 112]]
 _SQUARE = {"height": 56, "width": 56}
@@ -223,15 +202,9 @@ def glm4v() -> tuple[torch.nn.Module, Any]:
         ),
     )
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
-    vision = {
-        "depth": 2,
-        "hidden_size": 32,
-        "num_heads": 2,
-        "out_hidden_size": WIDTH,
-        "image_size": 56,
-    }
+    vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "image_size": 56}
     config = hf.Glm4vConfig(
-        vision_config=vision | {"intermediate_size": 48},
+        vision_config=vision | {"out_hidden_size": WIDTH, "intermediate_size": 48},
         text_config=_text(tok, rope_parameters=rope),
         tie_word_embeddings=False,
         **{f"{name}_token_id": tok.convert_tokens_to_ids(token) for name, token in named.items()},
@@ -253,17 +226,12 @@ def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
         more["video_processor"] = hf.SmolVLMVideoProcessor(
             size={"longest_edge": 64}, max_image_size={"longest_edge": 64}
         )
+    turns = "User:", "<end_of_utterance>\\n", "Assistant:"
     processor = getattr(hf, kind + "Processor")(
         image,
         tok,
         image_seq_len=(4 // scale) ** 2,
-        chat_template=_template(
-            "<image>",
-            "User:",
-            "<end_of_utterance>\\n",
-            "Assistant:",
-            video="<video>" if more else "",
-        ),
+        chat_template=_template("<image>", *turns, video="<video>" if more else ""),
         **more,
     )
     config = getattr(hf, kind + "Config")(
@@ -285,17 +253,12 @@ def gemma3() -> tuple[torch.nn.Module, Any]:
     }
     tok = _tokenizer([*named.values(), "<start_of_turn>", "<end_of_turn>"], named)
     ids = tok.convert_tokens_to_ids
+    turns = "<start_of_turn>user\\n", "<end_of_turn>\\n", "<start_of_turn>model\\n"
     processor = hf.Gemma3Processor(
         hf.Gemma3ImageProcessor(size=_SQUARE, do_pan_and_scan=False),
         tok,
         image_seq_length=4,
-        chat_template=_template(
-            "<start_of_image>",
-            "<start_of_turn>user\\n",
-            "<end_of_turn>\\n",
-            "<start_of_turn>model\\n",
-            begins="{{ bos_token }}",
-        ),
+        chat_template=_template("<start_of_image>", *turns, begins="{{ bos_token }}"),
     )
     # A window much shorter than any prompt, and layers of both kinds.
     text = _text(
@@ -328,19 +291,13 @@ def gemma4() -> tuple[torch.nn.Module, Any]:
         "audio_token": "<|audio|>",
     }
     tok = _tokenizer([*named.values(), "<|video|>", "<|turn>", "<turn|>"], named)
+    turns = "<|turn>user\\n", "<turn|>\\n", "<|turn>model\\n"
     processor = hf.Gemma4Processor(
         hf.Gemma4AudioFeatureExtractor(),
         hf.Gemma4ImageProcessor(max_soft_tokens=70),
         tok,
         hf.Gemma4VideoProcessor(max_soft_tokens=70),
-        chat_template=_template(
-            "<|image|>",
-            "<|turn>user\\n",
-            "<turn|>\\n",
-            "<|turn>model\\n",
-            "<|video|>",
-            "{{ bos_token }}",
-        ),
+        chat_template=_template("<|image|>", *turns, "<|video|>", "{{ bos_token }}"),
     )
     # Keys of two widths, no embeddings for every layer, and pictures larger than the window.
     text = _text(

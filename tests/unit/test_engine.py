@@ -37,10 +37,7 @@ def request(target: TableTarget, n: int = 10, last: int = 0, **changes: object) 
 
 
 def run(
-    asked: Request,
-    drafter: TableDrafter | None = None,
-    policy: object | None = None,
-    name: str = "l",
+    asked: Request, drafter: TableDrafter | None = None, policy: Any = None, name: str = "l"
 ) -> list[records.Record]:
     """One lane alone, all its records."""
     return list(race([Lane(name, parts(drafter, policy), SharedPrefill(asked))]))

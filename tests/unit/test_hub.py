@@ -147,9 +147,7 @@ def test_only_language_models_that_are_known_here_draft(kind: str, pair: Path, t
         custom.custom_pair(str(pair / "target"), str(tmp_path))
 
 
-def test_a_drafter_with_fewer_positions_says_so_and_refuses_more(
-    pair: Path, tmp_path: Path, capsys
-):
+def test_a_drafter_of_fewer_positions_says_so_and_refuses_more(pair: Path, tmp_path: Path, capsys):
     short = copied(pair, "drafter", tmp_path)
     edit(short / "config.json", lambda c: c["text_config"].update(max_position_embeddings=30))
     named = ["--target", str(pair / "target"), "--drafter", str(short)]

