@@ -79,14 +79,17 @@ def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
 
 
 def test_ask_again_edit_and_clear(opened):
-    """Enter adds a turn that carries what went before; asked again; edited, the rest is dropped."""
+    """A follow-up adds a turn that carries what went before; asked again; edited, the rest is
+    dropped. Within a conversation Enter goes on with it.
+    """
     run_race(opened)
     note_sent(opened)
     opened.locator("#vl-question").fill("And below it?")
+    opened.get_by_label("Ask as a follow-up").check()
     expect(opened.locator(".vl-turn")).to_contain_text(
         "Continues the conversation: 1 earlier question and its picture are included."
     )
-    expect(opened.locator("label[for=vl-question]")).to_have_text("Follow-up question")
+    expect(opened.locator("label[for=vl-question]")).to_have_text("Follow-up")
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
     opened.locator("#vl-question").press("Enter")
     opened.wait_for_function("window.sent")
@@ -100,6 +103,9 @@ def test_ask_again_edit_and_clear(opened):
         "There are five"
     )
     assert [item["name"] for item in turn["media"]] == ["scene.png"]
+    opened.locator("#vl-question").fill("And its size?")
+    expect(opened.locator(".vl-turn")).to_contain_text("2 earlier questions and their picture")
+    opened.locator("#vl-question").fill("And below it?")
     opened.get_by_role("button", name="Ask a follow-up").click()
     expect(opened.locator(".vl-turns li")).to_have_count(2)
     expect(opened.locator("#vl-question")).to_be_focused()
@@ -144,6 +150,33 @@ def test_ask_again_edit_and_clear(opened):
     expect(opened.locator("#vl-question")).to_have_attribute("placeholder", "Describe the picture.")
 
 
+def test_another_question_about_a_picture_is_asked_by_itself(opened):
+    """With the picture and nothing before it, and said without a jump of what stands below; as a
+    follow-up only where one says so.
+    """
+    question, note = opened.locator("#vl-question"), opened.locator(".vl-turn")
+    run_race(opened)
+    place = "document.querySelector('.vl-ask fieldset').getBoundingClientRect().top"
+    before = opened.evaluate(place)
+    question.fill("How many are red?")
+    expect(note).to_contain_text("Asked by itself.")
+    expect(opened.locator("label[for=vl-question]")).to_have_text("Question")
+    assert abs(opened.evaluate(place) - before) < 4
+    note_sent(opened)
+    question.press("Enter")
+    opened.wait_for_function(f"window.sent && !specvl.ask.running && {FINISHED}")
+    sent = opened.evaluate("window.sent")
+    assert sent["history"] == [] and [item["name"] for item in sent["media"]] == ["scene.png"]
+    expect(thumbs(opened)).to_have_count(1)
+    expect(opened.locator(".vl-conversation")).to_be_hidden()
+    question.fill("And blue?")
+    follow = opened.get_by_label("Ask as a follow-up")
+    follow.check()
+    expect(note).to_contain_text("1 earlier question and its picture are included.")
+    follow.uncheck()
+    expect(note).to_contain_text("Asked by itself.")
+
+
 def test_an_empty_question_says_what_it_asks(opened):
     """Before it is run, over its race, and as a turn; on the last picture it begins anew."""
     note = opened.locator(".vl-untyped")
@@ -151,7 +184,7 @@ def test_an_empty_question_says_what_it_asks(opened):
     run_race(opened)
     opened.locator("#vl-question").fill("")
     expect(note).to_have_text("Empty: the model is asked “Describe the picture.”")
-    expect(opened.locator(".vl-turn")).to_contain_text("Starts a new conversation.")
+    expect(opened.locator(".vl-turn")).to_contain_text("Asked by itself.")
     note_sent(opened)
     run_race(opened)
     sent = opened.evaluate("window.sent")
@@ -170,9 +203,9 @@ def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opene
         choose(opened, "scene", 2)
         run_race(opened)
         opened.locator("#vl-files").set_input_files(tmp_path / "new.png")
-        expect(opened.locator(".vl-turn")).to_contain_text("Starts a new conversation.")
+        expect(opened.locator(".vl-turn")).to_contain_text("Asked by itself.")
         if keep:
-            opened.get_by_label("Keep the conversation").check()
+            opened.get_by_label("Ask as a follow-up").check()
             expect(opened.locator(".vl-turn")).to_contain_text("Continues the conversation")
         run_race(opened)
         sent = opened.evaluate("window.sent")

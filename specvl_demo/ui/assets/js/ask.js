@@ -244,7 +244,8 @@ export class Ask extends EventTarget {
   }
 
   /** What running the form means for the conversation whose last question is on the page, {asked,
-   *  turn}, or null: 'same' asks it again, 'on' adds a turn, 'new' begins another conversation. */
+   *  turn}, or null: 'same' asks it again, 'on' adds a turn, 'new' begins another conversation. A
+   *  single question is no conversation yet: only who says so goes on from it. */
   get next() {
     const { request, last } = this;
     if (!last) return 'same';
@@ -253,7 +254,16 @@ export class Ask extends EventTarget {
     if (shown && request.question.trim() === asked.question.trim()) return 'same';
     if (request.pair !== asked.pair) return 'new';
     if (shown && !request.question.trim()) return 'new'; // the picture is described
-    return shown || (request.media.length && this.keepOn.checked) ? 'on' : 'new';
+    const begun = shown && asked.history.length > 0;
+    return begun || (this.mayKeep && this.keepOn.checked) ? 'on' : 'new';
+  }
+
+  /** Whether another question can go on from the last one: of its pictures, or with further ones. */
+  get mayKeep() {
+    const { request, last } = this;
+    const { asked } = last ?? {};
+    if (request.pair !== asked?.pair) return false;
+    return request.media.length > 0 || asked.media.length === 0;
   }
 
   /** What the model is asked: the question, or where it is empty, to describe what is shown. */
@@ -274,12 +284,12 @@ export class Ask extends EventTarget {
   /** Add the last question to the conversation, or begin another one, according to `next`. */
   turnOver() {
     const { earlier, last, next, request } = this;
+    this.keepOn.checked = false;
     if (next === 'same') return;
     const sent = new Set(last.asked.media.map((m) => m.path));
     if (next === 'on') request.media = request.media.filter((m) => !sent.has(m.path));
     this.last = null; // it is in the conversation now, or in none
     this.dispatchEvent(new CustomEvent('turn', { detail: earlier }));
-    this.keepOn.checked = false;
     this.well.show(request.media);
   }
 
@@ -556,14 +566,15 @@ export class Ask extends EventTarget {
     put(this.untyped, empty ? W.ask.untyped(this.inWords()) : '');
     if (!request.history.length)
       this.question.placeholder = empty ? this.inWords() : W.ask.questionHint;
-    const added = last && this.request.media.length && this.request.pair === last.asked.pair;
     const { earlier } = this;
     const pictures = earlier.reduce((sum, turn) => sum + turn.media.length, 0);
     const on = earlier.length > 0 && !(last && next === 'same');
     put(this.goesOn, on ? W.chat.on(earlier.length, pictures) : next === 'new' ? W.chat.fresh : '');
     put(this.questionLabel, earlier.length ? W.chat.question : W.ask.question);
-    this.fresh.hidden = next !== 'on'; // otherwise the list of earlier questions has it
-    this.keeping.hidden = !added || next === 'same' || (next === 'on' && !this.keepOn.checked);
+    const chose = this.mayKeep && this.keepOn.checked;
+    this.fresh.hidden = next !== 'on' || chose; // otherwise the list of earlier questions has it
+    this.keeping.hidden = !this.mayKeep || next === 'same' || (next === 'on' && !chose);
+    this.turnNote.classList.toggle('kept', this.mayKeep); // its place is there before it says anything
     put(this.scopeNote, this.scope);
     this.fitting = this.scope && better(this.catalog, this.request);
     this.switch.hidden = !this.fitting;

@@ -404,8 +404,10 @@ class Page {
   /** The race becomes part of the conversation in which it was asked; the form awaits the next
    *  question, or has it already. */
   follow() {
+    this.ask.keepOn.checked = true;
     const typed = this.ask.next === 'on';
     if (typed) this.ask.turnOver();
+    this.ask.keepOn.checked = false;
     this.ask.last = null;
     this.chat.set([...this.race.meta.asked.history, this.turn()]);
     if (typed) this.ask.question.focus();

@@ -550,14 +550,14 @@ export const W = {
       const several = n > 1 || pictures > 0;
       return `Continues the conversation: ${count(n, 'earlier question')}${pictures ? ` and ${seen}` : ''} ${several ? 'are' : 'is'} included.`;
     },
-    fresh: 'Starts a new conversation.',
-    keepOn: 'Keep the conversation',
+    fresh: 'Asked by itself.',
+    keepOn: 'Ask as a follow-up',
     edit: (n, later) => `Edit question ${n}${later ? '; what was asked after it goes' : ''}`,
     retry: (n, later) => `Ask question ${n} again${later ? '; what was asked after it goes' : ''}`,
     nothing: 'Describe what is shown.',
     follow: 'Ask a follow-up',
     followHint: 'Ask more about the same pictures',
-    question: 'Follow-up question',
+    question: 'Follow-up',
     questionHint: 'Ask about the same pictures',
     textHint: 'Ask more about it',
     goesOn: (title) => `A follow-up continues from what ${title} had written.`,
