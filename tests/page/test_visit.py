@@ -305,8 +305,10 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
 
 def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     """Once: the form is there, and the next reload says nothing. The stream that the reload cuts
-    is no error on the console.
+    is no error on the console. The race shown instead is a recorded one, then the last one that is
+    kept, lit; a conversation stands above its own race, or above none.
     """
+    stage, asked = opened.locator(".vl-stage"), opened.locator(".vl-question")
     opened.evaluate("() => { specvl.ask.request.sampling.max_new_tokens = 600; }")
     opened.locator("#vl-question").fill("What is new?")
     opened.locator("#vl-run").click()
@@ -315,9 +317,27 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     reload(opened)
     expect(opened.locator(".vl-notice")).to_have_text(said)
     expect(opened.locator("#vl-question")).to_have_value("What is new?")
+    expect(asked).to_have_text("What is in the picture?")
+    expect(stage).not_to_have_class(re.compile("outdated"))
     opened.wait_for_function("!specvl.visit.keeping")
     reload(opened)
     expect(opened.locator(".vl-notice")).not_to_contain_text("not kept")
+    for turns in range(3):
+        if turns < 2:
+            opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 40")
+            run_race(opened)
+            opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 600")
+        else:
+            opened.evaluate("specvl.races.forget()")
+        if turns == 1:
+            opened.get_by_role("button", name="Ask a follow-up").click()
+        opened.locator("#vl-question").fill("And then?")
+        opened.locator("#vl-run").click()
+        opened.wait_for_function("specvl.ask.running && specvl.race.list[0]?.rounds.length")
+        reload(opened)
+        expect(opened.locator(".vl-notice")).to_have_text(said)
+        expect(opened.locator(".vl-turns li")).to_have_count(int(turns > 0))
+        expect(stage).not_to_have_class(re.compile("outdated"))
 
 
 def test_a_result_is_shared_as_one_file(opened, tmp_path: Path):

@@ -108,7 +108,8 @@ export class Visit {
     if (broken) page.view.tell(W.run.brokenLink, true);
   }
 
-  /** Continue where the last visit ended: its form, and its race. */
+  /** Continue where the last visit ended: its form, and its race; after one that was `left` while it ran, the last that
+   *  is kept. A conversation stands above a race of its own, or above none. */
   async resume({ request, example, run: raced, fits, left }) {
     const { page } = this;
     const { ask, catalog, race } = page;
@@ -116,16 +117,24 @@ export class Visit {
     page.chat.set(asked.history);
     ask.restore(this.typed ? { ...asked, question: this.typed } : asked);
     const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.first;
+    const turn = asked.history.at(-1);
+    const told = ({ meta }) => !turn || (meta.asked && ask.inWords(meta.asked) === turn.question);
     // None where another tab's race, or none, is the last that was finished.
-    const run = page.races.runs.find(({ records }) => records[0].request === raced);
+    const same = ({ records }) => records[0].request === raced;
+    const run = page.races.runs.find(left ? told : same);
     if (run) {
-      const own = fits
-        ? { asked: structuredClone(ask.request), gone }
-        : run.meta.asked && (await this.revive(run.meta.asked));
-      page.show(run.records, { ...run.meta, ...own, form: ask.key() }, false);
-      if (!fits) race.meta.form = '';
+      const own =
+        fits && !left
+          ? { asked: structuredClone(ask.request), gone }
+          : run.meta.asked && (await this.revive(run.meta.asked));
+      page.show(run.records, { ...run.meta, ...own, form: left ? undefined : ask.key() }, false);
+      if (!fits && !left) race.meta.form = '';
+    } else if (turn) {
+      race.clear({ source: 'ended', question: ask.inWords(), form: ask.key() });
+      page.view.offer('again');
     } else if (shown) {
       await page.example(shown);
+      if (left) delete race.meta.form; // it does not stand for what the form asks
     }
     const lost = [left && W.run.left, gone && W.run.gone(gone)].filter(Boolean).join(' ');
     if (lost) page.view.tell(lost, true);
