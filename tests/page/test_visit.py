@@ -308,7 +308,7 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     is no error on the console. The race shown instead is a recorded one, then the last one that is
     kept, lit; a conversation stands above its own race, or above none.
     """
-    stage, asked = opened.locator(".vl-stage"), opened.locator(".vl-question")
+    stage, heading = opened.locator(".vl-stage"), opened.locator(".vl-question")
     opened.evaluate("() => { specvl.ask.request.sampling.max_new_tokens = 600; }")
     opened.locator("#vl-question").fill("What is new?")
     opened.locator("#vl-run").click()
@@ -317,7 +317,7 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     reload(opened)
     expect(opened.locator(".vl-notice")).to_have_text(said)
     expect(opened.locator("#vl-question")).to_have_value("What is new?")
-    expect(asked).to_have_text("What is in the picture?")
+    expect(heading).to_have_text("What is in the picture?")
     expect(stage).not_to_have_class(re.compile("outdated"))
     opened.wait_for_function("!specvl.visit.keeping")
     reload(opened)
