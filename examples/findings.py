@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report.metrics import Comparison, compare
-from specvl_demo.report.remarks import timing
+from specvl_demo.report.metrics import Comparison, compare_with_ar
+from specvl_demo.report.remarks import timing_doubt
 
 UNTIMED = {"short": "too few to time", "disturbed": "timing disturbed"}
 
@@ -40,10 +40,10 @@ class Finding:
 
 
 def find(example: str, plain: LaneRecords, lane: LaneRecords) -> Finding:
-    doubt = timing(lane, plain)
+    doubt = timing_doubt(lane, plain)
     untimed = UNTIMED[doubt.kind] if doubt else ""
     n_tokens = len(lane.token_ids)
-    return Finding(example, compare(lane, plain), n_tokens, lane.begin.lossless, untimed)
+    return Finding(example, compare_with_ar(lane, plain), n_tokens, lane.begin.lossless, untimed)
 
 
 def said(found: Finding) -> str:

@@ -163,7 +163,7 @@ def recording(models: Engine, example: Example, machine: str) -> Example:
 def measured(models: Engine, example: Example) -> tuple[Finding, list[Record]]:
     """Return an example's race: the repetition with the median speedup, with its records."""
     runs = [once(models, example) for _ in range(REPEATS)]
-    believed = [one for one in runs if one[0].comparison.doubt() is None]
+    believed = [one for one in runs if one[0].comparison.why_doubtful() is None]
     # The page withholds times that contradict themselves, like those of a busy machine.
     runs = believed or runs
     return sorted(runs, key=lambda one: one[0].speedup)[(len(runs) - 1) // 2]

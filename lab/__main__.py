@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(json.dumps(report, indent=1))
         return 0
     flat = [{k: v for k, v in row.items() if not isinstance(v, dict)} for row in report["rows"]]
-    _say(tables.render(flat, list(flat[0])))
+    _say(tables.to_markdown(flat, list(flat[0])))
     for claim in report.get("claims", ()):
         _say(f"* {claim['paper']}: {claim['verdict']}")
     return 0

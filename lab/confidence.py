@@ -23,7 +23,7 @@ from recipes.photo_data import read
 from recipes.photo_questions import FORM, NOUNS, WordIndex, ask, same, words
 from specvl_demo import pairs
 from specvl_demo.question import Question
-from specvl_demo.report.confidence import MOST_TOKENS, lowest
+from specvl_demo.report.confidence import MOST_TOKENS, lowest_probability
 from specvl_demo.serving import choosing, loader, session
 
 SURE, GUESSING = 0.9, 1 / 3
@@ -70,7 +70,7 @@ def answers(folder: Path, photographs: int, kept: Path) -> list[dict[str, Any]]:
                 "number": number,
                 "question": question,
                 "said": lane.text,
-                "prob": lowest(lane.rounds) if whole else None,
+                "prob": lowest_probability(lane.rounds) if whole else None,
                 "right": right(lane.text, answer, captions),
             }
             rows.append(row)

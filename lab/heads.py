@@ -63,7 +63,7 @@ def report(options: LabOptions) -> dict[str, Any]:
     loaded, found = options.load([]), options.cases()
     heads = opened(loaded, options.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
-    measured = measure.bench(
+    measured = measure.run_bench(
         loaded, found, choices, options.repeats, options.max_new_tokens, (), options.tell
     )
     own = {head.name: fingerprints.folder_hash(head.folder) for head in heads}

@@ -42,7 +42,7 @@ class LabOptions:
 
     def cases(self) -> list[Question]:
         """Return the user's own questions if given, else those that the pair is measured with."""
-        return questions.cases(self.pair, self.data, self.prompts)
+        return questions.bench_questions(self.pair, self.data, self.prompts)
 
     def every(self) -> list[Question]:
         """Return the user's own questions if given, else `every` of the pair's."""

@@ -41,9 +41,9 @@ def answers(pair: str) -> dict[str, Any]:
     spec = pairs.find(pair)
     choices = [choosing.choose(spec, name) for name in METHODS[pair].split(",")]
     kind = KIND.get(pair)
-    cases = [case for case in questions.of_pair(spec) if kind in (None, case.kind)]
+    cases = [case for case in questions.pair_questions(spec) if kind in (None, case.kind)]
     loaded = loader.load_pair(spec, choosing.roles_of(choices))
-    return measure.bench(loaded, cases, choices, 1, NEW_TOKENS.default, peers=())
+    return measure.run_bench(loaded, cases, choices, 1, NEW_TOKENS.default, peers=())
 
 
 def in_process(pair: str, variables: dict[str, str]) -> dict[str, Any]:

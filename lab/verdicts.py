@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report.answers import bootstrapped, f1
+from specvl_demo.report.answers import bootstrap, f1
 
 SAID = {
     "tau": ("a check yields", "times as many tokens"),
@@ -72,7 +72,7 @@ def ratio(
         return mine / theirs if mine is not None and theirs else None
 
     both = list(zip(arm, control, strict=True))
-    interval = bootstrapped(both, of)
+    interval = bootstrap(both, of)
     whole = of(both) if interval is not None else None
     return None if whole is None or interval is None else (whole, interval)
 

@@ -116,7 +116,7 @@ def methods(name: str) -> str:
         by_kind = row.get("by_kind", {})
         cells |= {kind: by_kind.get(kind, {}).get("speedup_vs_ar") for kind in kinds}
         table.append(cells | {"same as AR": named.get("same as AR")})
-    wide = tables.render(table, list(table[0]))
+    wide = tables.to_markdown(table, list(table[0]))
     return re.sub(r"(?<=\|)-+(?=\|)", "---", re.sub(" {2,}", " ", wide)) + "\n"
 
 

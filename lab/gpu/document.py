@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.report.tables import render
+from specvl_demo.report.tables import to_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, README = ROOT / "docs" / "gpu.md", ROOT / "README.md"
@@ -86,7 +86,7 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
     names = dict.fromkeys(key for row in rows for key in row if key not in HIDDEN)
     named = [name for name in names if any(row.get(name) is not None for row in rows)]
     headed = [{COLUMNS.get(name, name): row.get(name) for name in named} for row in rows]
-    return render(headed, [COLUMNS.get(name, name) for name in named])
+    return to_markdown(headed, [COLUMNS.get(name, name) for name in named])
 
 
 def _origin(record: Mapping[str, Any]) -> list[str]:

@@ -18,7 +18,7 @@ from lab.gpu import models, steps
 from lab.gpu.isolated import Aside, Message, Part, Row, Setting, Started, sentence
 from specvl_demo import pairs
 from specvl_demo.compare import provenance
-from specvl_demo.compare.peers import PEERS, Library
+from specvl_demo.compare.peers import PEERS, LibraryPeers
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.decoders import calibration
 from specvl_demo.decoders.backend import LanguageBackend
@@ -30,7 +30,7 @@ from specvl_demo.pairs.fitting import Options, memory_needs
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from specvl_demo.records import LaneRecords, Round, gather_lanes
-from specvl_demo.report.metrics import compare
+from specvl_demo.report.metrics import compare_with_ar
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.loaded import Loaded
@@ -165,14 +165,14 @@ class _Asking:
         """Return the figures of one of the library's ways, beside AR's."""
         pair, served = self.loaded.pair, choosing.served(self.loaded.pair)
         like = [choosing.choose(pair, one) for one in ("chain", "ngram") if one in served]
-        library = Library(self.loaded.models, [name], like)
+        library = LibraryPeers(self.loaded.models, [name], like)
         mine, ours, same = [], [], True
         for request in self.requests():
             (lane,) = gather_lanes(
                 session.race(self.loaded, request, [choosing.choose(pair, "ar")])
             )
             # The first answer warms the library up.
-            answer = library.answer(name, request) and library.answer(name, request)
+            answer = library.decode_answer(name, request) and library.decode_answer(name, request)
             if answer is None:
                 # The library's fault, not this part's.
                 return {**_UNKNOWN, "method": name, "note": library.notes[name]}
@@ -233,7 +233,7 @@ class _Asking:
 
 def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
     """Return the pooled figures of one method's answers beside AR's answers."""
-    beside, first = compare(lanes, ars), lanes[0].begin
+    beside, first = compare_with_ar(lanes, ars), lanes[0].begin
     rho = {f"{phase}_steps": cost for phase, cost in beside.rho.items()}
     differences = [
         found

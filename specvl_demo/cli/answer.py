@@ -102,19 +102,19 @@ def bench(options: argparse.Namespace) -> int:
     from specvl_demo.compare.peers import PEERS
     from specvl_demo.report import answers
 
-    cases = questions.cases(pair, options.data, options.prompts)
+    cases = questions.bench_questions(pair, options.data, options.prompts)
     peers, roles = PEERS if options.peers else PEERS[:1], choosing.roles_of(choices)
     if options.peers and "small" in on_disk.drafters_here(pair) and "small" not in roles:
         roles.append("small")
     loaded = _load(options, pair, roles)
     with progress() as tell:
-        report = measure.bench(
+        report = measure.run_bench(
             loaded, cases, choices, options.repeats, options.max_new_tokens, peers, tell
         )
     if options.json:
         print_json(report)
     else:
-        sys.stdout.write(page_of(answers.held_back(report)).markdown())
+        sys.stdout.write(page_of(answers.hide_disturbed(report)).to_markdown())
     return 0
 
 
@@ -198,7 +198,7 @@ def _answer(
     else:
         texts = (f"{lane.begin.title}: {tables.plain(lane.text)}\n\n" for lane in lanes)
         sys.stdout.writelines(texts if len(lanes) > 1 else ())
-        sys.stdout.write(f"{trace.figures(lanes)}\n")
+        sys.stdout.write(f"{trace.figures_table(lanes)}\n")
     if lost is not None:  # the disk filled up while they ran
         raise lost
     return int(any(lane.end is not None and lane.end.stop == "error" for lane in lanes))

@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
     rows = [
         row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]
     ]
-    table = tables.render(rows, ("id", "runs here", "why"))
-    methods = tables.render(document["methods"], ("name", "lossless", "summary"))
+    table = tables.to_markdown(rows, ("id", "runs here", "why"))
+    methods = tables.to_markdown(document["methods"], ("name", "lossless", "summary"))
     sys.stdout.write(f"{document['machine']}\n\n{table}\n\n{methods}\n")
     return 0
 

@@ -10,8 +10,8 @@ from specvl_demo.cli.parse import InputError, cannot_be
 from specvl_demo.report import figure, html, tables, trace
 
 DRAWN = {
-    "html": (".html", "a page with its charts", html.page),
-    "figure": (".svg", "a figure", figure.svg),
+    "html": (".html", "a page with its charts", html.race_page),
+    "figure": (".svg", "a figure", figure.race_svg),
 }
 """What each action writes of a race: the file's ending, its name, its content."""
 
@@ -19,7 +19,7 @@ DRAWN = {
 def run(options: argparse.Namespace) -> int:
     """Run an action. `check` lists every problem; all fail on an invalid trace."""
     name = tables.one_line(Path(options.file).name)
-    lanes, problems = trace.inspect(options.file)
+    lanes, problems = trace.inspect_file(options.file)
     if problems:
         if options.action == "check" and len(problems) > 1:
             sys.stdout.writelines(f"{problem}\n" for problem in problems)

@@ -11,7 +11,7 @@ from itertools import product
 
 from specvl_demo.compare import provenance
 from specvl_demo.compare.page import Report, report_of
-from specvl_demo.compare.peers import Library
+from specvl_demo.compare.peers import LibraryPeers
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Question
@@ -24,7 +24,7 @@ Tell = Callable[[str, float], None]
 """Called with the current activity and the share that is done, 0 to 1."""
 
 
-def bench(
+def run_bench(
     loaded: Loaded,
     cases: Sequence[Question],
     choices: Sequence[Choice],
@@ -38,9 +38,9 @@ def bench(
     cases = [replace(case, max_new_tokens=max_new_tokens, temperature=0.0) for case in cases]
     questions = [session.request(loaded, case, detail="light") for case in cases]
     session.warm(loaded, questions[0], choices)
-    library = Library(loaded.models, peers, choices)
+    library = LibraryPeers(loaded.models, peers, choices)
     for name in peers:
-        library.answer(name, questions[0])
+        library.decode_answer(name, questions[0])
     measured, total = [Repeat() for _ in range(repeats)], repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
     for done, (number, at) in enumerate(product(range(repeats), range(len(questions)))):
@@ -49,12 +49,12 @@ def bench(
         for way in folds.round_robin(turns, number):
             if isinstance(way, Choice):
                 (lane,) = session.answers(loaded, questions[at], [way])
-                measured[number].answers[way.method.name].append(folds.Answer.of(lane))
-            elif (answer := library.answer(way, questions[at])) is not None:
+                measured[number].answers[way.method.name].append(folds.Answer.of_lane(lane))
+            elif (answer := library.decode_answer(way, questions[at])) is not None:
                 measured[number].answers[way].append(answer)
     machine = provenance.collect(loaded) | provenance.disturbance(load.others_share() or 0.0)
     machine["seconds"] = load.seconds
     report = report_of(machine, loaded.pair, cases, choices, measured, repeats, peers)
     for name, note in library.notes.items():
-        report["rows"].append({**folds.shared(measured, name), "note": note})
+        report["rows"].append({**folds.shared_figures(measured, name), "note": note})
     return report

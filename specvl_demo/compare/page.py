@@ -67,11 +67,11 @@ class Page:
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
 
-    def markdown(self) -> str:
+    def to_markdown(self) -> str:
         parts = list(self.before)
         for heading, rows, columns in self.tables:
             parts += [f"**{heading}**"] if heading else []
-            parts.append(tables.render(rows, columns))
+            parts.append(tables.to_markdown(rows, columns))
         parts.append("\n".join(f"* {sentence}" for sentence in self.after))
         return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -102,7 +102,7 @@ def report_of(
         "peers": list(peers),
     }
     kinds, references = ([getattr(case, name) for case in cases] for name in ("kind", "reference"))
-    rows = folds.rows(measured, list(methods), kinds, references) if measured else []
+    rows = folds.method_rows(measured, list(methods), kinds, references) if measured else []
     return {"machine": machine, "settings": settings, "rows": rows}
 
 
@@ -135,7 +135,7 @@ def page_of(report: Report) -> Page:
         if chosen.get("policy", "one-node") != "one-node"
     }
     rows = [
-        {**row, **_in_words(row), "drafts": drafts.get(row.get("name", row["method"]))}
+        {**row, **_row_in_words(row), "drafts": drafts.get(row.get("name", row["method"]))}
         for row in report["rows"]
     ]
     notes = [f"{row['method']}: {row['note']}" for row in rows if row["note"]]
@@ -146,9 +146,9 @@ def page_of(report: Report) -> Page:
         _table("From pictures to answer", rows, folds.TOTAL, heads),
         _table("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar"), heads),
         _table("τ by kind of question", *_by_kind(rows, "tau"), heads),
-        _table("Drafted positions kept, by depth", *_by_depth(rows), heads),
+        _table("Drafted positions kept, by depth", *_accepted_by_depth(rows), heads),
     ]
-    return Page([table for table in tables if len(table[2]) > 1], _conditions(report), notes)
+    return Page([table for table in tables if len(table[2]) > 1], _condition_lines(report), notes)
 
 
 def _table(heading: str, rows: Rows, columns: Sequence[str], heads: Mapping[str, str]) -> Table:
@@ -168,7 +168,7 @@ def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
     return table, list(table[0]) if table else ()
 
 
-def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
+def _accepted_by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
     """Return the share accepted of the positions drafted at a depth, given that all before were."""
     table = [
         {"method": row["method"]}
@@ -180,16 +180,16 @@ def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
     return table, list(deepest)
 
 
-def _count(n: int, thing: str) -> str:
+def _count_things(n: int, thing: str) -> str:
     return f"{n} {thing}{'' if n == 1 else 's'}"
 
 
-def _conditions(report: Report) -> list[str]:
+def _condition_lines(report: Report) -> list[str]:
     machine, settings = report["machine"], report["settings"]
     sizes = {
-        "cases": _count(len(settings["cases"]), "question"),
-        "repeats": _count(settings["repeats"], "interleaved repeat"),
-        "references": _count(settings.get("references", 0), "question"),
+        "cases": _count_things(len(settings["cases"]), "question"),
+        "repeats": _count_things(settings["repeats"], "interleaved repeat"),
+        "references": _count_things(settings.get("references", 0), "question"),
     }
     columns = {key for row in report["rows"] for key, value in row.items() if value is not None}
     settled = ASKED + SPREAD * (settings["repeats"] > 1)
@@ -201,7 +201,7 @@ def _conditions(report: Report) -> list[str]:
     return sentences
 
 
-def _in_words(row: Mapping[str, Any]) -> dict[str, str | None]:
+def _row_in_words(row: Mapping[str, Any]) -> dict[str, str | None]:
     """Return how a row's time is split, and whether its answers are AR's, or relaxed."""
     phases = same = None
     if row.get("share_draft") is not None:

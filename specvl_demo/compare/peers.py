@@ -24,7 +24,7 @@ PEERS = (HF_GENERATE, HF_ASSISTED)
 ASSISTED = "Drafts {gamma} tokens a round. The library's assistant never sees the picture."
 
 
-class _Watch(BaseStreamer):
+class _EmissionTimes(BaseStreamer):
     """Records when tokens are emitted, and how many; the first put is the prompt."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class _Watch(BaseStreamer):
         """Do nothing."""
 
 
-class Library:
+class LibraryPeers:
     """The library's ways of decoding that run here. notes: on each, or why it does not run."""
 
     def __init__(self, models: Models, names: Sequence[str], choices: Sequence[Choice]) -> None:
@@ -55,7 +55,7 @@ class Library:
             self.notes[HF_ASSISTED] = ASSISTED.format(gamma=self.gamma)
         self.running = list(names)
 
-    def answer(self, name: str, request: Request) -> Answer | None:
+    def decode_answer(self, name: str, request: Request) -> Answer | None:
         """Return one answer; None if the library fails, whose message is noted once."""
         try:
             return self._generate(name == HF_ASSISTED, request)
@@ -79,7 +79,7 @@ class Library:
         model: Any = self._models.target.vlm.model
         standing = model.generation_config
         inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)
-        watch, started = _Watch(), time.perf_counter()
+        watch, started = _EmissionTimes(), time.perf_counter()
         ids = model.generate(
             **inputs,
             max_new_tokens=request.max_new_tokens,

@@ -36,14 +36,14 @@ def collect(loaded: Loaded | None = None) -> dict[str, Any]:
         "processor": processor(),
         "threads": torch.get_num_threads(),
         "versions": {**versions(), "python": platform.python_version()},
-        "commit": commit(),
+        "commit": git_commit(),
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     if loaded is not None:
         plan = loaded.plan
         facts |= {"device": plan.device, "dtype": plan.dtype, "quantised": plan.quantised}
         facts["kernels"] = plan.device == "cpu" and packed_linear.has_kernels()
-        facts["weights"] = weights(loaded.pair)
+        facts["weights"] = weight_hashes(loaded.pair)
     return facts
 
 
@@ -54,7 +54,7 @@ def processor() -> str:
     return model[1] if model else platform.processor() or platform.machine()
 
 
-def commit() -> str | None:
+def git_commit() -> str | None:
     """Return the commit of this checkout, with a plus if files differ from it; None outside one."""
     if not (places.ROOT / ".git").exists() or shutil.which("git") is None:
         return None
@@ -63,7 +63,7 @@ def commit() -> str | None:
     return f"{head}+" if changed else head or None
 
 
-def weights(pair: PairSpec) -> dict[str, str | None]:
+def weight_hashes(pair: PairSpec) -> dict[str, str | None]:
     """Return the hash or the hub's revision of every checkpoint; None if unknown."""
     drafters = {str(role): on_disk.fingerprint(model) for role, model in pair.drafters.items()}
     return {"target": on_disk.fingerprint(pair.target), **drafters}

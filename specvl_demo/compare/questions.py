@@ -26,12 +26,12 @@ POCKET_KINDS = {
 """How many of each kind are asked of the pocket pair."""
 
 
-def cases(pair: PairSpec, data: str | None, n: int) -> list[Question]:
+def bench_questions(pair: PairSpec, data: str | None, n: int) -> list[Question]:
     """Return the first n questions of the user's file if one is named, else of the pair's own."""
-    return of_pair(pair)[:n] if data is None else of_file(data, n, pair.n_frames)
+    return pair_questions(pair)[:n] if data is None else file_questions(data, n, pair.n_frames)
 
 
-def of_pair(pair: PairSpec) -> list[Question]:
+def pair_questions(pair: PairSpec) -> list[Question]:
     """Return what a pair is measured with, opened: of the pocket pair, some of each kind."""
     questions = shipped(pair, "evaluate")
     if pair.questions == POCKET:
@@ -45,10 +45,10 @@ def shipped(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
     lines = (EXAMPLES / pair.questions).read_text(encoding="utf-8").splitlines()
     some = [line for line in lines if json.loads(line)["split"] in splits]
     find = partial(find_file, folders=(EXAMPLES,))
-    return list(each(some, pair.questions, lambda line: read({**line, **shared}, find)))
+    return list(read_lines(some, pair.questions, lambda line: read({**line, **shared}, find)))
 
 
-def of_file(name: str, n: int, n_frames: int = 8) -> list[Question]:
+def file_questions(name: str, n: int, n_frames: int = 8) -> list[Question]:
     """Return the first n questions of a file of JSON lines, opened; ValueError with a sentence if
     there is none, or if a line is wrong. Its pictures and clips lie next to it, or in `images`.
     """
@@ -57,7 +57,7 @@ def of_file(name: str, n: int, n_frames: int = 8) -> list[Question]:
         raise ValueError(f"There is no file {name}; a line of JSON for each question is needed.")
     find = partial(find_file, folders=(path.parent / "images", path.parent))
     with path.open(encoding="utf-8") as file:
-        lines = each(file, path.name, partial(read, find=find), n_frames)
+        lines = read_lines(file, path.name, partial(read, find=find), n_frames)
         questions = list(islice(lines, n))
     if not questions:
         raise ValueError(f"{name} has no questions.")
@@ -77,7 +77,7 @@ def in_turn(questions: Iterable[Question]) -> list[Question]:
     return [question for row in rounds for question in row if question is not None]
 
 
-def each(
+def read_lines(
     lines: Iterable[str],
     source: str,
     read_line: Callable[[dict[str, Any]], Question],

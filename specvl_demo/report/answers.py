@@ -14,7 +14,7 @@ from statistics import mean, median, quantiles
 from typing import Any, TypeVar
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare
+from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare_with_ar
 from specvl_demo.report.remarks import FULL_LOAD, roughly
 
 HF_GENERATE, HF_ASSISTED = "hf-generate", "hf-assisted"
@@ -41,7 +41,7 @@ class Answer:
     lane: LaneRecords | None = None
 
     @classmethod
-    def of(cls, lane: LaneRecords) -> Answer:
+    def of_lane(cls, lane: LaneRecords) -> Answer:
         before, seconds, ids = lane.begin.before_s, [r.seconds for r in lane.rounds], lane.token_ids
         return cls(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids), lane)
 
@@ -67,7 +67,7 @@ COMPARED = (
     *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "note"),
 )
-"""What compares times, also in a sentence: omitted if the machine was busy (see `held_back`)."""
+"""What compares times, also in a sentence: omitted if the machine was busy (`hide_disturbed`)."""
 TIMES = ("tokens_per_s", "first_token_ms", "answer_ms")
 """What stays then, but is named as disturbed."""
 AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
@@ -82,7 +82,7 @@ class Repeat:
     def lanes(self, name: str) -> list[LaneRecords]:
         return [answer.lane for answer in self.answers[name] if answer.lane is not None]
 
-    def only(self, kind: str, kinds: Sequence[str]) -> Repeat:
+    def of_kind(self, kind: str, kinds: Sequence[str]) -> Repeat:
         """Return the part of the questions of a kind. kinds: of all, in their order."""
         some = {
             name: [answer for answer, its in zip(answers, kinds) if its == kind]
@@ -90,16 +90,16 @@ class Repeat:
         }
         return Repeat(defaultdict(list, some))
 
-    def rate(self, name: str, total: bool = False) -> float | None:
+    def tokens_per_s(self, name: str, total: bool = False) -> float | None:
         """Return tokens per second, of decoding or of everything; None if nothing was measured."""
         some = self.answers.get(name, ())
         tokens = sum(len(answer.token_ids) if total else answer.n_decoded for answer in some)
         seconds = sum(answer.total_s if total else answer.decode_s for answer in some)
         return tokens / seconds if seconds > 0 else None
 
-    def ratio(self, name: str, other: str, total: bool = False) -> float | None:
+    def speedup(self, name: str, other: str, total: bool = False) -> float | None:
         """Return how many times as fast one way is as another."""
-        mine, theirs = self.rate(name, total), self.rate(other, total)
+        mine, theirs = self.tokens_per_s(name, total), self.tokens_per_s(other, total)
         return mine / theirs if mine is not None and theirs else None
 
 
@@ -109,7 +109,7 @@ def round_robin(ways: Sequence[T], repeat: int) -> list[T]:
     return [*ways[shift:], *ways[:shift]]
 
 
-def held_back(report: dict[str, Any]) -> dict[str, Any]:
+def hide_disturbed(report: dict[str, Any]) -> dict[str, Any]:
     """Return the report without anything that compares times if the machine was busy, but for a
     rough speedup where a race would have one.
     """
@@ -136,19 +136,19 @@ def spread(values: Sequence[float]) -> float | None:
     return (third - first) / middle
 
 
-def rows(
+def method_rows(
     repeats: Sequence[Repeat],
     names: Sequence[str],
     kinds: Sequence[str],
     references: Sequence[str | None] = (),
 ) -> list[dict[str, Any]]:
     """Return a row per method. kinds, references: of the questions, in their order."""
-    parts = {kind: [repeat.only(kind, kinds) for repeat in repeats] for kind in kinds}
+    parts = {kind: [repeat.of_kind(kind, kinds) for repeat in repeats] for kind in kinds}
     table = []
     for name in names:
-        row = _row(repeats, name) | {"interval": interval(repeats, name)}
-        row["quality"] = _quality(repeats, name, references)
-        of_kinds = {kind: _row(part, name) for kind, part in parts.items()}
+        row = _method_row(repeats, name) | {"interval": speedup_interval(repeats, name)}
+        row["quality"] = _mean_f1(repeats, name, references)
+        of_kinds = {kind: _method_row(part, name) for kind, part in parts.items()}
         row["by_kind"] = {
             kind: {"cases": kinds.count(kind), **{column: figures[column] for column in BY_KIND}}
             for kind, figures in of_kinds.items()
@@ -157,7 +157,7 @@ def rows(
     return table
 
 
-def interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
+def speedup_interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
     """Return the 95 % interval of the speedup over AR with respect to the choice of questions, each
     with all its repeats.
     """
@@ -172,10 +172,10 @@ def interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
         timed = seconds and ar_tokens and ar_seconds
         return tokens / seconds / (ar_tokens / ar_seconds) if timed else None
 
-    return None if name == "ar" else bootstrapped(list(times.values()), speedup)
+    return None if name == "ar" else bootstrap(list(times.values()), speedup)
 
 
-def bootstrapped(
+def bootstrap(
     questions: Sequence[T], figure: Callable[[Sequence[T]], float | None]
 ) -> list[float] | None:
     """Return the 95 % interval of a figure of questions, by a percentile bootstrap over them; None
@@ -199,7 +199,7 @@ def f1(answer: str, reference: str) -> float:
     return 2 * both / (given.total() + expected.total()) if both else 0.0
 
 
-def _quality(
+def _mean_f1(
     repeats: Sequence[Repeat], name: str, references: Sequence[str | None]
 ) -> float | None:
     """Return the mean F1 over the questions that have a reference; None if none has one."""
@@ -212,11 +212,11 @@ def _quality(
     return mean(scores) if scores else None
 
 
-def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
+def _method_row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     lanes = [lane for repeat in repeats for lane in repeat.lanes(name)]
-    beside = compare(lanes, [lane for repeat in repeats for lane in repeat.lanes("ar")])
-    row = shared(repeats, name)
-    shares, speedup, doubt = beside.metrics.shares, row["speedup_vs_ar"], beside.doubt()
+    beside = compare_with_ar(lanes, [lane for repeat in repeats for lane in repeat.lanes("ar")])
+    row = shared_figures(repeats, name)
+    shares, speedup, doubt = beside.metrics.shares, row["speedup_vs_ar"], beside.why_doubtful()
     models_share = (shares["draft"] or 0.0) + (shares["verify"] or 0.0)
     return row | {
         "tau": beside.metrics.totals.tau,
@@ -224,11 +224,11 @@ def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
         "limit": speedup / models_share if speedup and models_share else None,
         **{f"share_{phase}": share for phase, share in shares.items()},
         "relaxed_share": beside.metrics.relaxed_share,
-        "note": f"not meaningful: {doubt}" if doubt else beside.why_slow() or _costs(beside),
+        "note": f"not meaningful: {doubt}" if doubt else beside.why_slow() or _cost_note(beside),
     }
 
 
-def _costs(beside: Comparison) -> str | None:
+def _cost_note(beside: Comparison) -> str | None:
     """Say what a round yields and costs in AR steps."""
     rho = {name: cost or 0.0 for name, cost in beside.rho.items()}
     whole, tau = sum(rho.values()), beside.metrics.totals.tau
@@ -242,7 +242,7 @@ def _costs(beside: Comparison) -> str | None:
     )
 
 
-def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
+def shared_figures(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     """Return what is known of every way of decoding, also the library's; None if it did not run."""
     answers = [answer for repeat in repeats for answer in repeat.answers.get(name, ())]
     ar = [answer.token_ids for repeat in repeats for answer in repeat.answers["ar"]]
@@ -250,7 +250,7 @@ def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     row["method"] = name
     if not answers:
         return row
-    rates = [rate for repeat in repeats if (rate := repeat.rate(name)) is not None]
+    rates = [rate for repeat in repeats if (rate := repeat.tokens_per_s(name)) is not None]
     row |= {
         "tokens_per_s": _median(rates),
         "identical_to_ar": [answer.token_ids for answer in answers] == ar,
@@ -261,7 +261,7 @@ def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     }
     for key, other in AGAINST.items():
         for total, column in ((False, f"speedup_vs_{key}"), (True, f"speedup_total_vs_{key}")):
-            row[column] = _median(repeat.ratio(name, other, total) for repeat in repeats)
+            row[column] = _median(repeat.speedup(name, other, total) for repeat in repeats)
     return row
 
 

@@ -34,7 +34,7 @@ SENTENCES = {
 """What is said of a word, on the page too; `right` in percent."""
 
 
-def lowest(rounds: Iterable[Round]) -> float | None:
+def lowest_probability(rounds: Iterable[Round]) -> float | None:
     """Return the lowest probability that the target assigns to a token with a letter or a digit.
 
     None if there is no such token, or if the records lack a probability.
@@ -62,14 +62,14 @@ def confidence(lane: LaneRecords) -> Confidence | None:
         and end.stop == "eos"
         and len(lane.token_ids) <= MOST_TOKENS
     )
-    prob = lowest(rounds) if like else None
+    prob = lowest_probability(rounds) if like else None
     if prob is None:
         return None
     word = next(level for level in WORDS if prob >= level.prob)
     return Confidence(word.word, prob, word.right)
 
 
-def sentence(lanes: Iterable[LaneRecords]) -> str | None:
+def confidence_sentence(lanes: Iterable[LaneRecords]) -> str | None:
     """Return how sure the target is in a race, by the first lane whose end tells."""
     opinions = (lane.end.confidence for lane in lanes if lane.end is not None)
     opinion = next(filter(None, opinions), None)

@@ -15,8 +15,8 @@ from unicodedata import east_asian_width
 
 from specvl_demo.records import LaneRecords, Origin, Round
 from specvl_demo.report import remarks
-from specvl_demo.report.metrics import measure, runs
-from specvl_demo.report.tables import facts, one_line
+from specvl_demo.report.metrics import measure_lanes, runs
+from specvl_demo.report.tables import one_line, run_facts
 
 WIDTH, MARGIN = 960, 20
 CELL, LINE = 7.8, 20
@@ -44,23 +44,23 @@ class Letter(NamedTuple):
     origin: Origin | None
 
     @property
-    def cells(self) -> int:
+    def n_cells(self) -> int:
         return 2 if east_asian_width(self.text) in "WF" else 1
 
 
-def svg(lanes: Sequence[LaneRecords]) -> str:
+def race_svg(lanes: Sequence[LaneRecords]) -> str:
     """Return the figure as text."""
     first = lanes[0].begin
     title = first.notes.question or "A race"
     longest = max((lane.rounds[-1].clock_s for lane in lanes if lane.rounds), default=0.0) or 1.0
     y = MARGIN + 8.0
-    parts = [_text(MARGIN, y, one_line(title, COLUMNS), 'font-weight="700" font-size="15"')]
-    parts += [_text(MARGIN, y + 20, one_line(facts(first), COLUMNS + 20), _SMALL)]
+    parts = [_svg_text(MARGIN, y, one_line(title, COLUMNS), 'font-weight="700" font-size="15"')]
+    parts += [_svg_text(MARGIN, y + 20, one_line(run_facts(first), COLUMNS + 20), _SMALL)]
     y += 48
     for lane in lanes:
-        drawn, y = _lane(lane, lanes, longest, y)
+        drawn, y = _draw_lane(lane, lanes, longest, y)
         parts += drawn
-    parts += _key(y)
+    parts += _draw_legend(y)
     height = round(y + 40)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
@@ -73,40 +73,40 @@ def svg(lanes: Sequence[LaneRecords]) -> str:
 _SMALL = 'font-size="11" fill="#57606a"'
 
 
-def _lane(
+def _draw_lane(
     lane: LaneRecords, lanes: Sequence[LaneRecords], longest: float, y: float
 ) -> tuple[list[str], float]:
     """Return a lane's name, figures, clock and answer from y on, and where the next one begins."""
-    parts = [_text(MARGIN, y, one_line(lane.begin.title, 60), 'font-weight="700"')]
-    numbers = _text(WIDTH - MARGIN, y, _numbers(lane, lanes), 'text-anchor="end"')
-    parts += [numbers, *_clock(lane.rounds, longest, y + 8)]
+    parts = [_svg_text(MARGIN, y, one_line(lane.begin.title, 60), 'font-weight="700"')]
+    numbers = _svg_text(WIDTH - MARGIN, y, _lane_figures(lane, lanes), 'text-anchor="end"')
+    parts += [numbers, *_draw_clock(lane.rounds, longest, y + 8)]
     y += 42
     given = [Letter(char, None) for char in lane.begin.prefix.text]
     letters = [Letter(char, kind) for kind, text in runs(lane.rounds) for char in text]
     # Every letter takes at least one cell: more letters than cells are cut anyway.
-    for line in _lines([*given, *letters][: COLUMNS * (MOST_LINES + 1)]):
-        parts += _line(line, y, lane.begin.method == "ar")
+    for line in _break_lines([*given, *letters][: COLUMNS * (MOST_LINES + 1)]):
+        parts += _draw_line(line, y, lane.begin.method == "ar")
         y += LINE
     y += 4
     if remark := remarks.remark(lane, lanes):
-        parts.append(_text(MARGIN, y, one_line(remark, COLUMNS + 20), _SMALL))
+        parts.append(_svg_text(MARGIN, y, one_line(remark, COLUMNS + 20), _SMALL))
         y += LINE
     return parts, y + 12
 
 
-def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
+def _lane_figures(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     """Return what the lane did, with its speedup only if the times are meaningful."""
-    totals = measure(lane).totals
+    totals = measure_lanes(lane).totals
     facts = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} rounds"]
     ar = remarks.ar_lane(lanes)
     if ar is not None and lane is not ar and totals.tau is not None:
         facts.append(f"τ {totals.tau:.2f}")
-        if (speedup := remarks.speedup(lane, lanes)) is not None:
+        if (speedup := remarks.told_speedup(lane, lanes)) is not None:
             facts.append(speedup if isinstance(speedup, str) else f"{speedup:.2f}×")
     return " · ".join(facts)
 
 
-def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
+def _draw_clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
     """Draw a lane's rounds side by side on its own clock, each split into draft, verify, rest."""
     scale = (WIDTH - 2 * MARGIN) / longest
     each = -(-len(rounds) // MOST_BARS)
@@ -126,7 +126,7 @@ def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
         x = end
 
 
-def _lines(letters: Sequence[Letter]) -> list[list[Letter]]:
+def _break_lines(letters: Sequence[Letter]) -> list[list[Letter]]:
     """Return an answer in lines that fit, broken between words; "…" marks where it was cut."""
     lines: list[list[Letter]] = [[]]
     for letter in letters:
@@ -135,19 +135,19 @@ def _lines(letters: Sequence[Letter]) -> list[list[Letter]]:
             continue
         line = lines[-1]
         line.append(Letter(" ", letter.origin) if letter.text.isspace() else letter)
-        if sum(letter.cells for letter in line) > COLUMNS:
+        if sum(letter.n_cells for letter in line) > COLUMNS:
             spaces = (at + 1 for at, letter in enumerate(line) if letter.text == " ")
             start = max(spaces, default=len(line) - 1)
             lines[-1:] = [line[:start], line[start:]]
     return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], [Letter("…", None)]]
 
 
-def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
+def _draw_line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
     """Draw one line of an answer: one piece per origin after the other, in cells."""
     x = float(MARGIN)
     for origin, group in groupby(line, lambda letter: letter.origin):
         some = list(group)
-        width = sum(letter.cells for letter in some) * CELL
+        width = sum(letter.n_cells for letter in some) * CELL
         ground, under, _ = PAINT[origin] if origin and not plain else ("none", "none", "")
         if under != "none":
             at = f'x="{x:.1f}" width="{width:.1f}"'
@@ -155,22 +155,22 @@ def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
             yield f'<rect {at} y="{y + 4:.0f}" height="1.5" fill="{under}"/>'
         words = "".join(letter.text for letter in some)
         more = f'textLength="{width:.1f}" xml:space="preserve"'
-        yield _text(x, y, words, more if origin else f'{more} fill="#57606a"')
+        yield _svg_text(x, y, words, more if origin else f'{more} fill="#57606a"')
         x += width
 
 
-def _key(y: float) -> Iterator[str]:
+def _draw_legend(y: float) -> Iterator[str]:
     """Draw the meaning of the colours."""
     x = float(MARGIN)
     origins = {name: under for _, under, name in PAINT.values()}
     for name, colour in (origins | PHASES).items():
         yield f'<rect x="{x:.0f}" y="{y + 2:.0f}" width="10" height="10" fill="{colour}"/>'
-        yield _text(x + 15, y + 11, name, _SMALL)
+        yield _svg_text(x + 15, y + 11, name, _SMALL)
         x += 15 + 6.7 * len(name) + 18
-    yield _text(WIDTH - MARGIN, y + 11, "each on its own clock", f'{_SMALL} text-anchor="end"')
+    yield _svg_text(WIDTH - MARGIN, y + 11, "each on its own clock", f'{_SMALL} text-anchor="end"')
 
 
-def _text(x: float, y: float, words: str, more: str = "") -> str:
+def _svg_text(x: float, y: float, words: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.0f}" {more}>{_xml_text(words)}</text>'
 
 

@@ -34,11 +34,11 @@ COLUMNS = {
 }
 
 
-def page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) -> str:
+def race_page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) -> str:
     """Return the file as text, about 5 MB, after the `earlier` questions and answers."""
     from specvl_demo.report import plots  # noqa: PLC0415 - plotly takes a second to load
 
-    first, charts = lanes[0].begin, plots.charts(lanes)
+    first, charts = lanes[0].begin, plots.charts_html(lanes)
     turns = (
         f'<section><p class="facts">{escape(question)}</p><p class="text">{escape(answer)}</p>'
         "</section>"
@@ -47,25 +47,25 @@ def page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) 
     rows = tables.lane_rows(lanes)
     for row, lane in zip(rows, lanes, strict=True):
         row["method"] = lane.begin.title
-        if remarks.untimed(lane, lanes) is not None:  # the remark on the lane says why
-            row |= {"speedup_decode": remarks.speedup(lane, lanes), "speedup_total": None}
-    texts = ([escape(tables.cell(row[key])) for key in COLUMNS] for row in rows)
-    sure = confidence.sentence(lanes)
+        if remarks.why_untimed(lane, lanes) is not None:  # the remark on the lane says why
+            row |= {"speedup_decode": remarks.told_speedup(lane, lanes), "speedup_total": None}
+    texts = ([escape(tables.format_cell(row[key])) for key in COLUMNS] for row in rows)
+    sure = confidence.confidence_sentence(lanes)
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(first.notes.question or "A race"),
-        facts=escape(tables.facts(first)),
+        facts=escape(tables.run_facts(first)),
         pictures="".join(turns) + _pictures(lanes),
-        lanes="".join(_lane(lane, lanes) for lane in lanes)
+        lanes="".join(_lane_html(lane, lanes) for lane in lanes)
         + (f"<p>{escape(sure)}</p>" if sure else ""),
         head="".join(f'<th scope="col">{escape(title)}</th>' for title in COLUMNS.values()),
         rows="".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in texts),
         charts=charts,
-        policy=_policy(charts),
+        policy=_security_policy(charts),
     )
 
 
-def _policy(charts: str) -> str:
+def _security_policy(charts: str) -> str:
     """Return what a browser may do with the file: run the charts' scripts, given by their hashes,
     show inline pictures, and fetch nothing.
     """
@@ -90,7 +90,7 @@ def _pictures(lanes: Sequence[LaneRecords]) -> str:
     return f'<div class="pictures">{"".join(pictures)}</div>'
 
 
-def _lane(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
+def _lane_html(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     text = f'<span class="given">{escape(lane.begin.prefix.text)}</span>' + "".join(
         f'<span class="{origin}">{escape(piece)}</span>' for origin, piece in runs(lane.rounds)
     )

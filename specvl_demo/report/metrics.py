@@ -82,7 +82,7 @@ class Metrics:
         return {name: _ratio(seconds, whole) for name, seconds in _phases(self.totals)}
 
 
-def measure(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
+def measure_lanes(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
     """Return metrics of one lane, or of several pooled: all tokens over all seconds."""
     lanes = [lanes] if isinstance(lanes, LaneRecords) else list(lanes)
     rounds = [round_ for lane in lanes for round_ in lane.rounds]
@@ -90,7 +90,7 @@ def measure(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
     return Metrics(
         fold(rounds),
         sum(lane.begin.before_s for lane in lanes),
-        fmean(map(_depth, rounds)) if rounds else 0.0,
+        fmean(map(_tree_depth, rounds)) if rounds else 0.0,
         median(round_.seconds for round_ in rounds) if rounds else None,
         fmean(loads) if loads else 0.0,
     )
@@ -117,7 +117,7 @@ class Comparison:
         t, step = self.metrics.totals, self.ar.step_s
         return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in _phases(t)}
 
-    def doubt(self) -> str | None:
+    def why_doubtful(self) -> str | None:
         """Return why the measurement contradicts itself, else None.
 
         S ≤ τ must hold, since a verify pass cannot be cheaper than the AR step it contains.
@@ -154,11 +154,11 @@ class Comparison:
         ]
         few = f"too few drafted tokens are accepted ({accepted:.1f} per round)"
         reason = max(reasons, default=(0.0, few))[1]
-        if self._disturbed(speedup, tau):
+        if self._is_disturbed(speedup, tau):
             reason = f"other programs used {100 * self.metrics.load:.0f} % of the machine meanwhile"
         return f"slower than AR: {reason}, and a round emits {tau:.1f} tokens"
 
-    def _disturbed(self, speedup: float, tau: float) -> bool:
+    def _is_disturbed(self, speedup: float, tau: float) -> bool:
         """Whether the method would be faster if other programs had left it the machine: if all its
         rounds had taken what most took, or by the share that they used.
         """
@@ -193,17 +193,17 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
     return [accepted[depth] / n for depth, n in sorted(drafted.items()) if n >= FEWEST]
 
 
-def _depth(round_: Round) -> int:
+def _tree_depth(round_: Round) -> int:
     depths = [0]
     for parent in round_.tree.parent[1:]:
         depths.append(depths[parent] + 1)
     return max(depths)
 
 
-def compare(
+def compare_with_ar(
     lanes: LaneRecords | Iterable[LaneRecords], ar: LaneRecords | Iterable[LaneRecords]
 ) -> Comparison:
-    return Comparison(measure(lanes), measure(ar))
+    return Comparison(measure_lanes(lanes), measure_lanes(ar))
 
 
 def _phases(totals: Totals) -> list[tuple[str, float]]:

@@ -11,7 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from specvl_demo.records import PHASES, Chart, ChartSeries, LaneRecords
-from specvl_demo.report.metrics import measure
+from specvl_demo.report.metrics import measure_lanes
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
 """Distinguishable for colour-blind readers; dashes and symbols are the second cue."""
@@ -20,10 +20,10 @@ MOST_TICKS = 12
 SYMBOLS = ("circle", "diamond-open", "square", "x")
 
 
-def charts(lanes: Sequence[LaneRecords]) -> str:
+def charts_html(lanes: Sequence[LaneRecords]) -> str:
     """Return a race's charts as HTML, with plotly's script, so that no network is needed."""
-    of_methods = (declared_chart(lane, chart) for lane in lanes for chart in lane.begin.charts)
-    drawn = [progress(lanes), emitted(lanes), phases(lanes), *filter(None, of_methods)]
+    of_methods = (plot_declared(lane, chart) for lane in lanes for chart in lane.begin.charts)
+    drawn = [progress(lanes), plot_emitted(lanes), plot_phases(lanes), *filter(None, of_methods)]
     config = {"responsive": True, "displaylogo": False}
     return "".join(
         figure.to_html(full_html=False, include_plotlyjs=i == 0, config=config)
@@ -33,58 +33,58 @@ def charts(lanes: Sequence[LaneRecords]) -> str:
 
 def progress(lanes: Sequence[LaneRecords]) -> go.Figure:
     """Plot the tokens of every lane over its own clock, without prefill."""
-    figure = _figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
+    figure = _new_figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
     for lane in lanes:
         tokens = list(accumulate((len(round_.tokens) for round_ in lane.rounds), initial=0))
         clock = [0.0, *(round_.clock_s for round_ in lane.rounds)]
-        _line(figure, lane.begin.title, clock, tokens, "hv")
+        _add_line(figure, lane.begin.title, clock, tokens, "hv")
     return figure
 
 
-def emitted(lanes: Sequence[LaneRecords]) -> go.Figure:
-    figure = _figure("Tokens per round", "round", "tokens, including the target's own")
+def plot_emitted(lanes: Sequence[LaneRecords]) -> go.Figure:
+    figure = _new_figure("Tokens per round", "round", "tokens, including the target's own")
     for lane in lanes:
         x = [r.index + 1 for r in lane.rounds]
-        _line(figure, lane.begin.title, x, [len(r.tokens) for r in lane.rounds], "hv")
+        _add_line(figure, lane.begin.title, x, [len(r.tokens) for r in lane.rounds], "hv")
     figure.update_yaxes(rangemode="tozero")
-    return _over_rounds(figure, lanes)
+    return _count_rounds(figure, lanes)
 
 
-def phases(lanes: Sequence[LaneRecords]) -> go.Figure:
+def plot_phases(lanes: Sequence[LaneRecords]) -> go.Figure:
     """Plot the milliseconds that a token costs in every lane, by phase of the round."""
-    figure = _figure("Where the time goes", "", "ms per token").update_layout(barmode="stack")
-    measured = [(lane.begin.title, measure(lane).totals) for lane in lanes if lane.rounds]
-    titles = [_text(title) for title, _ in measured]
+    figure = _new_figure("Where the time goes", "", "ms per token").update_layout(barmode="stack")
+    measured = [(lane.begin.title, measure_lanes(lane).totals) for lane in lanes if lane.rounds]
+    titles = [_escape(title) for title, _ in measured]
     for phase in PHASES:
         y = [1e3 * getattr(totals, phase) / totals.n_tokens for _, totals in measured]
         figure.add_bar(name=phase.removesuffix("_s"), x=titles, y=y)
     return figure
 
 
-def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
+def plot_declared(lane: LaneRecords, chart: Chart) -> go.Figure | None:
     """Plot a chart that the lane's method declares; None if its rounds have none of the numbers."""
-    lines = [line for series in chart.series for line in _lines(lane, series).items()]
+    lines = [line for series in chart.series for line in _chart_lines(lane, series).items()]
     if not lines:
         return None
-    figure = _figure(f"{lane.begin.title}: {chart.title}", "round", chart.y)
+    figure = _new_figure(f"{lane.begin.title}: {chart.title}", "round", chart.y)
     if chart.y_range is not None:
         figure.update_yaxes(range=list(chart.y_range))
     if chart.y_right is not None:
         # Its ticks are not at the heights of the left axis's.
         right = {"overlaying": "y", "side": "right", "rangemode": "tozero", "tickmode": "auto"}
-        figure.update_layout(yaxis2={"title": _text(chart.y_right), **right})
+        figure.update_layout(yaxis2={"title": _escape(chart.y_right), **right})
     for (name, axis, points), (x, y) in lines:
         more: dict[str, Any] = {"yaxis": "y2"} if axis == "right" else {}
         if points:
             marker = {"symbol": SYMBOLS[len(figure.data) % len(SYMBOLS)]}
-            figure.add_scatter(name=_text(name), x=x, y=y, mode="markers", marker=marker, **more)
+            figure.add_scatter(name=_escape(name), x=x, y=y, mode="markers", marker=marker, **more)
         else:
             more |= {"stackgroup": "one"} if chart.kind == "stack" else {}
-            _line(figure, name, x, y, "hv" if chart.kind == "steps" else "linear", **more)
-    return _over_rounds(figure, [lane])
+            _add_line(figure, name, x, y, "hv" if chart.kind == "steps" else "linear", **more)
+    return _count_rounds(figure, [lane])
 
 
-def _over_rounds(figure: go.Figure, lanes: Sequence[LaneRecords]) -> go.Figure:
+def _count_rounds(figure: go.Figure, lanes: Sequence[LaneRecords]) -> go.Figure:
     """Count rounds from one, as the page does, with ticks at whole rounds only."""
     n_rounds = max(len(lane.rounds) for lane in lanes)
     return figure.update_xaxes(tick0=1, dtick=math.ceil(n_rounds / MOST_TICKS))
@@ -93,7 +93,7 @@ def _over_rounds(figure: go.Figure, lanes: Sequence[LaneRecords]) -> go.Figure:
 Points = tuple[list[float], list[float]]
 
 
-def _lines(lane: LaneRecords, series: ChartSeries) -> dict[tuple[str, str, bool], Points]:
+def _chart_lines(lane: LaneRecords, series: ChartSeries) -> dict[tuple[str, str, bool], Points]:
     """Return x and y by (name, axis, drawn as points), read as in the page's `declared.js`."""
     lines: dict[tuple[str, str, bool], Points] = {}
 
@@ -104,10 +104,10 @@ def _lines(lane: LaneRecords, series: ChartSeries) -> dict[tuple[str, str, bool]
             ys.append(float(value))
 
     for round_ in lane.rounds:
-        value = dig(round_, series.path)
+        value = value_at(round_, series.path)
         if isinstance(value, list):
             paths = (series.nodes, series.mark)
-            nodes, marks = (dig(round_, path) if path else None for path in paths)
+            nodes, marks = (value_at(round_, path) if path else None for path in paths)
             nodes = nodes if isinstance(nodes, list) else []
             for i, part in enumerate(value):
                 marked = isinstance(marks, list) and i < len(nodes) and nodes[i] in marks
@@ -121,32 +121,32 @@ def _lines(lane: LaneRecords, series: ChartSeries) -> dict[tuple[str, str, bool]
     return lines
 
 
-def dig(value: Any, path: str) -> Any:
+def value_at(value: Any, path: str) -> Any:
     """Return the value at a dotted path of a round, such as `notes.weights.text`, if any."""
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
     return value
 
 
-def _line(
+def _add_line(
     figure: go.Figure, name: str, x: Sequence[float], y: Sequence[float], shape: str, **more: Any
 ) -> None:
     line = {"dash": DASHES[len(figure.data) % len(DASHES)], "shape": shape}
-    figure.add_scatter(name=_text(name), x=x, y=y, mode="lines", line=line, **more)
+    figure.add_scatter(name=_escape(name), x=x, y=y, mode="lines", line=line, **more)
 
 
-def _figure(title: str, x: str, y: str) -> go.Figure:
+def _new_figure(title: str, x: str, y: str) -> go.Figure:
     layout = go.Layout(
-        title=_text(title),
+        title=_escape(title),
         template="plotly_white",
         colorway=COLOURS,
         height=380,
         showlegend=True,
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
     )
-    return go.Figure(layout=layout).update_xaxes(title=_text(x)).update_yaxes(title=_text(y))
+    return go.Figure(layout=layout).update_xaxes(title=_escape(x)).update_yaxes(title=_escape(y))
 
 
-def _text(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape text: Plotly reads tags in its texts, and names in a trace may come from anyone."""
     return html.escape(text, quote=False)

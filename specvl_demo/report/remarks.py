@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from specvl_demo.records import LaneRecords, Round, tie_nats
-from specvl_demo.report.metrics import accepted_by_depth, compare
+from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar
 
 MIN_TOKENS = 20
 """Number of tokens below which times are not reported: no speedup, no place."""
@@ -77,7 +77,7 @@ class Doubt:
     about: float | None = None
 
     @property
-    def hedged(self) -> str | None:
+    def rough_speedup(self) -> str | None:
         """The speedup of a disturbed lane as every reader is told it; None if there is none."""
         return roughly(self.about) if self.kind == "disturbed" and self.about is not None else None
 
@@ -90,7 +90,7 @@ class LaneRemarks(Struct, frozen=True):
     """How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
 
     doubt: Why its times are not reported. slow: Why it is slower. speedup_total: With vision and
-    prefill. changes: See `differing`. accepted_by_depth: Of every lane, see
+    prefill. changes: See `find_changes`. accepted_by_depth: Of every lane, see
     `metrics.accepted_by_depth`. repeats: See `repetition`.
     """
 
@@ -120,13 +120,13 @@ def roughly(factor: float) -> str:
 def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Compare two answers to one question, as far as both go."""
     ours, theirs = lane.token_ids, ar.token_ids
-    whole = _whole(lane) and _whole(ar)
-    changes = differing(theirs, ours)
+    whole = _is_complete(lane) and _is_complete(ar)
+    changes = find_changes(theirs, ours)
     if not changes:
         same = whole and len(ours) == len(theirs)
         return Agreement("same" if same else "so_far", min(len(ours), len(theirs)))
     at = changes[0][0]
-    gap, dtype = _gap(ar, at, ours[at]), lane.begin.dtype
+    gap, dtype = _logit_gap(ar, at, ours[at]), lane.begin.dtype
     n_common = len(theirs) - sum(stop - start for start, stop, *_ in changes)
     alike = n_common / max(len(ours), len(theirs)) if whole else None
     if lane.begin.lossless and gap is not None and abs(gap) < tie_nats(dtype):
@@ -134,15 +134,15 @@ def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     return Agreement("differs", at, gap, alike)
 
 
-def timing(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
+def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     """Return why the times of two lanes are not reported; None if they are."""
     tokens = min(len(lane.token_ids), len(ar.token_ids))
     few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
     few = f"{few} too few to time; {MIN_TOKENS} are needed" if tokens < MIN_TOKENS else ""
     users = {"load": "other programs", "watching": "drawing this page"}
-    load, who = max((_load(lane, ar, share), user) for share, user in users.items())
-    times = compare(lane, ar)
-    contradiction = times.doubt()
+    load, who = max((_highest_load(lane, ar, share), user) for share, user in users.items())
+    times = compare_with_ar(lane, ar)
+    contradiction = times.why_doubtful()
     about = times.speedup_decode if contradiction is None and load < FULL_LOAD else None
     if load > MAX_LOAD:
         why: str | None = f"{who} kept {100 * load:.0f} % of the machine busy"
@@ -165,19 +165,19 @@ def _jitter(ar: LaneRecords) -> str | None:
     return f"half of the AR steps lie outside {1e3 * first:.3g} to {1e3 * third:.3g} ms"
 
 
-def speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> float | str | None:
+def told_speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> float | str | None:
     """Return the speedup of a lane as it is told: a number, a hedged one, or None."""
     ar = ar_lane(lanes)
-    if ar is None or lane is ar or _cut(lanes):
+    if ar is None or lane is ar or _why_cut(lanes):
         return None
-    doubt = timing(lane, ar)
-    return doubt.hedged if doubt else compare(lane, ar).speedup_decode
+    doubt = timing_doubt(lane, ar)
+    return doubt.rough_speedup if doubt else compare_with_ar(lane, ar).speedup_decode
 
 
-def untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
+def why_untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     """Return why no speedup of a lane of a race with AR is reported; None if one is."""
-    doubt = timing(lane, ar_lane(lanes) or lane)
-    return _cut(lanes) or (doubt.sentence if doubt else None)
+    doubt = timing_doubt(lane, ar_lane(lanes) or lane)
+    return _why_cut(lanes) or (doubt.sentence if doubt else None)
 
 
 def repetition(lane: LaneRecords) -> str | None:
@@ -196,24 +196,24 @@ def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     if ar is None or lane is ar or not lane.rounds:
         return None
     text = agreement(lane, ar).sentence()
-    time = untimed(lane, lanes) or compare(lane, ar).why_slow()
+    time = why_untimed(lane, lanes) or compare_with_ar(lane, ar).why_slow()
     sentence = f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
     return f"{sentence} {repeats}." if (repeats := repetition(lane)) else sentence
 
 
-def comparison(lanes: Sequence[LaneRecords]) -> Remarks:
+def race_remarks(lanes: Sequence[LaneRecords]) -> Remarks:
     """Return how the lanes of a race compare with its AR lane."""
     ar = ar_lane(lanes)
-    return Remarks(_cut(lanes), {lane.begin.lane: _compared(lane, ar) for lane in lanes})
+    return Remarks(_why_cut(lanes), {lane.begin.lane: _lane_remarks(lane, ar) for lane in lanes})
 
 
-def _compared(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
+def _lane_remarks(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
     by_depth = accepted_by_depth(lane.rounds)
     if ar is None or lane is ar:
         return LaneRemarks(accepted_by_depth=by_depth)
-    times, changes = compare(lane, ar), differing(ar.token_ids, lane.token_ids)
+    times, changes = compare_with_ar(lane, ar), find_changes(ar.token_ids, lane.token_ids)
     slow, total, repeats = times.why_slow(), times.speedup_total, repetition(lane)
-    agreed, doubt = agreement(lane, ar), timing(lane, ar)
+    agreed, doubt = agreement(lane, ar), timing_doubt(lane, ar)
     return LaneRemarks(agreed, doubt, slow, total, changes, by_depth, repeats)
 
 
@@ -221,21 +221,21 @@ def ar_lane(lanes: Sequence[LaneRecords]) -> LaneRecords | None:
     return next((lane for lane in lanes if lane.begin.method == "ar"), None)
 
 
-def _whole(lane: LaneRecords) -> bool:
+def _is_complete(lane: LaneRecords) -> bool:
     """Whether a lane wrote its answer to its end."""
     return lane.end is not None and lane.end.stop in ("eos", "length")
 
 
-def _cut(lanes: Sequence[LaneRecords]) -> str | None:
-    return None if all(map(_whole, lanes)) else CUT
+def _why_cut(lanes: Sequence[LaneRecords]) -> str | None:
+    return None if all(map(_is_complete, lanes)) else CUT
 
 
-def _load(lane: LaneRecords, ar: LaneRecords, share: str) -> float:
+def _highest_load(lane: LaneRecords, ar: LaneRecords, share: str) -> float:
     loads = [getattr(timed.end, share) for timed in (lane, ar) if timed.end]
     return max((load for load in loads if load is not None), default=0.0)
 
 
-def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
+def _logit_gap(ar: LaneRecords, at: int, other: int) -> float | None:
     """Return by how many nats AR's token was ahead of another at a token of its answer, if
     recorded: when sampling, only the runner-up is.
     """
@@ -243,7 +243,7 @@ def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
     for r in ar.rounds:
         if at < len(r.tokens):
             if sampled:
-                rival, gap = (_noted(r, name, at) for name in ("rival", "gap"))
+                rival, gap = (_noted_number(r, name, at) for name in ("rival", "gap"))
                 return gap if rival == other else None
             listed = r.candidates[at] if r.candidates else []
             probs = {candidate.id: candidate.prob for candidate in listed}
@@ -253,7 +253,7 @@ def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
     return None
 
 
-def _noted(r: Round, name: str, at: int) -> float | None:
+def _noted_number(r: Round, name: str, at: int) -> float | None:
     """Return a number that the round notes of a sampled token; old traces have none."""
     draws: Any = r.notes.get("draws")
     listed = draws.get(name) if isinstance(draws, dict) else None
@@ -261,7 +261,7 @@ def _noted(r: Round, name: str, at: int) -> float | None:
     return note if isinstance(note, int | float) else None
 
 
-def differing(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
+def find_changes(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
     """Return where two answers differ once as many tokens as possible are aligned, in order; empty
     if they are equal as far as both go.
 

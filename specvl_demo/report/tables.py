@@ -9,7 +9,7 @@ from csv import writer
 from typing import Any
 
 from specvl_demo.records import Begin, LaneRecords
-from specvl_demo.report.metrics import compare, measure
+from specvl_demo.report.metrics import compare_with_ar, measure_lanes
 from specvl_demo.report.remarks import agreement, ar_lane
 
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
@@ -25,7 +25,7 @@ _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 
 def lane_row(lane: LaneRecords) -> dict[str, Any]:
     """Return the figures of one lane: the fields of `generate --json`, in their order."""
-    measured = measure(lane)
+    measured = measure_lanes(lane)
     totals = measured.totals
     return {
         "text": lane.text,
@@ -54,7 +54,7 @@ def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
     for lane in lanes:
         row = lane_row(lane) | dict.fromkeys(RACE_FIELDS)
         if ar is not None:
-            beside = compare(lane, ar)
+            beside = compare_with_ar(lane, ar)
             agreed = agreement(lane, ar)
             row |= {
                 "speedup_decode": beside.speedup_decode,
@@ -67,7 +67,7 @@ def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
     return rows
 
 
-def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def to_markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """Return the rows as a Markdown table; missing and None cells are blank."""
     cells = [list(columns), *([_markdown(row.get(column)) for column in columns] for row in rows)]
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(columns))]
@@ -79,12 +79,12 @@ def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[str]]:
+def cell_grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[str]]:
     """Return the cells of the rows as displayed."""
-    return [[one_line(cell(row.get(column))) for column in columns] for row in rows]
+    return [[one_line(format_cell(row.get(column))) for column in columns] for row in rows]
 
 
-def csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """Return the rows as comma-separated values, with all digits."""
     text = io.StringIO()
     lines = writer(text, lineterminator="\n")
@@ -96,7 +96,7 @@ def csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     return text.getvalue()
 
 
-def facts(begin: Begin) -> str:
+def run_facts(begin: Begin) -> str:
     """Return where and how a race was run, on one line."""
     sampling = "greedy" if begin.sampling else "sampling unknown"
     if temperature := begin.sampling.get("temperature"):
@@ -106,7 +106,7 @@ def facts(begin: Begin) -> str:
     return one_line(" · ".join(filter(None, parts)))
 
 
-def cell(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """Return a value for display: three significant digits, yes and no, blank for unknown."""
     if value is None:
         return ""
@@ -115,7 +115,7 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
     if isinstance(value, list | tuple):
-        return ", ".join(cell(item) for item in value)
+        return ", ".join(format_cell(item) for item in value)
     return str(value)
 
 
@@ -133,4 +133,4 @@ def plain(text: str) -> str:
 
 def _markdown(value: Any) -> str:
     # Underscores inside words need no escape and read better without.
-    return re.sub(r"[\\|`*<>\[\]]", r"\\\g<0>", one_line(cell(value)))
+    return re.sub(r"[\\|`*<>\[\]]", r"\\\g<0>", one_line(format_cell(value)))

@@ -21,12 +21,12 @@ MAX_PROBLEMS = 20
 _one_line = partial(tables.one_line, max_chars=200)
 
 
-def inspect(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[str]]:
+def inspect_file(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[str]]:
     """Return the lanes of a trace, and its problems, at most MAX_PROBLEMS; with any problem, no
     lanes.
     """
     try:
-        return inspect_text(read(Path(path)))
+        return inspect_text(read_file(Path(path)))
     except RecordError as fault:
         return [], [str(fault)]
 
@@ -67,28 +67,28 @@ def summary(lanes: Iterable[LaneRecords]) -> str:
     lanes = list(lanes)
     first = lanes[0].begin
     lines = [
-        _one_line(tables.facts(first)),
+        _one_line(tables.run_facts(first)),
         f"Prompt ({first.n_prompt} tokens, {first.n_visual} visual): {_one_line(first.prompt)}",
         "",
     ]
     for lane in lanes:
         lines += [f"{_one_line(lane.begin.title)}{_fate(lane)}", f"  {_bracketed_text(lane)}", ""]
-    return "\n".join([*lines, figures(lanes)])
+    return "\n".join([*lines, figures_table(lanes)])
 
 
-def figures(lanes: Sequence[LaneRecords]) -> str:
+def figures_table(lanes: Sequence[LaneRecords]) -> str:
     """Return a table of a race's lanes, and what can be said of them."""
     lines = [
-        tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS),
+        tables.to_markdown(tables.lane_rows(lanes), tables.LANE_COLUMNS),
         "tau counts tokens per target forward, including the target's own token.",
     ]
     for lane in lanes:
         if remark := remarks.remark(lane, lanes):
             lines.append(f"{_one_line(lane.begin.title)}: {remark}")
-    return "\n".join(filter(None, [*lines, confidence.sentence(lanes)]))
+    return "\n".join(filter(None, [*lines, confidence.confidence_sentence(lanes)]))
 
 
-def read(path: Path) -> str:
+def read_file(path: Path) -> str:
     """Read a file from any source, within limits; RecordError if it cannot be read."""
     try:
         if not path.is_file():

@@ -201,7 +201,7 @@ class Race:
 
     def table(self) -> str:
         """Return the lanes' numbers as a Markdown table."""
-        return tables.render(tables.lane_rows(self.lanes), tables.LANE_COLUMNS)
+        return tables.to_markdown(tables.lane_rows(self.lanes), tables.LANE_COLUMNS)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace: JSON lines that the page, `trace check` and `trace html` read."""
@@ -209,11 +209,11 @@ class Race:
 
     def figure(self, path: str | os.PathLike[str]) -> None:
         """Write the race as one SVG figure, for a page or a paper."""
-        Path(path).write_text(figure.svg(self.lanes), encoding="utf-8")
+        Path(path).write_text(figure.race_svg(self.lanes), encoding="utf-8")
 
     def html(self, path: str | os.PathLike[str]) -> None:
         """Write the race as one HTML file with charts that opens in any browser."""
-        Path(path).write_text(html.page(self.lanes), encoding="utf-8")
+        Path(path).write_text(html.race_page(self.lanes), encoding="utf-8")
 
 
 class Pair:

@@ -183,7 +183,7 @@ def sound(tmp_path: Path) -> Path:
 
 
 def test_a_written_trace_reads_back_the_same(sound: Path):
-    assert trace.inspect(sound) == ([ar_lane(), chain_lane()], [])
+    assert trace.inspect_file(sound) == ([ar_lane(), chain_lane()], [])
 
 
 def test_a_trace_cut_short_is_still_one(sound: Path):
@@ -200,6 +200,6 @@ def test_problems_are_numbered_and_bounded():
 
 
 def test_the_summary_shows_origins(sound: Path):
-    said = trace.summary(trace.inspect(sound)[0])
+    said = trace.summary(trace.inspect_file(sound)[0])
     assert "[abc]x[ef]g" in said
     assert "including the target's own token" in said

@@ -55,7 +55,7 @@ def test_odd_questions_are_answered_and_recorded(loaded: object, what: str, tmp_
     """Both methods answer alike, the trace can be written, read and shown on a terminal."""
     made = answer(loaded, ODD_QUESTIONS[what])
     records.write_trace(tmp_path / "t.jsonl", made)
-    lanes, _ = trace.inspect(tmp_path / "t.jsonl")
+    lanes, _ = trace.inspect_file(tmp_path / "t.jsonl")
     assert lanes[0].token_ids == lanes[1].token_ids
     assert lanes[0].begin.n_visual == 0
     summary = trace.summary(lanes).replace("\N{ZERO WIDTH JOINER}", "")  # part of some emoji

@@ -34,7 +34,7 @@ from specvl_demo.records import (
     ViewSeen,
     fold,
 )
-from specvl_demo.report.remarks import Remarks, comparison
+from specvl_demo.report.remarks import Remarks, race_remarks
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import PageHandlers
@@ -292,7 +292,7 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
             if lane.end is None:
                 made.append(End(lane.begin.lane, "cancelled", fold(lane.rounds)))
                 yield event(made[-1])
-        yield event(comparison(records.gather_lanes(made)))
+        yield event(race_remarks(records.gather_lanes(made)))
 
     return compute
 
@@ -353,7 +353,7 @@ def example(
         "question": question,
         "methods": list(lanes),
         "trace": f"gradio_api/file={trace}",
-        "compared": msgspec.to_builtins(comparison(records.gather_lanes(made))),
+        "compared": msgspec.to_builtins(race_remarks(records.gather_lanes(made))),
         "machine": "a test machine",
         "recorded": {"when": "2026-01-02", "processor": "a processor"},
     }

@@ -67,7 +67,7 @@ def hostile(path: Path) -> Path:
             data["message"], data["stop"] = MARKUP.format(where="message"), "error"
         lines.append(json.dumps(data))
     path.write_text("\n".join(lines))
-    assert trace.inspect(path)[1] == []
+    assert trace.inspect_file(path)[1] == []
     return path
 
 
@@ -128,9 +128,9 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path):
 def test_a_shared_race_runs_its_charts_and_nothing_else(page, tmp_path: Path):
     """The file of a hostile trace, opened from disk: charts are drawn, no markup runs."""
     faults: list[str] = []
-    lanes, _ = trace.inspect(hostile(tmp_path / "hostile.jsonl"))
+    lanes, _ = trace.inspect_file(hostile(tmp_path / "hostile.jsonl"))
     path = tmp_path / "race.html"
-    path.write_text(html.page(lanes), encoding="utf-8")
+    path.write_text(html.race_page(lanes), encoding="utf-8")
     page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
     page.goto(path.as_uri())
     expect(page.locator(".js-plotly-plot svg.main-svg").first).to_be_visible()

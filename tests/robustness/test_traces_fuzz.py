@@ -27,7 +27,7 @@ def recorded() -> list[list[dict[str, Any]]]:
     """The shipped races, shortened to a few rounds a lane with totals that fit."""
     races = []
     for path in EXAMPLES:
-        lanes, problems = trace.inspect(path)
+        lanes, problems = trace.inspect_file(path)
         assert not problems
         race = []
         for lane in lanes:

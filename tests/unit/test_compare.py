@@ -11,7 +11,7 @@ import pytest
 
 from specvl_demo import pairs
 from specvl_demo.compare import page, questions
-from specvl_demo.compare.peers import GAMMA, PEERS, Library
+from specvl_demo.compare.peers import GAMMA, PEERS, LibraryPeers
 from specvl_demo.media import VideoFrames
 from specvl_demo.methods.base import choose
 from specvl_demo.pairs import PAIRS
@@ -31,8 +31,12 @@ def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat():
         HF_GENERATE: [Answer([1] * 4, 0.5, 0.5, 4.0, 3)],
     }
     second.answers["ar"] = [Answer([1] * 4, 1.0, 1.5, 1.0, 4), Answer([1] * 2, 1.0, 1.5, 5.0, 2)]
-    assert (first.rate("ar"), second.rate("ar"), second.rate("ar", total=True)) == (2.0, 1.0, 0.75)
-    assert first.ratio(HF_GENERATE, "ar") == 0.375 and second.ratio(HF_GENERATE, "ar") is None
+    assert (
+        first.tokens_per_s("ar"),
+        second.tokens_per_s("ar"),
+        second.tokens_per_s("ar", total=True),
+    ) == (2.0, 1.0, 0.75)
+    assert first.speedup(HF_GENERATE, "ar") == 0.375 and second.speedup(HF_GENERATE, "ar") is None
     assert answers.spread([2.0]) is None
     assert answers.spread([8.0, 10.0, 12.0, 10.0, 100.0]) == pytest.approx((12 - 10) / 10)
 
@@ -43,16 +47,16 @@ def test_an_interval_resamples_questions_and_quality_counts_shared_words():
         "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(4)],
         "chain": [Answer([1] * 10, 0.0, 0.1, seconds, 10) for seconds in (0.25, 0.5, 0.5, 1.0)],
     }
-    low, high = answers.interval([repeat, repeat], "chain") or (0.0, 0.0)
-    assert 1 <= low < repeat.ratio("chain", "ar") < high <= 4  # type: ignore[operator]
-    assert answers.interval([repeat], "ar") is None
+    low, high = answers.speedup_interval([repeat, repeat], "chain") or (0.0, 0.0)
+    assert 1 <= low < repeat.speedup("chain", "ar") < high <= 4  # type: ignore[operator]
+    assert answers.speedup_interval([repeat], "ar") is None
     assert answers.f1("A red, red star.", "the red star") == pytest.approx(2 * 2 / (4 + 3))
     assert answers.f1("no", "yes") == 0.0
 
 
 def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain():
     ours = [choose("ar"), CHAIN]
-    assert [Library(None, PEERS, some).gamma for some in (ours, ours[:1])] == [3, GAMMA]  # type: ignore[arg-type]
+    assert [LibraryPeers(None, PEERS, some).gamma for some in (ours, ours[:1])] == [3, GAMMA]  # type: ignore[arg-type]
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -68,17 +72,17 @@ def report(**changes: Any) -> dict[str, Any]:
 def test_what_compares_times_is_held_back_where_the_machine_was_busy():
     """No speedup, no limit, no cost in AR steps, neither as a figure nor in a sentence."""
     told = report()
-    assert answers.held_back(told) is told
+    assert answers.hide_disturbed(told) is told
     told["machine"] |= {"busy": True, "others_share_meanwhile": 0.6}
-    (row,) = answers.held_back(told)["rows"]
+    (row,) = answers.hide_disturbed(told)["rows"]
     assert row["speedup_vs_ar"] is None and row["tau"] == 3.0
     full = dict.fromkeys([*answers.COLUMNS, *answers.TOTAL, *answers.COMPARED], 1.0)
     kinds = {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 2.0}}}
     told["rows"] = [full | kinds | {"method": "chain", "note": "3.3 AR steps"}]
     told["settings"] |= {"methods": {}, "repeats": 2}
-    (busy,) = answers.held_back(told)["rows"]
+    (busy,) = answers.hide_disturbed(told)["rows"]
     assert busy["tau"] == 1.0 and busy["tokens_per_s"] == 1.0
-    shown = page.page_of(answers.held_back(told))
+    shown = page.page_of(answers.hide_disturbed(told))
     assert "ratios of times" in shown.before[-1] and not shown.after
     named = {column for _, _, columns in shown.tables for column in columns}
     assert {"tokens/s, disturbed", "first token, ms, disturbed"} <= named
@@ -92,9 +96,9 @@ def test_what_compares_times_is_held_back_where_the_machine_was_busy():
         assert all(any(row[key] is not None for row in rows) for key in columns)
     assert "others used 60 % of the machine" in page.provenance_line(told["machine"])
     told["machine"]["others_share_meanwhile"] = 0.4
-    (hedged,) = answers.held_back(told)["rows"]
+    (hedged,) = answers.hide_disturbed(told)["rows"]
     assert hedged["speedup_about"] == "about 1.0×" and hedged["speedup_vs_ar"] is None
-    shown = page.page_of(answers.held_back(told))
+    shown = page.page_of(answers.hide_disturbed(told))
     assert "but for a speedup that is only about right" in shown.before[-1]
     assert shown.tables[0][1][0]["× our AR, disturbed"] == "about 1.0×"
 
@@ -113,7 +117,7 @@ def contents(questions: list[Question]) -> set[bytes]:
 
 
 def test_the_shipped_cases_cover_every_kind(unopened: None):
-    cases = questions.of_pair(POCKET)
+    cases = questions.pair_questions(POCKET)
     assert len({case.id for case in cases}) == len(cases)
     assert [case.kind for case in cases] == list(Counter(questions.POCKET_KINDS).elements())
     followed = next(case for case in cases if case.kind == "follow-up")
@@ -169,7 +173,7 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path):
     ]
     file = tmp_path / "own.jsonl"
     file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
-    first, two, clip, text, then = questions.of_file(str(file), 9)
+    first, two, clip, text, then = questions.file_questions(str(file), 9)
     assert (first.id, first.reference, len(first.all_media)) == ("mine", "halves", 1)
     assert (two.id, len(two.all_media), two.reference) == ("own-2", 2, None)
     assert isinstance(clip.all_media[0], VideoFrames) and len(clip.all_media[0].frames) > 1
@@ -178,4 +182,4 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path):
         ("Where is it?", 1, "right"),
         ("And left?", 0, None),
     ]
-    assert len(questions.of_file(str(file), 2)) == 2
+    assert len(questions.file_questions(str(file), 2)) == 2

@@ -184,8 +184,8 @@ def test_penalties_become_a_remark_and_the_library_runs_without_them(pair: Path,
     asked = session.request(loaded, Question("what is this", max_new_tokens=16))
     (lane,) = session.answers(loaded, asked, [choose(loaded.pair, "ar")])
     ids = [token.id for round_ in lane.rounds for token in round_.tokens]
-    library = peers.Library(loaded.models, [peers.HF_GENERATE], [])
-    answer = library.answer(peers.HF_GENERATE, asked)
+    library = peers.LibraryPeers(loaded.models, [peers.HF_GENERATE], [])
+    answer = library.decode_answer(peers.HF_GENERATE, asked)
     assert answer is not None and answer.token_ids == ids
 
 

@@ -24,7 +24,7 @@ from tests.shared.lanes import ar_lane, begin, chain_lane, chain_round, flat
 
 
 def test_tau_counts_the_targets_own_token():
-    found = metrics.measure(chain_lane())
+    found = metrics.measure_lanes(chain_lane())
     assert found.totals.tau == 3.5
     assert found.totals.accepted_per_round == 2.5
     assert found.totals.decode_s == pytest.approx(0.2) and found.total_s == pytest.approx(0.5)
@@ -35,11 +35,11 @@ def test_tau_counts_the_targets_own_token():
 
 
 def test_speedup_is_tau_over_rho():
-    beside = metrics.compare(chain_lane(), ar_lane())
+    beside = metrics.compare_with_ar(chain_lane(), ar_lane())
     assert beside.speedup_decode == pytest.approx(35 * 0.08)
     assert beside.speedup_decode == pytest.approx(3.5 / sum(beside.rho.values()))
     assert beside.speedup_total == pytest.approx(14 / (7 / (0.3 + 0.56)))
-    assert beside.doubt() is None and beside.why_slow() is None
+    assert beside.why_doubtful() is None and beside.why_slow() is None
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_why_slow_names_the_reason(draft: float, verify: float, kept: str, rest:
     """What costs next to nothing is no reason."""
     seconds = {"draft_s": draft, "verify_s": verify, "commit_s": rest / 2, "other_s": rest / 2}
     slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), **seconds)
-    said = metrics.compare(LaneRecords(begin(), [slow]), ar_lane()).why_slow()
+    said = metrics.compare_with_ar(LaneRecords(begin(), [slow]), ar_lane()).why_slow()
     assert said is not None and part in said and "costs 0.0" not in said
 
 
@@ -68,7 +68,7 @@ def test_other_programs_are_the_reason_where_they_took_the_time():
     lane, ar = timed(n=40, lane_s=0.15, load=0.1)
     rounds = [replace(r, verify_s=0.9) if i % 5 == 0 else r for i, r in enumerate(lane.rounds)]
     said = {
-        load: metrics.compare(
+        load: metrics.compare_with_ar(
             LaneRecords(lane.begin, rounds, replace(lane.end, load=load)), ar
         ).why_slow()
         for load in (0.1, None)
@@ -145,10 +145,10 @@ def test_a_difference_by_rounding_is_called_a_tie(other: float, temperature: flo
 def test_tokens_count_after_aligning():
     """A token more, or another one, costs itself and not all that follows."""
     plain, other = list(b"arsih"), list(b"avrmih")
-    assert remarks.differing(plain, other) == [(1, 1, 1, 2), (2, 3, 3, 4)]
-    assert remarks.differing(plain, plain) == [] == remarks.differing(plain, plain[:2])
+    assert remarks.find_changes(plain, other) == [(1, 1, 1, 2), (2, 3, 3, 4)]
+    assert remarks.find_changes(plain, plain) == [] == remarks.find_changes(plain, plain[:2])
     assert remarks.agreement(chain_lane(), ar_lane("abxefg")).alike == pytest.approx(6 / 7)
-    assert len(remarks.differing([1, 2] * 2048, [2, 1] * 2048)) == 2  # soon, for the longest too
+    assert len(remarks.find_changes([1, 2] * 2048, [2, 1] * 2048)) == 2  # soon, for the longest too
 
 
 def timed(
@@ -198,10 +198,10 @@ def test_an_answer_that_repeats_itself_is_said_to_be_easy_to_draft():
     """6 of 21 runs of four tokens are new; in the recorded races most are."""
     ar = ar_lane("abcdef" * 4)
     lane = LaneRecords(begin(), ar.rounds, ar.end)
-    sentence = remarks.comparison([ar, lane]).lanes["chain"].repeats
+    sentence = remarks.race_remarks([ar, lane]).lanes["chain"].repeats
     assert sentence and sentence.endswith(": 71 % of its runs of 4 tokens came before")
     assert str(remarks.remark(lane, [ar, lane])).endswith(f" {sentence}.")
-    others = [ar_lane("abc"), *trace.inspect(EXAMPLES / "scene.trace.jsonl")[0]]
+    others = [ar_lane("abc"), *trace.inspect_file(EXAMPLES / "scene.trace.jsonl")[0]]
     assert [remarks.repetition(other) for other in others] == [None] * 3
 
 
@@ -218,14 +218,14 @@ def test_the_page_gets_the_comparison_that_the_remarks_state():
     """Agreement with words and gap, why times are not reported, why a lane is slow."""
     kinds = set()
     for lane, ar in races():
-        found = json.loads(msgspec.json.encode(remarks.comparison([ar, lane])))
+        found = json.loads(msgspec.json.encode(remarks.race_remarks([ar, lane])))
         told = found["lanes"][lane.begin.lane]
         said = remarks.remark(lane, [ar, lane])
         assert told["accepted_by_depth"] == metrics.accepted_by_depth(lane.rounds)
         assert found["lanes"]["ar"] == {**dict.fromkeys(told), "accepted_by_depth": []}
         assert told["agreement"] == vars(remarks.agreement(lane, ar))
-        assert told["speedup_total"] == metrics.compare(lane, ar).speedup_total
-        assert told["slow"] == metrics.compare(lane, ar).why_slow()
+        assert told["speedup_total"] == metrics.compare_with_ar(lane, ar).speedup_total
+        assert told["slow"] == metrics.compare_with_ar(lane, ar).why_slow()
         stopped = any(one.end.stop not in ("eos", "length") for one in (lane, ar))
         assert found["cut"] == (remarks.CUT if stopped else None)
         doubt = told["doubt"]
@@ -260,17 +260,17 @@ def test_lane_rows_have_the_fields_of_the_command_line():
 def test_tables_leave_unknown_blank_and_take_words_as_words():
     """Neither markup of strangers nor formulas of spreadsheets."""
     rows = [{"method": "<b>|x", "tau": None, "ok": True}, {"method": "=1+1", "tau": 2.34567}]
-    markdown = tables.render(rows, ("method", "tau", "ok"))
+    markdown = tables.to_markdown(rows, ("method", "tau", "ok"))
     assert "\\<b\\>\\|x" in markdown and "2.35" in markdown and "None" not in markdown
     assert len({line.count("|") - line.count("\\|") for line in markdown.splitlines()}) == 1
     rows = [{"name": '=HYPERLINK("http://x","y")', "τ": -1.5}, {"name": "50 %_{x}\\y", "τ": None}]
-    found = list(csv.reader(io.StringIO(tables.csv(rows, ("name", "τ")))))
+    found = list(csv.reader(io.StringIO(tables.to_csv(rows, ("name", "τ")))))
     assert found[1:] == [['\'=HYPERLINK("http://x","y")', "-1.5"], ["50 %_{x}\\y", ""]]
 
 
 def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing():
     """Well-formed SVG with whole answers and a bar a phase; a disturbed race has its reason."""
-    recorded, problems = trace.inspect(EXAMPLES / "bars.trace.jsonl")
+    recorded, problems = trace.inspect_file(EXAMPLES / "bars.trace.jsonl")
     assert not problems
     loads = [replace(lane.end, load=0.9) for lane in recorded]
     pairs = zip(recorded, loads, strict=True)
@@ -278,34 +278,34 @@ def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing():
     halves = [LaneRecords(*lane[:2], replace(lane.end, load=0.4)) for lane in recorded]
     found = []
     for lanes in (recorded, disturbed, halves):
-        drawn = ElementTree.fromstring(figure.svg(lanes))
+        drawn = ElementTree.fromstring(figure.race_svg(lanes))
         found.append(" ".join(drawn.itertext()))
         words = "".join("".join(drawn.itertext()).split())
         assert all("".join(lane.text.split()) in words for lane in lanes)
         bars = [one for one in drawn.iter() if one.get("height") == "12"]
         rounds = sum(len(lane.rounds) for lane in lanes)
         assert rounds <= len(bars) <= 3 * rounds
-        page = html.page(lanes, earlier=[("What <b>was</b> it?", "A star.")])
+        page = html.race_page(lanes, earlier=[("What <b>was</b> it?", "A star.")])
         assert "What &lt;b&gt;was&lt;/b&gt; it?" in page and "A star." in page
         # The page withholds a speedup that was disturbed: so does what is kept of it.
         cells = re.findall(r"<tr><td>([^<]*)</td>.*?<td>([^<]*)</td><td>([^<]*)</td></tr>", page)
         assert bool(cells[1][1]) == (lanes is not disturbed)
         assert bool(cells[1][2]) == (lanes is recorded)
     ar, lane = recorded
-    assert f"{metrics.compare(lane, ar).speedup_decode:.2f}×" in found[0]
+    assert f"{metrics.compare_with_ar(lane, ar).speedup_decode:.2f}×" in found[0]
     assert "×" not in found[1] and "timing disturbed" in found[1]
-    rough = remarks.roughly(metrics.compare(lane, ar).speedup_decode)
+    rough = remarks.roughly(metrics.compare_with_ar(lane, ar).speedup_decode)
     assert rough in found[2] and rough in cells[1][1]
 
 
 def test_a_figure_of_anything_is_well_formed_and_bounded():
     """Whatever letters a trace holds, however long its answer is."""
-    lanes, _ = trace.inspect(EXAMPLES / "scene.trace.jsonl")
+    lanes, _ = trace.inspect_file(EXAMPLES / "scene.trace.jsonl")
     odd = "<script>\x00\x1b\ufffe & 漢字🙂\n\n" + "x" * 5000 + " y" * 20_000
     begin, rounds, end = lanes[0]
     strange = replace(rounds[0], tokens=[Token(1, odd, "target")])
     other = LaneRecords(begin, [strange, *rounds[:1] * 4000], end)
-    text = figure.svg([other, lanes[1]])
+    text = figure.race_svg([other, lanes[1]])
     drawn = "".join(ElementTree.fromstring(text).itertext())
     assert "<script>" in drawn and "漢字🙂" in drawn and "<script" not in text
     assert len(text) < 400_000
@@ -333,7 +333,7 @@ def test_a_target_is_as_sure_as_of_its_least_sure_word():
     assert confidence.WORDS[-1].prob == 0
     lane = answered([1.0])
     lane = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
-    assert "is fairly sure of its answer: 83 % of such" in confidence.sentence([lane])
+    assert "is fairly sure of its answer: 83 % of such" in confidence.confidence_sentence([lane])
 
 
 def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated():
@@ -358,14 +358,14 @@ def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file()
     share = round(100 * told.end.confidence.right)
     words = f"{share} % of such answers were right on photographs held out of its training."
     for lanes, times in (([told, told], 1), ([lane, lane], 0)):
-        assert trace.figures(lanes).count(words) == times
-        assert html.page(lanes).count(words) == times
+        assert trace.figures_table(lanes).count(words) == times
+        assert html.race_page(lanes).count(words) == times
 
 
 def test_the_tree_tells_of_a_relaxed_token_that_is_not_among_the_likeliest():
     made = chain_round(0, 0.1, "a", "a", None, candidates=[[Candidate(1, "z", 0.6)]])
     tree = replace(made.tree, target_logp=[None, math.log(0.2)])
-    assert confidence.lowest([replace(made, tree=tree)]) == pytest.approx(0.2)
+    assert confidence.lowest_probability([replace(made, tree=tree)]) == pytest.approx(0.2)
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -385,7 +385,7 @@ def told_of(race: tuple[LaneRecords, ...]) -> dict[str, object]:
     """Return a race's records, and what the program says of its two lanes."""
     return {
         "records": [msgspec.to_builtins(record) for record in flat(*race)],
-        "compared": remarks.comparison(race),
+        "compared": remarks.race_remarks(race),
     }
 
 

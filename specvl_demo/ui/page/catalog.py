@@ -144,8 +144,8 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _recorded(path: Path) -> dict[str, Any]:
     """Return how the lanes of a recorded race compare."""
-    lanes, _ = trace.inspect(path)
-    return msgspec.to_builtins(remarks.comparison(lanes))
+    lanes, _ = trace.inspect_file(path)
+    return msgspec.to_builtins(remarks.race_remarks(lanes))
 
 
 def file(path: Path) -> dict[str, Any]:

@@ -303,7 +303,7 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def _usage(lane: LaneRecords) -> dict[str, Any]:
-    totals = tables.measure(lane).totals
+    totals = tables.measure_lanes(lane).totals
     begin: Begin = lane.begin
     return {
         "prompt_tokens": begin.n_prompt,

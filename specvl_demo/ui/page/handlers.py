@@ -164,7 +164,7 @@ class PageHandlers:
         self.uploads.keep(key, [file])
         try:
             with self._lanes_of(file) as lanes:
-                return msgspec.to_builtins(remarks.comparison(lanes))
+                return msgspec.to_builtins(remarks.race_remarks(lanes))
         finally:
             self.uploads.leave(key)
 
@@ -182,8 +182,8 @@ class PageHandlers:
             raise ValueError(messages.NOT_SHARED)
         with self._lanes_of(file) as lanes:
             if payload.get("as") == "figure":
-                return self._made(caller, "race.svg", figure.svg(lanes).encode())
-            return self._made(caller, "race.html", html.page(lanes, earlier).encode())
+                return self._made(caller, "race.svg", figure.race_svg(lanes).encode())
+            return self._made(caller, "race.html", html.race_page(lanes, earlier).encode())
 
     def _made(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
         """Write a file for a visitor, and return its address."""
@@ -204,7 +204,7 @@ class PageHandlers:
         if not self._reading.acquire(timeout=READING_S):
             raise ValueError(messages.SHARING)
         try:
-            lanes, problems = trace.inspect(file)
+            lanes, problems = trace.inspect_file(file)
             if problems:
                 raise ValueError(problems[0])
             yield lanes

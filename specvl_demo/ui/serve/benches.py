@@ -78,7 +78,7 @@ class Bench:
         if step.repeat == len(self.measured):
             self.measured.append(Repeat())
         for name, lane in zip(answers.round_robin(self.methods, step.repeat), lanes, strict=True):
-            self.measured[step.repeat].answers[name].append(Answer.of(lane))
+            self.measured[step.repeat].answers[name].append(Answer.of_lane(lane))
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
         self.done += 1
 
@@ -95,14 +95,14 @@ class Bench:
         report = report_of(machine, pair, self.questions, choices, self.measured, self.repeats)
         for row in report["rows"]:
             row |= {"method": base.find(row["method"]).title, "name": row["method"]}
-        return answers.held_back(report)
+        return answers.hide_disturbed(report)
 
     def state(self) -> dict[str, Any]:
         """Return the progress, the report, and its tables with their cells as text."""
         report = self.report()
         page = self._page(report)
         shown = [
-            {"heading": heading, "columns": columns, "rows": tables.grid(rows, columns)}
+            {"heading": heading, "columns": columns, "rows": tables.cell_grid(rows, columns)}
             for heading, rows, columns in page.tables
             if rows
         ]
@@ -154,10 +154,10 @@ class Bench:
         """Return tables as CSV and Markdown, and a trace of every answer, in one archive."""
         page, packed = self._page(self.report()), io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("bench.md", page.markdown())
+            archive.writestr("bench.md", page.to_markdown())
             for number, (heading, rows, columns) in enumerate(page.tables, 1):
                 name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-")
-                archive.writestr(f"{name}.csv", tables.csv(rows, columns))
+                archive.writestr(f"{name}.csv", tables.to_csv(rows, columns))
             for repeat, measured in enumerate(self.measured, 1):
                 for name in self.methods:
                     for question, lane in zip(self.questions, measured.lanes(name)):
@@ -270,7 +270,7 @@ def _questions(
             return uploaded(file, folders)
 
         name = str(payload.get("name") or "questions.jsonl")
-        yield from reader.each(
+        yield from reader.read_lines(
             text_of(lines, "Lines").splitlines(),
             name,
             lambda line: question.read({**line, **shared}, sent_file, visitor=True),

@@ -148,7 +148,7 @@ class Engine:
                 whole.append(record)
                 yield {"k": record.__struct_config__.tag, "record": record}
             if not job.timed:
-                yield {"k": "remarks", "record": remarks.comparison(gather_lanes(whole))}
+                yield {"k": "remarks", "record": remarks.race_remarks(gather_lanes(whole))}
         except Ended:
             return
         except (RuntimeError, MemoryError, OSError, FloatingPointError, ValueError) as fault:
