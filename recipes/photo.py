@@ -121,7 +121,7 @@ class Learner:
         with self.precision:
             top = self.tower.upper(fine)
             cells = self.tower.cells(top, fine, colours)
-            rows = torch.cat([cells, self.tower.words(top).to(cells.dtype)], 1)
+            rows = torch.cat([cells, self.tower.word_rows(top).to(cells.dtype)], 1)
             with torch.no_grad():
                 before = torch.func.functional_call(self.tower.upper, self.published, (fine,))
                 before_log = self.tower.classify(before.float()).float().log_softmax(-1)

@@ -232,7 +232,7 @@ def test_measured_acceptance_is_what_the_engine_gets(
     drafters.export(run, tmp_path / "head", {"target": "tiny"})
     head = open_head(tmp_path / "head", asked.target.decoder, method)
     if method in METHODS:
-        check_twin(run.learner, store, head.drafter(), asked)
+        check_twin(run.learner, store, head.new_drafter(), asked)
     report = drafters.accepted(run.learner, store, length=3)
     n_rounds = n_tokens = 0
     for prompt, said in zip(asked.prompts, asked.answers, strict=True):
