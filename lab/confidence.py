@@ -23,12 +23,12 @@ from recipes.photo_data import read
 from recipes.photo_questions import FORM, NOUNS, WordIndex, ask, same, words
 from specvl_demo import pairs
 from specvl_demo.question import Question
-from specvl_demo.report.confidence import MOST_TOKENS, lowest_probability
+from specvl_demo.report.confidence import MAX_TOKENS, lowest_probability
 from specvl_demo.serving import choosing, loader, session
 
 SURE, GUESSING = 0.9, 1 / 3
 GRID = [round(0.05 * step, 2) for step in range(1, 20)]
-DESCRIBE, MOST_DESCRIBED, EVERY = "Describe the picture.", 30, 3
+DESCRIBE, MAX_DESCRIBED, EVERY = "Describe the picture.", 30, 3
 BINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
 
 
@@ -61,7 +61,7 @@ def answers(folder: Path, photographs: int, kept: Path) -> list[dict[str, Any]]:
             if at < len(rows):
                 continue
             image = Image.open(path).convert("RGB")
-            most = MOST_TOKENS if answer else MOST_DESCRIBED
+            most = MAX_TOKENS if answer else MAX_DESCRIBED
             shown = Question(question, (image,), max_new_tokens=most)
             request = session.request(loaded, shown)
             (lane,) = session.answers(loaded, request, [ar])

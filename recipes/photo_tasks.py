@@ -38,8 +38,8 @@ QUESTIONS, DESCRIBED = 2, 0.4
 # sampled, so that the others of them are taught.
 REWARDED = 0.6
 # A word that ends a sequence of REPEATED tokens for the second time counts as repeated; after
-# MOST_REPEATED of them the rest is cut.
-REPEATED, MOST_REPEATED = 4, 40
+# MAX_REPEATED of them the rest is cut.
+REPEATED, MAX_REPEATED = 4, 40
 TEST_PROMPTS = 200
 
 
@@ -56,7 +56,7 @@ def repeats(ids: Sequence[int]) -> list[str]:
         last = tuple(ids[max(0, end - REPEATED) : end])
         kinds.append("repeat" if len(last) == REPEATED and last in seen else "own")
         seen.add(last)
-        if kinds.count("repeat") == MOST_REPEATED:
+        if kinds.count("repeat") == MAX_REPEATED:
             break
     return kinds
 

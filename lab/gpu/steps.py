@@ -118,7 +118,7 @@ def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -
 @torch.inference_mode()
 def _started(decoder: LanguageBackend, context: int, room: int) -> CachedSequence:
     ids = torch.arange(context, device=decoder.device) % decoder.vocab
-    room = context + max(room, batch_invariance.MOST_NODES)
+    room = context + max(room, batch_invariance.MAX_NODES)
     sequence = prefill(decoder, [text_context(decoder, ids)], room)[0]
     sequence.cache.zero_unused()
     return sequence

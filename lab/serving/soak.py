@@ -41,7 +41,7 @@ SETTLE_S = 5.0
 LANES = 4
 JUDGED = 100
 """Fewer visitors than this say nothing of growth."""
-MOST_GROWTH = 0.03
+MAX_GROWTH = 0.03
 SPARE = {"threads": 48, "files": 16}
 """How many more than at the start may be held at the end: the server's pool grows to 40."""
 
@@ -146,8 +146,8 @@ def verdict(report: dict[str, Any]) -> list[str]:
     if not report["served"]:
         wrong.append("Nobody was served.")
     grown = report["memory"]["growth"]
-    if grown is not None and report["asked"] >= JUDGED and grown > MOST_GROWTH:
-        wrong.append(f"Memory grew by {grown:.1%} after the warm-up, more than {MOST_GROWTH:.0%}.")
+    if grown is not None and report["asked"] >= JUDGED and grown > MAX_GROWTH:
+        wrong.append(f"Memory grew by {grown:.1%} after the warm-up, more than {MAX_GROWTH:.0%}.")
     for what, spare in SPARE.items():
         change = report[what]
         if change is not None and change["end"] > change["start"] + spare:

@@ -25,7 +25,7 @@ from tests.shared import corpus
 from tests.shared.visitor import Turned, Visitor, read, sentence
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-MOST_FAULTS_KEPT = 20
+MAX_FAULTS_KEPT = 20
 BUSY = re.compile(r"busy|queue is full", re.IGNORECASE)
 """A refusal because too many ask at once."""
 OURS = re.compile(r"Traceback|object at 0x|TypeError|KeyError|AttributeError|NoneType")
@@ -59,7 +59,7 @@ class Tally:
     def fault(self, text: str) -> None:
         """Count a failure and keep what it was, as long as there are few."""
         self.failed += 1
-        if len(self.faults) < MOST_FAULTS_KEPT:
+        if len(self.faults) < MAX_FAULTS_KEPT:
             self.faults.append(text[:400])
 
 

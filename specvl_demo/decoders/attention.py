@@ -23,7 +23,7 @@ ALIGNMENT = 16
 """Bytes that kernels read at once."""
 _WIDEST_SHARED = 256
 """Width of heads up to which that kernel reads them."""
-MOST_PACKED = 256
+MAX_PACKED = 256
 """Rows up to which a group's heads are packed as rows: a mask for each takes memory."""
 
 
@@ -54,7 +54,7 @@ def attend(
     half = queries.element_size() == 2 and width <= _WIDEST_SHARED
     if groups == 1 or queries.device.type == "cpu" or (mask is None and half):
         mixed = fused(queries, keys, values, mask, causal, scale)
-    elif size <= MOST_PACKED and not causal:
+    elif size <= MAX_PACKED and not causal:
         for_groups = None if mask is None else repeat_mask(mask, groups)
         mixed = attend_grouped(queries, keys, values, for_groups, scale)
     else:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import graphs
-from specvl_demo.decoders.batch_invariance import MOST_NODES, padded_rows
+from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.graphs import BUCKETS, GraphPool, GraphStep, StepShape
 from specvl_demo.decoders.kv_cache import KVCache, Layout
@@ -222,10 +222,10 @@ class GraphCache(KVCache):
         self, max_rows: int, layers: tuple[int, ...] = (), min_rows: int | None = None
     ) -> None:
         """Capture every shape of such steps, so that no timed round has to."""
-        invariant = min_rows is not None and max_rows <= MOST_NODES
+        invariant = min_rows is not None and max_rows <= MAX_NODES
         first = padded_rows(1, min_rows) if invariant and min_rows else 1
         last = next((rows for rows in BUCKETS if rows >= max(max_rows, first)), BUCKETS[-1])
-        tail = MOST_NODES if invariant else 0
+        tail = MAX_NODES if invariant else 0
         shapes = [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
         runner, backend = self._owners()
         runner.capture(backend, self, [shape for shape in shapes if shape not in self.steps])

@@ -18,8 +18,8 @@ ROWS = (4, 8, 16, 32, 64)
 """Row counts that steps are padded to where our own kernels do not run; larger trees are not
 batch-invariant there. Products of one or two rows use kernels that sum in another order.
 """
-MOST_NODES = ROWS[-1]
-TAIL = MOST_NODES - 1
+MAX_NODES = ROWS[-1]
+TAIL = MAX_NODES - 1
 """Positions before a row's own on its path: W = TAIL + 1 keys are summed apart, in order."""
 
 

@@ -71,12 +71,12 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
     if not backend.new_cache(1, 1).branches:
         return None
     rng = random.Random(0)
-    ids = random_ids(backend, _PROMPT + batch_invariance.MOST_NODES)
+    ids = random_ids(backend, _PROMPT + batch_invariance.MAX_NODES)
     start, later = prefilled(backend, ids[:_PROMPT]), ids[_PROMPT:]
     trees = [_random_tree(rng, size) for size in _TREES]
 
     def fork() -> CachedSequence:
-        stream = start.fork(start.length + _STEPS + batch_invariance.MOST_NODES + _SPARE)
+        stream = start.fork(start.length + _STEPS + batch_invariance.MAX_NODES + _SPARE)
         stream.cache.zero_unused()
         return stream
 

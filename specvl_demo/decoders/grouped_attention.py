@@ -14,7 +14,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from specvl_demo.decoders.attention import MOST_PACKED, attend, fused, kernels_accept, repeat_mask
+from specvl_demo.decoders.attention import MAX_PACKED, attend, fused, kernels_accept, repeat_mask
 
 Way = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Attention of queries [B, kv_heads, R, width] over keys and values [B, kv_heads, S, width] under
@@ -96,7 +96,7 @@ class FastestAttention:
             steady: Whether many calls will have these shapes, so that a choice is worth its time.
         """
         batch, heads, size, width = queries.shape
-        if size > MOST_PACKED:
+        if size > MAX_PACKED:
             return lambda i: attend(queries, keys[i], values[i], mask)
         groups = heads // keys[0].shape[1]
         # Once for all layers.

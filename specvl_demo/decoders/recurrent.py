@@ -26,7 +26,7 @@ from specvl_demo.decoders.kv_cache import KVCache, Layout
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-MOST_REPLAYED = 32
+MAX_REPLAYED = 32
 """Committed rows that are replayed together with others; if there are more, they run once by
 themselves, and the snapshot moves up.
 """
@@ -66,7 +66,7 @@ class RecurrentDecoder(HFDecoder):
         again = cache.rewind()
         if again is not None:
             old, at, decided = again
-            if decided > MOST_REPLAYED:
+            if decided > MAX_REPLAYED:
                 alone = replace(call, captured=Captured())
                 self._run_rows(alone, old[:, :decided], at[..., :decided])
                 cache.mark_committed()

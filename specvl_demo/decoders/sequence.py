@@ -90,7 +90,7 @@ class CachedSequence:
                 ordered; hidden [1, rows, D] and captures then have padding after the nodes, so that
                 the head is batch-invariant too.
         """
-        small = len(shape) <= batch_invariance.MOST_NODES
+        small = len(shape) <= batch_invariance.MAX_NODES
         if min_rows is not None and small and not self.backend.batch_invariant:
             return self._score_batch_invariant(x, shape, captured, min_rows)
         if not self.cache.branches and not shape.is_chain:

@@ -30,7 +30,7 @@ FORWARD_BYTES = 400_000_000
 CACHE_SPARE = 1.2
 """Caches on a GPU come in sizes a quarter apart, with room for the largest step."""
 N_LANES = 2
-MOST_EXACT_OVERHEAD = 0.05
+MAX_EXACT_OVERHEAD = 0.05
 """Cost of batch-invariant steps, as a share of a plain step, above which they are not the default
 on a GPU: AR runs them too, and a slower AR would inflate every speedup.
 """
@@ -187,7 +187,7 @@ def exact_or_overhead(
     if plan.dtype == "float32":
         return None, None
     overhead = exact_overhead(pair, plan)
-    return (True, None) if overhead <= MOST_EXACT_OVERHEAD else (None, overhead)
+    return (True, None) if overhead <= MAX_EXACT_OVERHEAD else (None, overhead)
 
 
 def why_not_quantised(machine: Machine, quantised: Quantised | None) -> str | None:

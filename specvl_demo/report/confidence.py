@@ -14,7 +14,7 @@ from specvl_demo.records import Confidence, LaneRecords, Round
 
 PAIRS = frozenset({"photo"})
 """The pairs whose target was calibrated."""
-MOST_TOKENS = 8
+MAX_TOKENS = 8
 """The longest answer in the calibration."""
 WORDS = (
     Confidence("fairly sure", 0.55, 0.833),
@@ -60,7 +60,7 @@ def confidence(lane: LaneRecords) -> Confidence | None:
         and not begin.sampling.get("temperature")
         and end is not None
         and end.stop == "eos"
-        and len(lane.token_ids) <= MOST_TOKENS
+        and len(lane.token_ids) <= MAX_TOKENS
     )
     prob = lowest_probability(rounds) if like else None
     if prob is None:

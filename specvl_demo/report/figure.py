@@ -22,9 +22,9 @@ WIDTH, MARGIN = 960, 20
 CELL, LINE = 7.8, 20
 """Pixels of a letter's cell and of a line; letters are placed in cells, whatever the font is."""
 COLUMNS = int((WIDTH - 2 * MARGIN) / CELL)
-MOST_LINES = 24
+MAX_LINES = 24
 """Lines of one answer."""
-MOST_BARS = 240
+MAX_BARS = 240
 """Bars of one lane: in longer ones, consecutive rounds are drawn as one."""
 PAINT: dict[Origin, tuple[str, str, str]] = {
     "draft": ("#d7f0e5", "#009e73", "draft, kept"),
@@ -84,7 +84,7 @@ def _draw_lane(
     given = [Letter(char, None) for char in lane.begin.prefix.text]
     letters = [Letter(char, kind) for kind, text in runs(lane.rounds) for char in text]
     # Every letter takes at least one cell: more letters than cells are cut anyway.
-    for line in _break_lines([*given, *letters][: COLUMNS * (MOST_LINES + 1)]):
+    for line in _break_lines([*given, *letters][: COLUMNS * (MAX_LINES + 1)]):
         parts += _draw_line(line, y, lane.begin.method == "ar")
         y += LINE
     y += 4
@@ -109,7 +109,7 @@ def _lane_figures(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
 def _draw_clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
     """Draw a lane's rounds side by side on its own clock, each split into draft, verify, rest."""
     scale = (WIDTH - 2 * MARGIN) / longest
-    each = -(-len(rounds) // MOST_BARS)
+    each = -(-len(rounds) // MAX_BARS)
     x = float(MARGIN)
     for start in range(0, len(rounds), max(1, each)):
         some = rounds[start : start + each]
@@ -139,7 +139,7 @@ def _break_lines(letters: Sequence[Letter]) -> list[list[Letter]]:
             spaces = (at + 1 for at, letter in enumerate(line) if letter.text == " ")
             start = max(spaces, default=len(line) - 1)
             lines[-1:] = [line[:start], line[start:]]
-    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], [Letter("…", None)]]
+    return lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], [Letter("…", None)]]
 
 
 def _draw_line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:

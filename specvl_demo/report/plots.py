@@ -16,7 +16,7 @@ from specvl_demo.report.metrics import measure_lanes
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
 """Distinguishable for colour-blind readers; dashes and symbols are the second cue."""
 DASHES = ("solid", "dash", "longdash", "dot", "dashdot", "longdashdot")
-MOST_TICKS = 12
+MAX_TICKS = 12
 SYMBOLS = ("circle", "diamond-open", "square", "x")
 
 
@@ -87,7 +87,7 @@ def plot_declared(lane: LaneRecords, chart: Chart) -> go.Figure | None:
 def _count_rounds(figure: go.Figure, lanes: Sequence[LaneRecords]) -> go.Figure:
     """Count rounds from one, as the page does, with ticks at whole rounds only."""
     n_rounds = max(len(lane.rounds) for lane in lanes)
-    return figure.update_xaxes(tick0=1, dtick=math.ceil(n_rounds / MOST_TICKS))
+    return figure.update_xaxes(tick0=1, dtick=math.ceil(n_rounds / MAX_TICKS))
 
 
 Points = tuple[list[float], list[float]]

@@ -23,7 +23,7 @@ from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import json_kind, list_of, text_of, wrong_kind
 from specvl_demo.vlm.hub import RECURRENT, unapplied_penalties
 
-MOST_NAME = 120
+MAX_NAME = 120
 """Characters of a name."""
 
 
@@ -59,14 +59,14 @@ def lanes_of(
             raise ValueError(f"Settings must be {what}; under {method!r} is {json_kind(values)}.")
         for key, value in (values or {}).items():
             if not isinstance(value, bool | int | float | str):
-                setting = f"The setting {text_of(key, 'A setting', MOST_NAME)!r}"
+                setting = f"The setting {text_of(key, 'A setting', MAX_NAME)!r}"
                 raise wrong_kind(setting, "a number, text, true or false", value)
     each_once = dict.fromkeys(["ar", *methods] if baseline else methods)
     return [(name, dict(settings.get(name) or {})) for name in each_once]
 
 
 def _find(name: Any) -> str:
-    return base.find(text_of(name, "A method's name", MOST_NAME)).name
+    return base.find(text_of(name, "A method's name", MAX_NAME)).name
 
 
 def choose(

@@ -9,7 +9,7 @@ from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.decoders import calibration
 from specvl_demo.methods.base import Models
 from specvl_demo.pairs import PairSpec
-from specvl_demo.pairs.fitting import MOST_EXACT_OVERHEAD, LoadPlan
+from specvl_demo.pairs.fitting import MAX_EXACT_OVERHEAD, LoadPlan
 from specvl_demo.vlm import hub
 from specvl_demo.vlm.prompts import PromptBuilder
 
@@ -68,7 +68,7 @@ class Loaded:
             )
         elif on_gpu and self.may_decline:
             cost = calibration.exact_overhead(target.decoder, target.min_invariant_rows)
-            if cost > MOST_EXACT_OVERHEAD:
+            if cost > MAX_EXACT_OVERHEAD:
                 target.decline_batch_invariance()
                 tell(INEXACT.format(cost=cost))
 

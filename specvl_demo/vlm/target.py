@@ -16,7 +16,7 @@ from torch import Tensor
 from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import NOTHING, Capture, Encoded, Prefill, Prompt, Scores, Stopwatch
-from specvl_demo.decoders.batch_invariance import MOST_NODES
+from specvl_demo.decoders.batch_invariance import MAX_NODES
 from specvl_demo.decoders.calibration import min_invariant_rows
 from specvl_demo.decoders.forward import Captured
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -70,7 +70,7 @@ class VLMTarget:
         stream: CachedSequence = prefill.cache
         invariant = self.min_invariant_rows is not None
         # Batch-invariant steps read all of a cache, so it has one size in all lanes.
-        spare = max(max_nodes, MOST_NODES) if invariant else max_nodes
+        spare = max(max_nodes, MAX_NODES) if invariant else max_nodes
         stream = stream.fork(stream.length + max_new_tokens + spare)
         if invariant:
             stream.cache.zero_unused()
@@ -83,7 +83,7 @@ class VLMTarget:
         return self.min_invariant_rows is None and self.decoder.dtype == torch.float32
 
     def exactness(self, max_nodes: int) -> str:
-        small = self.decoder.batch_invariant or max_nodes <= MOST_NODES
+        small = self.decoder.batch_invariant or max_nodes <= MAX_NODES
         if self.min_invariant_rows is not None and small:
             return "exact"
         if self.recomputes:

@@ -19,7 +19,7 @@ from specvl_demo.decoders.attention import (
     repeat_mask,
 )
 from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.batch_invariance import MOST_NODES
+from specvl_demo.decoders.batch_invariance import MAX_NODES
 from specvl_demo.decoders.calibration import prefilled
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import StepShape
@@ -47,7 +47,7 @@ from tests.unit.test_graphs import decode
 cuda = pytest.fixture(graphs_on_the_processor)
 
 SPAN = 300
-SHAPES = [StepShape(1, (), 0), StepShape(8, (0, 2), 0), StepShape(8, (1,), MOST_NODES)]
+SHAPES = [StepShape(1, (), 0), StepShape(8, (0, 2), 0), StepShape(8, (1,), MAX_NODES)]
 """A plain step, a tree that keeps layer states, and an exact one that does."""
 
 

@@ -72,7 +72,7 @@ def test_dream_drafts_the_same_when_its_blocks_run_in_one_call(pair: sv.Pair, mo
     assert_alike(by_one_call, rounds(sv.load("pocket"), *tree))
 
 
-MOST_ROWS = 16
+MAX_ROWS = 16
 """Rows of a round's forward; a prompt's has more."""
 PATCHES = 36
 
@@ -89,7 +89,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
     forward, looked = CrossAttention.__call__, DreamDrafter.attention
 
     def listen(self: CrossAttention, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None):
-        if len(x) <= MOST_ROWS:
+        if len(x) <= MAX_ROWS:
             free = x.new_zeros(len(x), keys.shape[-2])
             drafted.extend(self.attention_weights(x, keys, free if mask is None else mask))
         return forward(self, x, keys, values, mask)

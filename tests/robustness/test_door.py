@@ -25,7 +25,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog, handlers
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve import route_filter, uploads
-from specvl_demo.ui.serve.route_filter import JSON_BYTES, MOST_CONTAINERS, MOST_PATHS, RouteFilter
+from specvl_demo.ui.serve.route_filter import JSON_BYTES, MAX_CONTAINERS, MAX_PATHS, RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES, Uploads
 from tests.robustness.support import WAIT_S
 from tests.shared.refusals import refuses
@@ -228,9 +228,9 @@ def test_an_upload_is_cut_off_as_it_comes(tmp_path: Path):
         (b"[1]", messages.NOT_JSON),
         (b'{"data": NaN}', messages.NOT_JSON),
         (b"\xff\xfe", messages.NOT_JSON),
-        ({"data": [[]] * (MOST_CONTAINERS + 1)}, "too many parts"),
+        ({"data": [[]] * (MAX_CONTAINERS + 1)}, "too many parts"),
         ({"data": [0] * 300_000}, "too many parts"),
-        ({"data": [{"path": "{folder}/x"}] * (MOST_PATHS + 1)}, "at most"),
+        ({"data": [{"path": "{folder}/x"}] * (MAX_PATHS + 1)}, "at most"),
         (b'{"data":' * 40 + b"1" + b"}" * 40, "nested too deeply"),
         (b'{"data":' * 5000 + b"1" + b"}" * 5000, messages.NOT_JSON),
         ({"data": [{"path": "/etc/passwd"}]}, "in this request is not here"),

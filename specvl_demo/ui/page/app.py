@@ -36,8 +36,8 @@ PLACES = {"page": OWN, "ui": places.ASSETS / "ui", "examples": places.EXAMPLES}
 QUIET = """
 body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }
 """
-MOST_BYTES = 64 * 2**20
-MOST_AT_ONCE = 64
+MAX_BYTES = 64 * 2**20
+MAX_AT_ONCE = 64
 SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page stores nothing there."""
 SERVED = ("known", "panel", "stop", "drawn", "share", "compared", "bench", "benched", "packed")
@@ -118,7 +118,7 @@ def build(handlers: PageHandlers) -> gr.Blocks:
         )
         page.unload(leave)
         publish(handlers)
-    page.queue(max_size=MOST_AT_ONCE)
+    page.queue(max_size=MAX_AT_ONCE)
     # It would poll for new events a thousand times a second, which costs an idle server 4 % of a
     # core.
     page._queue.sleep_when_free = 0.01
@@ -133,7 +133,7 @@ def launch_settings(
         RouteFilter,
         uploads=handlers.uploads,
         folders=handlers.folders,
-        most_bytes=MOST_BYTES,
+        most_bytes=MAX_BYTES,
         hosts=hosts,
         events=frozenset(page.fns),
         components=frozenset(page.blocks),
@@ -144,7 +144,7 @@ def launch_settings(
         "css": QUIET,
         "favicon_path": FILES["favicon"],
         "theme": gr.themes.Base(),
-        "max_file_size": MOST_BYTES,
+        "max_file_size": MAX_BYTES,
         "run_history": False,
         "footer_links": [],  # programs can open ?view=api directly
         # The libraries' messages name folders; this page's own sentences are shown anyway.

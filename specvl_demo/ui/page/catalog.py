@@ -34,7 +34,7 @@ from specvl_demo.pairs.placing import Placement
 from specvl_demo.places import EXAMPLES
 from specvl_demo.report import confidence, remarks, trace
 from specvl_demo.serving import choosing
-from specvl_demo.ui.serve.jobs import MOST_LANES
+from specvl_demo.ui.serve.jobs import MAX_LANES
 
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
@@ -70,7 +70,7 @@ def build(first_pair: str) -> dict[str, Any]:
         "limits": {
             "files": question.MAX_FILES,
             "shown": question.MAX_SHOWN,
-            "lanes": MOST_LANES,
+            "lanes": MAX_LANES,
             "turns": question.MAX_TURNS,
             "bytes": media.Limits().max_bytes,
             "question": question.MAX_CHARACTERS,

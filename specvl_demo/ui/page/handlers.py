@@ -26,7 +26,7 @@ from specvl_demo.ui.serve.queue import Queue, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.watching import watchers
 
-MOST_SHARED_BYTES = 8 * 2**20
+MAX_SHARED_BYTES = 8 * 2**20
 READING_S = 5.0
 """How long a trace waits for others: one of long answers may take seconds."""
 
@@ -178,7 +178,7 @@ class PageHandlers:
         asked = question.read({"question": "?", "history": payload.get("earlier")}, visitor=True)
         earlier = [(turn.question, turn.answer or "") for turn in asked.earlier]
         file = self._own(payload.get("path"), caller)
-        if Path(file).stat().st_size > MOST_SHARED_BYTES:
+        if Path(file).stat().st_size > MAX_SHARED_BYTES:
             raise ValueError(messages.NOT_SHARED)
         with self._lanes_of(file) as lanes:
             if payload.get("as") == "figure":

@@ -33,11 +33,11 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
 from specvl_demo.ui.serve.queue import Event
 
-MOST_ANSWERS = 1000
+MAX_ANSWERS = 1000
 """Answers of one bench: questions × repeats × methods."""
 SHARED = ("system", "max_new_tokens", "temperature", "top_p", "picture_detail")
 """What all questions of a bench have in common."""
-MOST_KEPT = 8
+MAX_KEPT = 8
 """Benches kept, the newest; of one client only the newest."""
 
 
@@ -209,7 +209,7 @@ class Benches:
             if client is not None and earlier.client == client:
                 self.drop(earlier.id)
         self._all[bench.id] = bench
-        while len(self._all) > MOST_KEPT:
+        while len(self._all) > MAX_KEPT:
             self.drop(next(iter(self._all)))
         return bench
 
@@ -249,8 +249,8 @@ def read(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
     if not jobs:
         raise ValueError(messages.NO_QUESTIONS)
     total = len(jobs) * repeats * len(first.lanes)
-    if total > MOST_ANSWERS:
-        raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MOST_ANSWERS))
+    if total > MAX_ANSWERS:
+        raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MAX_ANSWERS))
     methods = [name for name, _ in first.lanes]
     return Bench(secrets.token_urlsafe(12), client, first.pair, methods, repeats, jobs)
 

@@ -17,11 +17,11 @@ from specvl_demo.media import MediaFile
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.question import NOTHING, Question, read, text_of, wrong_kind
 from specvl_demo.serving import choosing
-from specvl_demo.serving.choosing import MOST_NAME
+from specvl_demo.serving.choosing import MAX_NAME
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
 
-MOST_LANES = 6
+MAX_LANES = 6
 HZ = 30.0
 """How often a second the events of a run are sent at most."""
 
@@ -53,11 +53,11 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
     """
     if not isinstance(data, Mapping):
         raise ValueError(NOTHING)
-    pair = pairs.find(text_of(data.get("pair"), "The pair", MOST_NAME))
+    pair = pairs.find(text_of(data.get("pair"), "The pair", MAX_NAME))
     baseline = baseline and data.get("baseline", True) is not False
     lanes = choosing.lanes_of(data.get("methods"), data.get("settings"), baseline)
-    if (n := sum(name != "ar" for name, _ in lanes)) > MOST_LANES:
-        raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=n))
+    if (n := sum(name != "ar" for name, _ in lanes)) > MAX_LANES:
+        raise ValueError(messages.TOO_MANY_LANES.format(most=MAX_LANES, n=n))
     return Job(
         pair.id,
         tuple(lanes),
@@ -71,7 +71,7 @@ def uploaded(item: Any, folders: Sequence[Path]) -> MediaFile:
     """Return an uploaded file; visitors can name only files inside the given folders."""
     if not isinstance(item, Mapping):
         raise wrong_kind("Pictures and clips", "an uploaded file, or a list of them", item)
-    name, raw = replace_surrogates(str(item.get("name") or ""))[:MOST_NAME], item.get("path")
+    name, raw = replace_surrogates(str(item.get("name") or ""))[:MAX_NAME], item.get("path")
     path = located(raw, folders) if isinstance(raw, str) else None
     if path is None or not path.is_file():
         raise ValueError(messages.NO_FILE.format(name=name or "The file"))

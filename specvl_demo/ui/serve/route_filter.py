@@ -23,7 +23,7 @@ from starlette.formparsers import MultiPartException
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.response import Receive, RefusedRequest, Response, Send
-from specvl_demo.ui.serve.uploads import MOST_PATH, Uploads, located
+from specvl_demo.ui.serve.uploads import MAX_PATH, Uploads, located
 
 Scope = MutableMapping[str, Any]
 
@@ -35,14 +35,14 @@ JSON_BYTES = 2 * 2**20
 """A conversation of seventeen turns of 20,000 characters each way, in most alphabets."""
 BODY_S = 20.0
 """Seconds for which the next bytes of a body may be missing."""
-MOST_NAME = 255
+MAX_NAME = 255
 """Bytes of a name in a path: no file has a longer one."""
-MOST_CONTAINERS = 2000
+MAX_CONTAINERS = 2000
 """Lists and objects of one body; a page with a full conversation sends about two hundred."""
-MOST_DEPTH = 32
-MOST_PATHS = 32
+MAX_DEPTH = 32
+MAX_PATHS = 32
 """Files of one body: a conversation has half as many."""
-MOST_MARKS = 200_000
+MAX_MARKS = 200_000
 """Brackets and commas of one body, counted before it is parsed."""
 LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
 
@@ -151,7 +151,7 @@ class RouteFilter:
         valid.
         """
         method = scope["method"]
-        if len(path) > MOST_PATH or any(len(part.encode()) > MOST_NAME for part in path.split("/")):
+        if len(path) > MAX_PATH or any(len(part.encode()) > MAX_NAME for part in path.split("/")):
             raise RefusedRequest(404, messages.NOT_FOUND)
         if method in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
             if file := FILE.fullmatch(path):
@@ -285,8 +285,8 @@ def read_body(body: bytes, folders: Sequence[Path]) -> dict[str, Any]:
     """Return a JSON body if it is an object of limited size whose files are in these folders; else
     raise RefusedRequest. It may take some tens of milliseconds.
     """
-    if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MOST_MARKS:
-        raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
+    if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MAX_MARKS:
+        raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MAX_CONTAINERS))
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -295,22 +295,22 @@ def read_body(body: bytes, folders: Sequence[Path]) -> dict[str, Any]:
         raise RefusedRequest(400, messages.NOT_JSON)
     level: list[dict | list] = [data]
     containers, paths = 0, []
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAX_DEPTH):
         containers += len(level)
-        if containers > MOST_CONTAINERS:
-            raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
+        if containers > MAX_CONTAINERS:
+            raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MAX_CONTAINERS))
         paths += [
             item["path"]
             for item in level
             if isinstance(item, dict) and isinstance(item.get("path"), str)
         ]
-        if len(paths) > MOST_PATHS:
-            n = f"more than {MOST_PATHS}"
-            raise RefusedRequest(400, messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=n))
+        if len(paths) > MAX_PATHS:
+            n = f"more than {MAX_PATHS}"
+            raise RefusedRequest(400, messages.TOO_MANY_FILES.format(most=MAX_PATHS, n=n))
         values = (item.values() if isinstance(item, dict) else item for item in level)
         level = [value for some in values for value in some if isinstance(value, dict | list)]
     if level:
-        raise RefusedRequest(400, messages.TOO_DEEP.format(most=MOST_DEPTH))
+        raise RefusedRequest(400, messages.TOO_DEEP.format(most=MAX_DEPTH))
     if any(located(path, folders) is None for path in paths):
         raise RefusedRequest(400, messages.NOT_UPLOADED)
     return data

@@ -19,13 +19,13 @@ UPLOADS_BYTES = 4 * 2**30
 """All uploads of all visitors together."""
 SPARE_BYTES = 32 * 2**20
 """What is left free on the disk."""
-MOST_AGE_S = 2 * 3600.0
+MAX_AGE_S = 2 * 3600.0
 """Older files are removed, whether a visitor or an earlier server left them."""
 WRITTEN_S = 120.0
 """Files directly in the folder are still being written, unless unchanged for this long."""
-MOST_VISITS = 4096
+MAX_VISITS = 4096
 """Beyond it the oldest visit is forgotten; its files are removed by their age."""
-MOST_PATH, MOST_LEVELS = 1024, 64
+MAX_PATH, MAX_LEVELS = 1024, 64
 """Characters and folders of a file's path, each of which the system looks up."""
 
 
@@ -39,7 +39,7 @@ def located(raw: str, folders: Sequence[Path]) -> Path | None:
     """Return the path, with links followed, if it is in one of the folders; it need not exist. It
     may begin with the name of a folder.
     """
-    if len(raw) > MOST_PATH or raw.count("/") > MOST_LEVELS:
+    if len(raw) > MAX_PATH or raw.count("/") > MAX_LEVELS:
         return None
     try:
         first = raw.partition("/")[0]
@@ -60,12 +60,12 @@ def sweep(folder: Path) -> list[File]:
             with suppress(OSError):  # its visitor has just left
                 path = Path(parent, name)
                 info = path.lstat()
-                if info.st_mtime < now - (WRITTEN_S if top else MOST_AGE_S):
+                if info.st_mtime < now - (WRITTEN_S if top else MAX_AGE_S):
                     path.unlink()
                 elif not top:
                     left.append(File(info.st_mtime, path, info.st_size))
         with suppress(OSError):  # not empty
-            if not top and (names or Path(parent).lstat().st_mtime < now - MOST_AGE_S):
+            if not top and (names or Path(parent).lstat().st_mtime < now - MAX_AGE_S):
                 Path(parent).rmdir()
     return sorted(left)
 
@@ -143,7 +143,7 @@ class Uploads:
             return
         with self._lock:
             self._visits.setdefault(visit, set()).update(files)
-            while len(self._visits) > MOST_VISITS:
+            while len(self._visits) > MAX_VISITS:
                 self._visits.popitem(last=False)
 
     def leave(self, visit: str | None) -> None:

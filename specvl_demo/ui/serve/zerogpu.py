@@ -20,7 +20,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Event, Worker
 
-MOST_S = 80
+MAX_S = 80
 """Seconds of a lent call. Visitors without an account have two minutes a day, and `spaces` counts
 1.5 times the requested time for the half card (`large`) that it lends.
 """
@@ -59,12 +59,12 @@ def estimate(job: Job, each_s: float) -> int:
     visitor's daily share; the Space ends a run that outlasts them, which keeps what it had.
     """
     lane_s = LANE_S + each_s * job.question.max_new_tokens
-    return round(min(MOST_S, START_S + lane_s * max(1, len(job.lanes))))
+    return round(min(MAX_S, START_S + lane_s * max(1, len(job.lanes))))
 
 
 def fit_to_lease(job: Job, each_s: float) -> Job:
-    """Return the job with as many tokens as MOST_S has room for."""
-    left_s = (MOST_S - START_S) / max(1, len(job.lanes)) - LANE_S
+    """Return the job with as many tokens as MAX_S has room for."""
+    left_s = (MAX_S - START_S) / max(1, len(job.lanes)) - LANE_S
     n = min(job.question.max_new_tokens, max(1, int(left_s / each_s)))
     return replace(job, question=replace(job.question, max_new_tokens=n))
 
@@ -135,7 +135,7 @@ class ZeroGpuWorker(Worker):
             for event in calls:
                 yield event
                 if cut and event["k"] == "end" and cast("End", event["record"]).stop == "length":
-                    told = messages.ONLY_SO_MANY.format(n=n, asked=n_asked, seconds=MOST_S)
+                    told = messages.ONLY_SO_MANY.format(n=n, asked=n_asked, seconds=MAX_S)
                     yield {"k": "error", "text": told}
                     cut = False
                 if run in self._stopped:

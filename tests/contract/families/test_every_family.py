@@ -19,7 +19,7 @@ from torch.testing import assert_close
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Capture, Context, Encoded, Prompt
 from specvl_demo.core.verification import accepted_path
-from specvl_demo.decoders.batch_invariance import MOST_NODES
+from specvl_demo.decoders.batch_invariance import MAX_NODES
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
@@ -430,7 +430,7 @@ def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_rea
     begun, plain = target.prefill(target.encode(prompt)), OneNode().max_nodes
     online = EntropyTree(SageSettings(growth="online"))
     for policy in (online, BestFirst(BestFirstSettings(60, 10, 9))):
-        assert policy.max_fed > MOST_NODES and target.exactness(policy.max_nodes) == "exact"
+        assert policy.max_fed > MAX_NODES and target.exactness(policy.max_nodes) == "exact"
         spans = [
             target.open(begun, TOKENS, nodes)._stream.cache.buffer_rows
             for nodes in (plain, policy.max_nodes)

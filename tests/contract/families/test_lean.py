@@ -38,7 +38,7 @@ TAKEN = [
     *("llava", "llava-qwen2", "llava-next", "llava-onevision", "qwen2-vl", "qwen2.5-vl"),
     *("qwen3-vl", "idefics3", "smolvlm", "mistral3", "internvl"),
 ]
-MOST_OPERATIONS = 14
+MAX_OPERATIONS = 14
 """Of a layer without norms of its queries and keys, which add three."""
 
 
@@ -140,7 +140,7 @@ def test_a_lean_layer_is_few_operations(family: str):
             decoder.decode(call)
         counts.append(counted.n)
     norms = 3 if every[0].head_norm is not None else 0
-    assert counts[1] - counts[0] <= MOST_OPERATIONS + norms
+    assert counts[1] - counts[0] <= MAX_OPERATIONS + norms
 
 
 @pytest.mark.parametrize("size", [1, 5])

@@ -62,10 +62,10 @@ def test_plain_decoding_is_what_generate_gives(here: Here, shown: str):
 @pytest.mark.parametrize(
     ("shown", "method"), [*(("picture", method) for method in CHAINS), ("clip", "chain")]
 )
-@pytest.mark.parametrize("most", [0, recurrent.MOST_REPLAYED])
+@pytest.mark.parametrize("most", [0, recurrent.MAX_REPLAYED])
 def test_chains_give_the_plain_answer(here: Here, shown: str, method: str, most: int, monkeypatch):
     """Whether rejected rows are replayed together with new ones or separately."""
-    monkeypatch.setattr(recurrent, "MOST_REPLAYED", most)
+    monkeypatch.setattr(recurrent, "MAX_REPLAYED", most)
     name, settings = CHAINS[method]
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
