@@ -4,28 +4,13 @@ from specvl_demo.records import Begin, End, LaneRecords, Record, Round, Token, T
 
 
 def begin(method: str = "chain", **changes: object) -> Begin:
-    fields = {
-        "request": "r1",
-        "lane": method,
-        "method": method,
-        "title": method.title(),
-        "settings": {},
-        "lossless": True,
-        "pair": "pocket",
-        "models": {"target": "t", "drafter": "d"},
-        "sampling": {"temperature": 0.0, "seed": 7},
-        "max_new_tokens": 64,
-        "dtype": "float32",
-        "device": "cpu",
-        "versions": {"torch": "2.13.0"},
-        "prompt": "What is here?",
-        "n_prompt": 40,
-        "n_visual": 36,
-        "spans": [],
-        "vision_s": 0.2,
-        "prefill_s": 0.1,
-        "draft_prefill_s": 0.0,
-    }
+    fields = {"request": "r1", "lane": method, "method": method, "title": method.title()}
+    fields |= {"settings": {}, "lossless": True, "pair": "pocket"}
+    fields |= {"models": {"target": "t", "drafter": "d"}, "versions": {"torch": "2.13.0"}}
+    fields |= {"sampling": {"temperature": 0.0, "seed": 7}, "max_new_tokens": 64}
+    fields |= {"dtype": "float32", "device": "cpu", "prompt": "What is here?"}
+    fields |= {"n_prompt": 40, "n_visual": 36, "spans": []}
+    fields |= {"vision_s": 0.2, "prefill_s": 0.1, "draft_prefill_s": 0.0}
     return Begin(**fields | changes)
 
 

@@ -26,14 +26,8 @@ def tiny_llava(
     text |= {"num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": kv_heads}
     text |= {"bos_token_id": 1, "eos_token_id": EOS, "pad_token_id": 0, "initializer_range": 0.2}
     text |= {"max_position_embeddings": 512, "tie_word_embeddings": True}
-    vision = hf.SiglipVisionConfig(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=48,
-        patch_size=16,
-    )
+    tower = {"hidden_size": 32, "intermediate_size": 48, "image_size": 48, "patch_size": 16}
+    vision = hf.SiglipVisionConfig(**tower, num_hidden_layers=2, num_attention_heads=2)
     config = hf.LlavaConfig(
         vision_config=vision,
         text_config=(hf.Qwen2Config if decoder == "qwen2" else hf.LlamaConfig)(**text),

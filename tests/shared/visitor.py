@@ -111,12 +111,8 @@ class Visitor:
 
     async def server(self, name: str, argument: Any) -> Any:
         """Return the result of one of the page's own functions."""
-        body = {
-            "data": argument,
-            "component_id": self._board,
-            "fn_name": name,
-            "session_hash": self.session,
-        }
+        body = {"data": argument, "component_id": self._board}
+        body |= {"fn_name": name, "session_hash": self.session}
         return await self._post("/gradio_api/component_server", json=body)
 
     async def upload(self, name: str, content: bytes) -> dict[str, str]:

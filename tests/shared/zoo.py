@@ -181,14 +181,9 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
 
 
 def glm4v() -> tuple[torch.nn.Module, Any]:
-    named = {
-        "image": "<|image|>",
-        "video": "<|video|>",
-        "image_start": "<|begin_of_image|>",
-        "image_end": "<|end_of_image|>",
-        "video_start": "<|begin_of_video|>",
-        "video_end": "<|end_of_video|>",
-    }
+    named = {"image": "<|image|>", "video": "<|video|>"}
+    named |= {"image_start": "<|begin_of_image|>", "image_end": "<|end_of_image|>"}
+    named |= {"video_start": "<|begin_of_video|>", "video_end": "<|end_of_video|>"}
     tok = _tokenizer([*named.values(), "<|im_start|>", "<|im_end|>"])
     size = {"shortest_edge": 8 * 28**2, "longest_edge": 24 * 28**2}
     processor = hf.Glm4vProcessor(
@@ -246,11 +241,8 @@ def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
 
 
 def gemma3() -> tuple[torch.nn.Module, Any]:
-    named = {
-        "boi_token": "<start_of_image>",
-        "eoi_token": "<end_of_image>",
-        "image_token": "<image_soft_token>",
-    }
+    named = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+    named["image_token"] = "<image_soft_token>"
     tok = _tokenizer([*named.values(), "<start_of_turn>", "<end_of_turn>"], named)
     ids = tok.convert_tokens_to_ids
     turns = "<start_of_turn>user\\n", "<end_of_turn>\\n", "<start_of_turn>model\\n"
@@ -282,14 +274,8 @@ def gemma3() -> tuple[torch.nn.Module, Any]:
 
 
 def gemma4() -> tuple[torch.nn.Module, Any]:
-    named = {
-        "boi_token": "<|image>",
-        "eoi_token": "<image|>",
-        "image_token": "<|image|>",
-        "boa_token": "<|audio>",
-        "eoa_token": "<audio|>",
-        "audio_token": "<|audio|>",
-    }
+    named = {"boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>"}
+    named |= {"boa_token": "<|audio>", "eoa_token": "<audio|>", "audio_token": "<|audio|>"}
     tok = _tokenizer([*named.values(), "<|video|>", "<|turn>", "<turn|>"], named)
     turns = "<|turn>user\\n", "<turn|>\\n", "<|turn>model\\n"
     processor = hf.Gemma4Processor(
@@ -344,12 +330,8 @@ def _pixtral(merge: int) -> tuple[torch.nn.Module, Any]:
 
 
 def internvl() -> tuple[torch.nn.Module, Any]:
-    named = {
-        "start_image_token": "<img>",
-        "end_image_token": "</img>",
-        "context_image_token": "<IMG_CONTEXT>",
-        "video_token": "<video>",
-    }
+    named = {"start_image_token": "<img>", "end_image_token": "</img>"}
+    named |= {"context_image_token": "<IMG_CONTEXT>", "video_token": "<video>"}
     tok = _tokenizer(["<|im_start|>", "<|im_end|>", *named.values()], named)
     processor = hf.InternVLProcessor(
         hf.GotOcr2ImageProcessor(size=_SQUARE, crop_to_patches=True, min_patches=1, max_patches=4),
