@@ -68,7 +68,7 @@ async def persistent(url: str, who: str) -> tuple[list[dict[str, Any]], int]:
             said = sentence(events)
             if said is None:
                 return events, refused
-            assert re.search(r"busy: 10 visitors are waiting", said), said
+            assert re.search(r"busy: 10 visitors wait", said), said
             assert [event["k"] for event in events[-2:]] == ["error", "done"]
             assert not any(event["k"] in ("begin", "round") for event in events)
             refused += 1
