@@ -113,3 +113,23 @@ test('what an exact method promises is told of the weights that ran', () => {
   assert.match(W.lane.exactHelp('float32', '8-bit weights'), /plain steps with the same 8-bit weights on the same machine/);
   assert.match(W.lane.exactHelp('float32'), /plain steps in float32 on the same machine/);
 });
+
+test('while several methods race, the sentence names the one that leads', () => {
+  const { going, back } = W.headline;
+  const [lane, base] = [
+    [17, true, 17],
+    [13, false, 20],
+  ];
+  assert.equal(
+    going('TABED', lane, base, 1),
+    'One token at a time: 13 written so far. TABED, which guesses ahead: 17 written, done.',
+  );
+  assert.equal(
+    going('SAGE', lane, base, 5),
+    'One token at a time: 13 written so far. Of the five methods that guess ahead, SAGE leads: 17 written, done.',
+  );
+  assert.equal(
+    back('SAGE', lane, base, 2),
+    'one token at a time 13 of 20 tokens; of the two methods that guess ahead, SAGE leads with 17 of 17.',
+  );
+});

@@ -135,8 +135,13 @@ def test_a_question_that_the_race_does_not_answer_greys_it(opened):
     stage, notice = opened.locator(".vl-stage"), opened.locator(".vl-notice")
     opened.locator("#vl-question").fill("Another question?")
     expect(stage).to_have_class(re.compile("outdated"))
-    expect(notice).to_contain_text("This race answers “What is in the picture?”")
-    opened.locator("#vl-question").fill("What is in the picture?")
+    expect(notice).to_have_text(
+        "This race answers “What is in the picture?”. The form now has another question: press Run to"
+        " race that."
+    )
+    opened.locator(".vl-thumbs .vl-remove").click()
+    expect(notice).to_contain_text("The form now has no picture and another question:")
+    choose(opened, "scene", 2)
     expect(stage).not_to_have_class(re.compile("outdated"))
     expect(notice).to_have_text("")
     for example, question in (

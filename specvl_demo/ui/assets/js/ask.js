@@ -373,17 +373,16 @@ export class Ask extends EventTarget {
 
   /** The form's request as a text that is equal if the same race is requested. */
   key(request = this.request) {
-    const { pair, media, question, system, methods, settings, history } = request;
-    const used = methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]);
-    return JSON.stringify([
-      pair,
-      media.map((m) => m.path),
-      question.trim(),
-      system,
-      used,
-      Object.entries(chosen(request)).sort(),
-      history.length,
-    ]);
+    return JSON.stringify(Object.values(parts(request)));
+  }
+
+  /** What the form has in place of what a request has, in words. */
+  changedSince(asked) {
+    const [before, now] = [asked, this.request].map(parts);
+    const changed = Object.keys(now).filter(
+      (name) => JSON.stringify(now[name]) !== JSON.stringify(before[name]),
+    );
+    return changed.map((name) => (now[name].length ? W.run.changes[name] : W.run.no[name]));
   }
 
   /** Take over a whole request, for example from a link. Names of a pair and of methods that are not known here are
@@ -654,6 +653,20 @@ export class Ask extends EventTarget {
     this.node.setAttribute('aria-busy', String(this.running));
     this.dispatchEvent(new CustomEvent('say', { detail: { text, wrong } }));
   }
+}
+
+/** Everything by which one requested race differs from another. */
+function parts(request) {
+  const { pair, media, question, system, methods, settings, history } = request;
+  return {
+    pair,
+    media: media.map((m) => m.path),
+    question: question.trim(),
+    system,
+    methods: methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]),
+    chosen: Object.entries(chosen(request)).sort(),
+    history: 'x'.repeat(history.length),
+  };
 }
 
 /** The files of a question as a text that is equal if they are the same. */

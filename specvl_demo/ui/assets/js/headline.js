@@ -38,12 +38,19 @@ export function headline(race, waiting) {
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   if (!race.finished) {
-    const so = [lane, base].map((one) => [race.now(one).tokens, race.over(one), one.tokens.length]);
+    const speed = (one) => race.now(one).speed || 0;
+    const leader = all.reduce((a, b) => (speed(b) > speed(a) ? b : a));
+    const so = [leader, base].map((one) => [
+      race.now(one).tokens,
+      race.over(one),
+      one.tokens.length,
+    ]);
+    const told = [leader.title, ...so, all.length];
     const { head, length, slower } = race;
-    if (race.back) return [W.player.back(slower), W.headline.back(lane.title, ...so)];
+    if (race.back) return [W.player.back(slower), W.headline.back(...told)];
     const stretched = slower > 1 && W.player.slower(slower);
     const played = head !== null && W.player.took(fmt.seconds(length), stretched);
-    return [played, W.headline.going(lane.title, ...so)].filter(Boolean);
+    return [played, W.headline.going(...told)].filter(Boolean);
   }
   const t = race.now(lane);
   const doubted = doubt(race, lane);

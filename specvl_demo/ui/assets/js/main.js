@@ -207,10 +207,11 @@ class Page {
 
   /** Whether the race on the page is still the one that the form requests; shown if it is not. */
   fit() {
-    const { form } = this.race.meta;
+    const { form, asked } = this.race.meta;
     const { ask } = this;
     const other = form !== undefined && form !== ask.key();
-    this.view.outdated(!ask.running && other && ask.next === 'same');
+    const outdated = !ask.running && other && ask.next === 'same';
+    this.view.outdated(outdated, outdated && asked ? ask.changedSince(asked) : []);
     ask.scopeNote.hidden = !other && ask.scope === this.race.meta.scope; // it stands above the answers
   }
 

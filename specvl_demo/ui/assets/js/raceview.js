@@ -208,13 +208,13 @@ export class RaceView {
     this.notice.classList.toggle('wrong', wrong);
   }
 
-  /** The form requests something else now: the race is greyed until one fits again. An error stays
+  /** The form requests something else now, which has changed: the race is greyed until one fits again. An error stays
    *  visible meanwhile. */
-  outdated(on) {
+  outdated(on, changed) {
     this.stage.classList.toggle('outdated', on);
     if (on) this.player.pause();
     if (this.notice.classList.contains('wrong')) return;
-    this.tell(on ? W.run.outdated(this.race.meta.question || W.chat.nothing) : '');
+    this.tell(on ? W.run.outdated(this.race.meta.question || W.chat.nothing, changed) : '');
   }
 
   /** A race that was shown to its end opens the lane that its sentence names, and the most instructive token, unless

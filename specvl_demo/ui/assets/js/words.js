@@ -275,12 +275,17 @@ export const W = {
       ` ${list(titles)} ${titles.length === 1 ? 'gives' : 'give'} the same answer${differs ? ' as the large model alone' : ''}.`,
     apart: (titles) =>
       ` ${list(titles)} ${titles.length === 1 ? 'differs' : 'differ'} from the large model’s own answer.`,
-    going: (title, lane, base) => {
+    ahead: (title, n, colon = '') =>
+      n > 1
+        ? `of the ${spelt(n)} methods that guess ahead, ${title} leads${colon}`
+        : `${title}, which guesses ahead${colon || ','}`,
+    going: (title, lane, base, n) => {
       const far = ([n, done]) => `${n} written${done ? ', done' : ' so far'}`;
-      return `One token at a time: ${far(base)}. ${title}, which guesses ahead: ${far(lane)}.`;
+      const ahead = W.headline.ahead(title, n, ':');
+      return `One token at a time: ${far(base)}. ${ahead[0].toUpperCase()}${ahead.slice(1)} ${far(lane)}.`;
     },
-    back: (title, [lane, , all], [base, , most]) =>
-      `one token at a time ${base} of ${most} tokens; ${title}, which guesses ahead, ${lane} of ${all}.`,
+    back: (title, [lane, , all], [base, , most], n) =>
+      `one token at a time ${base} of ${most} tokens; ${W.headline.ahead(title, n)} ${n > 1 ? 'with ' : ''}${lane} of ${all}.`,
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: its times are not compared.',
@@ -331,7 +336,7 @@ export const W = {
     parameters: 'Parameters',
     fullLanes: (n) => `${n} methods at most race beside the autoregressive lane: remove one first.`,
     examples: 'Start from an example',
-    fails: 'wrong answer',
+    fails: 'model errs',
     question: 'Question',
     questionHint: 'What is in the picture?',
     pair: 'Target and drafter',
@@ -471,8 +476,25 @@ export const W = {
     finished: (n) => (n > 1 ? 'All lanes have finished.' : 'Finished.'),
     stopping: 'Stopping after the current round…',
     stopped: 'Stopped. The text written so far is kept.',
-    outdated: (question) =>
-      `This race answers “${question}” with the previous settings. Press Run to race what the form asks now.`,
+    changes: {
+      pair: 'another target',
+      media: 'other pictures',
+      question: 'another question',
+      system: 'another system prompt',
+      methods: 'other methods or other settings of them',
+      chosen: 'other settings of length, sampling or precision',
+      history: 'other questions before it',
+    },
+    no: {
+      media: 'no picture',
+      question: 'no question',
+      system: 'no system prompt',
+      methods: 'no method',
+      chosen: 'the standard length, sampling and precision',
+      history: 'no question before it',
+    },
+    outdated: (question, changed) =>
+      `This race answers “${question}”. The form now has ${changed.length ? list(changed) : 'something else'}: press Run to race that.`,
     unbegun: 'Stopped before the first word: there is no answer.',
     rerun: 'Run again',
     busy: 'A race is running; stop it first.',
