@@ -35,7 +35,7 @@ export function palette(node) {
     target: of('target'),
     rejected: of('rejected'),
     shade: of('shade'),
-    lanes: [0, 1, 2, 3, 4].map((i) => of(`lane-${i}`)),
+    lanes: [0, 1, 2, 3, 4, 5, 6].map((i) => of(`lane-${i}`)),
     series: [0, 1, 2, 3, 4, 5].map((i) => of(`series-${i}`)),
     phases: {
       draft_s: of('phase-draft'),

@@ -67,8 +67,8 @@ export const speedup = {
         .filter(([clock, so]) => so && base.roundsBy(clock) >= SETTLED);
       if (!points.length) continue;
       const [x, y] = [0, 1].map((at) => points.map((point) => point[at]));
-      const colour = c.lanes[lane.number % c.lanes.length];
-      const dash = DASHES[(lane.number - 1) % DASHES.length];
+      const colour = c.lanes[lane.colour];
+      const dash = DASHES[(lane.colour - 1) % DASHES.length];
       lines.push({ name: lane.title, x, y, colour, dash });
     }
     if (!lines.length) {

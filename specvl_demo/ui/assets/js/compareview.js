@@ -6,6 +6,7 @@ import { button, filePicker, h, put, icon, fmt, headRow } from './dom.js';
 import { chosen, unsampled } from './ask.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
+import { coloursOf } from './colours.js';
 import { COMPARE } from './comparewords.js';
 import * as kept from './keep.js';
 import { Race } from './race.js';
@@ -353,6 +354,8 @@ export class CompareView {
   async refresh() {
     const told = await this.api.server.benched(this.bench).catch(() => null);
     if (!told?.rows) return;
+    const colours = coloursOf(told.rows.map(({ name }) => name));
+    told.rows.forEach((row, i) => (row.colour = colours[i]));
     this.report = told;
     this.draw();
   }
@@ -506,11 +509,13 @@ const answered = (all, clips) =>
   );
 
 const drafting = (rows) => rows.filter((row) => row.name !== 'ar');
-const look = (c, at) => ({ colour: c.series[at % c.series.length], dash: DASHES[at % 6] });
-
 /** Lines, or points of kinds that have no order, over a common axis, one a row. */
 function lines(c, found, { mode = 'lines+markers', ...more }) {
-  const drawn = found.map((one, at) => ({ ...one, ...look(c, at) }));
+  const drawn = found.map(({ number, ...more }) => ({
+    ...more,
+    colour: c.lanes[number],
+    dash: DASHES[Math.max(0, number - 1)],
+  }));
   const points = mode === 'markers' ? 'point' : null;
   return {
     traces: drawn.map(({ name, x, y, colour, dash }) =>
@@ -555,7 +560,7 @@ function speeds(view) {
             y: rows.map((_row, i) => i),
             text: rows.map((r) => r.method),
             hoverinfo: 'text+x',
-            marker: { color: c.draft, size: 9 },
+            marker: { color: rows.map((r) => c.lanes[r.colour]), size: 9 },
             error_x: { type: 'data', array: reach(1), arrayminus: reach(0), color: c.muted },
           },
         ],
@@ -586,6 +591,7 @@ function depths(view) {
       const rows = (view.report?.rows ?? []).filter((r) => r.accepted_by_depth?.length);
       const found = rows.map((r) => ({
         name: r.method,
+        number: r.colour,
         x: r.accepted_by_depth.map((_share, i) => i + 1),
         y: r.accepted_by_depth.map((share) => 100 * share),
       }));
@@ -611,6 +617,7 @@ function kinds(view) {
       const all = names(rows);
       const found = rows.map((r) => ({
         name: r.method,
+        number: r.colour,
         x: all.map((_kind, i) => i),
         y: all.map((kind) => r.by_kind[kind].speedup_vs_ar),
       }));

@@ -221,6 +221,7 @@ export class LaneView {
       this.box.scrollHeight > this.box.clientHeight + 4 &&
       this.nodes[this.nodes.length - 1];
     if (newest) this.box.scrollTop = newest.offsetTop - this.box.clientHeight + 48;
+    this.node.dataset.colour = lane.colour;
     put(this.title, lane.title);
     this.title.title = lane.begin.title;
     put(this.note, this.ending());

@@ -4,6 +4,7 @@
 import { Ask } from './ask.js';
 import { plotly } from './chart.js';
 import { CompareView } from './compareview.js';
+import { keepColours } from './colours.js';
 import { Conversation } from './conversation.js';
 import { Drawing, PACES } from './drawing.js';
 import { wordsOf } from './fold.js';
@@ -41,6 +42,7 @@ export async function mount(root, api) {
 class Page {
   constructor(root, api, catalog) {
     Object.assign(this, { root, api, catalog });
+    keepColours(catalog);
     this.ready = false;
     this.painter = new Painter();
     this.drawing = new Drawing(() => api.server.drawn());

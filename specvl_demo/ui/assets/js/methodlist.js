@@ -1,6 +1,7 @@
 /* The choice of methods: plain check boxes, the papers' first, the others in a list of their own. The autoregressive
    lane is always there and is no choice. */
 
+import { coloursOf } from './colours.js';
 import { button, h, icon, put } from './dom.js';
 import { W } from './words.js';
 
@@ -71,6 +72,7 @@ export class MethodList {
 
   /** Every method's chip: chosen or not, possible or not, and the colour of its lane. papers: how many run here. */
   show(request, served, lanes, papers) {
+    const colours = coloursOf(lanes);
     let others = 0; // the expert's way to make one is none of them
     for (const method of this.methods) {
       const { name } = method;
@@ -82,8 +84,8 @@ export class MethodList {
       chip.hidden = served[name] !== true && !box.checked;
       chip.classList.toggle('off', reason !== null);
       chip.title = reason ?? method.help;
-      if (lanes.includes(name)) chip.dataset.lane = lanes.indexOf(name) + 1;
-      else delete chip.dataset.lane;
+      if (lanes.includes(name)) chip.dataset.colour = colours[lanes.indexOf(name)];
+      else delete chip.dataset.colour;
       others += Number(method.expert && name !== 'custom' && !chip.hidden);
       if (box.checked && method.expert) this.more.open = true;
     }

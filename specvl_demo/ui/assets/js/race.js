@@ -3,6 +3,7 @@
    'select', 'focus', 'load', 'compared', 'branch' {lane, index, id, text}: continue from another
    token than lane.tokens[index]. */
 
+import { coloursOf } from './colours.js';
 import { Lane } from './fold.js';
 import { shown } from './trace.js';
 
@@ -106,9 +107,11 @@ export class Race extends EventTarget {
     return lane;
   }
 
-  /** A lane is named after its method; its settings are added only if two would have the same name.
+  /** A lane is named after its method, and has its colour; its settings are added only if two would have the same name.
    *  */
   call() {
+    const colours = coloursOf(this.list.map((lane) => lane.begin.method));
+    this.list.forEach((lane, i) => (lane.colour = colours[i]));
     const method = (lane) => lane.begin.title.split(', ')[0];
     for (const lane of this.list) {
       const alike = this.list.filter((one) => method(one) === method(lane));

@@ -79,6 +79,7 @@ export class Track {
       const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
       const t = race.now(lane);
       put(name, lane.title);
+      row.dataset.colour = lane.colour;
       row.classList.toggle('focused', race.focus === lane.name);
       row.classList.toggle('over', race.over(lane));
       const most = lane.complete ? lane.tokens.length : lane.begin.max_new_tokens;
