@@ -373,16 +373,15 @@ export class Ask extends EventTarget {
 
   /** The form's request as a text that is equal if the same race is requested. */
   key(request = this.request) {
-    return JSON.stringify(Object.values(parts(request)));
+    return JSON.stringify(parts(request));
   }
 
   /** What the form has in place of what a request has, in words. */
   changedSince(asked) {
-    const [before, now] = [asked, this.request].map(parts);
-    const changed = Object.keys(now).filter(
-      (name) => JSON.stringify(now[name]) !== JSON.stringify(before[name]),
-    );
-    return changed.map((name) => (now[name].length ? W.run.changes[name] : W.run.no[name]));
+    const now = parts(this.request).map((part) => JSON.stringify(part));
+    const bare = !this.request.media.length;
+    const words = W.run.changes.map((word, i) => (i === 1 && bare ? W.run.without : word));
+    return words.filter((_, i) => now[i] !== JSON.stringify(parts(asked)[i]));
   }
 
   /** Take over a whole request, for example from a link. Names of a pair and of methods that are not known here are
@@ -655,19 +654,16 @@ export class Ask extends EventTarget {
   }
 }
 
-/** Everything by which one requested race differs from another. */
-function parts(request) {
-  const { pair, media, question, system, methods, settings, history } = request;
-  return {
-    pair,
-    media: media.map((m) => m.path),
-    question: question.trim(),
-    system,
-    methods: methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]),
-    chosen: Object.entries(chosen(request)).sort(),
-    history: 'x'.repeat(history.length),
-  };
-}
+/** Everything by which one requested race differs from another, in the order of W.run.changes. */
+const parts = ({ methods, settings, ...request }) => [
+  request.pair,
+  paths(request.media),
+  request.question.trim(),
+  request.system,
+  methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]),
+  Object.entries(chosen(request)).sort(),
+  request.history.length,
+];
 
 /** The files of a question as a text that is equal if they are the same. */
 const paths = (media) => media.map((m) => m.path).join();

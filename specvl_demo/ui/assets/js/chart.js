@@ -2,6 +2,7 @@
    spec (see charts.js) defines what it draws; its look and its updates are decided here. */
 
 import { h, put } from './dom.js';
+import { term } from './explain.js';
 import { plain } from './text.js';
 import { W } from './words.js';
 
@@ -49,7 +50,7 @@ export function palette(node) {
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false };
 
 export class Chart {
-  /** spec: {id, title, help, x, y, right, build(race, colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say},
+  /** spec: {id, title, help, told: whether it is explained elsewhere, x, y, right, build(race, colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say},
    *  {note} or null}: names of the axes, and what is drawn, or why nothing is. */
   constructor(spec, race, painter, url) {
     Object.assign(this, { spec, race, painter, url });
@@ -58,7 +59,7 @@ export class Chart {
     this.node = h(
       'section.vl-card.vl-chart',
       { data: { chart: spec.id } },
-      h('header', h('h2', { title: spec.help, text: spec.title })),
+      h('header', h('h2', { title: spec.help }, term(spec.title, spec.told ? '' : spec.help))),
       this.legend,
       (this.note = h('p.vl-help.vl-chart-note')),
       this.plot,

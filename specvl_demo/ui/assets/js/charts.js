@@ -51,6 +51,7 @@ export const speedup = {
   id: 'speedup',
   title: W.charts.speedup,
   help: W.charts.speedupHelp,
+  told: true, // by the heading of the same name in the track
   x: W.charts.seconds,
   y: W.charts.times,
   xunit: 0.5,

@@ -7,15 +7,14 @@ let own = [];
 
 /** Give the methods in sight of the form their own colours. */
 export function keepColours({ methods }) {
-  own = methods.filter(({ name, expert }) => name !== 'ar' && !expert).map(({ name }) => name);
+  const inSight = methods.filter(({ name, expert }) => name !== 'ar' && !expert);
+  own = inSight.slice(0, MOST).map(({ name }) => name);
 }
 
 /** Numbers of the colours of methods that stand beside each other: all different, of six. */
 export function coloursOf(methods) {
-  const fixed = methods.map((name, i) => {
-    const at = methods.indexOf(name) === i ? own.indexOf(name) : -1;
-    return name === 'ar' ? 0 : at < 0 || at >= MOST ? null : at + 1;
-  });
+  const first = (name, i) => methods.indexOf(name) === i && own.indexOf(name) + 1;
+  const fixed = methods.map((name, i) => (name === 'ar' ? 0 : first(name, i) || null));
   const free = Array.from({ length: MOST }, (_, i) => i + 1).filter((n) => !fixed.includes(n));
   let others = 0;
   return fixed.map((number) => number ?? free[others++] ?? 1 + (others % MOST));

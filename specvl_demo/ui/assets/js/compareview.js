@@ -8,6 +8,7 @@ import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
 import { coloursOf } from './colours.js';
 import { COMPARE } from './comparewords.js';
+import { term } from './explain.js';
 import * as kept from './keep.js';
 import { Race } from './race.js';
 import * as trace from './trace.js';
@@ -323,7 +324,7 @@ export class CompareView {
     for (let told = 0; this.running && failed === null && done < total;) {
       const left = done > first ? ((Date.now() - began) / (done - first)) * (total - done) : null;
       this.progress.value = done / total;
-      const text = COMPARE.step(done, size, left && left / 1000);
+      const text = COMPARE.asking(done, size, left && left / 1000);
       this.say(text);
       while (this.runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
       if (!this.running) break;
@@ -418,7 +419,9 @@ export class CompareView {
     const said = (texts) => texts.map((text) => h('p', { text }));
     const without = this.greedy.length ? [W.ask.greedy(this.greedy)] : [];
     this.origin.replaceChildren(...said(some ? [...told.before, ...without] : [COMPARE.empty]));
-    this.notes.replaceChildren(...said(some ? told.after : []));
+    const notes = some ? told.after : [];
+    const steps = notes.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
+    this.notes.replaceChildren(...said([...notes, ...steps]));
     this.export.hidden = !some;
     for (const chart of this.charts) {
       chart.node.hidden = !some || !chart.spec.wanted(told.rows);
@@ -462,7 +465,7 @@ const table = ({ heading, columns, rows }) =>
     h('h2', heading),
     h(
       'table',
-      headRow(columns),
+      headRow(columns.map((text) => term(text, COMPARE.columns[text]))),
       h(
         'tbody',
         rows.map(([first, ...cells]) =>
@@ -477,10 +480,10 @@ const table = ({ heading, columns, rows }) =>
   );
 
 /** A picture or a clip of a question, small. */
-const small = ({ url: src, name }, clips) =>
-  clips.some((ending) => name.toLowerCase().endsWith(ending))
-    ? h('video', { src, 'aria-label': name, muted: true, playsinline: true, preload: 'metadata' })
-    : h('img', { src, alt: name, loading: 'lazy' });
+const small = ({ url: src, name }, clips) => {
+  const clip = clips.some((ending) => name.toLowerCase().endsWith(ending));
+  return h(clip ? 'video' : 'img', { src, alt: name, title: name, preload: 'metadata' });
+};
 
 /** What every method answered, question by question. */
 const answered = (all, clips) =>

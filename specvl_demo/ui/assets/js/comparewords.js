@@ -42,7 +42,7 @@ export const COMPARE = {
       ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the speed of your last race${load > 0.05 ? `, while other programs use ${(100 * load).toFixed(0)} % of the machine` : ''}.`
       : `${count(answers, 'answer')}; how long they take is unknown until a race has run here.`,
   more: 'More tables',
-  step: (i, { questions, repeats }, left) => {
+  asking: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
     const rest = left === null ? 'the time left is told after it' : `${about(left)} left`;
     return `Question ${(i % questions) + 1} of ${questions}${again}; ${rest}.`;
@@ -61,6 +61,13 @@ export const COMPARE = {
   save: 'Tables (CSV, Markdown) and traces',
   about: (pair) => `Asked of ${pair}, the pair chosen in Race.`,
   form: 'Or add a .jsonl file of other questions, and its pictures beside it. A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
+  columns: {
+    τ: 'Tokens per check by the large model, including its own: no speedup can be larger.',
+    'same as AR': 'Whether every answer is exact: the autoregressive one, token for token.',
+    'F1 of words':
+      'How far the words of the answers are those of the right ones: 1 where all are, 0 where none is. F1 is the harmonic mean of the shares of right words among those written, and among those asked for.',
+  },
+  step: 'An AR step is one token written the plain way, by the large model alone.',
   answers: 'The answers',
   cut: (tokens) => `… (cut at ${count(tokens, 'token')})`,
   reference: (text) => `Right: ${text}`,

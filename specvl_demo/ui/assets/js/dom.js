@@ -63,7 +63,7 @@ export function filePicker(label, onfiles, more) {
 
 /** The head of a table. */
 export const headRow = (names) =>
-  h('thead', h('tr', ...names.map((text) => h('th', { scope: 'col', text }))));
+  h('thead', h('tr', ...names.map((name) => h('th', { scope: 'col' }, name))));
 
 /** Write text only if it differs, to avoid needless layouts. */
 export function put(node, text) {

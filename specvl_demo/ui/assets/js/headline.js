@@ -40,12 +40,8 @@ export function headline(race, waiting) {
   if (!race.finished) {
     const speed = (one) => race.now(one).speed || 0;
     const leader = all.reduce((a, b) => (speed(b) > speed(a) ? b : a));
-    const so = [leader, base].map((one) => [
-      race.now(one).tokens,
-      race.over(one),
-      one.tokens.length,
-    ]);
-    const told = [leader.title, ...so, all.length];
+    const far = (one) => [race.now(one).tokens, race.over(one), one.tokens.length];
+    const told = [leader.title, far(leader), far(base), all.length];
     const { head, length, slower } = race;
     if (race.back) return [W.player.back(slower), W.headline.back(...told)];
     const stretched = slower > 1 && W.player.slower(slower);

@@ -69,12 +69,13 @@ export class LaneView {
       h('div.vl-words', this.given, this.text, this.guess, this.rest),
     );
     this.note = h('span.vl-lane-note');
+    this.title = term(this.lane.title, this.plain ? W.lane.plainHelp : '');
     this.node = h(
       'section.vl-lane',
       { data: { lane: this.lane.number } },
       h(
         'header',
-        h('span.vl-lane-name', h('i.vl-swatch'), (this.title = h('span', this.lane.title))),
+        h('span.vl-lane-name', h('i.vl-swatch'), this.title),
         (this.promise = h('span.vl-promise')),
         this.note,
       ),
@@ -299,5 +300,8 @@ export class LaneView {
 
 /** A token as shown in the inspector and in tables. */
 export function tokenChip(text, origin) {
-  return h('code', { class: `tk chip ${origin}`, text: shown(text) });
+  const sign = shown(text);
+  const mark = Object.keys(W.signs).find((one) => sign.includes(one));
+  const title = mark && `${mark}: ${W.signs[mark]}`;
+  return h('code', { class: `tk chip ${origin}`, title, text: sign });
 }

@@ -30,6 +30,7 @@ export const W = {
   watched: ', watched round by round',
   tabs: { race: 'Race', compare: 'Compare', learn: 'Learn' },
   theme: 'Light or dark',
+  signs: { '■': 'the end of the answer', '↵': 'a new line', '␣': 'a space' },
   origins,
   phases,
   views: {
@@ -45,6 +46,8 @@ export const W = {
     other: 'The autoregressive lane has another token here.',
     missing: 'The lane in focus has another token here.',
     exact: 'exact',
+    plainHelp:
+      'The large model alone, which writes one token after the other, each with a pass of its own (an “AR step”). The others are measured against it.',
     nearly: 'equal up to rounding',
     exactHelp: (dtype, weights) =>
       `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
@@ -130,7 +133,7 @@ export const W = {
   },
   tree: {
     title: 'Token tree',
-    help: 'What was guessed in one round. Each point is a guessed token, and each level is one position further in the answer; the number is the drafter’s probability. Green: the large model confirmed it. Orange or grey: not used. Blue: what the large model wrote itself. Pick any of them.',
+    help: 'What was guessed in one round. Each point is a guessed token, and each level is one position further in the answer; the number is the drafter’s probability. Green: the large model confirmed it. Orange or grey: not used. Blue: what the large model wrote itself. Pick any of them. ␣ is a space, ↵ a new line, ■ the end of the answer.',
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
@@ -476,23 +479,11 @@ export const W = {
     finished: (n) => (n > 1 ? 'All lanes have finished.' : 'Finished.'),
     stopping: 'Stopping after the current round…',
     stopped: 'Stopped. The text written so far is kept.',
-    changes: {
-      pair: 'another target',
-      media: 'other pictures',
-      question: 'another question',
-      system: 'another system prompt',
-      methods: 'other methods or other settings of them',
-      chosen: 'other settings of length, sampling or precision',
-      history: 'other questions before it',
-    },
-    no: {
-      media: 'no picture',
-      question: 'no question',
-      system: 'no system prompt',
-      methods: 'no method',
-      chosen: 'the standard length, sampling and precision',
-      history: 'no question before it',
-    },
+    without: 'no picture',
+    changes:
+      'another target|other pictures|another question|another system prompt|other methods or settings of them|other length, sampling or precision|other questions before it'.split(
+        '|',
+      ),
     outdated: (question, changed) =>
       `This race answers “${question}”. The form now has ${changed.length ? list(changed) : 'something else'}: press Run to race that.`,
     unbegun: 'Stopped before the first word: there is no answer.',
@@ -551,7 +542,7 @@ export const W = {
     nav: 'Methods',
     look: 'What to look for.',
     verdict: 'The paper’s claim, tested here.',
-    lossless: 'lossless',
+    lossless: 'exact',
     first: 'Reading a race',
     firstText:
       'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Every token of an answer is coloured by where it comes from, and underlined in its own way.',
