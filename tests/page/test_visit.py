@@ -136,8 +136,8 @@ def test_a_question_that_the_race_does_not_answer_greys_it(opened):
     opened.locator("#vl-question").fill("Another question?")
     expect(stage).to_have_class(re.compile("outdated"))
     expect(notice).to_have_text(
-        "This race answers “What is in the picture?”. The form now has another question: press Run to"
-        " race that."
+        "This race answers “What is in the picture?”. The form now has another question: press Run"
+        " to race that."
     )
     opened.locator(".vl-thumbs .vl-remove").click()
     expect(notice).to_contain_text("The form now has no picture and another question:")
