@@ -37,7 +37,8 @@ def serve(options: argparse.Namespace) -> int:
     from specvl_demo.ui import launch  # noqa: PLC0415 - see above
     from specvl_demo.ui.serve import workers  # noqa: PLC0415
 
-    make = partial(workers.make, pair.id, options.workers, options.cluster, options.gpus_each)
+    resources = options.workers, options.cluster, options.gpus_each
+    make = partial(workers.make_worker, pair.id, *resources)
     hosts = [name.strip().lower() for name in options.hosts.split(",") if name.strip()]
     where = options.host, options.port, pair.id, options.share
     try:

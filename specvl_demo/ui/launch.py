@@ -52,11 +52,11 @@ def serve(
     """
     startup.few_arenas()
     folder = Path(get_upload_folder())
-    uploads.sweep(folder)
+    uploads.sweep_old_files(folder)
     stored = uploads.Uploads(folder)
 
     def leave() -> None:
-        stored.clear()
+        stored.remove_all()
         startup.leave()
 
     stopping: SimpleQueue[int] = SimpleQueue()

@@ -115,7 +115,7 @@ TYPED = [tuple(line.split("  ", 1)) for line in COMMANDS.strip().splitlines()] +
 def test_the_command_line_refuses(capsys, monkeypatch, line: str, part: str):
     """With exit code 2, and nothing on standard output."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # what `serve` does first
-    monkeypatch.setattr(workers, "make", lambda *_: pytest.fail("was served"))
+    monkeypatch.setattr(workers, "make_worker", lambda *_: pytest.fail("was served"))
     method, colon, flags = line.partition(":")
     words = ["generate", "--method", method, "--prompt", "x", *flags.split()]
     assert main(words if colon else line.split()) == 2
@@ -225,7 +225,7 @@ COMPARISONS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "part"), COMPARISONS, ids=[part for _, part in COMPARISONS])
 def test_compare_refuses(fields: dict[str, Any], part: str):
     request = {"pair": "pocket", "methods": ["chain"], "questions": 2, "repeats": 2, **fields}
-    refuses(part, benches.read, request, [], None)
+    refuses(part, benches.read_bench, request, [], None)
 
 
 BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,@@@"}}

@@ -26,7 +26,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from specvl_demo.records import End, QuestionNotes, Round, Token, Totals, Tree
-from specvl_demo.ui.serve.cluster import Parcel, RayWorkers
+from specvl_demo.ui.serve.cluster import JobParcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.workers import Compute
 from tests.shared import lanes
@@ -165,7 +165,7 @@ class LightEngine:
     def __init__(self, first_pair: str | None) -> None:
         self._stopped: set[str] = set()
 
-    def run(self, run: str, parcel: Parcel) -> Iterator[Event]:
+    def compute(self, run: str, parcel: JobParcel) -> Iterator[Event]:
         sizes = sorted(len(content) for content in parcel.files.values())
         yield {"k": "status", "stage": "here", "pid": os.getpid(), "files": sizes}
         yield from compute(parcel.job, lambda: run in self._stopped)
@@ -173,7 +173,7 @@ class LightEngine:
     def stop(self, run: str) -> None:
         self._stopped.add(run)
 
-    def ready(self) -> bool:
+    def wait_until_ready(self) -> bool:
         return True
 
 

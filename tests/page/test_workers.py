@@ -17,11 +17,11 @@ from specvl_demo.pairs.fitting import Options
 from specvl_demo.question import Question, Turn
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
-from specvl_demo.ui.serve.cluster import EngineActor, Parcel, RayWorkers
+from specvl_demo.ui.serve.cluster import EngineActor, JobParcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
-from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
+from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate_lease_s
 from tests.conftest import second_try
 from tests.page.fake_page import compute, engine, started
 from tests.robustness.support import Guest
@@ -130,11 +130,12 @@ class Light:
 def test_an_actor_ends_its_run_at_stop(monkeypatch):
     monkeypatch.setattr("specvl_demo.ui.serve.decoding.Engine", Light)
     actor = EngineActor(None)
-    running = actor.run("r", Parcel.of(job(10**9)))
+    running = actor.compute("r", JobParcel.of(job(10**9)))
     assert [next(running)["k"] for _ in range(2)] == ["begin", "round"]
     actor.stop("r")
     assert len(list(running)) < 3
-    assert [event["k"] for event in actor.run("s", Parcel.of(job(1)))] == ["begin", "round", "end"]
+    events = actor.compute("s", JobParcel.of(job(1)))
+    assert [event["k"] for event in events] == ["begin", "round", "end"]
 
 
 def test_a_parcel_carries_files_to_another_machine(tmp_path: Path):
@@ -145,7 +146,7 @@ def test_a_parcel_carries_files_to_another_machine(tmp_path: Path):
     (here / "b.mp4").write_bytes(b"bb")
     picture, clip = (MediaFile(str(here / name)) for name in ("a.png", "b.mp4"))
     asked = job(media=(picture,), earlier=(Turn("q", (clip,), "a"),))
-    first, last = map(Path, Parcel.of(asked).unpack(there).question.paths)
+    first, last = map(Path, JobParcel.of(asked).unpack(there).question.paths)
     assert last.read_bytes() == b"a" and last.parent == there
     assert first.suffix == ".mp4" and first.read_bytes() == b"bb"
 
@@ -183,10 +184,10 @@ def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs():
     visitor = Visitor(queue, job(5))
     visitor.until("done")
     assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 5, "end"]
-    assert asked == [estimate(job(5), EACH_S)]
-    short, long = (estimate(job(max_new_tokens=n), EACH_S) for n in (32, 1024))
+    assert asked == [estimate_lease_s(job(5), EACH_S)]
+    short, long = (estimate_lease_s(job(max_new_tokens=n), EACH_S) for n in (32, 1024))
     assert 10 < short < long <= 80
-    small, large = (zerogpu.token_s(pairs.find(name)) for name in ("photo", "llava-1.5-7b"))
+    small, large = (zerogpu.max_token_s(pairs.find(name)) for name in ("photo", "llava-1.5-7b"))
     assert small < large / 2
 
 

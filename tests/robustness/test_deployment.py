@@ -30,7 +30,7 @@ def refusal(monkeypatch, capsys) -> Refusal:
     monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def start(*options: str, make: Any = None) -> str:
-        monkeypatch.setattr(workers, "make", make)
+        monkeypatch.setattr(workers, "make_worker", make)
         assert main(["serve", *options]) == 2
         told = capsys.readouterr().err
         assert told.endswith("\n") and told.count("\n") == 1

@@ -282,7 +282,7 @@ def test_old_uploads_are_removed(tmp_path: Path):
         os.utime(tmp_path / name, (at, at))
     (tmp_path / "cut").write_bytes(b"x")
     os.utime(tmp_path / "cut", (time.time() - 300,) * 2)
-    (left,) = uploads.sweep(tmp_path)
+    (left,) = uploads.sweep_old_files(tmp_path)
     assert left.size == 100
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
     assert (tmp_path / "new" / "a.png").exists()
@@ -314,7 +314,7 @@ def test_uploads_are_refused_unread_when_there_is_no_room(path: str, tmp_path: P
     def status(size: int | None, room: int = 10_000, free: int = SPARE_BYTES + 10_000) -> int:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, free))
         kept = Uploads(tmp_path, room)
-        kept.keep("visit", [str(older)])
+        kept.hold_files("visit", [str(older)])
         return asyncio.run(uploading(tmp_path, size, kept, path))
 
     older = lies(tmp_path, "older", 6000)
@@ -325,7 +325,7 @@ def test_uploads_are_refused_unread_when_there_is_no_room(path: str, tmp_path: P
     assert status(None) == 507  # undeclared: as large as may be
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     assert status(3000) == 507 and older.exists()
-    assert Uploads(tmp_path / "later").expect(1) == messages.NOT_KEPT
+    assert Uploads(tmp_path / "later").reserve_bytes(1) == messages.NOT_KEPT
 
 
 def test_the_oldest_file_that_is_not_used_makes_room(tmp_path: Path):
@@ -333,13 +333,13 @@ def test_the_oldest_file_that_is_not_used_makes_room(tmp_path: Path):
     used, oldest, newer = (
         lies(tmp_path, name, 3000, age) for name, age in (("a", 90), ("b", 60), ("c", 30))
     )
-    kept.keep("visit", [str(used)])
-    assert kept.expect(3000) is None
+    kept.hold_files("visit", [str(used)])
+    assert kept.reserve_bytes(3000) is None
     assert used.exists() and not oldest.exists() and newer.exists()
-    assert kept.expect(5000) == messages.DISK_FULL  # the 3,000 that come count
+    assert kept.reserve_bytes(5000) == messages.DISK_FULL  # the 3,000 that come count
     assert newer.exists()  # nothing is removed in vain
-    kept.release("me", 3000)
-    assert kept.expect(5000) is None and not newer.exists()
+    kept.release_bytes("me", 3000)
+    assert kept.reserve_bytes(5000) is None and not newer.exists()
 
 
 def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any):
@@ -372,7 +372,7 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any):
     assert list(tmp_path.iterdir()) == [] and not caplog.records and not cut
     whole = through(filter_, "POST", UPLOAD, headers=headers, content=part + b"\r\n--b--\r\n")
     (path,) = asyncio.run(whole).json()
-    assert kept.of_client(path, "10.0.0.1") and not kept.of_client(path, "10.0.0.2")
+    assert kept.is_from_client(path, "10.0.0.1") and not kept.is_from_client(path, "10.0.0.2")
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).parent.name]
 
 
@@ -390,8 +390,8 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     trace = tmp_path / "content" / "race.jsonl"
     trace.parent.mkdir()
     trace.write_bytes(shipped.read_bytes())
-    kept.release("me", 0, [str(trace)])
-    kept.keep("another", [str(trace)])  # so that no file is made room for by removing it
+    kept.release_bytes("me", 0, [str(trace)])
+    kept.hold_files("another", [str(trace)])  # so that no file is made room for by removing it
     serving = PageHandlers({}, None, kept, [tmp_path, EXAMPLES])
     me = Caller("visit", "me")
 
@@ -417,7 +417,7 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     assert Path(made).parent.parent == tmp_path and len(files()) == 2
     made = serving.share({"path": str(trace), "as": "figure"}, me)["url"]
     assert Path(made.removeprefix("gradio_api/file=")).read_text().startswith("<svg")
-    kept.leave("visit")
+    kept.end_visit("visit")
     assert files() == [trace]
 
 
@@ -430,7 +430,7 @@ def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path):
     for content, expected in ((scene.read_text(), comparisons["scene"]), ("{}", None)):
         sent.parent.mkdir(exist_ok=True)
         sent.write_text(content)
-        visits.release("me", 0, [str(sent)])
+        visits.release_bytes("me", 0, [str(sent)])
         with nullcontext() if expected else pytest.raises(ValueError, match="line 1"):
             assert serving.compared(str(sent), me) == expected
         assert not sent.exists()
@@ -463,7 +463,7 @@ def test_other_requests_are_answered_while_uploads_are_counted(tmp_path: Path, m
         assert go_on.wait(WAIT_S)
         return []
 
-    monkeypatch.setattr(uploads, "sweep", slow)
+    monkeypatch.setattr(uploads, "sweep_old_files", slow)
 
     async def story() -> None:
         upload = asyncio.create_task(uploading(tmp_path, 3000))

@@ -87,7 +87,7 @@ def test_a_run_belongs_to_its_visit_and_ends_with_it():
     until(lambda: worker.begun, "the run")
     queue.stop(run, "other")
     assert not queue._runs[run].stopped
-    queue.forget("mine")
+    queue.end_visit("mine")
     assert queue._runs[run].stopped
     worker.end("secret question")
     guest.leave()

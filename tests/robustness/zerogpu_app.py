@@ -107,7 +107,7 @@ def main() -> None:
     one, other = (Checkpoint(str(folder / name), 1e6, "", True) for name in ("target", "drafter"))
     tiny = PairSpec(PAIR, PAIR, "llava", one, {"small": other})
     pairs.find = lambda _: tiny
-    queue = Queue(workers.make(PAIR), 16, 500, 5)
+    queue = Queue(workers.make_worker(PAIR), 16, 500, 5)
     spaces.zero.startup()
     if not patching.tensor_packs:
         raise RuntimeError("nothing was packed")

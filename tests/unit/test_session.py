@@ -354,10 +354,10 @@ def test_an_answers_beginning_is_text_or_tokens():
 def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order():
     """Every question in every repeat; at one temperature."""
     request = {"pair": "pocket", "methods": ["chain", "ngram"], "questions": 2, "repeats": 2}
-    bench = benches.read(request, [], None)
-    assert bench.methods == ["ar", "chain", "ngram"] and bench.total == 4
+    bench = benches.read_bench(request, [], None)
+    assert bench.methods == ["ar", "chain", "ngram"] and bench.n_steps == 4
     step = benches.Step(bench, 3)
     assert [name for name, _ in step.job.lanes] == ["chain", "ngram", "ar"]
     assert step.job.timed and (step.job.question.seed, step.job.question.temperature) == (1, 0)
-    sampled = benches.read(request | {"temperature": 0.8}, [], None)
+    sampled = benches.read_bench(request | {"temperature": 0.8}, [], None)
     assert sampled.jobs[0].question.temperature == 0.8

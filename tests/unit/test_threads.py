@@ -14,7 +14,7 @@ import torch
 
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.serving import threads
-from specvl_demo.ui.serve.watching import watchers
+from specvl_demo.ui.serve.watching import watcher_pids
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def visitor() -> Iterator[tuple[subprocess.Popen, int]]:
 
 def test_a_browser_on_this_machine_is_found_by_its_connection_and_is_no_other_program():
     with visitor() as (process, port):
-        found = watchers("127.0.0.1", port)
+        found = watcher_pids("127.0.0.1", port)
         if process.pid not in found:
             pytest.skip("this system does not tell whose a connection is")
         assert os.getpid() in found
@@ -109,4 +109,4 @@ def test_a_browser_on_this_machine_is_found_by_its_connection_and_is_no_other_pr
 
 
 def test_a_browser_elsewhere_is_not_looked_for():
-    assert watchers("192.0.2.7", 443) == watchers(None, None) == (os.getpid(),)
+    assert watcher_pids("192.0.2.7", 443) == watcher_pids(None, None) == (os.getpid(),)

@@ -96,9 +96,9 @@ def build(handlers: PageHandlers) -> gr.Blocks:
     gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *handlers.files])
 
     def leave(request: gr.Request) -> None:
-        handlers.uploads.leave(request.session_hash)
+        handlers.uploads.end_visit(request.session_hash)
         if request.session_hash is not None:
-            handlers.queue.forget(request.session_hash)
+            handlers.queue.end_visit(request.session_hash)
 
     # A visit's files are removed when it ends. Files that no question used are searched every ten
     # minutes and removed after two hours.

@@ -103,7 +103,7 @@ class Chat:
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
         except RefusedRequest as refusal:
-            self._handlers.uploads.leave(key)
+            self._handlers.uploads.end_visit(key)
             return _refused(refusal)
         model = body["model"]
         if body.get("stream") is True:
@@ -218,7 +218,8 @@ class Chat:
         suffix = (sniff_format(content[:HEAD_BYTES]) or "bin?").lower()
         name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
-            return self._handlers.uploads.put(caller.client or "", caller.visit, name, content)
+            client, uploads = caller.client or "", self._handlers.uploads
+            return uploads.write_file(client, caller.visit, name, content)
         except ValueError as fault:
             raise RefusedRequest(507, str(fault), "messages") from None
 
@@ -238,7 +239,7 @@ class Chat:
         except ValueError as fault:
             raise RefusedRequest(messages.status(str(fault)), str(fault), None) from None
         finally:
-            self._handlers.uploads.leave(caller.visit)
+            self._handlers.uploads.end_visit(caller.visit)
 
 
 def _sampling(name: str, option: Option, value: Any) -> Any:

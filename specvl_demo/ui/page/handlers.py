@@ -21,10 +21,10 @@ from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Benches
-from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
-from specvl_demo.ui.serve.queue import Queue, Run, refusal
+from specvl_demo.ui.serve.jobs import Job, read_job, uploaded_file
+from specvl_demo.ui.serve.queue import Queue, Run, refusal_events
 from specvl_demo.ui.serve.uploads import Uploads
-from specvl_demo.ui.serve.watching import watchers
+from specvl_demo.ui.serve.watching import watcher_pids
 
 MAX_SHARED_BYTES = 8 * 2**20
 READING_S = 5.0
@@ -59,7 +59,7 @@ class PageHandlers:
     """Held while a trace is read: one takes seconds and tens of MB at most."""
 
     def __post_init__(self) -> None:
-        self.benches = Benches(self.uploads.leave)
+        self.benches = Benches(self.uploads.end_visit)
 
     async def run(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
@@ -68,23 +68,24 @@ class PageHandlers:
         payload, step = event._data, None
         try:
             if isinstance(payload, Mapping) and "bench" in payload:
-                step = self.benches.find(payload["bench"]).step()
+                step = self.benches.find(payload["bench"]).next_step()
                 job = step.job if step else None
             else:
                 job = read_job(payload, self.folders)
         except ValueError as fault:
-            yield Run().pack(refusal(str(fault)))
+            yield Run().encode_batch(refusal_events(str(fault)))
             return
         if job is None:  # another tab has finished the bench
-            yield Run().pack([{"k": "done"}])
+            yield Run().encode_batch([{"k": "done"}])
             return
         try:
-            self.uploads.keep(caller.visit, job.question.paths)
+            self.uploads.hold_files(caller.visit, job.question.paths)
             async with aclosing(self.queue.events(self._of(caller, job))) as running:
                 async for run, events in running:
-                    yield run.pack(step.hear(events) if step else events)
+                    yield run.encode_batch(step.store_records(events) if step else events)
         except Exception as fault:
-            yield Run().pack(refusal(messages.PAGE_FAILED.format(reason=type(fault).__name__)))
+            sentence = messages.PAGE_FAILED.format(reason=type(fault).__name__)
+            yield Run().encode_batch(refusal_events(sentence))
             raise  # a bug in this program: the log needs the traceback
 
     async def records(
@@ -119,19 +120,19 @@ class PageHandlers:
         """Start a bench, whose steps `run` computes; return {bench} and its size."""
         bench = self.benches.start(payload, self.folders, caller.client)
         for job in bench.jobs:  # its files stay as long as the bench, also after the visit
-            self.uploads.keep(bench.id, job.question.paths)
-        return {"bench": bench.id, **bench.size()}
+            self.uploads.hold_files(bench.id, job.question.paths)
+        return {"bench": bench.id, **bench.step_counts()}
 
     def benched(self, name: Any, _: Caller) -> dict[str, Any]:
         """Return the progress of a bench, and its report."""
-        state = self.benches.find(name).state()
+        state = self.benches.find(name).page_data()
         for answer in state["answers"]:
             answer["media"] = [catalog.file(Path(file.path)) for file in answer["media"]]
         return state
 
     def packed(self, name: Any, caller: Caller) -> dict[str, Any]:
         """Return a bench's tables and traces as one archive, removed with the visit."""
-        return self._made(caller, "bench.zip", self.benches.find(name).files())
+        return self._made(caller, "bench.zip", self.benches.find(name).to_archive())
 
     def known(self, _: Any, __: Caller) -> dict[str, Any]:
         """Return everything that can be chosen."""
@@ -146,7 +147,7 @@ class PageHandlers:
         """Return the cores, and the seconds that this server, and the visitor's browser if it is on
         this machine, have computed so far: a page that asks twice knows what its drawing costs.
         """
-        return {"seconds": computed_s(watchers(caller.client, caller.port)), "cores": n_cores()}
+        return {"seconds": computed_s(watcher_pids(caller.client, caller.port)), "cores": n_cores()}
 
     def panel(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Return what can be set on a method with the requested parts."""
@@ -161,12 +162,12 @@ class PageHandlers:
     def compared(self, path: Any, caller: Caller) -> dict[str, Any]:
         """Return how the lanes of an uploaded trace compare; its file is then removed."""
         file, key = self._own(path, caller), secrets.token_urlsafe(12)
-        self.uploads.keep(key, [file])
+        self.uploads.hold_files(key, [file])
         try:
             with self._lanes_of(file) as lanes:
                 return msgspec.to_builtins(remarks.race_remarks(lanes))
         finally:
-            self.uploads.leave(key)
+            self.uploads.end_visit(key)
 
     def share(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that is removed with the visit.
@@ -187,14 +188,14 @@ class PageHandlers:
 
     def _made(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
         """Write a file for a visitor, and return its address."""
-        made = self.uploads.put(caller.client or "", caller.visit, name, content)
+        made = self.uploads.write_file(caller.client or "", caller.visit, name, content)
         return {"url": catalog.file(made)["url"]}
 
     def _own(self, path: Any, caller: Caller) -> str:
         """Return a trace that the caller has uploaded; ValueError if it is not there."""
-        if not isinstance(path, str) or not self.uploads.of_client(path, caller.client or ""):
+        if not isinstance(path, str) or not self.uploads.is_from_client(path, caller.client or ""):
             raise ValueError(messages.NO_FILE.format(name="The race"))
-        return uploaded({"path": path, "name": "The race"}, self.folders).path
+        return uploaded_file({"path": path, "name": "The race"}, self.folders).path
 
     @contextmanager
     def _lanes_of(self, file: str) -> Iterator[list[LaneRecords]]:
@@ -213,5 +214,5 @@ class PageHandlers:
 
     def _of(self, caller: Caller, job: Job) -> Job:
         """Return the job as a caller's."""
-        shown_by = watchers(caller.client, caller.port)
+        shown_by = watcher_pids(caller.client, caller.port)
         return replace(job, visit=caller.visit, client=caller.client, watchers=shown_by)

@@ -30,7 +30,7 @@ from specvl_demo.report import answers, tables
 from specvl_demo.report.answers import Answer, Repeat
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
+from specvl_demo.ui.serve.jobs import Job, read_job, uploaded_file
 from specvl_demo.ui.serve.queue import Event
 
 MAX_ANSWERS = 1000
@@ -63,22 +63,23 @@ class Bench:
         return [job.question for job in self.jobs]
 
     @property
-    def total(self) -> int:
+    def n_steps(self) -> int:
         """How many steps there are: every question in every repeat."""
         return self.repeats * len(self.jobs)
 
-    def step(self) -> Step | None:
+    def next_step(self) -> Step | None:
         """Return the next question to be answered; None if all are."""
-        return Step(self, self.done) if self.done < self.total else None
+        return Step(self, self.done) if self.done < self.n_steps else None
 
-    def take(self, step: Step, lanes: Sequence[LaneRecords]) -> None:
+    def store_lanes(self, step: Step, lanes: Sequence[LaneRecords]) -> None:
         """Store the lanes of a step, in the order in which they ran."""
         if step.number != self.done:  # another tab was faster
             return
-        if step.repeat == len(self.measured):
+        number = step.repeat_number
+        if number == len(self.measured):
             self.measured.append(Repeat())
-        for name, lane in zip(answers.round_robin(self.methods, step.repeat), lanes, strict=True):
-            self.measured[step.repeat].answers[name].append(Answer.of_lane(lane))
+        for name, lane in zip(answers.round_robin(self.methods, number), lanes, strict=True):
+            self.measured[number].answers[name].append(Answer.of_lane(lane))
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
         self.done += 1
 
@@ -97,20 +98,20 @@ class Bench:
             row |= {"method": base.find(row["method"]).title, "name": row["method"]}
         return answers.hide_disturbed(report)
 
-    def state(self) -> dict[str, Any]:
+    def page_data(self) -> dict[str, Any]:
         """Return the progress, the report, and its tables with their cells as text."""
         report = self.report()
-        page = self._page(report)
+        page = self._report_page(report)
         shown = [
             {"heading": heading, "columns": columns, "rows": tables.cell_grid(rows, columns)}
             for heading, rows, columns in page.tables
             if rows
         ]
         sentences = {"before": page.before, "after": page.after}
-        drawn = {"tables": shown, "answers": self._answers()}
-        return {**self.size(), "done": self.done, **sentences, **drawn, **report}
+        drawn = {"tables": shown, "answers": self._answer_rows()}
+        return {**self.step_counts(), "done": self.done, **sentences, **drawn, **report}
 
-    def _answers(self) -> list[dict[str, Any]]:
+    def _answer_rows(self) -> list[dict[str, Any]]:
         """Return each answered question, its files, and every method's answer in the first repeat;
         cut: The tokens of those that were not finished.
         """
@@ -135,24 +136,24 @@ class Bench:
             )
         return rows
 
-    def _page(self, report: Mapping[str, Any]) -> Page:
+    def _report_page(self, report: Mapping[str, Any]) -> Page:
         """Return tables and sentences of a report, the pair and what is missing told first."""
         page = page_of(dict(report))
         about = [f"{find(self.pair).title}."]
-        if self.done < self.total:
-            progress = f"So far {self.done} of {self.total} questions were asked, repeats included."
-            about.append(progress)
+        if self.done < self.n_steps:
+            share = f"{self.done} of {self.n_steps}"
+            about.append(f"So far {share} questions were asked, repeats included.")
         page.before.insert(0, " ".join(about))
         return page
 
-    def size(self) -> dict[str, int]:
+    def step_counts(self) -> dict[str, int]:
         """Return how many questions are asked, how often each, and how many steps that makes."""
         questions = len(self.questions)
-        return {"total": self.total, "questions": questions, "repeats": self.repeats}
+        return {"total": self.n_steps, "questions": questions, "repeats": self.repeats}
 
-    def files(self) -> bytes:
+    def to_archive(self) -> bytes:
         """Return tables as CSV and Markdown, and a trace of every answer, in one archive."""
-        page, packed = self._page(self.report()), io.BytesIO()
+        page, packed = self._report_page(self.report()), io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("bench.md", page.to_markdown())
             for number, (heading, rows, columns) in enumerate(page.tables, 1):
@@ -164,7 +165,7 @@ class Bench:
                         where = f"traces/{question.id}/{name} {repeat}"
                         lines: list[Record | None] = [lane.begin, *lane.rounds, lane.end]
                         text = "".join(f"{records.dumps(line)}\n" for line in lines if line)
-                        archive.writestr(f"{_file_name(where)}.jsonl", text)
+                        archive.writestr(f"{_safe_file_name(where)}.jsonl", text)
         return packed.getvalue()
 
 
@@ -177,21 +178,21 @@ class Step:
     records: list[Record] = field(default_factory=list)
 
     @property
-    def repeat(self) -> int:
+    def repeat_number(self) -> int:
         return self.number // len(self.bench.jobs)
 
     @property
     def job(self) -> Job:
         job = self.bench.jobs[self.number % len(self.bench.jobs)]
-        return replace(job, lanes=tuple(answers.round_robin(job.lanes, self.repeat)))
+        return replace(job, lanes=tuple(answers.round_robin(job.lanes, self.repeat_number)))
 
-    def hear(self, events: Sequence[Event]) -> list[Event]:
+    def store_records(self, events: Sequence[Event]) -> list[Event]:
         """Store the records of these events, of the last one in the bench; return the others."""
         self.records += [event["record"] for event in events if "record" in event]
         if events and events[-1]["k"] == "done":
             lanes = gather_lanes(self.records)
-            if len(lanes) == len(self.bench.methods) and not any(map(_broken, lanes)):
-                self.bench.take(self, lanes)
+            if len(lanes) == len(self.bench.methods) and not any(map(_is_broken, lanes)):
+                self.bench.store_lanes(self, lanes)
         return [event for event in events if "record" not in event]
 
 
@@ -203,8 +204,8 @@ class Benches:
         self._all: OrderedDict[str, Bench] = OrderedDict()
 
     def start(self, payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
-        """Start a bench; see `read`. A client's last one is dropped."""
-        bench = read(payload, folders, client)
+        """Start a bench; see `read_bench`. A client's last one is dropped."""
+        bench = read_bench(payload, folders, client)
         for earlier in list(self._all.values()):
             if client is not None and earlier.client == client:
                 self.drop(earlier.id)
@@ -223,7 +224,7 @@ class Benches:
         self._forget(name)
 
 
-def read(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
+def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
     """Return the bench in plain data from outside.
 
     It has the fields of a race except question, media and history, and in addition `lines`
@@ -241,7 +242,7 @@ def read(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
     for lane in first.lanes:  # the page leaves out what is not defined for sampling
         choosing.choose(find(first.pair), *lane, temperature)
     shared = {name: payload[name] for name in SHARED if name in payload}
-    questions = islice(_questions(payload, first.pair, folders, shared), n)
+    questions = islice(_read_questions(payload, first.pair, folders, shared), n)
     jobs = [
         replace(first, question=replace(question, seed=seed), timed=True)
         for seed, question in enumerate(questions)
@@ -255,7 +256,7 @@ def read(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
     return Bench(secrets.token_urlsafe(12), client, first.pair, methods, repeats, jobs)
 
 
-def _questions(
+def _read_questions(
     payload: Mapping[str, Any], pair: str, folders: Sequence[Path], shared: Mapping[str, Any]
 ) -> Iterator[Question]:
     """Yield the sent lines' questions; without lines the pair's held-out ones, by kind in turn."""
@@ -267,7 +268,7 @@ def _questions(
             file = files.get(str(item)) or files.get(str(item).rpartition("/")[2])
             if file is None:
                 raise ValueError(messages.NO_PICTURE.format(name=str(item)[:100]))
-            return uploaded(file, folders)
+            return uploaded_file(file, folders)
 
         name = str(payload.get("name") or "questions.jsonl")
         yield from reader.read_lines(
@@ -279,9 +280,9 @@ def _questions(
     yield from reader.in_turn(reader.shipped(find(pair), "evaluate", **shared))
 
 
-def _broken(lane: LaneRecords) -> bool:
+def _is_broken(lane: LaneRecords) -> bool:
     return lane.end is None or lane.end.stop in ("cancelled", "error")
 
 
-def _file_name(name: str) -> str:
+def _safe_file_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "/ ._=-" else "_" for c in name).replace("..", "_")

@@ -18,7 +18,7 @@ from typing import Any
 from specvl_demo import places
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.queue import SAID, Event, Worker
+from specvl_demo.ui.serve.queue import MAX_FAULT_CHARS, Event, Worker
 
 RETRY_S = 0.5
 CLOSE_S = 2.0
@@ -26,14 +26,14 @@ CLOSE_S = 2.0
 
 
 @dataclass(frozen=True)
-class Parcel:
+class JobParcel:
     """A job with the bytes of its files, which other machines of the cluster do not have."""
 
     job: Job
     files: dict[str, bytes]
 
     @classmethod
-    def of(cls, job: Job) -> Parcel:
+    def of(cls, job: Job) -> JobParcel:
         return cls(job, {path: Path(path).read_bytes() for path in job.question.paths})
 
     def unpack(self, folder: Path) -> Job:
@@ -56,7 +56,7 @@ class EngineActor:
         self._compute.prepare()
         self._stopped: str | None = None
 
-    def run(self, run: str, parcel: Parcel) -> Iterator[Event]:
+    def compute(self, run: str, parcel: JobParcel) -> Iterator[Event]:
         with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
             job = parcel.unpack(Path(folder))
             yield from self._compute(job, lambda: self._stopped == run)
@@ -64,7 +64,7 @@ class EngineActor:
     def stop(self, run: str) -> None:
         self._stopped = run
 
-    def ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Return once its models are loaded."""
 
 
@@ -136,32 +136,32 @@ class RayWorkers(Worker):
         try:
             if self._closed or run in self._stopped:  # before an actor was free
                 return
-            stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
+            stream = actor.compute.options(num_returns="streaming").remote(run, JobParcel.of(job))
             for reference in stream:
                 yield self._ray.get(reference)
         except errors.RayActorError as fault:
             if not self._closed:
                 died = messages.ENGINE_DIED.format(reason=type(fault).__name__)
                 yield {"k": "error", "text": died}
-            self._wait_for(actor)
+            self._wait_for_restart(actor)
         except errors.RayTaskError as fault:  # its state is unknown: start a fresh one
-            reason = str(fault).strip().split("\n")[-1][:SAID]
+            reason = str(fault).strip().split("\n")[-1][:MAX_FAULT_CHARS]
             yield {"k": "error", "text": messages.RUN_FAILED.format(reason=reason)}
             self._ray.kill(actor, no_restart=False)
-            self._wait_for(actor)
+            self._wait_for_restart(actor)
         finally:
             self._running.pop(run, None)
             self._stopped.discard(run)
             self._free.put(actor)
 
-    def _wait_for(self, actor: Any) -> None:
+    def _wait_for_restart(self, actor: Any) -> None:
         """Wait until a dead actor has been restarted. Ray does not if its own process has died on
         this machine: the page then ends, for whatever supervises it to start it again.
         """
         errors = self._ray.exceptions
         while not self._closed:
             try:
-                self._ray.get(actor.ready.remote())
+                self._ray.get(actor.wait_until_ready.remote())
                 return
             except errors.ActorDiedError:
                 os.kill(os.getpid(), signal.SIGTERM)

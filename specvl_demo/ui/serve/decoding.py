@@ -25,7 +25,7 @@ from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.loaded import Loaded
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.queue import Event, failed
+from specvl_demo.ui.serve.queue import Event, failure_sentence
 from specvl_demo.vlm import loading
 
 RECORDING = "Recording steps as graphs"
@@ -37,27 +37,27 @@ THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 224, 82
 NO_MEMORY_SAID = ("not enough memory", "can't allocate memory", "out of memory")
 
 
-class Ended(Exception):
+class RunEnded(Exception):
     """The run was stopped, or its visitor has left, while something was being loaded."""
 
 
-def _sentence(fault: Exception) -> str:
+def _fault_sentence(fault: Exception) -> str:
     """Return what a visitor is told of a fault that the process survives."""
     if isinstance(fault, ValueError):
         return str(fault)
     words = str(fault).lower() if isinstance(fault, RuntimeError) else ""
     full = isinstance(fault, torch.OutOfMemoryError | MemoryError)
     full = full or any(part in words for part in NO_MEMORY_SAID)
-    return messages.NO_MEMORY if full else failed(fault)
+    return messages.NO_MEMORY if full else failure_sentence(fault)
 
 
 def _thumbnail(visual: Visual, file: Medium) -> Thumbnail:
     """Return small copies for the trace: one frame of a picture, every sampled one of a clip."""
     name = file.name if isinstance(file, MediaFile) else ""
-    return Thumbnail(name, [_address(frame) for frame in getattr(visual, "frames", [visual])])
+    return Thumbnail(name, [_data_url(frame) for frame in getattr(visual, "frames", [visual])])
 
 
-def _address(image: Image.Image) -> str:
+def _data_url(image: Image.Image) -> str:
     """Return a small JPEG of the picture as a data URL."""
     small, data = image.copy(), io.BytesIO()
     small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
@@ -88,7 +88,7 @@ class Engine:
             return
         pair = pairs.find(self._first)
         with suppress(ValueError):  # the reason is reported when it is requested
-            loaded = self.get(pair, None if pair.shipped else [], tell)
+            loaded = self.load_pair(pair, None if pair.shipped else [], tell)
             on_gpu = loaded.plan.device != "cpu"
             if pair.shipped or on_gpu:
                 if on_gpu:
@@ -108,7 +108,7 @@ class Engine:
 
         def stage(text: str) -> None:
             if cancelled():
-                raise Ended
+                raise RunEnded
             tell(text)
 
         problem = None
@@ -117,9 +117,9 @@ class Engine:
             pair, question = pairs.find(job.pair), job.question
             choices = [choosing.choose(pair, *lane, question.temperature) for lane in job.lanes]
             roles = choosing.roles_of(choices)
-            if fresh := not self.has(pair, roles, job.options):
+            if fresh := not self.has_loaded(pair, roles, job.options):
                 yield {"k": "status", "stage": "loading", "detail": pair.title}
-            loaded = self.get(pair, roles, stage, job.options)
+            loaded = self.load_pair(pair, roles, stage, job.options)
             loaded.try_out(stage, question.max_new_tokens if detect_machine().per_call else None)
             # 2. The question, as a request to its target.
             if question.all_media:
@@ -149,26 +149,26 @@ class Engine:
                 yield {"k": record.__struct_config__.tag, "record": record}
             if not job.timed:
                 yield {"k": "remarks", "record": remarks.race_remarks(gather_lanes(whole))}
-        except Ended:
+        except RunEnded:
             return
         except (RuntimeError, MemoryError, OSError, FloatingPointError, ValueError) as fault:
             if loses_device(fault):
                 raise
-            problem = _sentence(fault)
+            problem = _fault_sentence(fault)
         if problem is not None:
             loading.free_unused()  # only now is everything released that the run held
             yield {"k": "error", "text": problem}
 
-    def drop(self) -> None:
+    def drop_pair(self) -> None:
         """Give up the loaded pair, its graphs too."""
         if self._loaded is not None:
             self._loaded.release()
         self._loaded = None
 
-    def has(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
-        return self._is(pair, options) and set(roles) <= set(self._roles)
+    def has_loaded(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
+        return self._has_pair(pair, options) and set(roles) <= set(self._roles)
 
-    def get(
+    def load_pair(
         self,
         pair: pairs.PairSpec,
         roles: list[pairs.Role] | None,
@@ -179,14 +179,14 @@ class Engine:
 
         Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
-        if self._loaded is None or roles is None or not self.has(pair, roles, options):
-            loaded = self._roles if self._is(pair, options) else []
+        if self._loaded is None or roles is None or not self.has_loaded(pair, roles, options):
+            loaded = self._roles if self._has_pair(pair, options) else []
             placement = loader.place(pair, roles, options, loaded)
-            self.drop()  # its memory is needed
+            self.drop_pair()  # its memory is needed
             self._warmed = []
             self._roles, self._options = list(placement.roles), options
             self._loaded = loader.load_pair(pair, None, tell, options, placement)
         return self._loaded
 
-    def _is(self, pair: pairs.PairSpec, options: Options) -> bool:
+    def _has_pair(self, pair: pairs.PairSpec, options: Options) -> bool:
         return self._loaded is not None and self._loaded.pair == pair and self._options == options

@@ -19,7 +19,7 @@ from specvl_demo.question import NOTHING, Question, read, text_of, wrong_kind
 from specvl_demo.serving import choosing
 from specvl_demo.serving.choosing import MAX_NAME
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.uploads import located
+from specvl_demo.ui.serve.uploads import path_within
 
 MAX_LANES = 6
 HZ = 30.0
@@ -61,24 +61,24 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
     return Job(
         pair.id,
         tuple(lanes),
-        read(data, partial(uploaded, folders=folders), visitor=True),
+        read(data, partial(uploaded_file, folders=folders), visitor=True),
         Options.read(data.get("dtype"), data.get("quantised")),
-        hz=_hz(data.get("hz")),
+        hz=_read_rate(data.get("hz")),
     )
 
 
-def uploaded(item: Any, folders: Sequence[Path]) -> MediaFile:
+def uploaded_file(item: Any, folders: Sequence[Path]) -> MediaFile:
     """Return an uploaded file; visitors can name only files inside the given folders."""
     if not isinstance(item, Mapping):
         raise wrong_kind("Pictures and clips", "an uploaded file, or a list of them", item)
     name, raw = replace_surrogates(str(item.get("name") or ""))[:MAX_NAME], item.get("path")
-    path = located(raw, folders) if isinstance(raw, str) else None
+    path = path_within(raw, folders) if isinstance(raw, str) else None
     if path is None or not path.is_file():
         raise ValueError(messages.NO_FILE.format(name=name or "The file"))
     return MediaFile(str(path), name=name)
 
 
-def _hz(value: Any) -> float:
+def _read_rate(value: Any) -> float:
     """Return a rate between one a second and the most; the most if none, or no number, is given."""
     number = isinstance(value, int | float) and math.isfinite(value)
     return min(HZ, max(1.0, float(value))) if number else HZ

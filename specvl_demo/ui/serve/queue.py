@@ -29,7 +29,7 @@ Event = dict[str, Any]
 """{'k': run, queue, status, begin, round, end, remarks, error or done, ...}, some a 'record'."""
 Put = Callable[[Event], None]
 
-SAID = 300
+MAX_FAULT_CHARS = 300
 """Characters of an error that are shown to a visitor."""
 WAIT_S = 0.1
 BEAT_S = 1.0
@@ -65,15 +65,15 @@ class Worker(ABC):
         put({"k": "status", "stage": "starting"})
         # A Space charges a lent call to the visitor of this request, which the thread must know.
         context = contextvars.copy_context()
-        arguments = (self._follow, run, job, put)
+        arguments = (self._forward_events, run, job, put)
         threading.Thread(target=context.run, args=arguments, daemon=True).start()
 
-    def _follow(self, run: str, job: Job, put: Put) -> None:
+    def _forward_events(self, run: str, job: Job, put: Put) -> None:
         try:
             for event in self.events(run, job):
                 put(event)
         except Exception as fault:  # noqa: BLE001 - Spaces and clusters have exceptions of their own
-            put({"k": "error", "text": failed(fault)})
+            put({"k": "error", "text": failure_sentence(fault)})
         finally:
             put({"k": "done"})
 
@@ -104,15 +104,15 @@ class Queue:
         """Wait for the turn, compute, and yield the events as they happen; the last one is done. At
         least every BEAT_S something is yielded, if only an empty list.
         """
-        run, ahead, at = self._enter(job), 0, 0.0
+        run, ahead, at = self._join_line(job), 0, 0.0
         try:
             while True:
-                self._hurry()
+                self._enforce_time_limits()
                 with self._lock:
-                    before, ahead = ahead, self._ahead(run)
+                    before, ahead = ahead, self._n_ahead(run)
                     if run.began is None and not run.done:
                         if run.stopped:
-                            self._take(run, {"k": "done"})
+                            self._store_event(run, {"k": "done"})
                         elif not ahead:
                             self._start(run, job)
                         elif ahead != before:
@@ -126,38 +126,38 @@ class Queue:
                 await asyncio.sleep(WAIT_S if ahead else 1 / run.hz)
         finally:  # also when the visitor has left
             if run.began is None:
-                self._leave(run)
+                self._leave_line(run)
             elif not run.done:
-                self._end(run)
+                self._request_end(run)
             self._runs.pop(run.id, None)
 
     def stop(self, run_id: str, visit: str | None = None) -> None:
         """Stop a visit's own run: it leaves the line, or ends within a round."""
         run = self._runs.get(run_id)
         if run and run.visit == visit and not run.done:
-            self._end(run)
+            self._request_end(run)
 
-    def forget(self, visit: str) -> None:
+    def end_visit(self, visit: str) -> None:
         """End the runs of a visit."""
         for run in list(self._runs.values()):
             if run.visit == visit and not run.done:
-                self._end(run)
+                self._request_end(run)
 
-    def _enter(self, job: Job) -> Run:
+    def _join_line(self, job: Job) -> Run:
         run = Run(job.client, job.visit, job.hz)
         run.add({"k": "run", "run": run.id})
         with self._lock:
             self._line.append(run)
             self._runs[run.id] = run
-            self._take_turns()
+            self._order_line()
             full = len(self._line) > self.max_waiting + self.worker.capacity
             if full:  # the newcomer leaves, or the last run of the client with most runs
                 last = self._line.pop()
-                for event in refusal(messages.BUSY.format(waiting=self.max_waiting)):
+                for event in refusal_events(messages.BUSY.format(waiting=self.max_waiting)):
                     last.add(event)
         return run
 
-    def _take_turns(self) -> None:
+    def _order_line(self) -> None:
         """Order the line: the first run of every client, then the second of each; by arrival."""
         seated, waiting = self._line[: self.worker.capacity], self._line[self.worker.capacity :]
         held = Counter(run.client for run in seated)
@@ -172,18 +172,18 @@ class Queue:
         run.began = time.monotonic()
         run.until = run.began + self.limit_s
         try:
-            self.worker.start(run.id, job, lambda event: self._take(run, event))
+            self.worker.start(run.id, job, lambda event: self._store_event(run, event))
         except Exception as fault:  # noqa: BLE001 - mostly no process could be created, but any fault ends the run
-            for event in refusal(messages.ENGINE_NO_START.format(reason=fault)):
-                self._take(run, event)
+            for event in refusal_events(messages.ENGINE_NO_START.format(reason=fault)):
+                self._store_event(run, event)
 
-    def _leave(self, run: Run) -> None:
+    def _leave_line(self, run: Run) -> None:
         with self._lock:
             if run in self._line:
                 self._line.remove(run)
-                self._take_turns()
+                self._order_line()
 
-    def _end(self, run: Run) -> None:
+    def _request_end(self, run: Run) -> None:
         """Request a run to end; from now on it has only the grace period."""
         run.stopped = True
         if run.began is not None and not run.told_to_end:
@@ -191,7 +191,7 @@ class Queue:
             run.until = time.monotonic()
             self.worker.stop(run.id)
 
-    def _hurry(self) -> None:
+    def _enforce_time_limits(self) -> None:
         """Apply the time limit to every running run, also one whose visitor has left; called by
         every run that waits or is followed.
         """
@@ -201,13 +201,13 @@ class Queue:
         for run in running:
             if now > run.until and not run.told_to_end:
                 late = messages.TOO_LONG.format(seconds=self.limit_s)
-                self._take(run, {"k": "error", "text": late})
-                self._end(run)
+                self._store_event(run, {"k": "error", "text": late})
+                self._request_end(run)
             if now > run.until + self.grace_s and not run.killed:
                 run.killed = True
                 self.worker.kill(run.id)
 
-    def _take(self, run: Run, event: Event) -> None:
+    def _store_event(self, run: Run, event: Event) -> None:
         """Take an event of a run, from any thread. Events after done are dropped."""
         with self._lock:
             if run.done:
@@ -216,9 +216,9 @@ class Queue:
                 run.until = time.monotonic() + self.limit_s
             run.add(event)
             if run.done:
-                self._leave(run)
+                self._leave_line(run)
 
-    def _ahead(self, run: Run) -> int:
+    def _n_ahead(self, run: Run) -> int:
         """Return how many runs must end before this one begins; 0 if it has, or will not."""
         place = self._line.index(run) if run in self._line and run.began is None else 0
         return max(0, place - self.worker.capacity + 1)
@@ -271,19 +271,19 @@ class Run:
                 self.events.append({"k": "end", "record": end})
         self.events.append(event)
 
-    def pack(self, events: list[Event]) -> str:
+    def encode_batch(self, events: list[Event]) -> str:
         """Return events as one JSON string with the run and its number."""
         batch = {"run": self.id, "seq": self._n_packed, "events": events}
         self._n_packed += 1
         return msgspec.json.encode(batch).decode()
 
 
-def failed(fault: BaseException) -> str:
+def failure_sentence(fault: BaseException) -> str:
     """Return what a visitor is told of a run that raised."""
     sentence = messages.DEVICE_LOST if loses_device(fault) else messages.RUN_FAILED
-    return sentence.format(reason=cause(fault)[:SAID])
+    return sentence.format(reason=cause(fault)[:MAX_FAULT_CHARS])
 
 
-def refusal(sentence: str) -> list[Event]:
+def refusal_events(sentence: str) -> list[Event]:
     """Return the events for a refused request."""
     return [{"k": "error", "text": sentence}, {"k": "done"}]

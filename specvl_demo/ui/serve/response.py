@@ -74,7 +74,7 @@ class Response:
         if message["type"] == "http.response.start":
             status = 413 if self._excess else message["status"]
             if sentence := self._excess or self._sentences.get(status):
-                await self._replace(status, sentence)
+                await self._send_instead(status, sentence)
                 return
             self._started = True
             self.status = message["status"]
@@ -86,7 +86,7 @@ class Response:
             self.body += message.get("body", b"")
         await self._send(message)
 
-    async def say(self, status: int, sentence: str) -> None:
+    async def send_sentence(self, status: int, sentence: str) -> None:
         """Respond with a sentence, in the form in which the route's clients read a refusal."""
         self._started = True
         self.status = status
@@ -97,17 +97,17 @@ class Response:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
-    async def fail(self) -> None:
+    async def report_failure(self) -> None:
         """Report that the app has raised, if nothing was sent yet; otherwise end the response."""
         if self._started:
             if not self._replaced:
                 await self._send({"type": "http.response.body", "body": b""})
         elif self._excess:
-            await self._replace(413, self._excess)
+            await self._send_instead(413, self._excess)
         else:
-            await self._replace(500, messages.BY_STATUS[500])
+            await self._send_instead(500, messages.BY_STATUS[500])
 
-    def limited(self, receive: Receive, max_bytes: int, sentence: str) -> Receive:
+    def limit_body(self, receive: Receive, max_bytes: int, sentence: str) -> Receive:
         """Receive a form's body until it exceeds the limit or the client has gone: its reader then
         removes the files that it has begun.
         """
@@ -125,9 +125,9 @@ class Response:
 
         return counted
 
-    async def _replace(self, status: int, sentence: str) -> None:
+    async def _send_instead(self, status: int, sentence: str) -> None:
         self._replaced = True
-        await self.say(status, sentence)
+        await self.send_sentence(status, sentence)
 
 
 def openai_error(status: int, sentence: str, name: str | None = None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from starlette.formparsers import MultiPartException
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.response import Receive, RefusedRequest, Response, Send
-from specvl_demo.ui.serve.uploads import MAX_PATH, Uploads, located
+from specvl_demo.ui.serve.uploads import MAX_PATH, Uploads, path_within
 
 Scope = MutableMapping[str, Any]
 
@@ -109,24 +109,24 @@ class RouteFilter:
         sentences = {} if logging_in or chat else messages.BY_STATUS
         answer = Response(send, sentences, keep=uploading, openai=chat)
         try:
-            scope = self._without_strangers(scope, path)
-            receive = await self._checked(scope, path, receive, answer)
-            size = await self._expect(scope) if uploading else 0
+            scope = self._check_sender(scope, path)
+            receive = await self._check_body(scope, path, receive, answer)
+            size = await self._reserve_upload(scope) if uploading else 0
         except RefusedRequest as refused:
-            await answer.say(*refused.args)
+            await answer.send_sentence(*refused.args)
             return
         try:
             await self.app(scope, receive, answer.send)
         except Exception as fault:  # noqa: BLE001 - a bug of this program, or of a library
-            await answer.fail()
+            await answer.report_failure()
             if not isinstance(fault.__cause__ or fault, HTTPException | MultiPartException):
                 logging.getLogger(__name__).exception("A request to %r failed", path[:100])
         finally:
             if uploading:  # the body lists the files that it has become
                 paths = orjson.loads(answer.body) if answer.status == 200 else []
-                self.uploads.release(client, size, paths if isinstance(paths, list) else ())
+                self.uploads.release_bytes(client, size, paths if isinstance(paths, list) else ())
 
-    def _without_strangers(self, scope: Scope, path: str) -> Scope:
+    def _check_sender(self, scope: Scope, path: str) -> Scope:
         """Return the request as the app may see it; RefusedRequest if its host is foreign, or it
         comes from another site, or without a login.
         """
@@ -144,7 +144,7 @@ class RouteFilter:
         headers = [(key, value) for key, value in scope["headers"] if key not in forged]
         return {**scope, "headers": headers}
 
-    async def _checked(
+    async def _check_body(
         self, scope: Scope, path: str, receive: Receive, answer: Response
     ) -> Receive:
         """Return how the app reads the body of an admitted request; RefusedRequest if it is not
@@ -155,61 +155,61 @@ class RouteFilter:
             raise RefusedRequest(404, messages.NOT_FOUND)
         if method in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
             if file := FILE.fullmatch(path):
-                self._serve_place(scope, *file.groups())
+                self._serve_file_of_place(scope, *file.groups())
             return receive
         if method != "POST":
             raise RefusedRequest(404, messages.NOT_FOUND)
         if UPLOAD.fullmatch(path):
-            return answer.limited(in_time(receive), self._max_bytes, self._too_large)
+            return answer.limit_body(with_timeout(receive), self._max_bytes, self._too_large)
         if LOGIN.fullmatch(path):
             too_large = messages.BODY_TOO_LARGE.format(most=FORM_BYTES)
-            return answer.limited(in_time(receive), FORM_BYTES, too_large)
+            return answer.limit_body(with_timeout(receive), FORM_BYTES, too_large)
         if not WRITE_JSON.fullmatch(path):
             raise RefusedRequest(404, messages.NOT_FOUND)
         if dict(scope["headers"]).get(b"content-type", b"").startswith(b"multipart/"):
             raise RefusedRequest(415, messages.NOT_JSON)
         max_bytes = CHAT_BYTES if CHAT.fullmatch(path) else JSON_BYTES
-        body = await _read(in_time(receive), _declared(scope) or 0, max_bytes)
+        body = await _read_whole_body(with_timeout(receive), _declared_bytes(scope) or 0, max_bytes)
         # In a thread, so that other requests do not wait for a large one.
-        data = await asyncio.to_thread(read_body, body, self.folders)
+        data = await asyncio.to_thread(parse_body, body, self.folders)
         if path.endswith("queue/join"):
-            _one_of(data.get("fn_index"), self.events)
+            _require_one_of(data.get("fn_index"), self.events)
         elif "component_server" in path:
-            _one_of(data.get("component_id"), self.components)
+            _require_one_of(data.get("component_id"), self.components)
             scope.setdefault("state", {})["visit"] = str(data.get("session_hash"))
-        return _replay(body, receive)
+        return _replay_body(body, receive)
 
-    async def _expect(self, scope: Scope) -> int:
+    async def _reserve_upload(self, scope: Scope) -> int:
         """Reserve room for an upload, and return its expected number of bytes."""
-        size = _declared(scope)
+        size = _declared_bytes(scope)
         # An upload of undeclared size may be the largest.
         size = self._max_bytes if size is None else size
         if size > self._max_bytes:
             raise RefusedRequest(413, self._too_large)
         # In a thread, since examining every file takes a while.
-        if sentence := await asyncio.to_thread(self.uploads.expect, size):
+        if sentence := await asyncio.to_thread(self.uploads.reserve_bytes, size):
             raise RefusedRequest(507, sentence)
         return size
 
-    def _serve_place(self, scope: Scope, place: str, rest: str) -> None:
+    def _serve_file_of_place(self, scope: Scope, place: str, rest: str) -> None:
         """Make the app serve a file of one of the places."""
         if (folder := self.places.get(place)) is not None:
             root = scope.get("root_path", "")
             scope["path"] = f"{root}/gradio_api/file={folder / rest.lstrip('/')}"
 
 
-def _one_of(number: Any, numbers: frozenset[int]) -> None:
+def _require_one_of(number: Any, numbers: frozenset[int]) -> None:
     if not isinstance(number, int) or number not in numbers:
         raise RefusedRequest(404, messages.NOT_FOUND)
 
 
-def _declared(scope: Scope) -> int | None:
+def _declared_bytes(scope: Scope) -> int | None:
     """Return the size of the body, if the request declares it."""
     length = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
     return int(length) if length.isdecimal() and len(length) < 20 else None
 
 
-def in_time(receive: Receive) -> Receive:
+def with_timeout(receive: Receive) -> Receive:
     """Receive a body; a client whose next bytes are missing for BODY_S counts as gone."""
 
     async def timed() -> Any:
@@ -221,7 +221,7 @@ def in_time(receive: Receive) -> Receive:
     return timed
 
 
-async def _read(receive: Receive, declared: int, max_bytes: int) -> bytes:
+async def _read_whole_body(receive: Receive, declared: int, max_bytes: int) -> bytes:
     """Return the whole body; RefusedRequest as soon as it exceeds, or declares more, bytes."""
     body, more = bytearray(), True
     while max(declared, len(body)) <= max_bytes:
@@ -235,7 +235,7 @@ async def _read(receive: Receive, declared: int, max_bytes: int) -> bytes:
     raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=max_bytes))
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """Replay a body that was read, then pass on whatever follows."""
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -250,7 +250,7 @@ def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
 
     allowed: Host names without ports; `.name` for all below it, `*` for any.
     """
-    name, _ = _host(host)
+    name, _ = _split_host(host)
     below = tuple(pattern for pattern in allowed if pattern.startswith("."))
     good = "*" in allowed or name in allowed or name.endswith(below)
     return None if good else messages.WRONG_HOST
@@ -265,8 +265,8 @@ def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) ->
     given = urlsplit(origin).netloc
     if not origin or (given and given in hosts):
         return None
-    name, port = _host(given)
-    named_hosts = [_host(host) for host in hosts]
+    name, port = _split_host(given)
+    named_hosts = [_split_host(host) for host in hosts]
     if name in (*LOCAL, *(host for host, _ in named_hosts)):
         good = name in LOCAL and any(host in LOCAL and port == its for host, its in named_hosts)
     else:
@@ -275,13 +275,13 @@ def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) ->
     return None if good and named else messages.WRONG_ORIGIN
 
 
-def _host(host: str) -> tuple[str, str]:
+def _split_host(host: str) -> tuple[str, str]:
     """Return the name, lower case, and the port of a Host header; [::1] keeps its brackets."""
     name, colon, port = host.rpartition(":")
     return (name.lower(), port) if colon and port.isdigit() else (host.lower(), "")
 
 
-def read_body(body: bytes, folders: Sequence[Path]) -> dict[str, Any]:
+def parse_body(body: bytes, folders: Sequence[Path]) -> dict[str, Any]:
     """Return a JSON body if it is an object of limited size whose files are in these folders; else
     raise RefusedRequest. It may take some tens of milliseconds.
     """
@@ -311,6 +311,6 @@ def read_body(body: bytes, folders: Sequence[Path]) -> dict[str, Any]:
         level = [value for some in values for value in some if isinstance(value, dict | list)]
     if level:
         raise RefusedRequest(400, messages.TOO_DEEP.format(most=MAX_DEPTH))
-    if any(located(path, folders) is None for path in paths):
+    if any(path_within(path, folders) is None for path in paths):
         raise RefusedRequest(400, messages.NOT_UPLOADED)
     return data

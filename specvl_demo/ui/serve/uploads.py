@@ -29,13 +29,13 @@ MAX_PATH, MAX_LEVELS = 1024, 64
 """Characters and folders of a file's path, each of which the system looks up."""
 
 
-class File(NamedTuple):
+class StoredFile(NamedTuple):
     written: float
     path: Path
     size: int
 
 
-def located(raw: str, folders: Sequence[Path]) -> Path | None:
+def path_within(raw: str, folders: Sequence[Path]) -> Path | None:
     """Return the path, with links followed, if it is in one of the folders; it need not exist. It
     may begin with the name of a folder.
     """
@@ -50,9 +50,9 @@ def located(raw: str, folders: Sequence[Path]) -> Path | None:
         return None  # a zero byte, an incomplete character, a cycle of links
 
 
-def sweep(folder: Path) -> list[File]:
+def sweep_old_files(folder: Path) -> list[StoredFile]:
     """Remove old files and emptied folders; return the others that are complete, oldest first."""
-    left: list[File] = []
+    left: list[StoredFile] = []
     now = time.time()
     for parent, _, names in os.walk(folder, topdown=False):
         top = parent == str(folder)
@@ -63,7 +63,7 @@ def sweep(folder: Path) -> list[File]:
                 if info.st_mtime < now - (WRITTEN_S if top else MAX_AGE_S):
                     path.unlink()
                 elif not top:
-                    left.append(File(info.st_mtime, path, info.st_size))
+                    left.append(StoredFile(info.st_mtime, path, info.st_size))
         with suppress(OSError):  # not empty
             if not top and (names or Path(parent).lstat().st_mtime < now - MAX_AGE_S):
                 Path(parent).rmdir()
@@ -84,15 +84,15 @@ class Uploads:
         self._reserved = 0
         self._lock = threading.Lock()
 
-    def expect(self, size: int) -> str | None:
-        """Reserve room for so many bytes until `release`, which the oldest files that no visit has
-        used make; return the reason if there is none.
+    def reserve_bytes(self, size: int) -> str | None:
+        """Reserve room for so many bytes until `release_bytes`: the oldest files that no visit has
+        used make it. Return the reason if there is none.
         """
         place = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
         if not os.access(place, os.W_OK | os.X_OK):
             return messages.NOT_KEPT
         with self._lock:
-            files = sweep(self.folder)
+            files = sweep_old_files(self.folder)
             there = {file.path for file in files}
             self._clients = {path: who for path, who in self._clients.items() if path in there}
             coming = self._reserved + size
@@ -103,17 +103,17 @@ class Uploads:
             self._reserved += size
         return None
 
-    def release(self, client: str, size: int, paths: Collection[str] = ()) -> None:
+    def release_bytes(self, client: str, size: int, paths: Collection[str] = ()) -> None:
         """Release a reservation: a client's bytes have arrived, as these files, or will not."""
         with self._lock:
             self._reserved -= size
             for path in paths:
-                if (file := located(path, [self.folder])) is not None:
+                if (file := path_within(path, [self.folder])) is not None:
                     self._clients.setdefault(file, set()).add(client)
 
-    def put(self, client: str, visit: str | None, name: str, content: bytes) -> Path:
+    def write_file(self, client: str, visit: str | None, name: str, content: bytes) -> Path:
         """Write a file that the page makes, removed with the visit; ValueError without room."""
-        if sentence := self.expect(len(content)):
+        if sentence := self.reserve_bytes(len(content)):
             raise ValueError(sentence)
         path = self.folder / os.urandom(16).hex() / name
         part = path.with_suffix(".part")
@@ -122,22 +122,22 @@ class Uploads:
             part.write_bytes(content)
             part.rename(path)
         except OSError as fault:
-            _remove([part, path])
+            _remove_files([part, path])
             full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
             raise ValueError(messages.DISK_FULL if full else messages.NOT_KEPT) from None
         finally:
-            self.release(client, len(content), [str(path)])
-        self.keep(visit, [str(path)])
+            self.release_bytes(client, len(content), [str(path)])
+        self.hold_files(visit, [str(path)])
         return path
 
-    def of_client(self, raw: str, client: str) -> bool:
+    def is_from_client(self, raw: str, client: str) -> bool:
         """Whether a client has uploaded this file."""
         with self._lock:
-            return client in self._clients.get(located(raw, [self.folder]) or Path(), ())
+            return client in self._clients.get(path_within(raw, [self.folder]) or Path(), ())
 
-    def keep(self, visit: str | None, paths: Iterable[str]) -> None:
+    def hold_files(self, visit: str | None, paths: Iterable[str]) -> None:
         """Record the files that a visit uses; those of other folders are ignored."""
-        files = {file for path in paths if (file := located(path, [self.folder])) is not None}
+        files = {file for path in paths if (file := path_within(path, [self.folder])) is not None}
         files.discard(self.folder)
         if visit is None or not files:
             return
@@ -146,7 +146,7 @@ class Uploads:
             while len(self._visits) > MAX_VISITS:
                 self._visits.popitem(last=False)
 
-    def leave(self, visit: str | None) -> None:
+    def end_visit(self, visit: str | None) -> None:
         """End a visit: remove its files that no other visit has used, and folders they leave empty.
 
         A file that another client has sent stays: a program, or a page before its first question,
@@ -155,15 +155,15 @@ class Uploads:
         with self._lock:
             gone = self._visits.pop(visit or "", set())
             shared = {path for path in gone if len(self._clients.get(path, ())) > 1}
-            _remove(gone.difference(shared, *self._visits.values()))
+            _remove_files(gone.difference(shared, *self._visits.values()))
 
-    def clear(self) -> None:
+    def remove_all(self) -> None:
         """The page ends, and every visit with it: remove what has come, and what is coming."""
         with self._lock:
             coming = (path for path in self.folder.glob("*") if path.is_file())
-            _remove({*self._clients, *coming}.union(*self._visits.values()))
+            _remove_files({*self._clients, *coming}.union(*self._visits.values()))
 
-    def _make_room(self, lacking: int, files: Sequence[File]) -> bool:
+    def _make_room(self, lacking: int, files: Sequence[StoredFile]) -> bool:
         """Remove the oldest of these files that no visit holds until so many bytes are free, or
         none.
         """
@@ -173,12 +173,12 @@ class Uploads:
             return False
         while lacking > 0:
             oldest = unused.pop(0)
-            _remove([oldest.path])
+            _remove_files([oldest.path])
             lacking -= oldest.size
         return True
 
 
-def _remove(files: Collection[Path]) -> None:
+def _remove_files(files: Collection[Path]) -> None:
     for path in files:
         with suppress(OSError):  # removed already, or its folder is not empty
             path.unlink(missing_ok=True)

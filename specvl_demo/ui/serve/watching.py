@@ -12,18 +12,18 @@ import psutil
 from specvl_demo.ui.serve.route_filter import LOCAL
 
 
-def watchers(host: str | None, port: int | None) -> tuple[int, ...]:
+def watcher_pids(host: str | None, port: int | None) -> tuple[int, ...]:
     """Return this process, and all of the browser that holds this end of a connection, unless it
     runs on another machine or the system does not tell.
     """
     browser: list[psutil.Process] = []
     if host in LOCAL and port is not None:
         with suppress(psutil.Error, OSError):
-            browser = _whole(_holder(port))
+            browser = _browser_processes(_process_at_port(port))
     return (os.getpid(), *(process.pid for process in browser))
 
 
-def _holder(port: int) -> psutil.Process | None:
+def _process_at_port(port: int) -> psutil.Process | None:
     """Return the process whose connection begins at this port of this machine."""
     for connection in psutil.net_connections("tcp"):
         if (
@@ -35,7 +35,7 @@ def _holder(port: int) -> psutil.Process | None:
     return None
 
 
-def _whole(process: psutil.Process | None) -> list[psutil.Process]:
+def _browser_processes(process: psutil.Process | None) -> list[psutil.Process]:
     """Return a browser of several processes, given one of them."""
     if process is None:
         return []

@@ -25,7 +25,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
 from specvl_demo.ui.serve.cluster import RayWorkers
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.queue import SAID, Event, Worker, failed
+from specvl_demo.ui.serve.queue import MAX_FAULT_CHARS, Event, Worker, failure_sentence
 
 CLOSE_S = 5.0
 END_S = 1.0
@@ -36,7 +36,7 @@ Compute = Callable[[Job, Callable[[], bool], Callable[[str], None]], Iterator[Ev
 """
 
 
-def make(
+def make_worker(
     pair: str, count: int = 1, address: str | None = None, gpus_each: float | None = None
 ) -> Worker:
     """Return the worker of this machine; a count above 1, or the address of a cluster, uses Ray.
@@ -46,14 +46,14 @@ def make(
     if on_zerogpu():
         import spaces  # noqa: PLC0415 - only there; it must come before anything that touches CUDA
 
-        return zerogpu.worker(pair, spaces.GPU)
+        return zerogpu.load_worker(pair, spaces.GPU)
     if count > 1 or address is not None:
         gpus = float(bool(detect_machine().gpus)) if gpus_each is None else gpus_each
         return RayWorkers(count, pair, address, gpus)
     return ProcessWorker(pair)
 
 
-def decoding(first_pair: str | None) -> Compute:
+def decoding_engine(first_pair: str | None) -> Compute:
     """Return what computes in the process: the engine, with this pair loaded in advance."""
     sandbox.keep_private()
     # Only that process imports torch.
@@ -62,7 +62,7 @@ def decoding(first_pair: str | None) -> Compute:
     return Engine(first_pair)
 
 
-def loading(text: str) -> Event:
+def loading_event(text: str) -> Event:
     """Return an event with the progress of loading."""
     return {"k": "status", "stage": "loading", "detail": text}
 
@@ -73,20 +73,20 @@ class ProcessWorker(Worker):
     """
 
     def __init__(
-        self, first_pair: str | None = None, open_engine: Callable[[str | None], Compute] = decoding
+        self, first_pair: str | None = None, open_engine: Callable[..., Compute] = decoding_engine
     ) -> None:
         self._open = partial(open_engine, first_pair)
-        self._saying = threading.Lock()
+        self._sending = threading.Lock()
         self._running: str | None = None
         self._closed = False
-        self._begin()
+        self._start_process()
 
     @property
     def pid(self) -> int | None:
         return self._process.pid
 
     def stop(self, run: str) -> None:
-        self._say("stop", run)
+        self._send_command("stop", run)
 
     def kill(self, run: str) -> None:
         """End the process; its visitor gets an error event."""
@@ -96,7 +96,7 @@ class ProcessWorker(Worker):
     def close(self) -> None:
         """End the process, after its current round if that takes no longer than END_S."""
         self._closed = True
-        self._say("end")
+        self._send_command("end")
         if self._process.is_alive():
             self._process.join(END_S)
             self._process.kill()  # a long forward
@@ -105,12 +105,12 @@ class ProcessWorker(Worker):
         """Yield the events of the process; if it ends, the last one says so."""
         if not self._process.is_alive():
             try:
-                self._begin()
+                self._start_process()
             except OSError as fault:
                 yield {"k": "error", "text": messages.ENGINE_NO_START.format(reason=fault)}
                 return
         self._running, told = run, False
-        self._say("job", run, job)
+        self._send_command("job", run, job)
         try:
             while True:
                 whose, event = self._pipe.recv()
@@ -125,28 +125,28 @@ class ProcessWorker(Worker):
             self._process.kill()
             self._process.join()
             if not (told or self._closed):
-                died = messages.ENGINE_DIED.format(reason=reason(self._process.exitcode))
+                died = messages.ENGINE_DIED.format(reason=exit_reason(self._process.exitcode))
                 yield {"k": "error", "text": died}
         finally:
             self._running = None
 
-    def _begin(self) -> None:
+    def _start_process(self) -> None:
         # Spawned, not forked: the page's process has threads, half of which torch would inherit.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=compute, args=(theirs, self._open), daemon=True)
+        self._process = context.Process(target=run_engine, args=(theirs, self._open), daemon=True)
         try:
             self._process.start()
         finally:
             theirs.close()
 
-    def _say(self, what: str, whose: str = "", job: Job | None = None) -> None:
+    def _send_command(self, what: str, whose: str = "", job: Job | None = None) -> None:
         # A process that is dying is seen and reported where its events are read.
-        with suppress(OSError), self._saying:
+        with suppress(OSError), self._sending:
             self._pipe.send((what, whose, job))
 
 
-def reason(exitcode: int | None) -> str:
+def exit_reason(exitcode: int | None) -> str:
     """Return why a process ended, in words: its exit code, or the signal that ended it."""
     if exitcode is None or exitcode >= 0:
         return f"exit code {exitcode}"
@@ -154,19 +154,19 @@ def reason(exitcode: int | None) -> str:
     return f"{name}, often a sign that memory ran out" if name == "SIGKILL" else name
 
 
-def compute(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
+def run_engine(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
     """Compute the jobs that come through a pipe, one after the other, until it closes: what runs in
     the process of a `ProcessWorker`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the page's to handle
-    there = _Process(pipe)
+    there = _EngineProcess(pipe)
     engine = open_engine()
     if prepare := getattr(engine, "prepare", None):
-        prepare(there.tell_waiting)
-    there.serve(engine)
+        prepare(there.report_loading)
+    there.run_jobs(engine)
 
 
-class _Process:
+class _EngineProcess:
     """The process's end of the pipe. Jobs run in the main thread; a second one hears Stop. Whoever
     takes a job out of `_waiting` reports its end.
     """
@@ -178,39 +178,39 @@ class _Process:
         self._running: str | None = None
         self._stopped: str | None = None
         self._sending = threading.Lock()
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._receive_commands, daemon=True).start()
 
-    def tell_waiting(self, text: str) -> None:
+    def report_loading(self, text: str) -> None:
         """Report the progress of loading to all who wait."""
         for run in list(self._waiting):
-            self._send(run, loading(text))
+            self._send_event(run, loading_event(text))
 
-    def serve(self, engine: Compute) -> None:
+    def run_jobs(self, engine: Compute) -> None:
         while (run := self._line.get()) is not None:
             self._running = run
             job = self._waiting.pop(run, None)
             if job is not None:  # otherwise its visitor has already seen its end
-                self._compute(engine, run, job)
+                self._compute_job(engine, run, job)
 
-    def _compute(self, engine: Compute, run: str, job: Job) -> None:
+    def _compute_job(self, engine: Compute, run: str, job: Job) -> None:
         try:
-            tell = lambda text: self._send(run, loading(text))  # noqa: E731
+            tell = lambda text: self._send_event(run, loading_event(text))  # noqa: E731
             for event in engine(job, lambda: self._stopped == run, tell):
-                self._send(run, event)
+                self._send_event(run, event)
         except BaseException as fault:
-            problem = failed(fault)
+            problem = failure_sentence(fault)
             if not loses_device(fault):
-                name = f"{type(fault).__name__}: {fault}"[:SAID]
+                name = f"{type(fault).__name__}: {fault}"[:MAX_FAULT_CHARS]
                 problem = messages.RUN_FAILED.format(reason=name)
-            self._send(run, {"k": "error", "text": problem})
+            self._send_event(run, {"k": "error", "text": problem})
             raise  # the state of this process is unknown: the page starts a fresh one
-        self._send(run, {"k": "done"})
+        self._send_event(run, {"k": "done"})
 
-    def _send(self, run: str, event: Event) -> None:
-        with suppress(OSError), self._sending:  # if the page is gone, `_listen` ends this process
+    def _send_event(self, run: str, event: Event) -> None:
+        with suppress(OSError), self._sending:  # if the page is gone, `_receive_commands` ends it
             self._pipe.send((run, event))
 
-    def _listen(self) -> None:
+    def _receive_commands(self) -> None:
         while True:
             try:
                 what, whose, job = self._pipe.recv()
@@ -220,12 +220,12 @@ class _Process:
                 self._waiting[whose] = job
                 self._line.put(whose)
             elif what == "job":  # its Stop came first
-                self._send(whose, {"k": "done"})
+                self._send_event(whose, {"k": "done"})
             elif what == "stop":
                 # A job that has not begun ends at once, also while something is being loaded.
                 self._stopped = whose
                 if self._waiting.pop(whose, None) is not None:
-                    self._send(whose, {"k": "done"})
+                    self._send_event(whose, {"k": "done"})
             else:
                 self._waiting.clear()
                 self._stopped = self._running

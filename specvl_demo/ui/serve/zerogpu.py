@@ -47,14 +47,14 @@ def import_spaces() -> None:
         import spaces  # noqa: F401, PLC0415 - installed only there
 
 
-def token_s(pair: PairSpec) -> float:
+def max_token_s(pair: PairSpec) -> float:
     """Return the estimated maximum of seconds per token of the pair on the lent card."""
     drafters = max((checkpoint.params for checkpoint in pair.drafters.values()), default=0.0)
     read = fitting.DTYPE_BYTES["bfloat16"] * (pair.target.params + drafters)
     return ROUND * (LAUNCH_S + read / CARD_BYTES_PER_S)
 
 
-def estimate(job: Job, each_s: float) -> int:
+def estimate_lease_s(job: Job, each_s: float) -> int:
     """Return the seconds to request, `each_s` a token: fewer start sooner and cost less of a
     visitor's daily share; the Space ends a run that outlasts them, which keeps what it had.
     """
@@ -69,19 +69,19 @@ def fit_to_lease(job: Job, each_s: float) -> Job:
     return replace(job, question=replace(job.question, max_new_tokens=n))
 
 
-def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
+def load_worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     """Return the worker of a pair that is loaded now, so that a forked child inherits it."""
     from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
 
     pair, engine = pairs.find(pair_id), Engine()
     roles = fitting_roles(pair)
-    engine.get(pair, roles, lambda _: None)
+    engine.load_pair(pair, roles, lambda _: None)
 
     def lent(job: Job) -> Iterator[Event]:
         # Nothing is kept: the next question could not find it.
         yield from engine(job, bool, lambda _: None)
 
-    return ZeroGpuWorker(pair_id, lend, lent, token_s(pair), roles)
+    return ZeroGpuWorker(pair_id, lend, lent, max_token_s(pair), roles)
 
 
 def fitting_roles(pair: PairSpec) -> list[Role]:
@@ -112,7 +112,7 @@ class ZeroGpuWorker(Worker):
         self._pair, self._each_s, self._roles = pair, each_s, roles
         self._stopped: set[str] = set()
         # A plain generator function, since coroutines are not lent a GPU.
-        self._lent = lend(duration=lambda job: estimate(job, each_s))(compute)
+        self._lent = lend(duration=lambda job: estimate_lease_s(job, each_s))(compute)
 
     def stop(self, run: str) -> None:
         self._stopped.add(run)
@@ -125,7 +125,7 @@ class ZeroGpuWorker(Worker):
 
     def events(self, run: str, job: Job) -> Iterator[Event]:
         """Yield what a lent call computes."""
-        if refused := self._why_not(job):
+        if refused := self._lending_refusal(job):
             yield {"k": "error", "text": refused}
             return
         n_asked, job = job.question.max_new_tokens, fit_to_lease(job, self._each_s)
@@ -144,7 +144,7 @@ class ZeroGpuWorker(Worker):
             calls.close()
             self._stopped.discard(run)
 
-    def _why_not(self, job: Job) -> str | None:
+    def _lending_refusal(self, job: Job) -> str | None:
         """Return why no GPU is lent for this job, in a sentence; called before one is lent."""
         if job.pair != self._pair:
             return messages.ONLY_THIS_PAIR.format(pair=self._pair)
