@@ -169,7 +169,7 @@ async def stop(visit: Visit) -> str:
                 patience -= 1
             if patience < 0 and not pressed:
                 pressed = True
-                await visit.visitor.server("stop", run)
+                await visit.visitor.server("stop_run", run)
     if not ends or not {*ends} <= {"cancelled", "eos", "length"}:
         raise Wrong(f"a stopped race ended as {ends}")
     visit.tally.rounds_after_stop = max(visit.tally.rounds_after_stop, *after.values(), 0)

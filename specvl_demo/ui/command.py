@@ -23,9 +23,9 @@ def serve(options: argparse.Namespace) -> int:
     """Serve the page until it is stopped; ValueError if it cannot be served."""
     # The first process of a container would ignore SIGTERM until the page is up.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, startup.leave)
+        signal.signal(number, startup.exit_process)
     zerogpu.import_spaces()
-    logins = startup.logins(options.login_file)
+    logins = startup.read_logins(options.login_file)
     if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
         # `make demo` did not run there. Run in a separate process, since this one needs no torch.
         command = [sys.executable, "-m", "specvl_demo", "fetch", "photo"]
@@ -42,7 +42,7 @@ def serve(options: argparse.Namespace) -> int:
     hosts = [name.strip().lower() for name in options.hosts.split(",") if name.strip()]
     where = options.host, options.port, pair.id, options.share
     try:
-        launch.serve(*where, make, logins, options.waiting, options.limit, hosts)
+        launch.serve_page(*where, make, logins, options.waiting, options.limit, hosts)
     except OSError as reason:
         raise ValueError(str(reason)) from None
     return 0

@@ -20,7 +20,7 @@ from specvl_demo.media import sandbox
 from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog, startup
-from specvl_demo.ui.page.app import build, launch_settings
+from specvl_demo.ui.page.app import build_page, launch_settings
 from specvl_demo.ui.page.handlers import PageHandlers
 from specvl_demo.ui.serve import uploads
 from specvl_demo.ui.serve.queue import Queue, Worker
@@ -30,7 +30,7 @@ STOP_S = 2.5
 """Containers are killed ten seconds after they are asked to stop."""
 
 
-def serve(
+def serve_page(
     host: str,
     port: int,
     pair: str,
@@ -50,29 +50,29 @@ def serve(
         hosts: Host names that the page answers to; empty for this machine's own if `host` is local,
             else any.
     """
-    startup.few_arenas()
+    startup.limit_arenas()
     folder = Path(get_upload_folder())
     uploads.sweep_old_files(folder)
     stored = uploads.Uploads(folder)
 
     def leave() -> None:
         stored.remove_all()
-        startup.leave()
+        startup.exit_process()
 
     stopping: SimpleQueue[int] = SimpleQueue()
     with closing(make()) as worker:
         if threading.current_thread() is threading.main_thread():
             # Here, not above, since Ray handles them too.
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, partial(stop, leave, stopping))
+                signal.signal(number, partial(stop_server, leave, stopping))
         handlers = PageHandlers(
-            catalog.build(pair),
+            catalog.build_catalog(pair),
             Queue(worker, max_waiting, limit_s),
             stored,
             [folder, EXAMPLES],
             catalog.example_files(),
         )
-        page = build(handlers)
+        page = build_page(handlers)
         try:
             page.launch(
                 server_name=host,
@@ -80,11 +80,13 @@ def serve(
                 share=share,
                 auth=list(logins) or None,
                 prevent_thread_lock=True,  # so that runs end before the server does
-                **launch_settings(page, handlers, hosts or own_names(host, share)),
+                **launch_settings(page, handlers, hosts or own_host_names(host, share)),
             )
         except OSError as fault:
             raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
-        page.server.config.limit_concurrency = startup.open_files() // 2  # read by each connection
+        page.server.config.limit_concurrency = (
+            startup.raise_file_limit() // 2
+        )  # connections read it
         sys.stdout.flush()  # Gradio has printed the address, which a container's log should show
         # What was imported stays. A collection that walks over it takes a quarter of a second,
         # in which no visitor is served.
@@ -98,7 +100,7 @@ def serve(
     leave()
 
 
-def stop(leave: Callable[[], None], stopping: SimpleQueue[int], number: int, _: Any) -> None:
+def stop_server(leave: Callable[[], None], stopping: SimpleQueue[int], number: int, _: Any) -> None:
     """End the server, runs first. Visitors still connected after STOP_S are dropped, and what is
     still running is cut off: a cluster's actors would take too long.
 
@@ -111,7 +113,7 @@ def stop(leave: Callable[[], None], stopping: SimpleQueue[int], number: int, _: 
     stopping.put(number)
 
 
-def own_names(host: str, share: bool = False) -> list[str]:
+def own_host_names(host: str, share: bool = False) -> list[str]:
     """Return the host names of a page at this address. A foreign name that resolves to this machine
     must not open a page that is only for this machine.
     """

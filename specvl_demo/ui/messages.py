@@ -82,7 +82,7 @@ SHARING = "Other races are being read. Try again in a moment."
 NOT_SHARED = "This race has more than 8 MB: download its trace instead."
 
 
-def status(sentence: str) -> int:
+def http_status(sentence: str) -> int:
     """Return the HTTP status of a run that ended in this sentence: 400 unless the page is to blame.
 
     Programs retry after a 503, so it is used only if that helps.

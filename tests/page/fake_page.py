@@ -216,7 +216,7 @@ def main() -> None:
     def make() -> workers.Worker:
         return started(2) if options.cluster else workers.ProcessWorker(None, engine)
 
-    launch.serve("127.0.0.1", options.port, "pocket", False, make, max_waiting=options.waiting)
+    launch.serve_page("127.0.0.1", options.port, "pocket", False, make, max_waiting=options.waiting)
 
 
 if __name__ == "__main__":

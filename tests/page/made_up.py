@@ -36,7 +36,7 @@ from specvl_demo.records import (
 )
 from specvl_demo.report.remarks import Remarks, race_remarks
 from specvl_demo.ui.page import catalog
-from specvl_demo.ui.page.app import build, launch_settings
+from specvl_demo.ui.page.app import build_page, launch_settings
 from specvl_demo.ui.page.handlers import PageHandlers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
@@ -319,7 +319,7 @@ def described(folder: Path) -> dict:
     draw.rectangle((250, 60, 310, 120), fill=(45, 90, 220))
     draw.polygon([(190, 330), (140, 240), (240, 240)], fill=(40, 160, 60))
     image.save(picture)
-    offers = catalog.build("pocket")
+    offers = catalog.build_catalog("pocket")
     pair = offers["pairs"][0]
     pair |= {"available": True, "methods": dict.fromkeys(pair["methods"], True)}
     for pair in offers["pairs"]:
@@ -366,6 +366,6 @@ def serve(port: int, folder: Path, rate: float, pace: float | None) -> None:
     folders = [Path(get_upload_folder()), folder]
     queue = Queue(ThreadWorker(races(rate, pace)))
     handlers = PageHandlers(described(folder), queue, Uploads(folders[0]), folders, files)
-    page = build(handlers)
+    page = build_page(handlers)
     settings = launch_settings(page, handlers)
     page.launch(server_name="127.0.0.1", server_port=port, quiet=True, **settings)

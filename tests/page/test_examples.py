@@ -113,7 +113,8 @@ def test_drawn_scenes_are_offered_to_what_learnt_them(tmp_path: Path, monkeypatc
     assert not own.shipped
     few = (*(pair for pair in PAIRS if pair.shipped), own)
     monkeypatch.setattr(catalog, "PAIRS", few)
-    told = {pair["id"]: pair["knows"] == "scenes" for pair in catalog.build("pocket")["pairs"]}
+    entries = catalog.build_catalog("pocket")["pairs"]
+    told = {entry["id"]: entry["knows"] == "scenes" for entry in entries}
     assert told == {pair.id: pair.id == "pocket" for pair in few}
 
 
@@ -122,7 +123,7 @@ def test_every_pair_offers_a_method_it_supports_first(gpu: str | None, monkeypat
     gpus = () if gpu is None else (Gpu(gpu, 80_000_000_000, (8, 9)),)
     machine = Machine(8, 64_000_000_000, "x86_64", gpus)
     monkeypatch.setattr(catalog, "detect_machine", lambda: machine)
-    for pair in catalog.build("pocket")["pairs"]:
+    for pair in catalog.build_catalog("pocket")["pairs"]:
         (first,) = pair["first"]
         assert METHODS[first].offered is not None
         assert first in choosing.served(pairs.find(pair["id"]))
@@ -136,7 +137,7 @@ def test_what_runs_on_this_gpu_is_listed_first(monkeypatch):
     )
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: False)
-    listed = catalog.build("qwen2.5-vl-72b")["pairs"]
+    listed = catalog.build_catalog("qwen2.5-vl-72b")["pairs"]
     assert listed[0]["id"] == "qwen2.5-vl-72b" and not listed[0]["available"]
     runs = [pair["available"] for pair in listed[1:]]
     assert runs == sorted(runs, reverse=True) and set(runs) == {True, False}
@@ -149,7 +150,7 @@ def test_what_runs_on_this_gpu_is_listed_first(monkeypatch):
 def test_every_parameter_says_what_it_does_and_the_papers_value():
     papers = []
     for name in choosing.served(pairs.find("pocket")):
-        for param in catalog.panel("pocket", name, {})["params"]:
+        for param in catalog.method_panel("pocket", name, {})["params"]:
             assert param["title"] and len(param["help"]) > 10, (name, param["key"])
             papers += [(name, param["key"], param["paper"])] * (param["paper"] is not None)
     assert {("sage", "max_nodes", 64), ("lvspec", "gamma", 10)} <= {*papers} and len(papers) >= 10

@@ -171,12 +171,12 @@ def test_a_comparison_stopped_at_once_says_so_and_one_left_goes_on(opened):
         opened.locator(f"#vl-c-{name}").fill(value)
     opened.evaluate("""() => {
       const { server } = specvl.api;
-      const bench = async (made) => {
+      const start_bench = async (made) => {
         window.benches = (window.benches ?? 0) + 1;
         await new Promise((sent) => { window.sent = sent; });
-        return server.bench(made);
+        return server.start_bench(made);
       };
-      specvl.compare.api = { server: { bench, benched: (id) => server.benched(id) } };
+      specvl.compare.api = { server: { ...server, start_bench } };
     }""")
     go.dblclick()
     opened.wait_for_function("Boolean(window.sent)")

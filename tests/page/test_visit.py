@@ -477,8 +477,9 @@ def test_a_refused_run_says_why_over_the_race_that_stays(page, url: str):
     ready(page)
     page.evaluate("""() => {
       const none = async () => undefined;
-      const bench = () => Promise.reject();
-      window.GONE = { trigger: none, server: { ...specvl.api.server, stop: none, bench } };
+      const start_bench = () => Promise.reject();
+      const server = { ...specvl.api.server, stop_run: none, start_bench };
+      window.GONE = { trigger: none, server };
     }""")
     for change, said in (
         ("media[0].path = '/etc/hosts'", "did not accept this question"),

@@ -49,7 +49,7 @@ def refusal(monkeypatch, capsys) -> Refusal:
 )
 def test_logins_are_read_from_the_environment(text: str, found: list[tuple[str, str]], monkeypatch):
     monkeypatch.setenv(startup.LOGIN, text)
-    assert startup.logins() == found
+    assert startup.read_logins() == found
 
 
 @pytest.mark.parametrize("text", [SECRET, f":{SECRET}", f"ann:\n{SECRET}:", "\n \n"])
@@ -57,7 +57,7 @@ def test_bad_logins_are_refused_without_being_said(text: str, tmp_path: Path):
     file = tmp_path / "logins"
     file.write_text(text)
     with pytest.raises(ValueError) as said:
-        startup.logins(str(file))
+        startup.read_logins(str(file))
     assert SECRET not in str(said.value) and "login" in str(said.value)
 
 

@@ -379,7 +379,7 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any):
 def refusal(serving: PageHandlers, path: str, caller: Caller) -> str:
     """Why a race is not shared."""
     with pytest.raises(ValueError) as refused:
-        serving.share({"path": path}, caller)
+        serving.share_race({"path": path}, caller)
     return str(refused.value)
 
 
@@ -412,10 +412,10 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     with serving._reading:
         assert refusal(serving, str(trace), me) == messages.SHARING
     assert files() == [trace] and not list(EXAMPLES.glob("*.html"))
-    made = serving.share({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
+    made = serving.share_race({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
     assert Path(made).read_text().startswith("<!doctype html>")
     assert Path(made).parent.parent == tmp_path and len(files()) == 2
-    made = serving.share({"path": str(trace), "as": "figure"}, me)["url"]
+    made = serving.share_race({"path": str(trace), "as": "figure"}, me)["url"]
     assert Path(made.removeprefix("gradio_api/file=")).read_text().startswith("<svg")
     kept.end_visit("visit")
     assert files() == [trace]
@@ -423,7 +423,7 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
 
 def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path):
     """What is no trace, or was not uploaded, has a sentence instead. No upload is kept."""
-    comparisons = {tile["id"]: tile["compared"] for tile in catalog.examples()}
+    comparisons = {tile["id"]: tile["compared"] for tile in catalog.example_entries()}
     scene, sent = EXAMPLES / "scene.trace.jsonl", tmp_path / "sent" / "race.trace.jsonl"
     visits = Uploads(tmp_path)
     serving, me = PageHandlers({}, None, visits, [tmp_path]), Caller("visit", "me")
@@ -432,10 +432,10 @@ def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path):
         sent.write_text(content)
         visits.release_bytes("me", 0, [str(sent)])
         with nullcontext() if expected else pytest.raises(ValueError, match="line 1"):
-            assert serving.compared(str(sent), me) == expected
+            assert serving.compare_trace(str(sent), me) == expected
         assert not sent.exists()
     for foreign in (None, [], str(scene)):
-        refuses("no longer on the server", serving.compared, foreign, me)
+        refuses("no longer on the server", serving.compare_trace, foreign, me)
         assert scene.exists()
 
 

@@ -84,7 +84,7 @@ def test_no_other_file_is_served_and_no_answer_says_where_it_lies(served: tuple[
 
     async def known() -> str:
         async with Visitor(url) as visitor:
-            return json.dumps(await visitor.server("known", None))
+            return json.dumps(await visitor.server("read_catalog", None))
 
     shown = [fetch(url, path) for path in ("/", "/config", "/gradio_api/info")]
     refused = [fetch(url, f"/gradio_api/file={path}") for path in OTHERS]

@@ -61,7 +61,7 @@ class Visitor:
         self._run, self._board = next(
             (one["id"], one["targets"][0][0])
             for one in config["dependencies"]
-            if one["api_name"] == "run"
+            if one["api_name"] == "run_job"
         )
         return self
 

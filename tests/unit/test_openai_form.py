@@ -181,9 +181,9 @@ def test_a_whole_answer_is_not_lost_behind_a_later_failure(api: Api):
 def test_a_failure_of_the_page_is_not_the_programs_fault():
     reason = {"seconds": 3, "reason": "x", "waiting": 2}
     ours = [messages.RUN_FAILED, messages.ENGINE_DIED, messages.NO_MEMORY, messages.TOO_LONG]
-    assert [messages.status(text.format(**reason)) for text in ours] == [500] * 4
-    assert messages.status(messages.BUSY.format(**reason)) == 503
-    assert messages.status("The prompt has 9 tokens.") == 400
+    assert [messages.http_status(text.format(**reason)) for text in ours] == [500] * 4
+    assert messages.http_status(messages.BUSY.format(**reason)) == 503
+    assert messages.http_status("The prompt has 9 tokens.") == 400
 
 
 def test_a_stream_is_not_held_back_by_a_proxy(api: Api):

@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 from specvl_demo import places
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import chat
-from specvl_demo.ui.page.endpoints import publish
+from specvl_demo.ui.page.endpoints import publish_endpoints
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope
 
@@ -40,7 +40,10 @@ MAX_BYTES = 64 * 2**20
 MAX_AT_ONCE = 64
 SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page stores nothing there."""
-SERVED = ("known", "panel", "stop", "drawn", "share", "compared", "bench", "benched", "packed")
+SERVED = (
+    *("read_catalog", "method_panel", "stop_run", "computing_time", "share_race", "compare_trace"),
+    *("start_bench", "bench_progress", "bench_archive"),
+)
 """The methods of the handlers that the page's scripts may call."""
 
 
@@ -60,7 +63,7 @@ def _server_function(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]
     return call
 
 
-def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
+def page_component(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     """Return the page's one component; its scripts may call `server_functions`.
 
     The template is static, so that no model text ever passes through a template engine. Nothing
@@ -92,7 +95,7 @@ def _public_path(path: Path) -> str:
     return f"{place}/{path.relative_to(folder).as_posix()}"
 
 
-def build(handlers: PageHandlers) -> gr.Blocks:
+def build_page(handlers: PageHandlers) -> gr.Blocks:
     gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *handlers.files])
 
     def leave(request: gr.Request) -> None:
@@ -105,10 +108,10 @@ def build(handlers: PageHandlers) -> gr.Blocks:
     with gr.Blocks(
         title=messages.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
-        whole = board([_server_function(getattr(handlers, name)) for name in SERVED])
+        whole = page_component([_server_function(getattr(handlers, name)) for name in SERVED])
         # The waiting line is the queue's, which shows all their place: Gradio admits all of them.
         whole.run(
-            handlers.run,
+            handlers.run_job,
             None,
             whole,
             show_progress="hidden",
@@ -117,7 +120,7 @@ def build(handlers: PageHandlers) -> gr.Blocks:
             api_visibility="private",
         )
         page.unload(leave)
-        publish(handlers)
+        publish_endpoints(handlers)
     page.queue(max_size=MAX_AT_ONCE)
     # It would poll for new events a thousand times a second, which costs an idle server 4 % of a
     # core.
@@ -138,7 +141,7 @@ def launch_settings(
         events=frozenset(page.fns),
         components=frozenset(page.blocks),
         places=PLACES,
-        admitted=_admitted,
+        admitted=_is_admitted,
     )
     return {
         "css": QUIET,
@@ -161,7 +164,7 @@ def launch_settings(
     }
 
 
-def _admitted(scope: Scope) -> bool:
+def _is_admitted(scope: Scope) -> bool:
     """Whether a request comes from a logged-in visitor, or no login is required."""
     app, cookies = scope["app"], HTTPConnection(scope).cookies
     names = (f"access-token-{app.cookie_id}", f"access-token-unsecure-{app.cookie_id}")

@@ -48,25 +48,25 @@ PRESET_TITLES = {
 """What presets are called that several methods have."""
 
 
-def build(first_pair: str) -> dict[str, Any]:
+def build_catalog(first_pair: str) -> dict[str, Any]:
     """Return the whole catalog: first_pair first, then the pairs that run on this machine, those on
     a GPU before those on its processor.
     """
     machine = detect_machine()
     parts = [part for of_slot in base.PARTS.values() for part in of_slot.values()]
-    pairs = [_pair(pair, machine) for pair in PAIRS]
+    pairs = [_pair_entry(pair, machine) for pair in PAIRS]
     pairs.sort(key=lambda p: (p["id"] != first_pair, not p["available"], p["device"] == "cpu"))
     return {
         "machine": machine.title,
         "pairs": pairs,
-        "methods": [_method(method) for method in base.METHODS.values()],
+        "methods": [_method_entry(method) for method in base.METHODS.values()],
         "papers": [method.name for method in base.METHODS.values() if method.listed == "paper"],
         "notes": {key: text for part in parts for key, text in part.notes.items()},
         "sure": confidence.SENTENCES,
         "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": question.DESCRIBE,
-        "examples": examples(),
-        "sampling": [_param(_as_param(option), None) for option in OF_ANSWERS],
+        "examples": example_entries(),
+        "sampling": [_param_entry(_as_param(option), None) for option in OF_ANSWERS],
         "limits": {
             "files": question.MAX_FILES,
             "shown": question.MAX_SHOWN,
@@ -89,7 +89,7 @@ def _as_param(option: Option) -> Param:
     return Param(option.name, option.default, option.help, low, high, title=option.title)
 
 
-def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what can be set on a method with these parts: presets, parts, parameters, defaults.
 
     problem: A sentence if the chosen parts do not fit together.
@@ -106,23 +106,23 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     except ValueError as fault:
         params, problem = [], str(fault)
     start = base.choose(name, None, preset).settings
-    paper = _paper(method, parts)
+    paper = _paper_settings(method, parts)
     open_slots = [slot for slot in SLOTS if len(base.parts_for_slot(name, slot)) > 1]
     return {
         "presets": [[one, titles.get(one, one.replace("-", " "))] for one in method.presets],
         "standard": standard,
-        "parts": [_slot(slot, start[slot], name) for slot in open_slots],
-        "params": [_param(param, paper.get(param.name)) for param in params],
+        "parts": [_slot_entry(slot, start[slot], name) for slot in open_slots],
+        "params": [_param_entry(param, paper.get(param.name)) for param in params],
         "problem": problem,
     }
 
 
-def examples() -> list[dict[str, Any]]:
+def example_entries() -> list[dict[str, Any]]:
     """Return the shipped examples of the pairs that run here."""
     machine = detect_machine()
     here = {pair.id for pair in PAIRS if placing.place(pair, machine).ok}
     index = json.loads((EXAMPLES / "examples.json").read_text(encoding="utf-8"))
-    return [_example(one) for one in index["examples"] if one["pair"] in here]
+    return [_example_entry(one) for one in index["examples"] if one["pair"] in here]
 
 
 def example_files() -> list[Path]:
@@ -131,24 +131,24 @@ def example_files() -> list[Path]:
     return [*files, EXAMPLES / "pocket"]
 
 
-def _example(one: Mapping[str, Any]) -> dict[str, Any]:
-    shown = [file(EXAMPLES / name) for name in one["media"]]
+def _example_entry(one: Mapping[str, Any]) -> dict[str, Any]:
+    shown = [file_reference(EXAMPLES / name) for name in one["media"]]
     for item in shown:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
     path = EXAMPLES / one["trace"]
-    recorded = {"trace": file(path)["url"], "compared": _recorded(path)}
+    recorded = {"trace": file_reference(path)["url"], "compared": _recorded_remarks(path)}
     return {**one, **recorded, "media": shown, "thumbs": pictures}
 
 
 @cache
-def _recorded(path: Path) -> dict[str, Any]:
+def _recorded_remarks(path: Path) -> dict[str, Any]:
     """Return how the lanes of a recorded race compare."""
     lanes, _ = trace.inspect_file(path)
     return msgspec.to_builtins(remarks.race_remarks(lanes))
 
 
-def file(path: Path) -> dict[str, Any]:
+def file_reference(path: Path) -> dict[str, Any]:
     """Return a file of the server as the page names it in a question, and its relative address. A
     shipped one is named by its place, `examples/`, so that no path is shown to visitors.
     """
@@ -157,7 +157,7 @@ def file(path: Path) -> dict[str, Any]:
     return {"path": str(name), "url": f"gradio_api/file={name}", "name": path.name}
 
 
-def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
+def _pair_entry(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     verdict = placing.place(pair, machine, roles=())
     served = [base.find(name) for name in choosing.served(pair)]
     offered = [method for method in served if method.offered is not None]
@@ -172,14 +172,14 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "help": " ".join(filter(None, notes)),
         "reason": verdict.reason,
         "first": [m.name for m in sorted(offered, key=lambda m: m.offered or 0)][:1],
-        "loading": _loading(pair, machine, verdict),
+        "loading": _loading_options(pair, machine, verdict),
         "knows": pair.knows,
-        "words": _words(pair) if pair.knows == "scenes" else None,
-        "methods": {name: _served(pair, name, machine) for name in base.METHODS},
+        "words": _vocabulary_words(pair) if pair.knows == "scenes" else None,
+        "methods": {name: _method_verdict(pair, name, machine) for name in base.METHODS},
     }
 
 
-def _loading(pair: PairSpec, machine: Machine, fits: Placement) -> dict[str, Any]:
+def _loading_options(pair: PairSpec, machine: Machine, fits: Placement) -> dict[str, Any]:
     """Return the default ways to load weights, and of every other way True or why it cannot be."""
     ways = {"dtype": get_args(Dtype)}
     if machine.gpus:
@@ -196,7 +196,7 @@ def _loading(pair: PairSpec, machine: Machine, fits: Placement) -> dict[str, Any
     }
 
 
-def _words(pair: PairSpec) -> list[str]:
+def _vocabulary_words(pair: PairSpec) -> list[str]:
     """Return the words that a drawn-scene model was taught, by its vocabulary."""
     vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_text(encoding="utf-8"))
     word = re.compile("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)")
@@ -204,7 +204,7 @@ def _words(pair: PairSpec) -> list[str]:
     return sorted({(found[1] or found[2]).lower() for found in starts if found})
 
 
-def _served(pair: PairSpec, name: str, machine: Machine) -> bool | str:
+def _method_verdict(pair: PairSpec, name: str, machine: Machine) -> bool | str:
     """Return True, or the sentence why the method does not run on the pair here."""
     try:
         verdict = choosing.place_method(pair, name, machine)
@@ -213,7 +213,7 @@ def _served(pair: PairSpec, name: str, machine: Machine) -> bool | str:
     return verdict.ok or verdict.reason
 
 
-def _method(method: Method) -> dict[str, Any]:
+def _method_entry(method: Method) -> dict[str, Any]:
     learn = method.learn
     formula = (tex(learn.formula), learn.aloud) if learn is not None and learn.formula else None
     return {
@@ -226,12 +226,12 @@ def _method(method: Method) -> dict[str, Any]:
         "reference": method.reference,
         "url": method.url,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},
-        "verdict": _verdicts().get(method.name),
+        "verdict": _paper_verdicts().get(method.name),
     }
 
 
 @cache
-def _verdicts() -> dict[str, str]:
+def _paper_verdicts() -> dict[str, str]:
     """Return what was found here of each method's paper, from the shipped record."""
     found = json.loads((EXAMPLES / "papers.json").read_text(encoding="utf-8"))
     return {
@@ -241,7 +241,7 @@ def _verdicts() -> dict[str, str]:
     }
 
 
-def _slot(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
+def _slot_entry(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
     """Return the alternatives for a part of the method; several views may be combined."""
     return {
         "key": slot,
@@ -252,7 +252,7 @@ def _slot(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
     }
 
 
-def _paper(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
+def _paper_settings(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters as the method's paper sets them, with these parts; empty if unknown."""
     paper = method.presets.get("paper")
     if paper is None:
@@ -260,10 +260,10 @@ def _paper(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return {param.name: param.default for param in base.parameters(method.name, parts, paper)}
     except ValueError:
-        return {}  # these parts do not fit together, which `panel` reports
+        return {}  # these parts do not fit together, which `method_panel` reports
 
 
-def _param(param: Param, paper: Any) -> dict[str, Any]:
+def _param_entry(param: Param, paper: Any) -> dict[str, Any]:
     return {
         "key": param.name,
         "kind": param.kind,

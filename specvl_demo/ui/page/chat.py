@@ -60,7 +60,7 @@ NOTHING: tuple[Any, ...] = (0, "", [], {})
 
 
 def routes(handlers: PageHandlers) -> list[Route]:
-    chat = Chat(handlers)
+    chat = ChatApi(handlers)
     return [
         Route("/v1/models", chat.models, methods=["GET"]),
         Route("/v1/models/{name:path}", chat.model, methods=["GET"]),
@@ -68,23 +68,24 @@ def routes(handlers: PageHandlers) -> list[Route]:
     ]
 
 
-class Chat:
+class ChatApi:
     def __init__(self, handlers: PageHandlers) -> None:
         self._handlers = handlers
 
     async def models(self, _: Request) -> Response:
         """Return every pair that runs here, and every method that it supports."""
-        return JSONResponse({"object": "list", "data": list(map(_model, self._served()))})
+        entries = list(map(_model_entry, self._model_names()))
+        return JSONResponse({"object": "list", "data": entries})
 
     async def model(self, request: Request) -> Response:
         """Return one of them."""
         name = request.path_params["name"]
-        if name not in self._served():
+        if name not in self._model_names():
             sentence = messages.NO_SUCH_MODEL.format(name=name[:100])
-            return _refused(RefusedRequest(404, sentence, "model"))
-        return JSONResponse(_model(name))
+            return _refusal_response(RefusedRequest(404, sentence, "model"))
+        return JSONResponse(_model_entry(name))
 
-    def _served(self) -> list[str]:
+    def _model_names(self) -> list[str]:
         ids = []
         for pair in self._handlers.catalog["pairs"]:
             if pair["available"]:
@@ -98,18 +99,18 @@ class Chat:
         caller = Caller(key, request.client.host if request.client else None)
         try:
             body = await request.json()
-            payload = await asyncio.to_thread(self._payload, body, caller)
-            records = self._records(payload, caller, request)
+            payload = await asyncio.to_thread(self._page_payload, body, caller)
+            records = self._stream_records(payload, caller, request)
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
         except RefusedRequest as refusal:
             self._handlers.uploads.end_visit(key)
-            return _refused(refusal)
+            return _refusal_response(refusal)
         model = body["model"]
         if body.get("stream") is True:
             options = body.get("stream_options")
             with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
-            chunks = _chunks(model, with_usage, first, records)
+            chunks = _stream_chunks(model, with_usage, first, records)
             return StreamingResponse(chunks, media_type="text/event-stream")
         heard = list(first)
         try:
@@ -117,15 +118,16 @@ class Chat:
                 async for some in records:
                     heard += some
         except RefusedRequest as refusal:
-            return _refused(refusal)
+            return _refusal_response(refusal)
         (lane,) = validate_trace(heard)
         row = tables.lane_row(lane)
         message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(lane)}
-        answer = {**_head(model, "chat.completion"), "choices": [choice], "usage": _usage(lane)}
+        reason, usage = _finish_reason(lane), _token_usage(lane)
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        answer = {**_response_head(model, "chat.completion"), "choices": [choice], "usage": usage}
         return JSONResponse({**answer, "specvl": row})  # the other fields of `generate --json`
 
-    def _payload(self, body: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+    def _page_payload(self, body: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Return a request as the page would send it, its files written, which are removed with
         the caller's connection; raises RefusedRequest if it needs something unsupported.
         """
@@ -148,10 +150,10 @@ class Chat:
         payload: dict[str, Any] = {"pair": pair, "methods": [method], "up_to": True}
         for name, option in SAMPLING.items():
             if body.get(name) is not None and option.name not in payload:
-                payload[option.name] = _sampling(name, option, body[name])
-        return payload | self._conversation(body.get("messages"), caller)
+                payload[option.name] = _check_sampling(name, option, body[name])
+        return payload | self._read_conversation(body.get("messages"), caller)
 
-    def _conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
+    def _read_conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
         """Return system prompt, earlier turns and the question, in the page's form."""
         wrong = RefusedRequest(400, messages.NO_MESSAGES, "messages")
         if not isinstance(conversation, list) or not all(
@@ -166,7 +168,7 @@ class Chat:
         # Turns of the same role in a row are one; an answer before any question has an empty one.
         turns: list[dict[str, Any]] = []
         for role, message in zip(roles, conversation, strict=True):
-            text, files = self._content(message.get("content"), caller, role)
+            text, files = self._read_content(message.get("content"), caller, role)
             if role not in ("user", "assistant"):
                 system.append(text)
                 continue
@@ -178,7 +180,7 @@ class Chat:
         *history, open_turn = turns
         return {**open_turn, "system": "\n".join(system), "history": history}
 
-    def _content(self, content: Any, caller: Caller, role: str) -> tuple[str, list[dict[str, Any]]]:
+    def _read_content(self, content: Any, caller: Caller, role: str) -> tuple[str, list[dict]]:
         """Return the text of a message, and its files as the page names them.
 
         # choice: pictures before or after all of a message's texts come first, as in the examples
@@ -196,7 +198,8 @@ class Chat:
                 if role != "user":
                     raise RefusedRequest(400, messages.NO_MESSAGES, "messages")
                 url = held if isinstance(held, str) else held.get("url")
-                parts.append(catalog.file(self._written(url, caller)) | {"name": "The file"})
+                file = catalog.file_reference(self._write_data_url(url, caller))
+                parts.append(file | {"name": "The file"})
             else:
                 raise RefusedRequest(400, messages.NO_PART, "messages")
         files = [part for part in parts if not isinstance(part, str)]
@@ -205,7 +208,7 @@ class Chat:
             return "\n".join(part for part in parts if isinstance(part, str)), files
         return "".join(part if isinstance(part, str) else PLACE for part in parts), files
 
-    def _written(self, url: Any, caller: Caller) -> Path:
+    def _write_data_url(self, url: Any, caller: Caller) -> Path:
         """Write a data URL to a file in the folder of uploads; its content tells what it is."""
         head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
         if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
@@ -223,26 +226,26 @@ class Chat:
         except ValueError as fault:
             raise RefusedRequest(507, str(fault), "messages") from None
 
-    async def _records(
+    async def _stream_records(
         self, payload: Mapping[str, Any], caller: Caller, request: Request
     ) -> AsyncGenerator[Sequence[Record], None]:
         """Yield the records as they are made, at least an empty list per second; files are removed
         at the end.
         """
         try:
-            running = self._handlers.records(payload, False, caller)
+            running = self._handlers.stream_records(payload, False, caller)
             async with aclosing(running):
                 async for some in running:
                     yield some
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            raise RefusedRequest(messages.status(str(fault)), str(fault), None) from None
+            raise RefusedRequest(messages.http_status(str(fault)), str(fault), None) from None
         finally:
             self._handlers.uploads.end_visit(caller.visit)
 
 
-def _sampling(name: str, option: Option, value: Any) -> Any:
+def _check_sampling(name: str, option: Option, value: Any) -> Any:
     """Return the value of a field of sampling, checked; raises RefusedRequest if it is none."""
     highest = MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else None
     # Clients send the limit of the largest models, or -1 for none: the answer then ends with
@@ -255,18 +258,18 @@ def _sampling(name: str, option: Option, value: Any) -> Any:
         raise RefusedRequest(400, str(fault), name) from None
 
 
-async def _chunks(
+async def _stream_chunks(
     model: str,
     with_usage: bool,
     first: Sequence[Record],
     records: AsyncGenerator[Sequence[Record], None],
 ) -> AsyncGenerator[bytes, None]:
     """Yield an answer as server-sent events; a comment is sent while it waits."""
-    base = _head(model, "chat.completion.chunk")
+    base = _response_head(model, "chat.completion.chunk")
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return _event({**base, "choices": [choice]})
+        return _server_sent_event({**base, "choices": [choice]})
 
     heard: list[Record] = []
     async with aclosing(records):
@@ -280,30 +283,30 @@ async def _chunks(
                 yield chunk({"content": text}) if text else b": waiting\n\n"
                 some = await anext(records, None)
         except RefusedRequest as refusal:
-            yield _event(openai_error(*refusal.args))
+            yield _server_sent_event(openai_error(*refusal.args))
             return
     (lane,) = validate_trace(heard)
-    yield chunk({}, _finish(lane))
+    yield chunk({}, _finish_reason(lane))
     if with_usage:
-        yield _event({**base, "choices": [], "usage": _usage(lane)})
+        yield _server_sent_event({**base, "choices": [], "usage": _token_usage(lane)})
     yield b"data: [DONE]\n\n"
 
 
-def _head(model: str, kind: str) -> dict[str, Any]:
+def _response_head(model: str, kind: str) -> dict[str, Any]:
     name = f"chatcmpl-{secrets.token_hex(12)}"
     return {"id": name, "object": kind, "created": int(time.time()), "model": model}
 
 
-def _finish(lane: LaneRecords) -> str:
+def _finish_reason(lane: LaneRecords) -> str:
     """Return why an answer ended; the limit of time is a limit of length."""
     return "stop" if lane.end and lane.end.stop == "eos" else "length"
 
 
-def _model(name: str) -> dict[str, Any]:
+def _model_entry(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "specvl"}
 
 
-def _usage(lane: LaneRecords) -> dict[str, Any]:
+def _token_usage(lane: LaneRecords) -> dict[str, Any]:
     totals = tables.measure_lanes(lane).totals
     begin: Begin = lane.begin
     return {
@@ -317,9 +320,9 @@ def _usage(lane: LaneRecords) -> dict[str, Any]:
     }
 
 
-def _event(data: Mapping[str, Any]) -> bytes:
+def _server_sent_event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(data) + b"\n\n"
 
 
-def _refused(refusal: RefusedRequest) -> Response:
+def _refusal_response(refusal: RefusedRequest) -> Response:
     return JSONResponse(openai_error(*refusal.args), refusal.args[0])

@@ -48,11 +48,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def publish(handlers: PageHandlers) -> None:
+def publish_endpoints(handlers: PageHandlers) -> None:
     """Publish the endpoints in the Blocks that are being built, with descriptions of arguments."""
     blocks = gr.context.Context.root_block
     for name, about in messages.ENDPOINTS.items():
-        function = _endpoint(handlers, name)
+        function = _make_endpoint(handlers, name)
         made = gr.api(function, api_name=name, api_description=about, concurrency_limit=None)
         event = blocks.fns[made["id"]]
         for argument, part in zip(ARGUMENTS[name], event.inputs, strict=True):
@@ -60,18 +60,19 @@ def publish(handlers: PageHandlers) -> None:
         event.outputs[0].label = "answer"
 
 
-def _endpoint(handlers: PageHandlers, name: str) -> Endpoint:
+def _make_endpoint(handlers: PageHandlers, name: str) -> Endpoint:
     """Return the function that is published."""
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
     async def endpoint(*given: Any) -> AsyncIterator[Answer | None]:
         *values, request = given
         caller = Caller(client=request.client.host)
-        payload = _payload(name, dict(zip(taken, values, strict=True)))
+        payload = _page_payload(name, dict(zip(taken, values, strict=True)))
         records: list[Record] = []
         last = 0.0
         try:
-            async with aclosing(handlers.records(payload, name == "race", caller)) as running:
+            stream = handlers.stream_records(payload, name == "race", caller)
+            async with aclosing(stream) as running:
                 async for some in running:
                     records += some
                     if time.monotonic() - last > BEAT_S:
@@ -97,7 +98,7 @@ def _endpoint(handlers: PageHandlers, name: str) -> Endpoint:
     return endpoint
 
 
-def _payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _page_payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return a program's arguments with its methods and their settings as a page sends them."""
     settings = given["settings"]
     if name == "generate":

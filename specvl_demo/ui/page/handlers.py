@@ -61,7 +61,7 @@ class PageHandlers:
     def __post_init__(self) -> None:
         self.benches = Benches(self.uploads.end_visit)
 
-    async def run(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
+    async def run_job(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
         host, port = request.client or (None, None)
         caller = Caller(request.session_hash, host, port)
@@ -80,7 +80,7 @@ class PageHandlers:
             return
         try:
             self.uploads.hold_files(caller.visit, job.question.paths)
-            async with aclosing(self.queue.events(self._of(caller, job))) as running:
+            async with aclosing(self.queue.events(self._job_of_caller(caller, job))) as running:
                 async for run, events in running:
                     yield run.encode_batch(step.store_records(events) if step else events)
         except Exception as fault:
@@ -88,7 +88,7 @@ class PageHandlers:
             yield Run().encode_batch(refusal_events(sentence))
             raise  # a bug in this program: the log needs the traceback
 
-    async def records(
+    async def stream_records(
         self, payload: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[Record], None]:
         """Yield the records of a race as they are made, for a program: at least an empty list every
@@ -102,7 +102,7 @@ class PageHandlers:
             choosing.choose(pairs.find(job.pair), *lane, job.question.temperature)
         fault, begun, over = None, False, 0
         late = messages.TOO_LONG.format(seconds=self.queue.limit_s)
-        async with aclosing(self.queue.events(self._of(caller, job))) as running:
+        async with aclosing(self.queue.events(self._job_of_caller(caller, job))) as running:
             async for _, events in running:
                 for event in events:
                     if event["k"] == "error":
@@ -116,60 +116,60 @@ class PageHandlers:
         if fault and over < len(job.lanes) and not (begun and fault == late):
             raise ValueError(fault)
 
-    def bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
-        """Start a bench, whose steps `run` computes; return {bench} and its size."""
+    def start_bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
+        """Start a bench, whose steps `run_job` computes; return {bench} and its size."""
         bench = self.benches.start(payload, self.folders, caller.client)
         for job in bench.jobs:  # its files stay as long as the bench, also after the visit
             self.uploads.hold_files(bench.id, job.question.paths)
         return {"bench": bench.id, **bench.step_counts()}
 
-    def benched(self, name: Any, _: Caller) -> dict[str, Any]:
+    def bench_progress(self, name: Any, _: Caller) -> dict[str, Any]:
         """Return the progress of a bench, and its report."""
         state = self.benches.find(name).page_data()
         for answer in state["answers"]:
-            answer["media"] = [catalog.file(Path(file.path)) for file in answer["media"]]
+            answer["media"] = [catalog.file_reference(Path(file.path)) for file in answer["media"]]
         return state
 
-    def packed(self, name: Any, caller: Caller) -> dict[str, Any]:
+    def bench_archive(self, name: Any, caller: Caller) -> dict[str, Any]:
         """Return a bench's tables and traces as one archive, removed with the visit."""
-        return self._made(caller, "bench.zip", self.benches.find(name).to_archive())
+        return self._write_file(caller, "bench.zip", self.benches.find(name).to_archive())
 
-    def known(self, _: Any, __: Caller) -> dict[str, Any]:
+    def read_catalog(self, _: Any, __: Caller) -> dict[str, Any]:
         """Return everything that can be chosen."""
         return self.catalog
 
-    def stop(self, run: Any, caller: Caller) -> None:
+    def stop_run(self, run: Any, caller: Caller) -> None:
         """Stop a visitor's run; runs of other visits continue."""
         if isinstance(run, str):
             self.queue.stop(run, caller.visit)
 
-    def drawn(self, _: Any, caller: Caller) -> dict[str, Any]:
+    def computing_time(self, _: Any, caller: Caller) -> dict[str, Any]:
         """Return the cores, and the seconds that this server, and the visitor's browser if it is on
         this machine, have computed so far: a page that asks twice knows what its drawing costs.
         """
         return {"seconds": computed_s(watcher_pids(caller.client, caller.port)), "cores": n_cores()}
 
-    def panel(self, payload: Any, _: Caller) -> dict[str, Any]:
+    def method_panel(self, payload: Any, _: Caller) -> dict[str, Any]:
         """Return what can be set on a method with the requested parts."""
         payload = payload if isinstance(payload, Mapping) else {}
         settings = payload.get("settings")
-        return catalog.panel(
+        return catalog.method_panel(
             str(payload.get("pair")),
             str(payload.get("method")),
             settings if isinstance(settings, Mapping) else {},
         )
 
-    def compared(self, path: Any, caller: Caller) -> dict[str, Any]:
+    def compare_trace(self, path: Any, caller: Caller) -> dict[str, Any]:
         """Return how the lanes of an uploaded trace compare; its file is then removed."""
-        file, key = self._own(path, caller), secrets.token_urlsafe(12)
+        file, key = self._find_trace(path, caller), secrets.token_urlsafe(12)
         self.uploads.hold_files(key, [file])
         try:
-            with self._lanes_of(file) as lanes:
+            with self._read_trace(file) as lanes:
                 return msgspec.to_builtins(remarks.race_remarks(lanes))
         finally:
             self.uploads.end_visit(key)
 
-    def share(self, payload: Any, caller: Caller) -> dict[str, Any]:
+    def share_race(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that is removed with the visit.
 
         payload: {path, as: 'page' | 'figure', earlier}, for an HTML file with charts, or an SVG
@@ -178,27 +178,27 @@ class PageHandlers:
         payload = payload if isinstance(payload, Mapping) else {}
         asked = question.read({"question": "?", "history": payload.get("earlier")}, visitor=True)
         earlier = [(turn.question, turn.answer or "") for turn in asked.earlier]
-        file = self._own(payload.get("path"), caller)
+        file = self._find_trace(payload.get("path"), caller)
         if Path(file).stat().st_size > MAX_SHARED_BYTES:
             raise ValueError(messages.NOT_SHARED)
-        with self._lanes_of(file) as lanes:
+        with self._read_trace(file) as lanes:
             if payload.get("as") == "figure":
-                return self._made(caller, "race.svg", figure.race_svg(lanes).encode())
-            return self._made(caller, "race.html", html.race_page(lanes, earlier).encode())
+                return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
+            return self._write_file(caller, "race.html", html.race_page(lanes, earlier).encode())
 
-    def _made(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
+    def _write_file(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
         """Write a file for a visitor, and return its address."""
         made = self.uploads.write_file(caller.client or "", caller.visit, name, content)
-        return {"url": catalog.file(made)["url"]}
+        return {"url": catalog.file_reference(made)["url"]}
 
-    def _own(self, path: Any, caller: Caller) -> str:
+    def _find_trace(self, path: Any, caller: Caller) -> str:
         """Return a trace that the caller has uploaded; ValueError if it is not there."""
         if not isinstance(path, str) or not self.uploads.is_from_client(path, caller.client or ""):
             raise ValueError(messages.NO_FILE.format(name="The race"))
         return uploaded_file({"path": path, "name": "The race"}, self.folders).path
 
     @contextmanager
-    def _lanes_of(self, file: str) -> Iterator[list[LaneRecords]]:
+    def _read_trace(self, file: str) -> Iterator[list[LaneRecords]]:
         """Open a trace while no other is open; ValueError with a sentence if it is none, or if
         others take too long.
         """
@@ -212,7 +212,7 @@ class PageHandlers:
         finally:
             self._reading.release()
 
-    def _of(self, caller: Caller, job: Job) -> Job:
+    def _job_of_caller(self, caller: Caller, job: Job) -> Job:
         """Return the job as a caller's."""
         shown_by = watcher_pids(caller.client, caller.port)
         return replace(job, visit=caller.visit, client=caller.client, watchers=shown_by)

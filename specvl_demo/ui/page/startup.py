@@ -14,7 +14,7 @@ MALLOPT = {"M_MMAP_THRESHOLD": (-3, 2**20), "M_ARENA_MAX": (-8, 2)}
 LOGIN = "SPECVL_LOGIN"
 
 
-def logins(file: str | None = None) -> list[tuple[str, str]]:
+def read_logins(file: str | None = None) -> list[tuple[str, str]]:
     """Return the accounts that may see the page, (user, password), from a file or the environment;
     empty for no login. Errors repeat no part of a line.
     """
@@ -37,7 +37,7 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
     return pairs
 
 
-def open_files() -> int:
+def raise_file_limit() -> int:
     """Raise the limit of open files to the hard limit; return it, at most 2,048."""
     try:
         import resource  # noqa: PLC0415 - Windows has none
@@ -48,7 +48,7 @@ def open_files() -> int:
     return 2048 if hard == resource.RLIM_INFINITY else min(2048, hard)
 
 
-def few_arenas() -> None:
+def limit_arenas() -> None:
     """Let the C library allocate from two arenas, and large blocks outside them: what uploads and
     answers leave free in a thread's own arena is of no use to others, and memory grows for hours.
     """
@@ -59,7 +59,7 @@ def few_arenas() -> None:
                 ctypes.CDLL(None).mallopt(number, value)
 
 
-def leave(*_: object) -> NoReturn:
+def exit_process(*_: object) -> NoReturn:
     """End this process now; also as the handler of a signal before anything has begun, where an
     exception could be lost among the imports. Python's own end would take libraries seconds.
     """

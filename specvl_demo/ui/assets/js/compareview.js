@@ -301,7 +301,7 @@ export class CompareView {
       ...{ questions: Number(questions.value), repeats: Number(repeats.value) },
       ...{ max_new_tokens: Number(tokens.value), temperature: Number(temperature.value) },
     };
-    const begun = made && (await this.api.server.bench(made).catch(() => null));
+    const begun = made && (await this.api.server.start_bench(made).catch(() => null));
     if (!begun?.bench) {
       this.setRunning(false);
       this.say(begun?.problem ?? (await this.runner.reason(COMPARE.notSent)), true);
@@ -353,7 +353,7 @@ export class CompareView {
   }
 
   async refresh() {
-    const told = await this.api.server.benched(this.bench).catch(() => null);
+    const told = await this.api.server.bench_progress(this.bench).catch(() => null);
     if (!told?.rows) return;
     const colours = coloursOf(told.rows.map(({ name }) => name));
     told.rows.forEach((row, i) => (row.colour = colours[i]));
@@ -435,7 +435,7 @@ export class CompareView {
 
   /** Tables and traces as one archive, made by the server. */
   async save() {
-    const made = await this.api.server.packed(this.bench).catch(() => null);
+    const made = await this.api.server.bench_archive(this.bench).catch(() => null);
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (file?.ok) trace.download('bench.zip', await file.blob(), 'application/zip');
     else this.say(made?.problem ?? (await this.runner.reason(COMPARE.notSaved)), true);

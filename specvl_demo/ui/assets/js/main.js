@@ -32,7 +32,7 @@ const SHORT_S = 6; // a race that took longer was seen while it ran
 export async function mount(root, api) {
   // The drawing library is fetched and read now, so that no race has to wait for it; without it, all but charts works.
   const drawing = plotly(api.url('plotly')).catch(() => null);
-  const page = new Page(root, api, await api.server.known());
+  const page = new Page(root, api, await api.server.read_catalog());
   window.specvl = page;
   await Promise.all([page.visit.start(), drawing]);
   page.ready = true;
@@ -45,13 +45,13 @@ class Page {
     keepColours(catalog);
     this.ready = false;
     this.painter = new Painter();
-    this.drawing = new Drawing(() => api.server.drawn());
+    this.drawing = new Drawing(() => api.server.computing_time());
     this.race = new Race(catalog.rules);
     this.races = new Races(
       (records, meta) => this.again(records, meta),
       (file) => this.compared(file),
     );
-    const calls = { upload: api.upload, panel: (d) => api.server.panel(d) };
+    const calls = { upload: api.upload, panel: (d) => api.server.method_panel(d) };
     this.ask = new Ask(catalog, calls, this.races.node);
     this.chat = new Conversation(
       (turn, again) => this.takeUp(turn, again),
@@ -484,7 +484,7 @@ class Page {
   async compared(file) {
     const { upload, server } = this.api;
     const sent = await upload(file).catch(() => null);
-    const told = sent && (await server.compared(sent.path).catch(() => null));
+    const told = sent && (await server.compare_trace(sent.path).catch(() => null));
     return told ?? { problem: await this.runner.reason(W.trace.notRead) };
   }
 
@@ -524,7 +524,7 @@ class Page {
       answer,
     }));
     const asked = { path: sent?.path, as, earlier };
-    const made = sent ? await api.server.share(asked).catch(() => null) : null;
+    const made = sent ? await api.server.share_race(asked).catch(() => null) : null;
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (!file?.ok) {
       this.view.tell(made?.problem ?? (await this.runner.reason(W.run.notShared)), true);

@@ -68,13 +68,13 @@ export class Runner {
 
   /** Whether the server takes a call: one that stops no run, and so changes nothing. */
   async answers(payload) {
-    return (await this.api.server.stop(payload).catch(() => false)) === null;
+    return (await this.api.server.stop_run(payload).catch(() => false)) === null;
   }
 
   /** End the run after the round it is in; one that has no name yet ends as soon as it has. */
   stop() {
     this.stopping = true;
-    if (this.busy && this.stream.run) this.api.server.stop(this.stream.run);
+    if (this.busy && this.stream.run) this.api.server.stop_run(this.stream.run);
   }
 
   /** The stream is silent: give up if the server did not accept the request, or sends no more. */
