@@ -31,7 +31,7 @@ import findings  # noqa: E402
 from findings import Finding  # noqa: E402
 
 from specvl_demo import records  # noqa: E402
-from specvl_demo.compare.provenance import processor  # noqa: E402
+from specvl_demo.compare.provenance import processor_name  # noqa: E402
 from specvl_demo.media import MediaFile  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.pairs.machine import detect_machine  # noqa: E402
@@ -155,7 +155,7 @@ def recording(models: Engine, example: Example, machine: str) -> Example:
     return {
         "trace": trace,
         "machine": machine,
-        "recorded": {"when": today, "processor": processor()},
+        "recorded": {"when": today, "processor": processor_name()},
         "why": f"{title}: {findings.said(finding)}",
     }
 

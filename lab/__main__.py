@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     pair = pairs.find(asked.pair)
     names = asked.methods.split(",")
-    names = choosing.served(pair, asked.temperature) if names == ["all"] else names
+    names = choosing.supported_methods(pair, asked.temperature) if names == ["all"] else names
     options = LabOptions(
         pair=pair,
         choices=[

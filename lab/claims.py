@@ -117,7 +117,7 @@ def clips(options: LabOptions, frames: int = 16) -> list[Question]:
 
 def scenes() -> list[Question]:
     """Return the drawn scenes that the pocket pair is asked to describe."""
-    return questions.by_kind(every(find_pair("pocket")))["describe"]
+    return questions.group_by_kind(every(find_pair("pocket")))["describe"]
 
 
 def length(case: Question, tokens: int) -> str:

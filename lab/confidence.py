@@ -63,8 +63,8 @@ def answers(folder: Path, photographs: int, kept: Path) -> list[dict[str, Any]]:
             image = Image.open(path).convert("RGB")
             most = MAX_TOKENS if answer else MAX_DESCRIBED
             shown = Question(question, (image,), max_new_tokens=most)
-            request = session.request(loaded, shown)
-            (lane,) = session.answers(loaded, request, [ar])
+            request = session.make_request(loaded, shown)
+            (lane,) = session.run_lanes(loaded, request, [ar])
             whole = lane.end is not None and lane.end.stop == "eos"
             row = {
                 "number": number,

@@ -52,11 +52,11 @@ def conversations(pair: str) -> dict[str, list[Question]]:
 def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
     """Return {name: {"tokens": ids, "paths": one list of nodes per round}} of every answer."""
     loaded = loader.load_pair(pairs.find(pair))
-    names = choosing.served(loaded.pair) if methods == "all" else methods.split(",")
+    names = choosing.supported_methods(loaded.pair) if methods == "all" else methods.split(",")
     found = {}
     for how, sampling in SAMPLINGS.items():
         # A method may not support a temperature.
-        served = set(choosing.served(loaded.pair, sampling["temperature"]))
+        served = set(choosing.supported_methods(loaded.pair, sampling["temperature"]))
         choices = [
             choosing.choose(loaded.pair, name, temperature=sampling["temperature"])
             for name in names
@@ -65,10 +65,10 @@ def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
         for kind, args in conversations(pair).items():
             for i, question in enumerate(args):
                 asked = replace(question, max_new_tokens=tokens, **sampling)
-                request = session.request(loaded, asked)
+                request = session.make_request(loaded, asked)
                 title = kind if i == 0 else "follow-up"
                 lanes: dict[str, dict[str, Any]] = {}
-                for record in engine.race(session.lanes(loaded, request, choices)):
+                for record in engine.race(session.make_lanes(loaded, request, choices)):
                     lane = lanes.setdefault(record.lane, {"tokens": [], "paths": []})
                     if isinstance(record, Round):
                         lane["tokens"] += [token.id for token in record.tokens]

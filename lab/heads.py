@@ -16,7 +16,7 @@ from specvl_demo.compare import measure
 from specvl_demo.methods.base import METHODS, Choice, Models, Part, Value, choose
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.pairs import fingerprints
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 
 SHAPES: dict[str, dict[str, Value]] = {
     "chain": {"policy": "chain", "gamma": 5},
@@ -81,7 +81,7 @@ def facts_of(one: Trained) -> dict[str, Any]:
     return {key: one.card[key] for key in ("parameters", "steps")}
 
 
-def opened(loaded: Loaded, folder: Path) -> list[Trained]:
+def opened(loaded: LoadedPair, folder: Path) -> list[Trained]:
     """Return the heads in the folders of `folder` by name; ValueError if none fits the target."""
     found, target = [], loaded.models.target
     config: Any = target.vlm.model.config

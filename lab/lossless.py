@@ -14,9 +14,9 @@ from specvl_demo.compare import provenance
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
 from specvl_demo.question import Question
-from specvl_demo.report.remarks import agreement
+from specvl_demo.report.remarks import compare_answers
 from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 
 COLUMNS = (
     *("method", "drafts", "prompts", "differences", "tokens", "tau"),
@@ -34,7 +34,7 @@ def report(options: LabOptions) -> dict[str, Any]:
     return lossless(options.load(choosing.roles_of(options.choices)), cases, options)
 
 
-def lossless(loaded: Loaded, cases: Sequence[Question], options: LabOptions) -> dict[str, Any]:
+def lossless(loaded: LoadedPair, cases: Sequence[Question], options: LabOptions) -> dict[str, Any]:
     """Return `machine, settings, rows`: how often each lossless method differs from AR, where
     first, and the nats between the target's two likeliest tokens there.
     """
@@ -53,9 +53,9 @@ def lossless(loaded: Loaded, cases: Sequence[Question], options: LabOptions) -> 
     asked = requests(loaded, cases, options.max_new_tokens, sampling)
     for number, (case, request) in enumerate(zip(cases, asked, strict=True)):
         options.tell(f"prompt {number + 1} of {len(cases)}", number / len(cases))
-        truth, *others = session.answers(loaded, request, [plain, *chosen])
+        truth, *others = session.run_lanes(loaded, request, [plain, *chosen])
         for choice, lane in zip(chosen, others, strict=True):
-            row, found = rows[choice.method.name], agreement(lane, truth)
+            row, found = rows[choice.method.name], compare_answers(lane, truth)
             place = None if found.kind == "same" else found.at
             row["prompts"] += 1
             row["tokens"] += len(lane.token_ids)
@@ -72,13 +72,13 @@ def lossless(loaded: Loaded, cases: Sequence[Question], options: LabOptions) -> 
         "max_new_tokens": options.max_new_tokens,
         "sampling": "greedy" if sampling.greedy else vars(sampling),
     }
-    machine = provenance.collect(loaded)
+    machine = provenance.collect_facts(loaded)
     return {"machine": machine, "settings": settings, "rows": list(rows.values())}
 
 
-def _gap(loaded: Loaded, request: Request, place: int) -> float | None:
+def _gap(loaded: LoadedPair, request: Request, place: int) -> float | None:
     """Return the nats between the target's two likeliest tokens where the answers differ."""
-    (lane,) = session.answers(loaded, replace(request, detail="full"), [base.choose("ar")])
+    (lane,) = session.run_lanes(loaded, replace(request, detail="full"), [base.choose("ar")])
     candidates = lane.rounds[place].candidates if place < len(lane.rounds) else None
     if not candidates:
         return None

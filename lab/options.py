@@ -14,7 +14,7 @@ from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.question import Question
 from specvl_demo.serving import session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 
 GREEDY = Sampling()
 
@@ -33,7 +33,7 @@ class LabOptions:
     repeats: int
     max_new_tokens: int
     prompts: int
-    load: Callable[[Sequence[Role]], Loaded]
+    load: Callable[[Sequence[Role]], LoadedPair]
     tell: Tell = lambda text, share: None
     data: str | None = None
     heads: Path | None = None
@@ -54,12 +54,12 @@ def every(pair: PairSpec) -> list[Question]:
     pair only what is held out.
     """
     splits = ("evaluate",) if pair.questions == questions.POCKET else ("choose", "evaluate")
-    shipped = questions.in_turn(questions.shipped(pair, *splits))
+    shipped = questions.interleave_kinds(questions.shipped_questions(pair, *splits))
     return [question.read_files(pair.n_frames) for question in shipped]
 
 
 def requests(
-    loaded: Loaded, cases: Iterable[Question], max_new_tokens: int, sampling: Sampling = GREEDY
+    loaded: LoadedPair, cases: Iterable[Question], max_new_tokens: int, sampling: Sampling = GREEDY
 ) -> Iterator[Request]:
     """Yield the cases as requests, each with the next seed, one at a time, for their pictures."""
     for at, case in enumerate(cases):
@@ -70,4 +70,4 @@ def requests(
             top_p=sampling.top_p,
             seed=sampling.seed + at,
         )
-        yield session.request(loaded, question, detail="light")
+        yield session.make_request(loaded, question, detail="light")

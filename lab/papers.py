@@ -14,7 +14,7 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import describe_draft
 from specvl_demo.records import LaneRecords
 from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 
 Answered = Mapping[str, Sequence[verdicts.Sums]]
 """By arm, the sums of every answer."""
@@ -40,12 +40,12 @@ def report(options: LabOptions) -> dict[str, Any]:
         "max_new_tokens": options.max_new_tokens,
         "seed": options.sampling.seed,
     }
-    machine = provenance.collect(loaded)
+    machine = provenance.collect_facts(loaded)
     return {"machine": machine, "settings": settings, "rows": rows, "claims": claims}
 
 
 def _answered(
-    loaded: Loaded, claim: Claim, options: LabOptions, done: float
+    loaded: LoadedPair, claim: Claim, options: LabOptions, done: float
 ) -> tuple[Answered, list[dict[str, Any]]]:
     """Return the sums of every arm's answers, and a row for each."""
     answered: dict[str, list[verdicts.Sums]] = {}
@@ -56,7 +56,7 @@ def _answered(
         choice, found = arm.choice(), (arm.asks or claim.asks)(options)
         lanes: list[LaneRecords] = []
         for request in requests(loaded, found, options.max_new_tokens, sampling):
-            lanes += session.answers(loaded, request, [choice])
+            lanes += session.run_lanes(loaded, request, [choice])
         answered[arm.name] = [
             verdicts.sums(lane, case.reference) for lane, case in zip(lanes, found, strict=True)
         ]

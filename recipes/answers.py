@@ -21,7 +21,7 @@ from specvl_demo.core.types import Prompt
 from specvl_demo.options import SEED
 from specvl_demo.question import Question
 from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm.prompts import PromptBuilder
 
 
@@ -48,7 +48,7 @@ def written(path: Path, weights: str | None) -> int:
 
 
 def ask_all(
-    loaded: Loaded,
+    loaded: LoadedPair,
     lines: Sequence[Mapping[str, Any]],
     folder: Path,
     out: Path,
@@ -73,8 +73,8 @@ def ask_all(
             question = replace(
                 _question(line, folder), max_new_tokens=most, temperature=temperature, seed=seed
             )
-            asked = session.request(loaded, question, detail="light")
-            (lane,) = session.answers(loaded, asked, [choice])
+            asked = session.make_request(loaded, question, detail="light")
+            (lane,) = session.run_lanes(loaded, asked, [choice])
             ids = _words(banned, lane.token_ids)
             file.write(json.dumps({**line, "weights": weights, "answer_ids": ids}) + "\n")
             file.flush()

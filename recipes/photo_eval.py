@@ -32,7 +32,7 @@ from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.question import Question
 from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm.encoder import LanguageModel
 
 CAPTION = "Describe the picture."
@@ -40,7 +40,7 @@ NAME = "What is this?"
 LONG = ("Describe the picture in detail.", "Write a short story about this picture.")
 
 
-def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
+def ask(loaded: LoadedPair, questions: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
     """Return greedy answers to (path, view, question), by the target as it runs in the app: in its
     own precision, with AR's steps.
     """
@@ -50,10 +50,10 @@ def ask(loaded: Loaded, questions: Iterable[tuple[Path, int, str]], most: int) -
     def answer(path: Path, number: int, question: str) -> str:
         image = Image.open(path).convert("RGB")
         shown = Question(question, (image,), max_new_tokens=most)
-        asked = session.request(loaded, shown, detail="light")
+        asked = session.make_request(loaded, shown, detail="light")
         pixels = view(image, number, path.name, size)[None]
         seen = replace(asked.prompt, inputs={**asked.prompt.inputs, "pixel_values": pixels})
-        (lane,) = session.answers(loaded, replace(asked, prompt=seen), [ar])
+        (lane,) = session.run_lanes(loaded, replace(asked, prompt=seen), [ar])
         return lane.text.strip()
 
     return [answer(*one) for one in tqdm(list(questions), mininterval=5, disable=None)]
@@ -83,7 +83,7 @@ def named(thing: Thing, answer: str) -> bool:
     )
 
 
-def captions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
+def captions(loaded: LoadedPair, photos: Sequence[Photo]) -> dict[str, Any]:
     """Return CIDEr and BLEU-4, and CIDEr of answers that belong to another photograph."""
     texts = ask(loaded, [(p.path, 0, CAPTION) for p in photos], 30)
     references = [p.captions for p in photos]
@@ -100,7 +100,7 @@ def captions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
     }
 
 
-def questions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
+def questions(loaded: LoadedPair, photos: Sequence[Photo]) -> dict[str, Any]:
     """Return exact answers by kind: one question per photograph, of kinds its captions support."""
     index, rng = photo_questions.WordIndex([p.captions for p in photos]), random.Random(9)
     asked = [(p.path, q) for p in photos for q in photo_questions.ask(p.captions, rng, 1, index)]
@@ -121,7 +121,7 @@ def questions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
     return {"n": len(asked), "exact": exact, "kinds": kinds, "examples": examples}
 
 
-def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any]:
+def things(loaded: LoadedPair, all_things: Sequence[Thing], n: int) -> dict[str, Any]:
     """Return things named: of classes never trained, and of trained ones on an unseen crop."""
     held = held_out(len(all_things))
     out: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any
     return out
 
 
-def long_answers(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
+def long_answers(loaded: LoadedPair, photos: Sequence[Photo]) -> dict[str, Any]:
     """Return mean length and distinct-3 of descriptions and stories."""
     out: dict[str, Any] = {}
     for question in LONG:
@@ -155,7 +155,7 @@ def long_answers(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
     return out
 
 
-def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
+def plain(loaded: LoadedPair, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """Return how much training raised the loss on the base's own answers to held-out plain prompts.
 
     base: A folder of transformers. folder: Where its answers are kept.
@@ -170,7 +170,7 @@ def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
     return {"n": len(texts), "base": before, "trained": after, "rise": after / before - 1}
 
 
-def evaluate(loaded: Loaded, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
+def evaluate(loaded: LoadedPair, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """Return all of the above for a target: `n` held-out photographs, a fifth of the rest."""
     photos = read(data)[1][:n]
     report = {"captions": captions(loaded, photos), "questions": questions(loaded, photos)}

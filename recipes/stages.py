@@ -20,7 +20,7 @@ from recipes.drafters.base import Learner, Recipe
 from recipes.features import Example, Store
 from recipes.trainer import checkpoint, processes
 from specvl_demo.pairs import fingerprints, on_disk
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 
 ANSWERS_SEED = 7
 HELD_OUT_SEED = 3000
@@ -57,7 +57,7 @@ class Places:
 
 
 def main(
-    loaded: Loaded,
+    loaded: LoadedPair,
     kind: type[Learner],
     recipe: Recipe,
     places: Places,
@@ -107,7 +107,7 @@ def main(
 
 
 def stores(
-    loaded: Loaded,
+    loaded: LoadedPair,
     kind: type[Learner],
     places: Places,
     n: int,
@@ -140,7 +140,7 @@ def stores(
 
 
 def answered(
-    loaded: Loaded, places: Places, n: int, n_held_out: int, weights: str | None
+    loaded: LoadedPair, places: Places, n: int, n_held_out: int, weights: str | None
 ) -> tuple[Path, Path]:
     """Return the files with the target's answers: to train on, and held out."""
     held_out = places.work / "answers-held-out.jsonl"
@@ -166,5 +166,5 @@ def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list
     return lines[n_held_out:][:n], lines[:n_held_out]
 
 
-def _examples(loaded: Loaded, places: Places, file: Path, most: int) -> Iterator[Example]:
+def _examples(loaded: LoadedPair, places: Places, file: Path, most: int) -> Iterator[Example]:
     return answers.asked_examples(loaded.prompter, file, places.pictures, most, SHORTEST)

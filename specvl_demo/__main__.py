@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
-from specvl_demo.cli.parse import InputError, parse, run
+from specvl_demo.cli.parse import InputError, parse_arguments, run_command
 from specvl_demo.core.faults import cause, loses_device
 from specvl_demo.report.tables import one_line
 
@@ -25,7 +25,7 @@ DEVICE_LOST = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code, as `run_guarded` does."""
-    return run_guarded(lambda: run(parse(sys.argv[1:] if argv is None else argv)))
+    return run_guarded(lambda: run_command(parse_arguments(sys.argv[1:] if argv is None else argv)))
 
 
 def run_guarded(command: Callable[[], int]) -> int:

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     minutes = options.minutes or (TINY_MINUTES if tiny else MINUTES)
     begun = time.monotonic()
-    record: dict[str, Any] = {"machine": provenance.collect(), "tiny": tiny}
+    record: dict[str, Any] = {"machine": provenance.collect_facts(), "tiny": tiny}
     with tempfile.TemporaryDirectory(prefix="specvl-gpu-", dir=options.folder) as folder:
         setting = Setting(Path(folder), tiny)
         parts = [PARTS[name] for name in names]

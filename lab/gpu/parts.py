@@ -31,9 +31,9 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from specvl_demo.records import LaneRecords, Round, gather_lanes
 from specvl_demo.report.metrics import compare_with_ar
-from specvl_demo.report.remarks import agreement
+from specvl_demo.report.remarks import compare_answers
 from specvl_demo.serving import choosing, loader, session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 
 TAUS = (2.0, 3.3, 5.0)
 """Acceptance lengths of a chain of five that drafters are made for."""
@@ -97,7 +97,7 @@ class Races:
         roles = {None, *(self.roles or on_disk.drafters_here(spec))}
         names = [
             name
-            for name in self.methods or choosing.served(spec)
+            for name in self.methods or choosing.supported_methods(spec)
             if choosing.choose(spec, name).drafter.role in roles
         ]
         # The one that ended a process so far comes last.
@@ -117,7 +117,7 @@ class Races:
                     yield asking.peer(name)
                     continue
                 for temperature in self.temperatures:
-                    if name in choosing.served(spec, temperature):
+                    if name in choosing.supported_methods(spec, temperature):
                         yield asking.race(name, temperature)
                 yield Aside(ROUNDS, about | asking.watched(name))
             except torch.AcceleratorError:
@@ -135,7 +135,7 @@ class Races:
 class _Asking:
     """A loaded pair and what it is asked. limit: new tokens of an answer."""
 
-    loaded: Loaded
+    loaded: LoadedPair
     pictures: tuple[MediaFile, ...]
     questions: Sequence[str]
     limit: int
@@ -149,7 +149,7 @@ class _Asking:
                 temperature=temperature,
                 seed=seed,
             )
-            yield session.request(self.loaded, asked, detail="light")
+            yield session.make_request(self.loaded, asked, detail="light")
 
     def race(self, name: str, temperature: float) -> Row:
         """Return a method's figures over all questions, beside AR in the same races."""
@@ -163,7 +163,7 @@ class _Asking:
 
     def peer(self, name: str) -> Row:
         """Return the figures of one of the library's ways, beside AR's."""
-        pair, served = self.loaded.pair, choosing.served(self.loaded.pair)
+        pair, served = self.loaded.pair, choosing.supported_methods(self.loaded.pair)
         like = [choosing.choose(pair, one) for one in ("chain", "ngram") if one in served]
         library = LibraryPeers(self.loaded.models, [name], like)
         mine, ours, same = [], [], True
@@ -238,7 +238,7 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
     differences = [
         found
         for lane, ar in zip(lanes, ars, strict=True)
-        if (found := agreement(lane, ar)).kind != "same"
+        if (found := compare_answers(lane, ar)).kind != "same"
     ]
     costs = [cost for cost in rho.values() if cost is not None]
     return {
@@ -266,7 +266,7 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
 def device(setting: Setting, without: frozenset[str]) -> Iterator[Message]:
     """What there is to run on, and how fast it reads and multiplies."""
     place = _device()
-    row: Row = {"device": provenance.processor(), **provenance.collect()["versions"]}
+    row: Row = {"device": provenance.processor_name(), **provenance.collect_facts()["versions"]}
     if place.type == "cuda":
         gpu = torch.cuda.get_device_properties(place)
         row |= {"device": gpu.name, "capability": f"{gpu.major}.{gpu.minor}"}

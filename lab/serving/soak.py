@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="above 1: actors of Ray")
     asked = parser.parse_args(argv)
-    methods = choosing.served(pairs.find(asked.pair))
+    methods = choosing.supported_methods(pairs.find(asked.pair))
     with ExitStack() as stack:
         if asked.url is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specvl-soak-")))

@@ -14,7 +14,7 @@ from specvl_demo.methods.base import choose
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.serving import session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from tests.shared import pocketlike
 from tests.shared.heads import random_tensors, write
 from tests.shared.lanes import chain_lane
@@ -23,7 +23,7 @@ from tests.shared.refusals import refuses
 NOTES = Path(__file__).resolve().parents[1] / "notes"
 
 
-def asked(loaded: Loaded, **more: Any) -> LabOptions:
+def asked(loaded: LoadedPair, **more: Any) -> LabOptions:
     """AR and a chain of three: one repeat, at most three questions."""
     choices = [choose("ar"), choose("chain", {"gamma": 3})]
     given = {"choices": choices, "repeats": 1, "max_new_tokens": 8, "prompts": 3}
@@ -31,7 +31,7 @@ def asked(loaded: Loaded, **more: Any) -> LabOptions:
 
 
 def test_heads_are_compared_with_the_same_drafts_and_their_cards(
-    loaded: Loaded, tmp_path: Path, monkeypatch
+    loaded: LoadedPair, tmp_path: Path, monkeypatch
 ):
     card = {"weights": "a", "data": "scenes", "conversations": 9, "parameters": 7}
     card |= {"recipe": {"cls": 0.1}}
@@ -58,14 +58,14 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
     refuses(r"no readable card\.json", heads.opened, loaded, tmp_path)
 
 
-def test_differences_are_counted_and_placed(loaded: Loaded, monkeypatch):
+def test_differences_are_counted_and_placed(loaded: LoadedPair, monkeypatch):
     cases = every(loaded.pair)[:2]
     options = asked(loaded)
     lossy = asked(loaded, choices=[*options.choices, choose("fly")])
     (row,) = lossless.lossless(loaded, cases, lossy)["rows"]  # it makes no promise to hold
     assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0)
     assert row["tokens"] == 16
-    answered = session.answers
+    answered = session.run_lanes
 
     def spoilt(*given: Any) -> list[Any]:
         """A method that changes its third token, which must be found out."""
@@ -75,13 +75,13 @@ def test_differences_are_counted_and_placed(loaded: Loaded, monkeypatch):
             msgspec.structs.force_setattr(third, "id", third.id + 1)
         return lanes
 
-    monkeypatch.setattr(session, "answers", spoilt)
+    monkeypatch.setattr(session, "run_lanes", spoilt)
     (row,) = lossless.lossless(loaded, cases, options)["rows"]
     assert row["differences"] == 2 and row["first_token"] == 2 and row["logit_gap"] > 0
     assert row["first_case"] == cases[0].id
 
 
-def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_path: Path):
+def test_few_questions_are_sampled_again_with_other_seeds(loaded: LoadedPair, tmp_path: Path):
     one = tmp_path / "one.jsonl"
     one.write_text('{"question": "What is shown?"}\n')
     (row,) = lossless.report(asked(loaded, data=str(one), sampling=Sampling(1.0)))["rows"]
@@ -90,7 +90,7 @@ def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_pa
     assert row["prompts"] == 1
 
 
-def test_a_papers_claim_is_answered_by_its_arms(loaded: Loaded):
+def test_a_papers_claim_is_answered_by_its_arms(loaded: LoadedPair):
     found = papers.report(asked(loaded, claim="sage"))
     rows = {row["method"]: row for row in found["rows"]}
     (claim,) = found["claims"]

@@ -21,7 +21,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import gather_lanes
 from specvl_demo.serving import loader, session
 from specvl_demo.serving.custom import custom_pair
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
 from tests.shared import pocketlike
@@ -55,7 +55,7 @@ def head(pair: Path, method: str, fresh: bool = False) -> dict:
     return stages.main(loaded(pair), KINDS[method], recipe, places, N, HELD_OUT, fresh=fresh)
 
 
-def loaded(pair: Path) -> Loaded:
+def loaded(pair: Path) -> LoadedPair:
     return loader.load_pair(custom_pair(str(pair / "target")), roles=())
 
 
@@ -89,8 +89,8 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch):
     small = Checkpoint(str(places.out), 1e4, "", local=True)
     both = loader.load_pair(replace(custom, drafters={"small": small}))
     shown = (Image.new("RGB", (80, 60)),)
-    asked = session.request(both, Question("what is this", shown, max_new_tokens=20))
-    lanes = gather_lanes(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
+    asked = session.make_request(both, Question("what is this", shown, max_new_tokens=20))
+    lanes = gather_lanes(race(session.make_lanes(both, asked, [choose("ar"), choose("chain")])))
     assert lanes[0].token_ids == lanes[1].token_ids
     may = set(both.models.drafter("small").model.draft_ids.tolist())
     drafted = {token for round_ in lanes[1].rounds for token in round_.tree.tokens[1:]}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from specvl_demo import question, records
-from specvl_demo.cli.parse import InputError, cannot_be
+from specvl_demo.cli.parse import InputError, file_error
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role, on_disk
@@ -30,7 +30,7 @@ from specvl_demo.serving import choosing
 from specvl_demo.serving.custom import named_pair
 
 if TYPE_CHECKING:
-    from specvl_demo.serving.loaded import Loaded
+    from specvl_demo.serving.loaded import LoadedPair
 
 NAMED = (*base.SLOTS, "preset")
 """Settings whose values are names."""
@@ -39,16 +39,16 @@ NAMED = (*base.SLOTS, "preset")
 def generate(options: argparse.Namespace) -> int:
     """Run one method; print its answer as it is generated and its figures, or one JSON document."""
     if options.batch is not None:
-        return batch(options)
-    return _answer(options, [options.method], lambda lanes: tables.lane_row(lanes[0]))
+        return answer_batch(options)
+    return _answer_question(options, [options.method], lambda lanes: tables.lane_row(lanes[0]))
 
 
 def race(options: argparse.Namespace) -> int:
     """Run several methods, AR first; print all answers and a table, or one JSON document."""
-    return _answer(options, (), lambda lanes: {"lanes": tables.lane_rows(lanes)})
+    return _answer_question(options, (), lambda lanes: {"lanes": tables.lane_rows(lanes)})
 
 
-def batch(options: argparse.Namespace) -> int:
+def answer_batch(options: argparse.Namespace) -> int:
     """Answer every question of a file with one load: a JSON line in, a JSON line out, in order.
 
     A line that cannot be answered yields {"id", "error"}; the exit code is then 1.
@@ -61,18 +61,18 @@ def batch(options: argparse.Namespace) -> int:
             " --trace."
         )
     pair = named_pair(options.pair, options.target, options.drafter)
-    (choice,) = pick([options.method], options.set, pair, options.temperature)
+    (choice,) = choose_methods([options.method], options.set, pair, options.temperature)
     try:
         lines = Path(options.batch).read_text(encoding="utf-8").split("\n")
     except OSError as fault:
-        raise cannot_be("read", f"--batch {options.batch}", fault) from None
+        raise file_error("read", f"--batch {options.batch}", fault) from None
     except ValueError:
         raise InputError(f"--batch {options.batch} is not UTF-8 text.") from None
     from specvl_demo.serving import session
 
     shared = {name: value for name, value in vars(options).items() if name not in question.LINE}
     find = partial(question.find_file, folders=(Path(), Path(options.batch).parent))
-    loaded = _load(options, pair, choosing.roles_of([choice]))
+    loaded = _load_pair(options, pair, choosing.roles_of([choice]))
     wrong = 0
     for number, line in enumerate(filter(str.strip, lines)):
         answer: dict[str, object] = {"id": None}
@@ -82,7 +82,7 @@ def batch(options: argparse.Namespace) -> int:
                 answer["id"] = data["id"]
             if others := data.keys() - question.LINE:
                 raise ValueError(f"a line of --batch cannot have {', '.join(sorted(others))}.")
-            request = session.request(loaded, question.read({**shared, **data}, find))
+            request = session.make_request(loaded, question.read({**shared, **data}, find))
             (lane,) = gather_lanes(session.race(loaded, request, [choice], warmed=number > 0))
             answer |= tables.lane_row(lane)
         except (ValueError, FloatingPointError) as reason:
@@ -96,7 +96,7 @@ def batch(options: argparse.Namespace) -> int:
 def bench(options: argparse.Namespace) -> int:
     """Measure methods side by side on many questions; print tables, or one JSON document."""
     pair = named_pair(options.pair, options.target, options.drafter)
-    choices = pick(methods_to_run(options, pair), options.set, pair, 0.0)
+    choices = choose_methods(methods_to_run(options, pair), options.set, pair, 0.0)
     from specvl_demo.compare import measure, questions
     from specvl_demo.compare.page import page_of
     from specvl_demo.compare.peers import PEERS
@@ -106,8 +106,8 @@ def bench(options: argparse.Namespace) -> int:
     peers, roles = PEERS if options.peers else PEERS[:1], choosing.roles_of(choices)
     if options.peers and "small" in on_disk.drafters_here(pair) and "small" not in roles:
         roles.append("small")
-    loaded = _load(options, pair, roles)
-    with progress() as tell:
+    loaded = _load_pair(options, pair, roles)
+    with progress_bar() as tell:
         report = measure.run_bench(
             loaded, cases, choices, options.repeats, options.max_new_tokens, peers, tell
         )
@@ -118,7 +118,7 @@ def bench(options: argparse.Namespace) -> int:
     return 0
 
 
-def pick(
+def choose_methods(
     names: Sequence[str], settings: Sequence[tuple[str, str]], pair: PairSpec, temperature: float
 ) -> list[Choice]:
     """Return each method with its settings, checked against the pair.
@@ -152,11 +152,11 @@ def methods_to_run(
     """Return AR, then the named methods, or all others that the pair supports."""
     names = options.methods
     if names == ["all"]:
-        names = choosing.served(pair, temperature)
+        names = choosing.supported_methods(pair, temperature)
     return ["ar", *(name for name in names if name != "ar")]
 
 
-def _answer(
+def _answer_question(
     options: argparse.Namespace,
     names: Sequence[str],
     document: Callable[[list[LaneRecords]], dict[str, Any]],
@@ -167,14 +167,14 @@ def _answer(
     """
     pair = named_pair(options.pair, options.target, options.drafter)
     names = names or methods_to_run(options, pair, options.temperature)
-    chosen = pick(names, options.set, pair, options.temperature)
+    chosen = choose_methods(names, options.set, pair, options.temperature)
     opened = question.read(vars(options)).read_files(pair.n_frames)
-    with _trace_file(options.trace) as saved:
+    with _open_trace_file(options.trace) as saved:
         from specvl_demo.serving import session
 
-        loaded = _load(options, pair, choosing.roles_of(chosen))
+        loaded = _load_pair(options, pair, choosing.roles_of(chosen))
         notes = records.QuestionNotes(options.prompt)
-        running = session.race(loaded, session.request(loaded, opened), chosen, notes=notes)
+        running = session.race(loaded, session.make_request(loaded, opened), chosen, notes=notes)
         quiet = options.json or len(chosen) > 1
         lost: InputError | None = None
         heard: list[Record] = []
@@ -184,7 +184,7 @@ def _answer(
                 try:
                     saved.write(f"{records.dumps(record)}\n".encode())
                 except OSError as fault:
-                    lost = cannot_be("written", f"--trace {saved.name}", fault)
+                    lost = file_error("written", f"--trace {saved.name}", fault)
                     if isinstance(record, Begin):  # nothing was answered yet
                         raise lost from None
             if not quiet and isinstance(record, Round):
@@ -205,7 +205,7 @@ def _answer(
 
 
 @contextmanager
-def progress() -> Iterator[Callable[..., None]]:
+def progress_bar() -> Iterator[Callable[..., None]]:
     """Yield what shows, on one line of a terminal, the activity, and a bar with its share if known.
 
     At the end the line is cleared; without a terminal nothing is shown.
@@ -220,26 +220,26 @@ def progress() -> Iterator[Callable[..., None]]:
         yield tell
 
 
-def _load(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role]) -> Loaded:
+def _load_pair(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role]) -> LoadedPair:
     """Load the pair with drafters of these roles, according to the options."""
     from specvl_demo.serving import loader
 
     settings = Options(options.dtype, options.quantised, options.exact)
-    with progress() as tell:
+    with progress_bar() as tell:
         loaded = loader.load_pair(pair, roles, tell, settings)
     for remark in loaded.remarks:
         sys.stderr.write(f"Note: {remark}\n")
     return loaded
 
 
-def _trace_file(path: str | None) -> AbstractContextManager[FileIO | None]:
+def _open_trace_file(path: str | None) -> AbstractContextManager[FileIO | None]:
     """Open the trace file, unbuffered, so that a crash loses nothing; None if there is none."""
     if path is None:
         return nullcontext()
     try:
         return Path(path).open("wb", buffering=0)
     except (OSError, ValueError) as fault:
-        raise cannot_be("written", f"--trace {path}", fault) from None
+        raise file_error("written", f"--trace {path}", fault) from None
 
 
 def print_json(document: object) -> None:

@@ -22,7 +22,7 @@ from specvl_demo.serving import choosing
 from specvl_demo.serving.custom import named_pair
 
 
-def run(options: argparse.Namespace) -> int:
+def list_models(options: argparse.Namespace) -> int:
     machine = detect_machine()
     models = options.target, options.drafter
     listed = [named_pair(None, *models)] if any(models) else pairs.PAIRS
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def fetch(options: argparse.Namespace) -> int:
+def fetch_weights(options: argparse.Namespace) -> int:
     """Fetch what is missing and print its location; InputError if it cannot be fetched."""
     from specvl_demo.vlm import photo_assembly
 
@@ -63,7 +63,8 @@ def fetch(options: argparse.Namespace) -> int:
 def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     """Return a pair and whether each method that it supports runs here; bytes are estimates."""
     verdict = placing.place(pair, machine, roles=())
-    methods = {name: choosing.place_method(pair, name, machine) for name in choosing.served(pair)}
+    names = choosing.supported_methods(pair)
+    methods = {name: choosing.place_method(pair, name, machine) for name in names}
     return {
         "id": pair.id,
         "title": pair.title,
@@ -78,23 +79,23 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "memory_bytes": {
             dtype: fitting.memory_needs(pair, LoadPlan(dtype)).total for dtype in get_args(Dtype)
         },
-        **_where(verdict),
+        **_placement_fields(verdict),
         "must_fetch": verdict.must_fetch,
         "methods": list(methods),
         "verdicts": {
             name: {
-                **_where(verdict),
+                **_placement_fields(verdict),
                 "quantised": verdict.plan.quantised if verdict.ok else None,
                 "needs_bytes": verdict.needs_bytes or None,
             }
             for name, verdict in methods.items()
         },
         "note": pair.note,
-        "remarks": choosing.remarks(pair),
+        "remarks": choosing.pair_remarks(pair),
     }
 
 
-def _where(verdict: Placement) -> dict[str, Any]:
+def _placement_fields(verdict: Placement) -> dict[str, Any]:
     device, dtype = (verdict.plan.device, verdict.plan.dtype) if verdict.ok else (None, None)
     return {"available": verdict.ok, "reason": verdict.reason, "device": device, "dtype": dtype}
 

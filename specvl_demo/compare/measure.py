@@ -18,14 +18,14 @@ from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
 from specvl_demo.report.answers import HF_GENERATE, Repeat
 from specvl_demo.serving import session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 
 Tell = Callable[[str, float], None]
 """Called with the current activity and the share that is done, 0 to 1."""
 
 
 def run_bench(
-    loaded: Loaded,
+    loaded: LoadedPair,
     cases: Sequence[Question],
     choices: Sequence[Choice],
     repeats: int,
@@ -36,8 +36,8 @@ def run_bench(
     """Return the report of `bench --json`. choices: AR first. peers: The library's own ways."""
     load = MachineLoad()
     cases = [replace(case, max_new_tokens=max_new_tokens, temperature=0.0) for case in cases]
-    questions = [session.request(loaded, case, detail="light") for case in cases]
-    session.warm(loaded, questions[0], choices)
+    questions = [session.make_request(loaded, case, detail="light") for case in cases]
+    session.warm_up(loaded, questions[0], choices)
     library = LibraryPeers(loaded.models, peers, choices)
     for name in peers:
         library.decode_answer(name, questions[0])
@@ -48,11 +48,11 @@ def run_bench(
         tell(about, done / total)
         for way in folds.round_robin(turns, number):
             if isinstance(way, Choice):
-                (lane,) = session.answers(loaded, questions[at], [way])
+                (lane,) = session.run_lanes(loaded, questions[at], [way])
                 measured[number].answers[way.method.name].append(folds.Answer.of_lane(lane))
             elif (answer := library.decode_answer(way, questions[at])) is not None:
                 measured[number].answers[way].append(answer)
-    machine = provenance.collect(loaded) | provenance.disturbance(load.others_share() or 0.0)
+    machine = provenance.collect_facts(loaded) | provenance.disturbance(load.others_share() or 0.0)
     machine["seconds"] = load.seconds
     report = report_of(machine, loaded.pair, cases, choices, measured, repeats, peers)
     for name, note in library.notes.items():

@@ -60,7 +60,7 @@ BUT = ", but for a speedup that is only about right"
 
 
 @dataclass
-class Page:
+class ReportPage:
     """The content of a report."""
 
     tables: list[Table]
@@ -127,7 +127,7 @@ def provenance_line(machine: Mapping[str, Any]) -> str:
     return "; ".join(str(part) for part in parts if part) + "."
 
 
-def page_of(report: Report) -> Page:
+def page_of(report: Report) -> ReportPage:
     settings = report["settings"]
     drafts = {
         name: describe_draft(chosen)
@@ -148,7 +148,8 @@ def page_of(report: Report) -> Page:
         _table("τ by kind of question", *_by_kind(rows, "tau"), heads),
         _table("Drafted positions kept, by depth", *_accepted_by_depth(rows), heads),
     ]
-    return Page([table for table in tables if len(table[2]) > 1], _condition_lines(report), notes)
+    filled = [table for table in tables if len(table[2]) > 1]
+    return ReportPage(filled, _condition_lines(report), notes)
 
 
 def _table(heading: str, rows: Rows, columns: Sequence[str], heads: Mapping[str, str]) -> Table:

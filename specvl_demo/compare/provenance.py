@@ -18,7 +18,7 @@ from specvl_demo.pairs import PairSpec, on_disk
 from specvl_demo.pairs.machine import detect_machine, versions
 
 if TYPE_CHECKING:
-    from specvl_demo.serving.loaded import Loaded
+    from specvl_demo.serving.loaded import LoadedPair
 
 BUSY_SHARE = 0.15
 """Share of the machine that other programs may use before ratios are omitted."""
@@ -29,11 +29,11 @@ def disturbance(others_share: float) -> dict[str, Any]:
     return {"others_share_meanwhile": others_share, "busy": others_share > BUSY_SHARE}
 
 
-def collect(loaded: Loaded | None = None) -> dict[str, Any]:
+def collect_facts(loaded: LoadedPair | None = None) -> dict[str, Any]:
     """Return machine, versions, commit and time; of a pair also device, precision, weights."""
     facts: dict[str, Any] = {
         "title": detect_machine().title,
-        "processor": processor(),
+        "processor": processor_name(),
         "threads": torch.get_num_threads(),
         "versions": {**versions(), "python": platform.python_version()},
         "commit": git_commit(),
@@ -47,7 +47,7 @@ def collect(loaded: Loaded | None = None) -> dict[str, Any]:
     return facts
 
 
-def processor() -> str:
+def processor_name() -> str:
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
     model = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)

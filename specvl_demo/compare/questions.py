@@ -33,14 +33,14 @@ def bench_questions(pair: PairSpec, data: str | None, n: int) -> list[Question]:
 
 def pair_questions(pair: PairSpec) -> list[Question]:
     """Return what a pair is measured with, opened: of the pocket pair, some of each kind."""
-    questions = shipped(pair, "evaluate")
+    questions = shipped_questions(pair, "evaluate")
     if pair.questions == POCKET:
-        kinds = by_kind(questions)
+        kinds = group_by_kind(questions)
         questions = [question for kind, n in POCKET_KINDS.items() for question in kinds[kind][:n]]
     return [question.read_files(pair.n_frames) for question in questions]
 
 
-def shipped(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
+def shipped_questions(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
     """Return a pair's shipped questions of these splits. shared: What all are asked with."""
     lines = (EXAMPLES / pair.questions).read_text(encoding="utf-8").splitlines()
     some = [line for line in lines if json.loads(line)["split"] in splits]
@@ -64,16 +64,16 @@ def file_questions(name: str, n: int, n_frames: int = 8) -> list[Question]:
     return questions
 
 
-def by_kind(questions: Iterable[Question]) -> dict[str, list[Question]]:
+def group_by_kind(questions: Iterable[Question]) -> dict[str, list[Question]]:
     kinds: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         kinds[question.kind].append(question)
     return kinds
 
 
-def in_turn(questions: Iterable[Question]) -> list[Question]:
+def interleave_kinds(questions: Iterable[Question]) -> list[Question]:
     """Return the questions with one of each kind in turn."""
-    rounds = zip_longest(*by_kind(questions).values())
+    rounds = zip_longest(*group_by_kind(questions).values())
     return [question for row in rounds for question in row if question is not None]
 
 

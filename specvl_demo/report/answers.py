@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from specvl_demo.records import LaneRecords
 from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare_with_ar
-from specvl_demo.report.remarks import FULL_LOAD, roughly
+from specvl_demo.report.remarks import FULL_LOAD, rough_factor
 
 HF_GENERATE, HF_ASSISTED = "hf-generate", "hf-assisted"
 """Hugging Face's own ways of decoding, as rows are named."""
@@ -121,7 +121,7 @@ def hide_disturbed(report: dict[str, Any]) -> dict[str, Any]:
     def without(row: dict[str, Any]) -> dict[str, Any]:
         kinds = {kind: without(figures) for kind, figures in row.get("by_kind", {}).items()}
         speedup = row.get("speedup_vs_ar") if hedged else None
-        rough = {} if speedup is None else {"speedup_about": roughly(speedup)}
+        rough = {} if speedup is None else {"speedup_about": rough_factor(speedup)}
         rest = row | dict.fromkeys(set(COMPARED) & set(row)) | rough
         return rest | ({"by_kind": kinds} if kinds else {})
 

@@ -88,7 +88,7 @@ def _draw_lane(
         parts += _draw_line(line, y, lane.begin.method == "ar")
         y += LINE
     y += 4
-    if remark := remarks.remark(lane, lanes):
+    if remark := remarks.lane_remark(lane, lanes):
         parts.append(_svg_text(MARGIN, y, one_line(remark, COLUMNS + 20), _SMALL))
         y += LINE
     return parts, y + 12

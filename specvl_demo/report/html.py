@@ -94,7 +94,7 @@ def _lane_html(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     text = f'<span class="given">{escape(lane.begin.prefix.text)}</span>' + "".join(
         f'<span class="{origin}">{escape(piece)}</span>' for origin, piece in runs(lane.rounds)
     )
-    remark = remarks.remark(lane, lanes)
+    remark = remarks.lane_remark(lane, lanes)
     facts = f'<p class="facts">{escape(remark)}</p>' if remark else ""
     title = escape(lane.begin.title)
     return f'<section><h2>{title}</h2><p class="text">{text}</p>{facts}</section>'

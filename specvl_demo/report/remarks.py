@@ -79,7 +79,8 @@ class Doubt:
     @property
     def rough_speedup(self) -> str | None:
         """The speedup of a disturbed lane as every reader is told it; None if there is none."""
-        return roughly(self.about) if self.kind == "disturbed" and self.about is not None else None
+        about = self.about if self.kind == "disturbed" else None
+        return None if about is None else rough_factor(about)
 
 
 Change = tuple[int, int, int, int]
@@ -91,7 +92,7 @@ class LaneRemarks(Struct, frozen=True):
 
     doubt: Why its times are not reported. slow: Why it is slower. speedup_total: With vision and
     prefill. changes: See `find_changes`. accepted_by_depth: Of every lane, see
-    `metrics.accepted_by_depth`. repeats: See `repetition`.
+    `metrics.accepted_by_depth`. repeats: See `repetition_sentence`.
     """
 
     agreement: Agreement | None = None
@@ -113,11 +114,11 @@ class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
     lanes: dict[str, LaneRemarks]
 
 
-def roughly(factor: float) -> str:
+def rough_factor(factor: float) -> str:
     return f"about {factor:.1f}×"
 
 
-def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
+def compare_answers(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Compare two answers to one question, as far as both go."""
     ours, theirs = lane.token_ids, ar.token_ids
     whole = _is_complete(lane) and _is_complete(ar)
@@ -149,14 +150,14 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     elif few:
         return Doubt("short", few, tokens=tokens, about=about)
     else:
-        why = contradiction or _jitter(ar)
+        why = contradiction or _jitter_sentence(ar)
     if why is None:
         return None
     sentence = "; ".join(filter(None, (f"timing disturbed ({why})", few)))
     return Doubt("disturbed", sentence, load=load, about=None if few else about)
 
 
-def _jitter(ar: LaneRecords) -> str | None:
+def _jitter_sentence(ar: LaneRecords) -> str | None:
     """Return how far apart AR's steps lie if that is too far to time it; None otherwise."""
     steps = sorted(r.seconds for r in ar.rounds)
     first, middle, third = (steps[part * len(steps) // 4] for part in (1, 2, 3))
@@ -180,7 +181,7 @@ def why_untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     return _why_cut(lanes) or (doubt.sentence if doubt else None)
 
 
-def repetition(lane: LaneRecords) -> str | None:
+def repetition_sentence(lane: LaneRecords) -> str | None:
     """Return a sentence, without full stop, on an answer that repeats itself; None otherwise."""
     ids = lane.token_ids
     runs = list(zip(*(ids[at:] for at in range(RUN))))
@@ -190,15 +191,15 @@ def repetition(lane: LaneRecords) -> str | None:
     return sentence if share >= REPEATED else None
 
 
-def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
+def lane_remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     """Return the remark on a lane: its answer, then its time. None for AR, or without it."""
     ar = ar_lane(lanes)
     if ar is None or lane is ar or not lane.rounds:
         return None
-    text = agreement(lane, ar).sentence()
+    text = compare_answers(lane, ar).sentence()
     time = why_untimed(lane, lanes) or compare_with_ar(lane, ar).why_slow()
     sentence = f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
-    return f"{sentence} {repeats}." if (repeats := repetition(lane)) else sentence
+    return f"{sentence} {repeats}." if (repeats := repetition_sentence(lane)) else sentence
 
 
 def race_remarks(lanes: Sequence[LaneRecords]) -> Remarks:
@@ -212,8 +213,8 @@ def _lane_remarks(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
     if ar is None or lane is ar:
         return LaneRemarks(accepted_by_depth=by_depth)
     times, changes = compare_with_ar(lane, ar), find_changes(ar.token_ids, lane.token_ids)
-    slow, total, repeats = times.why_slow(), times.speedup_total, repetition(lane)
-    agreed, doubt = agreement(lane, ar), timing_doubt(lane, ar)
+    slow, total, repeats = times.why_slow(), times.speedup_total, repetition_sentence(lane)
+    agreed, doubt = compare_answers(lane, ar), timing_doubt(lane, ar)
     return LaneRemarks(agreed, doubt, slow, total, changes, by_depth, repeats)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from specvl_demo.records import Begin, LaneRecords
 from specvl_demo.report.metrics import compare_with_ar, measure_lanes
-from specvl_demo.report.remarks import agreement, ar_lane
+from specvl_demo.report.remarks import ar_lane, compare_answers
 
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
 
@@ -55,7 +55,7 @@ def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
         row = lane_row(lane) | dict.fromkeys(RACE_FIELDS)
         if ar is not None:
             beside = compare_with_ar(lane, ar)
-            agreed = agreement(lane, ar)
+            agreed = compare_answers(lane, ar)
             row |= {
                 "speedup_decode": beside.speedup_decode,
                 "speedup_total": beside.speedup_total,

@@ -83,7 +83,7 @@ def figures_table(lanes: Sequence[LaneRecords]) -> str:
         "tau counts tokens per target forward, including the target's own token.",
     ]
     for lane in lanes:
-        if remark := remarks.remark(lane, lanes):
+        if remark := remarks.lane_remark(lane, lanes):
             lines.append(f"{_one_line(lane.begin.title)}: {remark}")
     return "\n".join(filter(None, [*lines, confidence.confidence_sentence(lanes)]))
 

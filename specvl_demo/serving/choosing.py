@@ -40,7 +40,7 @@ def roles_of(choices: Sequence[Choice]) -> list[Role]:
     return cast("list[Role]", list(roles))
 
 
-def lanes_of(
+def read_lanes(
     names: Any, settings: Any, baseline: bool = False
 ) -> list[tuple[str, dict[str, Value]]]:
     """Return the methods in plain data, each once with its settings; ValueError if they are none.
@@ -48,13 +48,13 @@ def lanes_of(
     settings: Parameters by method, whose bounds `choose` checks; those of other methods do not
     count. baseline: Whether the plain model runs first.
     """
-    methods = list(map(_find, list_of(names, str, "The methods", "a list of names")))
+    methods = list(map(_method_name, list_of(names, str, "The methods", "a list of names")))
     what = 'an object with the parameters of each method by name, such as {"chain": {"gamma": 3}}'
     if not isinstance(settings, Mapping | None):
         raise wrong_kind("Settings", what, settings)
     settings = settings or {}
     for name, values in settings.items():
-        method = _find(name)
+        method = _method_name(name)
         if not isinstance(values, Mapping | None):
             raise ValueError(f"Settings must be {what}; under {method!r} is {json_kind(values)}.")
         for key, value in (values or {}).items():
@@ -65,7 +65,7 @@ def lanes_of(
     return [(name, dict(settings.get(name) or {})) for name in each_once]
 
 
-def _find(name: Any) -> str:
+def _method_name(name: Any) -> str:
     return base.find(text_of(name, "A method's name", MAX_NAME)).name
 
 
@@ -82,7 +82,7 @@ def choose(
     if preset is not None and preset not in method.presets:
         presets = ", ".join(method.presets) or "none"
         raise ValueError(f"{method.name} has no preset {preset!r}; it has: {presets}.")
-    start = method.presets.get(str(preset or standard(pair, name)))
+    start = method.presets.get(str(preset or standard_preset(pair, name)))
     choice = base.choose(name, rest, start, temperature)
     role, here = choice.drafter.role, on_disk.drafters_here(pair)
     if role is not None and role not in here:
@@ -112,13 +112,13 @@ def fits(
     return True
 
 
-def standard(pair: PairSpec, name: str) -> str | None:
+def standard_preset(pair: PairSpec, name: str) -> str | None:
     """Return the preset a method starts from: the one made for the pair, else the paper's."""
     presets = base.find(name).presets
     return next((preset for preset in (pair.id, "paper") if preset in presets), None)
 
 
-def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
+def supported_methods(pair: PairSpec, temperature: float = 0.0) -> list[str]:
     """Return the methods that the pair's drafters support by default."""
     names = (name for name in base.METHODS if name != "custom")
     return [name for name in names if fits(pair, name, None, temperature)]
@@ -130,9 +130,9 @@ def place_method(pair: PairSpec, name: str, machine: Machine) -> Placement:
     return placing.place(pair, machine, roles=[] if role is None else [role])
 
 
-def remarks(pair: PairSpec) -> list[str]:
+def pair_remarks(pair: PairSpec) -> list[str]:
     """Return what the target asks for in vain, and what the heads' configurations leave out or set
-    differently from the target's, as far as their files are here; `Loaded.remarks` has more.
+    differently from the target's, as far as their files are here; `LoadedPair.remarks` has more.
     """
     target = on_disk.config(pair.target)
     if target is None:

@@ -31,10 +31,10 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
     """
     alone = offline()
     first = hub.read_card(target, alone)
-    checkpoint = _checkpoint(first, alone, speaks=True)
+    checkpoint = _read_checkpoint(first, alone, speaks=True)
     drafters: dict[Role, Checkpoint] = {}
     note = ""
-    if (layer := _own_layer(first, checkpoint)) is not None:
+    if (layer := _mtp_layer(first, checkpoint)) is not None:
         drafters["mtp"] = layer
     if drafter is not None:
         folder = Path(drafter)
@@ -44,13 +44,13 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
             params = sum(file.stat().st_size for file in weights) / 2
             drafters[kind] = Checkpoint(str(folder.resolve()), params, "see its folder", True)
         elif not folder.is_dir() and (card := hub.head_card(drafter, alone)) is not None:
-            drafters[card.family] = _checkpoint(card, alone)
+            drafters[card.family] = _read_checkpoint(card, alone)
         else:
             second = hub.read_card(drafter, alone, text=True)
             if reason := hub.misfit(first, second):
                 raise ValueError(reason)
             role: Role = "assistant" if second.family in hub.ASSISTANTS else "small"
-            drafters[role] = _checkpoint(second, alone)
+            drafters[role] = _read_checkpoint(second, alone)
             if 0 < second.positions < first.positions:
                 note = (
                     f"The drafter takes {second.positions} positions, the target"
@@ -68,7 +68,7 @@ def _check_head(folder: Path, kind: Role, target: hub.ModelCard) -> None:
     checkpoints.check_fit(form, tensors, settings, folder.name, width, vocab)
 
 
-def _own_layer(card: hub.ModelCard, target: Checkpoint) -> Checkpoint | None:
+def _mtp_layer(card: hub.ModelCard, target: Checkpoint) -> Checkpoint | None:
     """Return the MTP layer among a target's own weights, by its config and a folder's tensors."""
     config = outlines.read_json(card.folder / "config.json")
     text = config.get("text_config", config)
@@ -80,7 +80,7 @@ def _own_layer(card: hub.ModelCard, target: Checkpoint) -> Checkpoint | None:
     return Checkpoint(target.id, params, target.licence, target.local)
 
 
-def _checkpoint(card: hub.ModelCard, offline: bool, speaks: bool = False) -> Checkpoint:
+def _read_checkpoint(card: hub.ModelCard, offline: bool, speaks: bool = False) -> Checkpoint:
     """Return a model's place and sizes; ValueError with a sentence if its weights do not match its
     configuration, by their headers, or a folder's chat template cannot be used.
 

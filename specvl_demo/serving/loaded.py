@@ -19,7 +19,7 @@ INEXACT = (
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedPair:
     """A pair in memory: models for the lanes, a prompt builder, and facts for the records.
 
     may_decline: Whether batch-invariant steps are given up where they turn out to cost AR much.
@@ -34,7 +34,7 @@ class Loaded:
     may_decline: bool = False
     _tried: list[bool] = field(default_factory=list)
 
-    def try_out(self, tell: Callable[[str], None], steps: int | None = None) -> None:
+    def calibrate(self, tell: Callable[[str], None], steps: int | None = None) -> None:
         """Calibrate, once, how this device runs the models' steps fastest and whether they are
         exact.
 
@@ -50,10 +50,10 @@ class Loaded:
             if (reason := calibrate(steps)) is not None:
                 tell(f"{model.name}: {reason}")
         if self.models.target.batch_invariant:
-            self._try_exact(tell)
-        self.release()  # caches of these trials
+            self._try_exactness(tell)
+        self.release_caches()  # caches of these trials
 
-    def _try_exact(self, tell: Callable[[str], None]) -> None:
+    def _try_exactness(self, tell: Callable[[str], None]) -> None:
         """Find out whether the target has batch-invariant steps here, and on a GPU what they cost:
         measured, since the many small kernels that they launch are not in `exact_overhead`.
         """
@@ -72,7 +72,7 @@ class Loaded:
                 target.decline_batch_invariance()
                 tell(INEXACT.format(cost=cost))
 
-    def release(self) -> None:
+    def release_caches(self) -> None:
         """Give up caches and graphs that are kept for the next question: before the pair is
         dropped, so that not the garbage collector destroys graphs.
         """

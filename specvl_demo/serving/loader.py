@@ -15,7 +15,7 @@ from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.pairs.machine import detect_machine, versions
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.serving import threads
-from specvl_demo.serving.loaded import INEXACT, Loaded
+from specvl_demo.serving.loaded import INEXACT, LoadedPair
 from specvl_demo.vlm import loading, weights
 from specvl_demo.vlm.target import VLMTarget
 
@@ -26,19 +26,19 @@ def load_pair(
     progress: Callable[[str], None] | None = None,
     options: Options = AS_IT_FITS,
     placement: Placement | None = None,
-) -> Loaded:
+) -> LoadedPair:
     """Load a pair's target and its drafters of these roles (None: all that are here).
 
-    placement: As `place` returned, if it was asked.
+    placement: As `place_pair` returned, if it was asked.
 
     Raises ValueError if the pair does not run here, a role is missing, or weights cannot be loaded.
     """
     # 1. Where and how: asked once, before anything is read or fetched.
-    machine, placement = detect_machine(), placement or place(pair, roles, options)
+    machine, placement = detect_machine(), placement or place_pair(pair, roles, options)
     plan = placement.plan
     loading.limit_threads(machine.n_cpus)
     # Packing and trying out are many small products.
-    with threads.fitted() as fit_threads:
+    with threads.fitted_threads() as fit_threads:
 
         def tell(text: str) -> None:
             fit_threads()
@@ -63,15 +63,15 @@ def load_pair(
             drafters[role] = opener(role)(Opening(checkpoint, fetch, whole, target, prompter))
         models, may_decline = Models(target, drafters, prompter.word_ids()), options.exact is None
         texts = prompter.token_texts()
-        loaded = Loaded(pair, models, prompter, texts, plan, versions(), may_decline)
+        loaded = LoadedPair(pair, models, prompter, texts, plan, versions(), may_decline)
         # 4. How this device runs their steps fastest.
         fit_threads()
         if not machine.per_call:
-            loaded.try_out(tell)
+            loaded.calibrate(tell)
     return loaded
 
 
-def place(
+def place_pair(
     pair: PairSpec, roles: Sequence[Role] | None, options: Options, loaded: Sequence[Role] = ()
 ) -> Placement:
     """Return where and how the pair runs with these drafters; ValueError if it does not here. See

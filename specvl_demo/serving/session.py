@@ -32,15 +32,16 @@ from specvl_demo.report.confidence import confidence
 from specvl_demo.serving import choosing, threads
 
 if TYPE_CHECKING:
-    from specvl_demo.serving.loaded import Loaded
+    from specvl_demo.serving.loaded import LoadedPair
 
+Choices = Sequence[Choice]
 WARM_TOKENS = 6
 LOAD_EVERY_S = 1.0
 """How often a round of a race notes the share of all cores that other programs use so far."""
 
 
-def request(
-    loaded: Loaded,
+def make_request(
+    loaded: LoadedPair,
     question: Question,
     detail: Detail = "full",
     cancelled: Callable[[], bool] = bool,
@@ -66,8 +67,8 @@ def request(
     )
 
 
-def lanes(
-    loaded: Loaded, request: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
+def make_lanes(
+    loaded: LoadedPair, request: Request, choices: Choices, shared: SharedPrefill | None = None
 ) -> list[Lane]:
     """Return one new lane for each choice, named by its method.
 
@@ -79,8 +80,8 @@ def lanes(
     ]
 
 
-def warm(
-    loaded: Loaded, request: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
+def warm_up(
+    loaded: LoadedPair, request: Request, choices: Choices, shared: SharedPrefill | None = None
 ) -> None:
     """Run every lane for a few tokens; encodings and prefills stay in `shared`.
 
@@ -98,15 +99,15 @@ def warm(
             lane.step()
 
 
-def answers(loaded: Loaded, request: Request, choices: Sequence[Choice]) -> list[LaneRecords]:
+def run_lanes(loaded: LoadedPair, request: Request, choices: Choices) -> list[LaneRecords]:
     """Return the whole lanes of these choices, run in a race without a warm-up."""
-    return gather_lanes(engine.race(lanes(loaded, request, choices)))
+    return gather_lanes(engine.race(make_lanes(loaded, request, choices)))
 
 
 def race(
-    loaded: Loaded,
+    loaded: LoadedPair,
     request: Request,
-    choices: Sequence[Choice],
+    choices: Choices,
     warmed: bool = False,
     notes: QuestionNotes | None = None,
     watchers: Sequence[int] = (),
@@ -117,13 +118,13 @@ def race(
     with the first lane. watchers: See `MachineLoad`.
     """
     shared = SharedPrefill(request)
-    running = lanes(loaded, request, choices, shared)
+    running = make_lanes(loaded, request, choices, shared)
     if not warmed:
-        warm(loaded, request, choices, shared)
+        warm_up(loaded, request, choices, shared)
     load, noted = MachineLoad(watchers), time.monotonic()
     folded: dict[str, LaneRecords] = {}
     steady = loaded.models.target.decoder.batch_invariant
-    with threads.fitted() as fit_threads:
+    with threads.fitted_threads() as fit_threads:
         for record in engine.race(running):
             if isinstance(record, Begin):
                 if notes is not None:
@@ -145,19 +146,19 @@ def race(
             yield record
 
 
-def timed(
-    loaded: Loaded, request: Request, choices: Sequence[Choice], warmed: bool
+def run_in_turn(
+    loaded: LoadedPair, request: Request, choices: Choices, warmed: bool
 ) -> Iterator[Record]:
     """Yield the records of lanes that run one after the other, each as `bench` runs it.
 
     warmed: They ran just before, so that only the first one is warmed up.
     """
-    warm(loaded, request, choices[:1] if warmed else choices)
+    warm_up(loaded, request, choices[:1] if warmed else choices)
     for choice in choices:
         if request.cancelled():
             return
         load = MachineLoad()
-        (lane,) = answers(loaded, request, [choice])
+        (lane,) = run_lanes(loaded, request, [choice])
         if lane.end is None or request.cancelled():
             return
         yield lane.begin
@@ -219,14 +220,14 @@ class Race:
 class Pair:
     """A loaded target with its drafters; see `load`."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedPair) -> None:
         self._loaded = loaded
         self._lock = Lock()
 
     @property
     def methods(self) -> list[str]:
         """Return the methods that this pair supports."""
-        return choosing.served(self._loaded.pair)
+        return choosing.supported_methods(self._loaded.pair)
 
     def race(
         self,
@@ -259,17 +260,17 @@ class Pair:
             "top_p": top_p,
             "seed": seed,
         }
-        query = read(fields, _medium)
-        named_lanes = choosing.lanes_of(methods, settings)
+        query = read(fields, _read_medium)
+        named_lanes = choosing.read_lanes(methods, settings)
         if not named_lanes:
             raise ValueError("methods must name at least one method.")
         chosen = [choosing.choose(pair, *lane, temperature) for lane in named_lanes]
         notes = QuestionNotes(query.words)
-        running = race(self._loaded, request(self._loaded, query), chosen, notes=notes)
+        running = race(self._loaded, make_request(self._loaded, query), chosen, notes=notes)
         return Race(running, self._lock)
 
 
-def _medium(item: Any) -> Medium:
+def _read_medium(item: Any) -> Medium:
     """Return the picture, or the file of this path."""
     return to_rgb(item) if isinstance(item, Image.Image) else find_file(item)
 

@@ -23,19 +23,19 @@ it beside a thread of ours.
 """
 
 
-def fitting(n: int, n_cores: int, others: float) -> int:
+def fitting_threads(n: int, n_cores: int, others: float) -> int:
     """Return how many of n threads to use when others use a share of all cores, 0 to 1."""
     taken = max(0, math.ceil(others * n_cores - _SPARE))
     return max(1, min(n, n_cores - taken))
 
 
-class _Look:
+class _LoadWatch:
     """The latest looks at the load of the machine; the process loads and races one at a time."""
 
     def __init__(self) -> None:
         self._load, self._last, self._others = MachineLoad(), 0.0, 0.0
 
-    def others(self) -> float:
+    def others_share(self) -> float:
         """Return the share that others used in each of the last two looks, `LOOK_S` apart or more:
         a load that does not last is over when threads would give way to it.
         """
@@ -47,19 +47,19 @@ class _Look:
         return self._others
 
 
-_LOOK = _Look()
+_LOAD_WATCH = _LoadWatch()
 
 
-def _use(n: int) -> None:
+def _set_threads(n: int) -> None:
     if n != torch.get_num_threads():
         torch.set_num_threads(n)
 
 
 @contextmanager
-def fitted() -> Iterator[Callable[[], None]]:
+def fitted_threads() -> Iterator[Callable[[], None]]:
     """Yield what makes torch use as many threads as others leave cores; restore the number."""
-    at_first = torch.get_num_threads()
+    at_first, n_cores = torch.get_num_threads(), os.cpu_count() or 1
     try:
-        yield lambda: _use(fitting(at_first, os.cpu_count() or 1, _LOOK.others()))
+        yield lambda: _set_threads(fitting_threads(at_first, n_cores, _LOAD_WATCH.others_share()))
     finally:
-        _use(at_first)
+        _set_threads(at_first)

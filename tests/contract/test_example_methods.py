@@ -110,7 +110,8 @@ for words in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert main(words) == 0
     told.append(said.getvalue())
-print(json.dumps([told, catalog.build("pocket"), catalog.panel("pocket", "growing", {})]))
+panel = catalog.method_panel("pocket", "growing", {})
+print(json.dumps([told, catalog.build_catalog("pocket"), panel]))
 """
 
 

@@ -42,7 +42,7 @@ def answers(name: str) -> Answers:
     """Return token ids by temperature and method; "ar" where they are AR's."""
     pair, said = sv.load(name), {}
     for way, temperature in TEMPERATURES.items():
-        served = choosing.served(pair._loaded.pair, temperature)
+        served = choosing.supported_methods(pair._loaded.pair, temperature)
         methods = [name for name in served if METHODS[name].lossless]
         picture = ROOT / "examples" / PICTURES[name]
         race = pair.race(

@@ -47,7 +47,7 @@ def loaded(place: Path) -> Iterator[object]:
 def answer(loaded: object, question: str, pictures: Sequence = ()) -> list[records.Record]:
     asked = Question(replace_surrogates(question), tuple(pictures), max_new_tokens=4)
     choices = [choose(loaded.pair, name, {}, 0.0) for name in ("ar", "chain")]
-    return list(session.race(loaded, session.request(loaded, asked), choices))
+    return list(session.race(loaded, session.make_request(loaded, asked), choices))
 
 
 @pytest.mark.parametrize("what", ODD_QUESTIONS)

@@ -126,7 +126,7 @@ def test_every_pair_offers_a_method_it_supports_first(gpu: str | None, monkeypat
     for pair in catalog.build_catalog("pocket")["pairs"]:
         (first,) = pair["first"]
         assert METHODS[first].offered is not None
-        assert first in choosing.served(pairs.find(pair["id"]))
+        assert first in choosing.supported_methods(pairs.find(pair["id"]))
 
 
 def test_what_runs_on_this_gpu_is_listed_first(monkeypatch):
@@ -149,7 +149,7 @@ def test_what_runs_on_this_gpu_is_listed_first(monkeypatch):
 
 def test_every_parameter_says_what_it_does_and_the_papers_value():
     papers = []
-    for name in choosing.served(pairs.find("pocket")):
+    for name in choosing.supported_methods(pairs.find("pocket")):
         for param in catalog.method_panel("pocket", name, {})["params"]:
             assert param["title"] and len(param["help"]) > 10, (name, param["key"])
             papers += [(name, param["key"], param["paper"])] * (param["paper"] is not None)

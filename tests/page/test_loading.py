@@ -18,7 +18,7 @@ from specvl_demo.pairs.machine import Machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import Question
 from specvl_demo.serving import loader
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
@@ -66,9 +66,9 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatc
 
     def load(
         pair: PairSpec, roles: None, tell: object, options: fitting.Options, placement: Placement
-    ) -> Loaded:
+    ) -> LoadedPair:
         loads.append(list(placement.roles))
-        return Loaded(pair, Models(target, {}), None, None, placement.plan, {})
+        return LoadedPair(pair, Models(target, {}), None, None, placement.plan, {})
 
     def memory_needs(pair: PairSpec, plan: fitting.LoadPlan, roles: list[str]) -> SimpleNamespace:
         return SimpleNamespace(total=len(roles))

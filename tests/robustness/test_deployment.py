@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from specvl_demo.__main__ import main
-from specvl_demo.cli.parse import parse
+from specvl_demo.cli.parse import parse_arguments
 from specvl_demo.places import ROOT
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import workers
@@ -65,9 +65,9 @@ def test_a_port_of_the_environment_is_checked_like_a_given_one(monkeypatch, refu
     monkeypatch.setenv("GRADIO_SERVER_PORT", "http")
     told = refusal()
     assert "not 'http'" in told and "GRADIO_SERVER_PORT" in told
-    assert parse(["serve", "--port", "7000"]).port == 7000
+    assert parse_arguments(["serve", "--port", "7000"]).port == 7000
     monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
-    assert parse(["serve"]).port == 7001
+    assert parse_arguments(["serve"]).port == 7001
 
 
 def test_a_port_that_is_taken_is_said_in_one_sentence(refusal: Refusal):
@@ -84,7 +84,7 @@ def test_a_port_that_is_taken_is_said_in_one_sentence(refusal: Refusal):
 def test_no_tunnel_and_no_other_machine_by_default(monkeypatch):
     for name in ("GRADIO_SERVER_NAME", "GRADIO_SHARE"):
         monkeypatch.delenv(name, raising=False)
-    options = parse(["serve"])
+    options = parse_arguments(["serve"])
     assert options.share is False and options.host == "127.0.0.1" and options.login_file is None
 
 

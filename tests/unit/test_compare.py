@@ -126,12 +126,14 @@ def test_the_shipped_cases_cover_every_kind(unopened: None):
 
 
 def test_nothing_is_chosen_on_what_is_held_out():
-    chosen, judged = (questions.shipped(POCKET, split) for split in ("choose", "evaluate"))
+    splits = "choose", "evaluate"
+    chosen, judged = (questions.shipped_questions(POCKET, split) for split in splits)
     assert contents(judged) and not contents(judged) & contents(chosen)
 
 
 def test_few_questions_to_the_photo_pair_are_of_all_kinds():
-    cases = questions.in_turn(questions.shipped(pairs.find("photo"), "evaluate"))[:12]
+    shipped = questions.shipped_questions(pairs.find("photo"), "evaluate")
+    cases = questions.interleave_kinds(shipped)[:12]
     assert len({case.id for case in cases}) == 12 and len({case.kind for case in cases}) == 6
 
 
@@ -146,7 +148,7 @@ def test_the_photo_pair_is_asked_about_pictures_that_are_shipped():
     assert all(row["answer"] for row in rows if row["kind"] == "short answer")
     named = [{name for row in half for name in files(row)} for half in (judged, chosen)]
     assert not named[0] & named[1] and all((EXAMPLES / name).is_file() for name in named[0])
-    read = questions.shipped(pairs.find("photo"), "choose")
+    read = questions.shipped_questions(pairs.find("photo"), "choose")
     assert [case.id for case in read] == [row["id"] for row in chosen]
     assert [len(case.paths) for case in read] == [len(files(row)) for row in chosen]
     assert POCKET.questions == questions.POCKET

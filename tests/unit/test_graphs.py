@@ -24,7 +24,7 @@ from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.records import Round, tie_nats
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.cuda import FakeCuda, FakeGraph, graphs_on_the_processor, with_graphs
@@ -371,8 +371,8 @@ def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     monkeypatch.setattr(calibration, "exact_overhead", lambda *_: cost)
     nothing: Any = None
     models = Models(target, {}, {})
-    loaded = Loaded(nothing, models, nothing, nothing, nothing, {}, may_decline)
-    loaded.try_out(said.append)
+    loaded = LoadedPair(nothing, models, nothing, nothing, nothing, {}, may_decline)
+    loaded.calibrate(said.append)
     assert target.min_invariant_rows == (4 if stays else None)
     assert ("42%" in said[-1]) != stays
 

@@ -17,7 +17,7 @@ from specvl_demo.compare import peers
 from specvl_demo.question import Question
 from specvl_demo.serving import custom, loader, session
 from specvl_demo.serving.choosing import choose
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm import outlines
 from specvl_demo.vlm.prompts import PromptBuilder
 from tests.contract.families.conftest import often
@@ -160,7 +160,7 @@ def test_a_drafter_of_fewer_positions_says_so_and_refuses_more(pair: Path, tmp_p
     )
 
 
-def brought(folder: Path) -> Loaded:
+def brought(folder: Path) -> LoadedPair:
     return loader.load_pair(custom.custom_pair(str(folder)), [])
 
 
@@ -181,8 +181,8 @@ def test_penalties_become_a_remark_and_the_library_runs_without_them(pair: Path,
     )
     loaded = brought(target)
     assert loaded.remarks == [told]
-    asked = session.request(loaded, Question("what is this", max_new_tokens=16))
-    (lane,) = session.answers(loaded, asked, [choose(loaded.pair, "ar")])
+    asked = session.make_request(loaded, Question("what is this", max_new_tokens=16))
+    (lane,) = session.run_lanes(loaded, asked, [choose(loaded.pair, "ar")])
     ids = [token.id for round_ in lane.rounds for token in round_.tokens]
     library = peers.LibraryPeers(loaded.models, [peers.HF_GENERATE], [])
     answer = library.decode_answer(peers.HF_GENERATE, asked)

@@ -98,7 +98,7 @@ def cut(lane: LaneRecords, n: int, stop: str | None = "cancelled") -> LaneRecord
 def test_a_lane_that_was_stopped_does_not_differ():
     """Whichever of the two is shorter: nobody knows what it would have said next."""
     whole, ar = chain_lane(), ar_lane()
-    assert remarks.agreement(whole, ar) == remarks.Agreement("same", 7)
+    assert remarks.compare_answers(whole, ar) == remarks.Agreement("same", 7)
     stopped = cut(whole, len(whole.rounds)), cut(ar, len(ar.rounds))  # at the same token
     for lane, base in (
         (cut(whole, 1), ar),
@@ -106,11 +106,11 @@ def test_a_lane_that_was_stopped_does_not_differ():
         (whole, cut(ar, 2)),
         stopped,
     ):
-        found = remarks.agreement(lane, base)
+        found = remarks.compare_answers(lane, base)
         assert found.kind == "so_far" and found.at == min(len(lane.token_ids), len(base.token_ids))
         rows = tables.lane_rows([base, lane])
         assert rows[1]["identical_to_ar"] is None and rows[1]["first_difference"] is None
-        assert "differ" not in remarks.remark(lane, [base, lane])
+        assert "differ" not in remarks.lane_remark(lane, [base, lane])
 
 
 def beside_g(other: float, temperature: float) -> LaneRecords:
@@ -130,16 +130,16 @@ def beside_g(other: float, temperature: float) -> LaneRecords:
 def test_a_difference_by_rounding_is_called_a_tie(other: float, temperature: float, kind: str):
     """Below 0.05 nats between two choices, in bfloat16 0.25, the noise of a draw added."""
     ar = beside_g(other, temperature)
-    found = remarks.agreement(chain_lane(), ar)
+    found = remarks.compare_answers(chain_lane(), ar)
     half = chain_lane()
     half = half._replace(begin=replace(half.begin, dtype="bfloat16"))
-    rounded = remarks.agreement(half, ar)
+    rounded = remarks.compare_answers(half, ar)
     assert rounded.kind == "tie" and "a near tie that rounding in bfloat16" in rounded.sentence()
     assert (found.kind, found.at) == (kind, 6)
     assert found.gap == pytest.approx(math.log(0.5 / other))
     lane = chain_lane()
     loose = LaneRecords(replace(lane.begin, lossless=False), lane.rounds, lane.end)
-    assert remarks.agreement(loose, ar).kind == "differs"
+    assert remarks.compare_answers(loose, ar).kind == "differs"
 
 
 def test_tokens_count_after_aligning():
@@ -147,7 +147,7 @@ def test_tokens_count_after_aligning():
     plain, other = list(b"arsih"), list(b"avrmih")
     assert remarks.find_changes(plain, other) == [(1, 1, 1, 2), (2, 3, 3, 4)]
     assert remarks.find_changes(plain, plain) == [] == remarks.find_changes(plain, plain[:2])
-    assert remarks.agreement(chain_lane(), ar_lane("abxefg")).alike == pytest.approx(6 / 7)
+    assert remarks.compare_answers(chain_lane(), ar_lane("abxefg")).alike == pytest.approx(6 / 7)
     assert len(remarks.find_changes([1, 2] * 2048, [2, 1] * 2048)) == 2  # soon, for the longest too
 
 
@@ -188,7 +188,7 @@ def timed(
     ],
 )
 def test_no_reason_is_given_that_the_measurement_does_not_carry(how: dict, part: str | None):
-    said = remarks.remark(*(lambda lane, ar: (lane, [ar, lane]))(*timed(**how)))
+    said = remarks.lane_remark(*(lambda lane, ar: (lane, [ar, lane]))(*timed(**how)))
     assert said.startswith("The AR answer, token for token")
     assert part in said if part else said == "The AR answer, token for token."
     assert ("slower" in said) == bool(part and "slower" in part)
@@ -200,9 +200,9 @@ def test_an_answer_that_repeats_itself_is_said_to_be_easy_to_draft():
     lane = LaneRecords(begin(), ar.rounds, ar.end)
     sentence = remarks.race_remarks([ar, lane]).lanes["chain"].repeats
     assert sentence and sentence.endswith(": 71 % of its runs of 4 tokens came before")
-    assert str(remarks.remark(lane, [ar, lane])).endswith(f" {sentence}.")
+    assert str(remarks.lane_remark(lane, [ar, lane])).endswith(f" {sentence}.")
     others = [ar_lane("abc"), *trace.inspect_file(EXAMPLES / "scene.trace.jsonl")[0]]
-    assert [remarks.repetition(other) for other in others] == [None] * 3
+    assert [remarks.repetition_sentence(other) for other in others] == [None] * 3
 
 
 def races() -> list[tuple[LaneRecords, LaneRecords]]:
@@ -220,10 +220,10 @@ def test_the_page_gets_the_comparison_that_the_remarks_state():
     for lane, ar in races():
         found = json.loads(msgspec.json.encode(remarks.race_remarks([ar, lane])))
         told = found["lanes"][lane.begin.lane]
-        said = remarks.remark(lane, [ar, lane])
+        said = remarks.lane_remark(lane, [ar, lane])
         assert told["accepted_by_depth"] == metrics.accepted_by_depth(lane.rounds)
         assert found["lanes"]["ar"] == {**dict.fromkeys(told), "accepted_by_depth": []}
-        assert told["agreement"] == vars(remarks.agreement(lane, ar))
+        assert told["agreement"] == vars(remarks.compare_answers(lane, ar))
         assert told["speedup_total"] == metrics.compare_with_ar(lane, ar).speedup_total
         assert told["slow"] == metrics.compare_with_ar(lane, ar).why_slow()
         stopped = any(one.end.stop not in ("eos", "length") for one in (lane, ar))
@@ -294,7 +294,7 @@ def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing():
     ar, lane = recorded
     assert f"{metrics.compare_with_ar(lane, ar).speedup_decode:.2f}×" in found[0]
     assert "×" not in found[1] and "timing disturbed" in found[1]
-    rough = remarks.roughly(metrics.compare_with_ar(lane, ar).speedup_decode)
+    rough = remarks.rough_factor(metrics.compare_with_ar(lane, ar).speedup_decode)
     assert rough in found[2] and rough in cells[1][1]
 
 

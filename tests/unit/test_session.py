@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from specvl_demo.cli.parse import parse
+from specvl_demo.cli.parse import parse_arguments
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.engine import SharedPrefill
 from specvl_demo.core.sampling import Sampling
@@ -291,7 +291,7 @@ def endpoint(folder: Path) -> Question:
 
 def command(folder: Path) -> Question:
     words = ["generate", "--method", "ar", "--prompt", "what", "--image", str(folder / "a.png")]
-    return read(vars(parse([*words, "--seed", "3", "--max-new-tokens", "9"])))
+    return read(vars(parse_arguments([*words, "--seed", "3", "--max-new-tokens", "9"])))
 
 
 def line(folder: Path) -> Question:

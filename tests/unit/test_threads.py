@@ -32,17 +32,17 @@ from specvl_demo.ui.serve.watching import watcher_pids
     ],
 )
 def test_threads_give_way_to_busy_programs(n: int, n_cores: int, others: float, used: int):
-    assert threads.fitting(n, n_cores, others) == used
+    assert threads.fitting_threads(n, n_cores, others) == used
 
 
 def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now():
-    look = threads._Look()
+    look = threads._LoadWatch()
     looks = ((0.1, 0.9, 0.0), (0.5, 0.9, 0.0), (0.5, 0.2, 0.2), (0.5, 0.9, 0.2), (0.5, 0.8, 0.8))
     for seconds, others, found in (*looks, (0.1, 0.1, 0.8)):
         look._load = SimpleNamespace(seconds=seconds, others_share=lambda others=others: others)
-        assert look.others() == found
+        assert look.others_share() == found
     look._load = SimpleNamespace(seconds=3600.0, others_share=lambda: 0.9)
-    assert look.others() == 0.0
+    assert look.others_share() == 0.0
 
 
 def test_a_child_that_has_ended_is_no_load():
@@ -58,9 +58,9 @@ def test_all_threads_are_used_again_when_others_are_done(monkeypatch):
     torch.set_num_threads(2)
     try:
         share = 0.5
-        monkeypatch.setattr(threads._LOOK, "others", lambda: share)
+        monkeypatch.setattr(threads._LOAD_WATCH, "others_share", lambda: share)
         monkeypatch.setattr("os.cpu_count", lambda: 2)
-        with threads.fitted() as fit:
+        with threads.fitted_threads() as fit:
             fit()
             assert torch.get_num_threads() == 1
             share = 0.0

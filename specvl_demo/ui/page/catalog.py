@@ -96,7 +96,7 @@ def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[s
     """
     pair, method = find(pair_id), base.find(name)
     titles = PRESET_TITLES | dict(method.preset_titles)
-    standard = choosing.standard(pair, name)
+    standard = choosing.standard_preset(pair, name)
     named_preset = settings.get("preset")
     preset = method.presets.get(str(named_preset if named_preset in method.presets else standard))
     parts: dict[str, Any] = {slot: settings[slot] for slot in SLOTS if slot in settings}
@@ -159,9 +159,9 @@ def file_reference(path: Path) -> dict[str, Any]:
 
 def _pair_entry(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     verdict = placing.place(pair, machine, roles=())
-    served = [base.find(name) for name in choosing.served(pair)]
+    served = [base.find(name) for name in choosing.supported_methods(pair)]
     offered = [method for method in served if method.offered is not None]
-    notes = [pair.note, *choosing.remarks(pair)]
+    notes = [pair.note, *choosing.pair_remarks(pair)]
     if verdict.must_fetch or verdict.plan.device != "cpu" or not pair.note:
         notes.insert(1, verdict.reason)
     return {

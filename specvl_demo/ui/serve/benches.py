@@ -17,7 +17,7 @@ from typing import Any
 
 from specvl_demo import question, records
 from specvl_demo.compare import questions as reader
-from specvl_demo.compare.page import Page, page_of, report_of
+from specvl_demo.compare.page import ReportPage, page_of, report_of
 from specvl_demo.compare.provenance import disturbance
 from specvl_demo.media import MediaFile
 from specvl_demo.methods import base
@@ -136,7 +136,7 @@ class Bench:
             )
         return rows
 
-    def _report_page(self, report: Mapping[str, Any]) -> Page:
+    def _report_page(self, report: Mapping[str, Any]) -> ReportPage:
         """Return tables and sentences of a report, the pair and what is missing told first."""
         page = page_of(dict(report))
         about = [f"{find(self.pair).title}."]
@@ -277,7 +277,7 @@ def _read_questions(
             lambda line: question.read({**line, **shared}, sent_file, visitor=True),
         )
         return
-    yield from reader.in_turn(reader.shipped(find(pair), "evaluate", **shared))
+    yield from reader.interleave_kinds(reader.shipped_questions(find(pair), "evaluate", **shared))
 
 
 def _is_broken(lane: LaneRecords) -> bool:

@@ -22,7 +22,7 @@ from specvl_demo.question import Medium, Question
 from specvl_demo.records import QuestionNotes, Record, Thumbnail, gather_lanes
 from specvl_demo.report import remarks
 from specvl_demo.serving import choosing, loader, session
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Event, failure_sentence
@@ -72,7 +72,7 @@ class Engine:
 
     def __init__(self, first_pair: str | None = None) -> None:
         self._first = first_pair
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedPair | None = None
         self._roles: list[pairs.Role] = []
         self._options = AS_IT_FITS
         self._warmed: list[str] = []
@@ -96,7 +96,7 @@ class Engine:
                 grey = Question(media=(Image.new("RGB", PHOTOGRAPH, "grey"),))
                 names = ("ar", "chain") if pair.shipped else ("ar",)
                 lanes = [choosing.choose(pair, name) for name in names]
-                session.warm(loaded, session.request(loaded, grey), lanes)
+                session.warm_up(loaded, session.make_request(loaded, grey), lanes)
 
     def __call__(
         self, job: Job, cancelled: Callable[[], bool], tell: loading.Tell = lambda _: None
@@ -120,14 +120,14 @@ class Engine:
             if fresh := not self.has_loaded(pair, roles, job.options):
                 yield {"k": "status", "stage": "loading", "detail": pair.title}
             loaded = self.load_pair(pair, roles, stage, job.options)
-            loaded.try_out(stage, question.max_new_tokens if detect_machine().per_call else None)
+            loaded.calibrate(stage, question.max_new_tokens if detect_machine().per_call else None)
             # 2. The question, as a request to its target.
             if question.all_media:
                 yield {"k": "status", "stage": "media"}
             if cancelled():
                 return
             detail: Detail = "light" if job.timed else "full"
-            request = session.request(loaded, question, detail, cancelled)
+            request = session.make_request(loaded, question, detail, cancelled)
             if cancelled():
                 return
             # 3. Its lanes, side by side.
@@ -135,7 +135,7 @@ class Engine:
                 # The first lane of a job would pay for memory that was given back after the last.
                 lanes = sorted(map(repr, job.lanes))
                 warmed, self._warmed = self._warmed == lanes, lanes
-                records = session.timed(loaded, request, choices, warmed)
+                records = session.run_in_turn(loaded, request, choices, warmed)
             else:
                 yield {"k": "status", "stage": "prefill"}
                 if fresh and loaded.plan.device != "cpu":
@@ -162,7 +162,7 @@ class Engine:
     def drop_pair(self) -> None:
         """Give up the loaded pair, its graphs too."""
         if self._loaded is not None:
-            self._loaded.release()
+            self._loaded.release_caches()
         self._loaded = None
 
     def has_loaded(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
@@ -174,14 +174,14 @@ class Engine:
         roles: list[pairs.Role] | None,
         tell: loading.Tell,
         options: Options = AS_IT_FITS,
-    ) -> Loaded:
+    ) -> LoadedPair:
         """Return the pair with these drafters (None: all available); a new pair replaces the last.
 
         Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
         if self._loaded is None or roles is None or not self.has_loaded(pair, roles, options):
             loaded = self._roles if self._has_pair(pair, options) else []
-            placement = loader.place(pair, roles, options, loaded)
+            placement = loader.place_pair(pair, roles, options, loaded)
             self.drop_pair()  # its memory is needed
             self._warmed = []
             self._roles, self._options = list(placement.roles), options

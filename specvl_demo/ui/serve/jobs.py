@@ -55,7 +55,7 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
         raise ValueError(NOTHING)
     pair = pairs.find(text_of(data.get("pair"), "The pair", MAX_NAME))
     baseline = baseline and data.get("baseline", True) is not False
-    lanes = choosing.lanes_of(data.get("methods"), data.get("settings"), baseline)
+    lanes = choosing.read_lanes(data.get("methods"), data.get("settings"), baseline)
     if (n := sum(name != "ar" for name, _ in lanes)) > MAX_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MAX_LANES, n=n))
     return Job(

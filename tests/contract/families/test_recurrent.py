@@ -99,7 +99,7 @@ def test_branches_are_refused_in_a_sentence(here: Here):
 def test_a_pair_offers_no_methods_that_draft_trees():
     one = pairs.Checkpoint("target", 6e9, "x"), pairs.Checkpoint("drafter", 1e9, "x")
     pair = pairs.PairSpec("p", "P", "Qwen3.5", one[0], {"small": one[1]})
-    served = choosing.served(pair)
+    served = choosing.supported_methods(pair)
     assert {"chain", "ngram"} < set(served)
     assert not {"tree", "sage", "specvlm"} & set(served)
     refuses("tree drafts a tree, but Qwen3.5 has linear-attention", choosing.choose, pair, "tree")

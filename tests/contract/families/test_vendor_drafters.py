@@ -24,7 +24,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import Begin, Round
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
-from specvl_demo.serving.loaded import Loaded
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm import outlines
 from tests.contract.families.conftest import often
 from tests.shared import zoo
@@ -96,23 +96,25 @@ def write_gemma(folder: Path, width: int | None = None) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module", params=often(zoo.RECURRENT))
-def qwen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def qwen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedPair:
     pair = custom_pair(str(write_qwen(tmp_path_factory.mktemp("target"), request.param)))
-    assert list(pair.drafters) == ["mtp"] and "mtp" in choosing.served(pair)
+    assert list(pair.drafters) == ["mtp"] and "mtp" in choosing.supported_methods(pair)
     return loader.load_pair(pair)
 
 
 @pytest.fixture(scope="module")
-def gemma(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> LoadedPair:
     pair = custom_pair(*map(str, write_gemma(tmp_path_factory.mktemp("gemma4"))))
-    assert list(pair.drafters) == ["assistant"] and "native" in choosing.served(pair)
+    assert list(pair.drafters) == ["assistant"] and "native" in choosing.supported_methods(pair)
     return loader.load_pair(pair)
 
 
 PICTURES = pytest.mark.parametrize("pictures", [(), (zoo.picture(0),)], ids=["text", "a picture"])
 
 
-def check_answer(loaded: Loaded, pictures: tuple, method: str, settings: dict, nodes: int) -> None:
+def check_answer(
+    loaded: LoadedPair, pictures: tuple, method: str, settings: dict, nodes: int
+) -> None:
     """The answer is the target's; some tree has this many nodes."""
     prompt = loaded.prompter.prompt(Question("what is this ?", pictures))
     shared = SharedPrefill(ask(loaded.models.target, prompt, max_new_tokens=TOKENS))
@@ -129,18 +131,18 @@ def check_answer(loaded: Loaded, pictures: tuple, method: str, settings: dict, n
 
 
 @PICTURES
-def test_a_layer_gives_the_targets_answer(qwen: Loaded, pictures: tuple):
+def test_a_layer_gives_the_targets_answer(qwen: LoadedPair, pictures: tuple):
     check_answer(qwen, pictures, "mtp", {"gamma": 3}, 4)
 
 
 @PICTURES
 @pytest.mark.parametrize("settings", [{"gamma": 3}, BEST_FIRST])
-def test_an_assistant_gives_the_targets_answer(gemma: Loaded, pictures: tuple, settings: dict):
+def test_an_assistant_gives_the_targets_answer(gemma: LoadedPair, pictures: tuple, settings: dict):
     check_answer(gemma, pictures, "native", settings, settings.get("nodes", 4))
 
 
 @torch.inference_mode()
-def test_an_assistants_drafts_are_those_of_the_librarys_forward(gemma: Loaded):
+def test_an_assistants_drafts_are_those_of_the_librarys_forward(gemma: LoadedPair):
     """Over keys and values of the library itself, for three drafts in a row after two rounds."""
     target, drafts = gemma.models.target, gemma.models.drafters["assistant"]
     prompt = gemma.prompter.prompt(Question("what is this ? what is this ? what is this ?"))
@@ -194,7 +196,7 @@ def test_an_assistant_drafts_only_for_its_own_target(tmp_path: Path):
 
 
 @torch.inference_mode()
-def test_a_layers_drafts_are_those_of_a_plain_forward(qwen: Loaded):
+def test_a_layers_drafts_are_those_of_a_plain_forward(qwen: LoadedPair):
     """All rows at once through the library's layer: x_i = fc [norm e_i, norm f_(i-1)], at the
     position of f_(i-1), then the norm; the second draft reads the first one's output.
     """
