@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.__main__ import run_guarded
-from specvl_demo.cli.parse import DTYPES, InputError, Parser, Row, add_rows, flag, in_range, option
+from specvl_demo.cli.parse import (
+    DTYPES,
+    InputError,
+    Parser,
+    Row,
+    add_options,
+    flag,
+    in_range,
+    option,
+)
 from specvl_demo.pairs import ROLES, Role
 from specvl_demo.pairs.machine import n_cores
 
@@ -251,7 +260,7 @@ def run(argv: Sequence[str]) -> int:
         )
         for key, value in values.items()
     )
-    add_rows(parser, (threads, *training.options, *of_recipe))
+    add_options(parser, (threads, *training.options, *of_recipe))
     parser.set_defaults(recipe=name)
     args = parser.parse_args(argv[1:])
     torch.set_num_threads(args.threads)

@@ -60,7 +60,7 @@ class Token(_RecordPart, frozen=True):
     origin: Origin
 
 
-class Candidate(_RecordPart, frozen=True):
+class LikelyToken(_RecordPart, frozen=True):
     """A likely token of the target (or of one view of the drafter), with its probability."""
 
     id: Int
@@ -235,8 +235,8 @@ class Round(_RecordPart, frozen=True, tag_field="kind", tag="round"):
     commit_s: Seconds
     other_s: Seconds
     clock_s: Seconds
-    candidates: list[list[Candidate]] | None = None
-    views: dict[str, list[list[Candidate]]] | None = None
+    candidates: list[list[LikelyToken]] | None = None
+    views: dict[str, list[list[LikelyToken]]] | None = None
     notes: dict[str, Value] = {}
 
     @property

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.files import canonical
+from specvl_demo.methods.heads.files import canonical_tensor_name
 
 
 class Drafter(nn.Module):
@@ -40,7 +40,7 @@ class Drafter(nn.Module):
         """Load published tensors; ValueError if they are of a drafter of another shape."""
         factors = self.factors()
         for name, p in self.state_dict().items():
-            given = tensors.get(canonical(name))
+            given = tensors.get(canonical_tensor_name(name))
             if given is None or given.shape != p.shape:
                 there = "nothing" if given is None else f"{tuple(given.shape)}"
                 raise ValueError(

@@ -283,12 +283,12 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         subparser = commands.add_parser(name, help=command.about, allow_abbrev=False)
-        add_rows(subparser, command.options)
+        add_options(subparser, command.options)
         if command.actions:
             names = "|".join(action for action, *_ in command.actions)
             actions = subparser.add_subparsers(dest="action", metavar=names, required=True)
             for action, about, options in command.actions:
-                add_rows(actions.add_parser(action, help=about, allow_abbrev=False), options)
+                add_options(actions.add_parser(action, help=about, allow_abbrev=False), options)
     commands.choices["bench"].set_defaults(pair="pocket")
     # Spaces set the address and the options through the environment.
     commands.choices["serve"].set_defaults(
@@ -299,7 +299,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv or ["serve"])
 
 
-def add_rows(parser: argparse.ArgumentParser, options: Sequence[Row]) -> None:
+def add_options(parser: argparse.ArgumentParser, options: Sequence[Row]) -> None:
     for name, settings in options:
         given = {key: value for key, value in settings.items() if value is not None}
         parser.add_argument(name, **given)

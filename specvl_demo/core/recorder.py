@@ -18,7 +18,7 @@ from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Scores, Verdict
-from specvl_demo.records import Candidate, Origin, Token, Tree
+from specvl_demo.records import LikelyToken, Origin, Token, Tree
 
 TOP = 5
 """How many of the target's candidates are recorded for an emitted token."""
@@ -26,7 +26,7 @@ TOP = 5
 VIEW_TOP = 3
 """How many candidates are recorded for each view of the drafter."""
 
-Alternatives = list[list[Candidate]]
+Alternatives = list[list[LikelyToken]]
 
 
 class DraftInfo(NamedTuple):
@@ -64,7 +64,7 @@ class Recorder:
         if not self._full or not fed:
             return DraftInfo({}, None)
         views = dict(drafter.view_log_probs(fed))
-        weights = drafter.attention(fed) if bool(visual.any()) else None
+        weights = drafter.attention_to_prompt(fed) if bool(visual.any()) else None
         if weights is None:
             return DraftInfo(views, None)
         places = visual[: weights.shape[1]].nonzero()[:, 0]
@@ -144,7 +144,7 @@ class Recorder:
             zip(ids[i * k : (i + 1) * k], probs[i * k : (i + 1) * k], strict=True) for i in range(n)
         ]
         return [
-            [Candidate(int(i), self._word(int(i)), prob) for i, prob in row if prob > 0]
+            [LikelyToken(int(i), self._word(int(i)), prob) for i, prob in row if prob > 0]
             for row in rows
         ]
 

@@ -402,7 +402,7 @@ class Drafter:
         """
         return {}
 
-    def attention(self, rows: Sequence[int]) -> Tensor | None:
+    def attention_to_prompt(self, rows: Sequence[int]) -> Tensor | None:
         """Return how much rows fed in this round, a path from row 0, attend to each position of the
         prompt, [len(rows), positions] >= 0; None from a drafter without such an attention.
 

@@ -26,7 +26,7 @@ from specvl_demo.core.types import Capture
 from specvl_demo.decoders import graphs
 from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
 from specvl_demo.decoders.forward import Captured, ForwardInput
-from specvl_demo.decoders.graphs import BUCKETS, GraphPool, GraphStep, StepShape
+from specvl_demo.decoders.graphs import BUCKETS, GraphMemory, GraphStep, StepShape
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 
@@ -244,7 +244,7 @@ class GraphCache(KVCache):
         if self.at is None:
             return super().kv_slots(k)
         layers = [self.layer_buffer(i) for i in range(len(self.layouts))]
-        slots = cast("tuple[Tensor, ...]", tuple(_RowSlot(data, self.at) for data in layers))
+        slots = cast("tuple[Tensor, ...]", tuple(_IndexedSlot(data, self.at) for data in layers))
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
 
     def empty_like(self, room: int) -> GraphCache:
@@ -257,7 +257,7 @@ class GraphCache(KVCache):
         return runner, backend
 
 
-class _RowSlot(NamedTuple):
+class _IndexedSlot(NamedTuple):
     """Rows of a layer's buffer [2, batch, heads, span, width], written as a slot is."""
 
     data: Tensor
@@ -282,7 +282,7 @@ class GraphRunner:
     def __init__(self) -> None:
         self.free: list[GraphCache] = []
         self.refused: str | None = None
-        self._pool = GraphPool()
+        self._pool = GraphMemory()
 
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)

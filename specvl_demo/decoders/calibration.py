@@ -41,7 +41,7 @@ TRIED_ROWS = _BEFORE + max(len(shape) for shape in _SHAPES)
 """Rows of a prompt and of what is scored after it."""
 
 
-def random_ids(backend: LanguageBackend, n: int) -> Tensor:
+def sample_ids(backend: LanguageBackend, n: int) -> Tensor:
     """Return n tokens [n], always the same ones."""
     rng = random.Random(0)
     return torch.tensor([rng.randrange(backend.vocab) for _ in range(n)], device=backend.device)
@@ -56,7 +56,7 @@ def text_context(backend: Backend, rows: Tensor) -> Context:
     return Context("text", ids, text, embeds, positions, len(rows), every)
 
 
-def prefilled(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
+def prefilled_sequence(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
     """Return a sequence of `text_context`, in a cache of so many rows."""
     return prefill(backend, [text_context(backend, rows)], room)[0]
 
@@ -71,8 +71,8 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
     if not backend.new_cache(1, 1).branches:
         return None
     rng = random.Random(0)
-    ids = random_ids(backend, _PROMPT + batch_invariance.MAX_NODES)
-    start, later = prefilled(backend, ids[:_PROMPT]), ids[_PROMPT:]
+    ids = sample_ids(backend, _PROMPT + batch_invariance.MAX_NODES)
+    start, later = prefilled_sequence(backend, ids[:_PROMPT]), ids[_PROMPT:]
     trees = [_random_tree(rng, size) for size in _TREES]
 
     def fork() -> CachedSequence:
@@ -136,7 +136,7 @@ def _random_tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
 
 def calibrate(decoder: LanguageBackend, steps: int | None = None) -> str | None:
     """Compare eager steps with steps of fixed shapes on random tokens; see `pick_faster`."""
-    rows = decoder.embed(random_ids(decoder, TRIED_ROWS))
+    rows = decoder.embed(sample_ids(decoder, TRIED_ROWS))
     return pick_faster(decoder, rows, decoder.logits, steps)
 
 
@@ -185,8 +185,8 @@ def exact_overhead(decoder: LanguageBackend, min_rows: int) -> float:
 
     min_rows: As in `CachedSequence.score`.
     """
-    rows = decoder.embed(random_ids(decoder, _BEFORE + 1))
-    stream = prefilled(decoder, rows[:_BEFORE], _ANSWER)
+    rows = decoder.embed(sample_ids(decoder, _BEFORE + 1))
+    stream = prefilled_sequence(decoder, rows[:_BEFORE], _ANSWER)
     stream.cache.zero_unused()
 
     def step_s(least: int | None) -> float:
@@ -210,7 +210,7 @@ def _time_steps(
     backend: Backend, rows: Tensor, logits: Callable[[Tensor], Tensor], repeats: int
 ) -> _TrialResult:
     """Compute all shapes once, then so often again."""
-    stream = prefilled(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
+    stream = prefilled_sequence(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
     outputs: list[Tensor] = []
 
     def score() -> None:

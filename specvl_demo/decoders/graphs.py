@@ -119,7 +119,7 @@ class GraphStep:
             graph.reset()
 
 
-class GraphPool:
+class GraphMemory:
     """Memory that graphs share: they run one after another and leave nothing for one another."""
 
     def __init__(self) -> None:

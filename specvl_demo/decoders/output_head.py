@@ -36,7 +36,7 @@ class OutputHead:
         self.vocab, self.ids, self._multiply = vocab, ids, multiply
         self.packed = multiply if isinstance(multiply, PackedLinear) else None
 
-    def limited_to(self, ids: Tensor, vocab: int) -> OutputHead:
+    def mapped_to_vocab(self, ids: Tensor, vocab: int) -> OutputHead:
         """Return the head whose row i is that of `ids[i]` [R], among V ids."""
         if self.vocab != len(ids):
             raise ValueError(

@@ -115,7 +115,9 @@ class DreamHead(FeatureHead):
     def new_drafter(self) -> Drafter:
         return DreamDrafter(self)
 
-    def cross_attention(self, stream: CachedSequence, rows: Sequence[int], ids: Tensor) -> Tensor:
+    def cross_attention_weights(
+        self, stream: CachedSequence, rows: Sequence[int], ids: Tensor
+    ) -> Tensor:
         """Return the cross-attention [k, features before the root] of rows of this round.
 
         Args:
@@ -264,9 +266,9 @@ class DreamDrafter(FeatureDrafter):
             self._ids = [root[-1:], made[0]]
         return made
 
-    def attention(self, rows: Sequence[int]) -> Tensor:
+    def attention_to_prompt(self, rows: Sequence[int]) -> Tensor:
         ids = take_rows(torch.cat(self._ids), rows)
-        return self._head.cross_attention(self._stream, rows, ids)[:, : self._positions]
+        return self._head.cross_attention_weights(self._stream, rows, ids)[:, : self._positions]
 
 
 def kept_positions(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:

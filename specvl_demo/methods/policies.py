@@ -131,7 +131,7 @@ class StaticSettings(PolicySettings):
     tree_nodes: int = setting(1 + len(EAGLE_TREE), "nodes of the tree, including the root", 2, 26)
 
 
-class RankedTree(Policy):
+class StaticTree(Policy):
     """Fills a fixed tree of rank paths: (a, b) is the b-th likeliest after the a-th likeliest.
 
     Runs one drafter forward per level, over the level's inner nodes. Every prefix of a path must be
@@ -186,9 +186,9 @@ class RankedTree(Policy):
             first = stop
 
 
-def static_tree(settings: StaticSettings) -> RankedTree:
+def static_tree(settings: StaticSettings) -> StaticTree:
     """Make the 25-path tree, or as much of it as fits."""
-    return RankedTree(trim_paths(EAGLE_TREE, settings.tree_nodes - 1))
+    return StaticTree(trim_paths(EAGLE_TREE, settings.tree_nodes - 1))
 
 
 class _StaticLevel(NamedTuple):

@@ -22,7 +22,7 @@ from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Lesson, PolicySettings, Value, setting
-from specvl_demo.methods.policies import EAGLE_TREE, RankedTree, trim_paths
+from specvl_demo.methods.policies import EAGLE_TREE, StaticTree, trim_paths
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, ChartSeries
@@ -44,7 +44,7 @@ the most children of a node (the paper's constants).
 """
 
 
-def threshold(level: int, depth: int) -> float:
+def min_path_probability(level: int, depth: int) -> float:
     """Return θ_l = 0.1·l/D(α): a node stays if the probability of its path exceeds it.
 
     # choice: D is the depth that is really drafted, a whole number.
@@ -79,7 +79,7 @@ class TreePlan:
 
         # choice: the root's best child always does, so that no round drafts nothing.
         """
-        return (level, rank) == (1, 0) or path_probability > threshold(level, self.depth)
+        return (level, rank) == (1, 0) or path_probability > min_path_probability(level, self.depth)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class SageSettings(PolicySettings):
         A level's probabilities sum to at most 1, so fewer than 1/θ_l of them exceed θ_l.
         """
         return 1 + sum(
-            min(self.max_nodes - 1, int(1 / threshold(level, self.max_depth)))
+            min(self.max_nodes - 1, int(1 / min_path_probability(level, self.max_depth)))
             for level in range(1, self.max_depth)
         )
 
@@ -346,7 +346,7 @@ class EntropyTree(Policy):
         else:
             static = trim_paths(EAGLE_TREE, self.settings.max_nodes - 1)
             ranks = static if self._top is None else template(self._top, tree_plan)
-            tree = RankedTree(ranks).propose(recorder, root, room, draws)
+            tree = StaticTree(ranks).propose(recorder, root, room, draws)
         sizes = Counter(tree.shape.depth[1:])
         notes = {
             "alpha": round(tree_plan.alpha, 4),

@@ -146,7 +146,9 @@ def method_rows(
     parts = {kind: [repeat.of_kind(kind, kinds) for repeat in repeats] for kind in kinds}
     table = []
     for name in names:
-        row = _method_row(repeats, name) | {"interval": speedup_interval(repeats, name)}
+        row = _method_row(repeats, name) | {
+            "interval": speedup_interval_over_questions(repeats, name)
+        }
         row["quality"] = _mean_f1(repeats, name, references)
         of_kinds = {kind: _method_row(part, name) for kind, part in parts.items()}
         row["by_kind"] = {
@@ -157,7 +159,7 @@ def method_rows(
     return table
 
 
-def speedup_interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
+def speedup_interval_over_questions(repeats: Sequence[Repeat], name: str) -> list[float] | None:
     """Return the 95 % interval of the speedup over AR with respect to the choice of questions, each
     with all its repeats.
     """

@@ -82,7 +82,7 @@ class VLM:
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
             vocab = model.get_input_embeddings().weight.shape[0]
             ids = ids.to(self.decoder.device)
-            self.decoder.output = self.decoder.output.limited_to(ids, vocab)
+            self.decoder.output = self.decoder.output.mapped_to_vocab(ids, vocab)
         self._shares = shares
         self.encodes_like = self.decoder if shares is None else shares.decoder
         named = model.generation_config.eos_token_id

@@ -20,7 +20,7 @@ from specvl_demo.decoders.attention import (
 )
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.batch_invariance import MAX_NODES
-from specvl_demo.decoders.calibration import prefilled
+from specvl_demo.decoders.calibration import prefilled_sequence
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
@@ -187,7 +187,7 @@ def test_trees_fed_level_by_level_have_masks_that_kernels_take(kv_heads: int):
     """Step by step too, where a mask is cut out of a larger one."""
     decoder = HFDecoder(on_meta(tiny_llava(kv_heads=kv_heads)))
     with torch.inference_mode(), KernelsTakeAll() as took:
-        stream = prefilled(decoder, torch.arange(21, device="meta"), 100)
+        stream = prefilled_sequence(decoder, torch.arange(21, device="meta"), 100)
         x = torch.empty(1, 1, 64, dtype=torch.bfloat16, device="meta")
         stream.run_root(x)
         stream.extend(x.expand(1, 2, 64), [0, 0])

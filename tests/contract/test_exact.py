@@ -17,7 +17,7 @@ from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import DraftTree, TreeShape, chain
 from specvl_demo.core.types import Policy, Scores, Target
 from specvl_demo.methods.ar import OneNode
-from specvl_demo.methods.policies import Chain, ChainSettings, RankedTree
+from specvl_demo.methods.policies import Chain, ChainSettings, StaticTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
 from tests.fakes import TableDrafter, parts
@@ -147,7 +147,7 @@ def test_a_row_that_is_not_a_number_stays_one():
 POLICIES: dict[str, Callable[[], Policy]] = {
     "ar": OneNode,
     "chain": lambda: Chain(ChainSettings(gamma=3)),
-    "tree": lambda: RankedTree([(0,), (1,), (0, 0), (0, 1)]),
+    "tree": lambda: StaticTree([(0,), (1,), (0, 0), (0, 1)]),
 }
 
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from specvl_demo import records
 from specvl_demo.records import (
-    Candidate,
     End,
+    LikelyToken,
     RecordError,
     Round,
     Span,
@@ -51,8 +51,8 @@ FIRST = Round(
     commit_s=0.001,
     other_s=0.002,
     clock_s=0.033,
-    candidates=[[Candidate(5, " a", 0.9)], [Candidate(6, " b", 0.8)]],
-    views={"multimodal": [[Candidate(5, " a", 0.7)], []]},
+    candidates=[[LikelyToken(5, " a", 0.9)], [LikelyToken(6, " b", 0.8)]],
+    views={"multimodal": [[LikelyToken(5, " a", 0.7)], []]},
     notes={"weights": {"multimodal": 1.0}},
 )
 SECOND = replace(

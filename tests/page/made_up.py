@@ -21,8 +21,8 @@ from specvl_demo import records
 from specvl_demo.core.tree import shape_of
 from specvl_demo.methods import base
 from specvl_demo.records import (
-    Candidate,
     End,
+    LikelyToken,
     Prefix,
     QuestionNotes,
     Record,
@@ -211,18 +211,18 @@ class _Lane:
     def end(self) -> End:
         return End(self.method, "length", fold(self.rounds), 400_000_000)
 
-    def _likely(self, text: str, first: bool = True) -> list[Candidate]:
+    def _likely(self, text: str, first: bool = True) -> list[LikelyToken]:
         top = self.rng.uniform(0.4, 0.95)
         others = self.rng.sample([w for w in WRONG if w != text], 4)
         rest = [
-            Candidate(vocabulary(w), w, round((1 - top) * 0.5 ** (i + 1), 4))
+            LikelyToken(vocabulary(w), w, round((1 - top) * 0.5 ** (i + 1), 4))
             for i, w in enumerate(others)
         ]
-        mine = Candidate(vocabulary(text), text, round(top, 4))
+        mine = LikelyToken(vocabulary(text), text, round(top, 4))
         return (
             [mine, *rest]
             if first
-            else [Candidate(rest[0].id, rest[0].text, round(top, 4)), mine, *rest[1:]]
+            else [LikelyToken(rest[0].id, rest[0].text, round(top, 4)), mine, *rest[1:]]
         )
 
     def _heat(self) -> str:

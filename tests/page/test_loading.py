@@ -78,7 +78,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatc
     monkeypatch.setattr(loader, "load_pair", load)
     models = decoding.Engine()
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
-        models.get(pair, roles, lambda text: None)
+        models.load_pair(pair, roles, lambda text: None)
     assert loads == [["small"], ["small", "hivis"], ["dream"]]
     assert released == [1, 2]  # graphs, before what they belong to is dropped
 
@@ -91,7 +91,7 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(monkeypatch):
     def warm(loaded: object, asked: tuple[object, ...], choices: list[Choice]) -> None:
         warmed.append((asked[1].media[0].size, [choice.method.name for choice in choices]))
 
-    monkeypatch.setattr(decoding.Engine, "get", lambda *_: loaded)
+    monkeypatch.setattr(decoding.Engine, "load_pair", lambda *_: loaded)
     monkeypatch.setattr(decoding.session, "warm", warm)
     monkeypatch.setattr(decoding.session, "request", lambda *asked: asked)
     decoding.Engine("qwen2.5-vl-7b").prepare(told.append)

@@ -379,7 +379,7 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any):
 def refusal(serving: PageHandlers, path: str, caller: Caller) -> str:
     """Why a race is not shared."""
     with pytest.raises(ValueError) as refused:
-        serving.share_race({"path": path}, caller)
+        serving.export_race({"path": path}, caller)
     return str(refused.value)
 
 
@@ -412,10 +412,10 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     with serving._reading:
         assert refusal(serving, str(trace), me) == messages.SHARING
     assert files() == [trace] and not list(EXAMPLES.glob("*.html"))
-    made = serving.share_race({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
+    made = serving.export_race({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
     assert Path(made).read_text().startswith("<!doctype html>")
     assert Path(made).parent.parent == tmp_path and len(files()) == 2
-    made = serving.share_race({"path": str(trace), "as": "figure"}, me)["url"]
+    made = serving.export_race({"path": str(trace), "as": "figure"}, me)["url"]
     assert Path(made.removeprefix("gradio_api/file=")).read_text().startswith("<svg")
     kept.end_visit("visit")
     assert files() == [trace]

@@ -44,7 +44,7 @@ def pair(folder: Path) -> PairSpec:
 @pytest.fixture(scope="module")
 def models(pair: PairSpec) -> decoding.Engine:
     made = decoding.Engine()
-    made.get(pair, ["small"], lambda _: None)
+    made.load_pair(pair, ["small"], lambda _: None)
     return made
 
 

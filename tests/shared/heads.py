@@ -14,7 +14,7 @@ from specvl_demo.core.types import Drafter, LaneStart, Prompt
 from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
-from specvl_demo.methods.heads.files import canonical
+from specvl_demo.methods.heads.files import canonical_tensor_name
 from specvl_demo.records import Round
 from tests.shared.tiny import VOCAB, ask, ids_of
 
@@ -141,7 +141,7 @@ def built(
     settings = SHALLOW.get(kind, {}) if settings is None else settings
     read = settings.get("dflash_config", {}).get("target_layer_ids", range(3))
     tensors = random_tensors(kind, geometry, n_read=len(read))
-    tensors = {canonical(name): tensor for name, tensor in tensors.items()}
+    tensors = {canonical_tensor_name(name): tensor for name, tensor in tensors.items()}
     card = {"method": kind, **card}
     head = Head(kind, tensors, geometry, settings, f"tiny {kind}", card)
     return FORMATS[kind].build(head, decoder)

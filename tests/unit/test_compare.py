@@ -47,9 +47,9 @@ def test_an_interval_resamples_questions_and_quality_counts_shared_words():
         "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(4)],
         "chain": [Answer([1] * 10, 0.0, 0.1, seconds, 10) for seconds in (0.25, 0.5, 0.5, 1.0)],
     }
-    low, high = answers.speedup_interval([repeat, repeat], "chain") or (0.0, 0.0)
+    low, high = answers.speedup_interval_over_questions([repeat, repeat], "chain") or (0.0, 0.0)
     assert 1 <= low < repeat.speedup("chain", "ar") < high <= 4  # type: ignore[operator]
-    assert answers.speedup_interval([repeat], "ar") is None
+    assert answers.speedup_interval_over_questions([repeat], "ar") is None
     assert answers.f1("A red, red star.", "the red star") == pytest.approx(2 * 2 / (4 + 3))
     assert answers.f1("no", "yes") == 0.0
 

@@ -19,7 +19,7 @@ from specvl_demo.methods.policies import (
     BestFirstSettings,
     Chain,
     ChainSettings,
-    RankedTree,
+    StaticTree,
 )
 from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.records import Begin, Round
@@ -69,7 +69,7 @@ def random_policy(rng: random.Random) -> Policy:
     return rng.choice(
         (
             Chain(ChainSettings(rng.randint(1, 9), rng.choice((0.0, 0.3)))),
-            RankedTree(RANKS[: rng.randint(1, len(RANKS))]),
+            StaticTree(RANKS[: rng.randint(1, len(RANKS))]),
             BestFirst(BestFirstSettings(nodes=nodes, width=width, loops=loops)),
             EntropyTree(SageSettings(growth="online", max_nodes=6, max_width=2, max_depth=3)),
             OneNode(),

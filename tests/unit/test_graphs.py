@@ -17,7 +17,7 @@ from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Capture, Context
 from specvl_demo.decoders import calibration, kernels
 from specvl_demo.decoders.backend import GraphCache, GraphRunner
-from specvl_demo.decoders.calibration import prefilled
+from specvl_demo.decoders.calibration import prefilled_sequence
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.graphs import BUCKETS, GraphStep, StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
@@ -96,7 +96,7 @@ LAYERS = (0, 2, 3)
 @torch.inference_mode()
 def decode(decoder: HFDecoder, rounds: int = 8) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Logits and layers of trees of many sizes, a path of each kept, drafts in between."""
-    stream = prefilled(decoder, torch.arange(20, device=decoder.device)).fork(256)
+    stream = prefilled_sequence(decoder, torch.arange(20, device=decoder.device)).fork(256)
     rng, said, layers = random.Random(3), [], []
     for number in range(rounds):
         shape = bush(rng.choice((1, 2, 3, 5, 9, 17, 33)), rng)
@@ -240,7 +240,7 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(monkeypatc
 
 def captured(decoder: HFDecoder, n: int = 2) -> CachedSequence:
     """A sequence with graphs of one row, two and four."""
-    stream = prefilled(decoder, torch.arange(20), 100)
+    stream = prefilled_sequence(decoder, torch.arange(20), 100)
     stream.cache.prepare(n + 2)
     return stream
 
@@ -272,7 +272,7 @@ def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda):
     decoder = with_graphs(HFDecoder(tiny_llava()))
     kept = captured(decoder)
     for room in (100, 1000, 2000, 100):
-        stream = prefilled(decoder, torch.arange(20), room)
+        stream = prefilled_sequence(decoder, torch.arange(20), room)
         stream.cache.prepare(4)
         del stream
         assert len(decoder.runner.free) == 1 and len(FakeGraph.alive) == 6

@@ -19,7 +19,12 @@ from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels, packed_decoder, packed_linear
-from specvl_demo.decoders.calibration import min_invariant_rows, prefilled, random_ids, text_context
+from specvl_demo.decoders.calibration import (
+    min_invariant_rows,
+    prefilled_sequence,
+    sample_ids,
+    text_context,
+)
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.layer_stack import LayerWeights, stack_layers
 from specvl_demo.decoders.lean import LeanDecoder
@@ -121,7 +126,7 @@ def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str):
     said = []
     for decoder in decoders(width, kind):
         found = []
-        ids, padding = random_ids(decoder, 60), torch.zeros(2, 1, 1, 60)
+        ids, padding = sample_ids(decoder, 60), torch.zeros(2, 1, 1, 60)
         padding[1, ..., :4] = torch.finfo(torch.float32).min
         for batch in (1, 2):
             cache, at = decoder.new_cache(batch, 60), torch.arange(60)[None]
@@ -151,9 +156,9 @@ def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str):
 def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str):
     own, _ = decoders(width, kind)
     assert min_invariant_rows(own) == 1
-    ids = random_ids(own, 60)
+    ids = sample_ids(own, 60)
     path = [0, 2, 4, 6, 7]
-    tree, plain = (prefilled(own, ids[:40], 60) for _ in range(2))
+    tree, plain = (prefilled_sequence(own, ids[:40], 60) for _ in range(2))
     tokens = ids[40 : 40 + len(TREE)]
     torch.set_num_threads(3)  # bits do not depend on their number
     hidden = tree.score(own.embed(tokens)[None], TREE, min_rows=1)[0, path]
@@ -170,7 +175,7 @@ def test_what_is_captured_changes_no_bit():
     """Lanes whose drafters read the target's layers or attention continue as AR does."""
     own, by_torch = decoders(32, "float")
     every = Capture(layers=(0, 1, 3), attention=(0, 2), rows=(-1, -3, 5))
-    ids = random_ids(own, 40)
+    ids = sample_ids(own, 40)
     contexts = [[text_context(one, ids)] for one in (own, by_torch)]
     plain, hidden, _ = prefill(own, contexts[0], 0)
     stream, same, kept = prefill(own, contexts[0], 0, every)
@@ -187,7 +192,7 @@ def test_what_is_captured_changes_no_bit():
 def test_a_full_cache_and_a_position_without_a_rotation_are_refused():
     """A library in C would write beyond the one, and read beyond the other's table."""
     own, _ = decoders(16, "float")
-    cache, rows = own.new_cache(1, 4), own.embed(random_ids(own, 5))[None]
+    cache, rows = own.new_cache(1, 4), own.embed(sample_ids(own, 5))[None]
     refuses("room for 4 rows", own.forward, ForwardInput(rows, torch.arange(5)[None], cache))
     for outside in (-1, len(own._cos_sin)):
         with pytest.raises(IndexError, match=f"below {len(own._cos_sin)}"):
@@ -444,10 +449,10 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys():
 @torch.inference_mode()
 def test_a_tree_sums_as_plain_steps_do_at_any_length():
     decoder = VLM(tiny_llava(kv_heads=2).bfloat16(), "fused").decoder
-    ids, path = random_ids(decoder, 180), [0, 2, 4, 6, 7]
+    ids, path = sample_ids(decoder, 180), [0, 2, 4, 6, 7]
     least = min_invariant_rows(decoder)
     for before in (124, 126, 128):
-        start = prefilled(decoder, ids[:before])
+        start = prefilled_sequence(decoder, ids[:before])
         stepped, branched = start.fork(200), start.fork(200)
         tokens = ids[:8].clone()
         tokens[path] = ids[before : before + len(path)]
@@ -481,7 +486,7 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(bias: bool, monkeyp
     plain = PackedDecoder(decoder, head)
     monkeypatch.setattr(packed_decoder, "PackedLinear", lambda w, *_, **__: PackedLinear(w))
     turned = RotatedDecoder(decoder, head)
-    ids = random_ids(plain, 40)
+    ids = sample_ids(plain, 40)
     contexts = [[text_context(one, ids)] for one in (plain, turned)]
     capture = Capture(layers=(1,))
     _, a, kept = prefill(plain, contexts[0], 0, capture)

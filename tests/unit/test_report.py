@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from specvl_demo.places import EXAMPLES
-from specvl_demo.records import Candidate, End, LaneRecords, Prefix, Token, fold
+from specvl_demo.records import End, LaneRecords, LikelyToken, Prefix, Token, fold
 from specvl_demo.report import confidence, figure, html, metrics, remarks, tables, trace
 from tests.shared.lanes import ar_lane, begin, chain_lane, chain_round, flat
 
@@ -116,7 +116,7 @@ def test_a_lane_that_was_stopped_does_not_differ():
 def beside_g(other: float, temperature: float) -> LaneRecords:
     """AR's answer with z at 0.5 where chain's has g, which the target gives `other`."""
     ar = ar_lane("abcxefz")
-    listed = [[Candidate(ord("z"), "z", 0.5), Candidate(ord("g"), "g", other)]]
+    listed = [[LikelyToken(ord("z"), "z", 0.5), LikelyToken(ord("g"), "g", other)]]
     drawn = {"draws": {"rival": [ord("g")], "gap": [math.log(0.5 / other)]}}
     told = {"notes": drawn} if temperature else {"candidates": listed}
     rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], **told)]
@@ -315,7 +315,7 @@ def answered(probs: list[float], pair: str = "photo", **changes: object) -> Lane
     """A lane that wrote a letter at each of these probabilities, then a full stop and the end."""
     rounds = []
     for index, (text, prob) in enumerate([*zip("abcdefgh", probs, strict=False), (".", 0.01)]):
-        listed = [[Candidate(1, "z", 1 - prob), Candidate(ord(text), text, prob)]]
+        listed = [[LikelyToken(1, "z", 1 - prob), LikelyToken(ord(text), text, prob)]]
         made = chain_round(index, 0.1 * (index + 1), "", "", text, candidates=listed)
         rounds.append(made)
     return LaneRecords(begin(pair=pair, **changes), rounds, End("chain", "eos", fold(rounds)))
@@ -363,7 +363,7 @@ def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file()
 
 
 def test_the_tree_tells_of_a_relaxed_token_that_is_not_among_the_likeliest():
-    made = chain_round(0, 0.1, "a", "a", None, candidates=[[Candidate(1, "z", 0.6)]])
+    made = chain_round(0, 0.1, "a", "a", None, candidates=[[LikelyToken(1, "z", 0.6)]])
     tree = replace(made.tree, target_logp=[None, math.log(0.2)])
     assert confidence.lowest_probability([replace(made, tree=tree)]) == pytest.approx(0.2)
 

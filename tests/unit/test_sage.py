@@ -24,9 +24,9 @@ from specvl_demo.methods.sage import (
     TreePlan,
     confidence,
     depth_for,
+    min_path_probability,
     plan,
     template,
-    threshold,
     why_other,
     width_for,
 )
@@ -87,10 +87,10 @@ def test_sage_plans_as_its_paper_counts_for_sure_and_for_lost_targets():
     assert (lost.depth, lost.width) == (3, 10.0)
     assert sure.n_children(1, 1.0) == 3
     assert lost.n_children(1, 1.0) == 10
-    assert threshold(1, 8) == pytest.approx(0.0125)
-    assert threshold(8, 8) == pytest.approx(0.1)
-    assert threshold(1, 3) == pytest.approx(0.1 / 3)
-    assert threshold(3, 3) == pytest.approx(0.1)
+    assert min_path_probability(1, 8) == pytest.approx(0.0125)
+    assert min_path_probability(8, 8) == pytest.approx(0.1)
+    assert min_path_probability(1, 3) == pytest.approx(0.1 / 3)
+    assert min_path_probability(3, 3) == pytest.approx(0.1)
     assert sure.n_children(8, 0.1) == 1
     assert width_for(0.5, LIMITS) == 6.0
     assert depth_for(0.5, 8) == 6  # 5.5, rounded half up
@@ -103,7 +103,7 @@ def in_tree(path: tuple[int, ...], top: Sequence[float], want: TreePlan) -> bool
         if rank >= want.n_children(level, own):
             return False
         own, product = top[rank], product * top[rank]
-        if product <= threshold(level, want.depth) and path[:1] != (0,) * level:
+        if product <= min_path_probability(level, want.depth) and path[:1] != (0,) * level:
             return False
     return len(path) <= want.depth
 
@@ -139,7 +139,9 @@ def best_first_by_hand(toy: Toy, root: int, want: TreePlan, room: int) -> set[tu
         best = toy.after(path).topk(TOP_K)
         for rank in range(want.n_children(level, own)):
             p = float(best.values[rank].exp())
-            if -negative * p > threshold(level, want.depth) or (level == 1 and rank == 0):
+            if -negative * p > min_path_probability(level, want.depth) or (
+                level == 1 and rank == 0
+            ):
                 heapq.heappush(waiting, (negative * p, (*path, int(best.indices[rank])), p))
     return tree
 

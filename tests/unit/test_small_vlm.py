@@ -21,7 +21,7 @@ from specvl_demo.methods.policies import (
     BestFirstSettings,
     Chain,
     ChainSettings,
-    RankedTree,
+    StaticTree,
 )
 from specvl_demo.methods.small_vlm import Mixer, SmallVLM
 from specvl_demo.methods.views import (
@@ -44,7 +44,7 @@ from tests.shared.tiny import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
 
 POLICIES = {
     "chain": lambda: Chain(ChainSettings(4)),
-    "tree": RankedTree,
+    "tree": StaticTree,
     "best-first": lambda: BestFirst(BestFirstSettings(12, 4, 3)),
 }
 

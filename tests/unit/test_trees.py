@@ -16,7 +16,7 @@ from specvl_demo.methods.policies import (
     BestFirstSettings,
     Chain,
     ChainSettings,
-    RankedTree,
+    StaticTree,
 )
 from tests.fakes import TableDrafter
 
@@ -114,7 +114,7 @@ def test_a_chain_stops_where_its_probability_falls_below_the_floor(floor: float)
 
 @pytest.mark.parametrize("room", [1, 2, 3, 4, 5, 9])
 def test_a_ranked_tree_holds_the_tokens_of_its_ranks(room: int):
-    tree, drafter = propose(RankedTree(), room)
+    tree, drafter = propose(StaticTree(), room)
     check(tree, drafter)
     tokens = tree.tokens.tolist()
     found = set()

@@ -155,7 +155,7 @@ def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
         return output
     # Draft id i stands for target id i + d2t[i].
     ids = torch.arange(len(tensors["d2t"]), device=decoder.device) + tensors["d2t"]
-    return output.limited_to(ids, vocab)
+    return output.mapped_to_vocab(ids, vocab)
 
 
 class FeatureHead(TrainedHead):

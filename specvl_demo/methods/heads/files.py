@@ -41,10 +41,11 @@ def read_head(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], d
 
 def _canonical_tensors(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for name, tensor in named:
-        if canonical(name) in tensors:
-            raise ValueError(f"{source} holds {canonical(name)} twice; keep only one of the two")
-        tensors[canonical(name)] = tensor
+    for stored_name, tensor in named:
+        name = canonical_tensor_name(stored_name)
+        if name in tensors:
+            raise ValueError(f"{source} holds {name} twice; keep only one of the two")
+        tensors[name] = tensor
     return eight_bits.apply_scales(eight_bits.unpack_matrices(tensors))
 
 
@@ -63,7 +64,7 @@ def _without_nulls(value: Any) -> Any:
     return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
 
 
-def canonical(name: str) -> str:
+def canonical_tensor_name(name: str) -> str:
     """Return a tensor's published name without wrappers' prefixes and in its current spelling."""
     if (wrapped := _PREFIXES.match(name)) is not None:
         name = name[wrapped.end() :]

@@ -20,7 +20,7 @@ from specvl_demo.report import figure, html, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
-from specvl_demo.ui.serve.benches import Benches
+from specvl_demo.ui.serve.benches import BenchRuns
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded_file
 from specvl_demo.ui.serve.queue import Queue, Run, refusal_events
 from specvl_demo.ui.serve.uploads import Uploads
@@ -54,12 +54,12 @@ class PageHandlers:
     uploads: Uploads
     folders: Sequence[Path]
     files: Sequence[Path] = ()
-    benches: Benches = field(init=False)
+    benches: BenchRuns = field(init=False)
     _reading: threading.Lock = field(default_factory=threading.Lock)
     """Held while a trace is read: one takes seconds and tens of MB at most."""
 
     def __post_init__(self) -> None:
-        self.benches = Benches(self.uploads.end_visit)
+        self.benches = BenchRuns(self.uploads.end_visit)
 
     async def run_job(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
@@ -169,7 +169,7 @@ class PageHandlers:
         finally:
             self.uploads.end_visit(key)
 
-    def share_race(self, payload: Any, caller: Caller) -> dict[str, Any]:
+    def export_race(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that is removed with the visit.
 
         payload: {path, as: 'page' | 'figure', earlier}, for an HTML file with charts, or an SVG

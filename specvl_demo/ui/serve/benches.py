@@ -1,4 +1,4 @@
-"""Benches that visitors request: many questions, each a run in the queue like any other, folded
+"""BenchRuns that visitors request: many questions, each a run in the queue like any other, folded
 into the report of `bench`. A bench has a name that cannot be guessed.
 """
 
@@ -38,11 +38,11 @@ MAX_ANSWERS = 1000
 SHARED = ("system", "max_new_tokens", "temperature", "top_p", "picture_detail")
 """What all questions of a bench have in common."""
 MAX_KEPT = 8
-"""Benches kept, the newest; of one client only the newest."""
+"""BenchRuns kept, the newest; of one client only the newest."""
 
 
 @dataclass
-class Bench:
+class BenchRun:
     """One bench.
 
     methods: AR first. jobs: One for each question. measured: One for each repeat that was begun.
@@ -173,7 +173,7 @@ class Bench:
 class Step:
     """One question of a bench while it is computed."""
 
-    bench: Bench
+    bench: BenchRun
     number: int
     records: list[Record] = field(default_factory=list)
 
@@ -196,14 +196,14 @@ class Step:
         return [event for event in events if "record" not in event]
 
 
-class Benches:
+class BenchRuns:
     """All visitors' benches. forget: called with the name of one whose files may be removed."""
 
     def __init__(self, forget: Callable[[str], None] = lambda _: None) -> None:
         self._forget = forget
-        self._all: OrderedDict[str, Bench] = OrderedDict()
+        self._all: OrderedDict[str, BenchRun] = OrderedDict()
 
-    def start(self, payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
+    def start(self, payload: Any, folders: Sequence[Path], client: str | None) -> BenchRun:
         """Start a bench; see `read_bench`. A client's last one is dropped."""
         bench = read_bench(payload, folders, client)
         for earlier in list(self._all.values()):
@@ -214,7 +214,7 @@ class Benches:
             self.drop(next(iter(self._all)))
         return bench
 
-    def find(self, name: Any) -> Bench:
+    def find(self, name: Any) -> BenchRun:
         if not isinstance(name, str) or name not in self._all:
             raise ValueError(messages.NO_BENCH)
         return self._all[name]
@@ -224,7 +224,7 @@ class Benches:
         self._forget(name)
 
 
-def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Bench:
+def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> BenchRun:
     """Return the bench in plain data from outside.
 
     It has the fields of a race except question, media and history, and in addition `lines`
@@ -253,7 +253,7 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
     if total > MAX_ANSWERS:
         raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MAX_ANSWERS))
     methods = [name for name, _ in first.lanes]
-    return Bench(secrets.token_urlsafe(12), client, first.pair, methods, repeats, jobs)
+    return BenchRun(secrets.token_urlsafe(12), client, first.pair, methods, repeats, jobs)
 
 
 def _read_questions(

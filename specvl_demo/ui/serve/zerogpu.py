@@ -74,7 +74,7 @@ def load_worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
 
     pair, engine = pairs.find(pair_id), Engine()
-    roles = fitting_roles(pair)
+    roles = fitting_drafters(pair)
     engine.load_pair(pair, roles, lambda _: None)
 
     def lent(job: Job) -> Iterator[Event]:
@@ -84,7 +84,7 @@ def load_worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     return ZeroGpuWorker(pair_id, lend, lent, max_token_s(pair), roles)
 
 
-def fitting_roles(pair: PairSpec) -> list[Role]:
+def fitting_drafters(pair: PairSpec) -> list[Role]:
     """Return the roles loaded with the target: as many as fit, in the pair's order."""
     here = on_disk.drafters_here(pair)
     machine, roles = detect_machine(), list[Role]()

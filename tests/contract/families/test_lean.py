@@ -13,7 +13,7 @@ from specvl_demo.core.types import Capture
 from specvl_demo.decoders import grouped_attention, lean
 from specvl_demo.decoders.attention import attend, fused
 from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.calibration import prefilled, text_context
+from specvl_demo.decoders.calibration import prefilled_sequence, text_context
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.lean import LeanDecoder
@@ -231,7 +231,7 @@ def test_exact_replays_say_what_the_library_says(cuda: FakeCuda):
         models = [zoo.build("qwen2.5-vl")[0] for _ in range(2)]
     made = []
     for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
-        stream = prefilled(decoder, torch.arange(40) + 5, 200).fork(200)
+        stream = prefilled_sequence(decoder, torch.arange(40) + 5, 200).fork(200)
         stream.cache.zero_unused()
         for number in range(4):
             shape = shape_of((-1, 0, 0, 1, 1, 2)[: 1 + number])
@@ -254,7 +254,7 @@ def test_graphs_of_it_compute_what_the_library_does(family: str):
         models = [zoo.build(family)[0].cuda() for _ in range(2)]
     made = []
     for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
-        stream = prefilled(decoder, torch.arange(40, device="cuda") + 5, 200)
+        stream = prefilled_sequence(decoder, torch.arange(40, device="cuda") + 5, 200)
         shapes = [chain(0), shape_of((-1, 0, 0, 1, 1, 2)), chain(2)]
         for shape in shapes:
             x = decoder.embed(torch.arange(len(shape), device="cuda"))[None]

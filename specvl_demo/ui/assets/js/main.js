@@ -524,7 +524,7 @@ class Page {
       answer,
     }));
     const asked = { path: sent?.path, as, earlier };
-    const made = sent ? await api.server.share_race(asked).catch(() => null) : null;
+    const made = sent ? await api.server.export_race(asked).catch(() => null) : null;
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (!file?.ok) {
       this.view.tell(made?.problem ?? (await this.runner.reason(W.run.notShared)), true);
