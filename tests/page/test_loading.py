@@ -92,8 +92,8 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(monkeypatch):
         warmed.append((asked[1].media[0].size, [choice.method.name for choice in choices]))
 
     monkeypatch.setattr(decoding.Engine, "load_pair", lambda *_: loaded)
-    monkeypatch.setattr(decoding.session, "warm", warm)
-    monkeypatch.setattr(decoding.session, "request", lambda *asked: asked)
+    monkeypatch.setattr(decoding.session, "warm_up", warm)
+    monkeypatch.setattr(decoding.session, "make_request", lambda *asked: asked)
     decoding.Engine("qwen2.5-vl-7b").prepare(told.append)
     assert told == [decoding.RECORDING] and warmed == [(decoding.PHOTOGRAPH, ["ar"])]
 
