@@ -86,7 +86,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
     monkeypatch.setattr(layer_stack, "stack_layers", lambda *_: None)
     drafted: list[Tensor] = []
     apart: list[float] = []
-    forward, looked = CrossAttention.__call__, DreamDrafter.attention
+    forward, looked = CrossAttention.__call__, DreamDrafter.attention_to_prompt
 
     def listen(self: CrossAttention, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None):
         if len(x) <= MAX_ROWS:
@@ -104,7 +104,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
         return found
 
     monkeypatch.setattr(CrossAttention, "__call__", listen)
-    monkeypatch.setattr(DreamDrafter, "attention", compare)
+    monkeypatch.setattr(DreamDrafter, "attention_to_prompt", compare)
     race = sv.load("pocket").race(
         "Describe the picture in detail.",
         images=[EXAMPLES / "shelf.png"],
