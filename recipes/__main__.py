@@ -91,7 +91,7 @@ def drafter(o: Options, recipe: Any) -> int:
         data=o.data,
     )
     # Where it is here, the small drafter answers the questions faster.
-    small: tuple[Role, ...] = ("small",) if "small" in on_disk.drafters_here(pair) else ()
+    small: tuple[Role, ...] = ("small",) if "small" in on_disk.loadable_drafters(pair) else ()
     how = fitting.Options(o.dtype)
     loaded = loader.load_pair(pair, roles=small, options=how)
     sizes = o.conversations, o.held_out

@@ -94,7 +94,7 @@ class Races:
                 else "no batch-invariant steps"
             )
             yield Aside(LOADING, {**about, "seconds": seconds, "notes": notes})
-        roles = {None, *(self.roles or on_disk.drafters_here(spec))}
+        roles = {None, *(self.roles or on_disk.loadable_drafters(spec))}
         names = [
             name
             for name in self.methods or choosing.supported_methods(spec)

@@ -104,7 +104,7 @@ def bench(options: argparse.Namespace) -> int:
 
     cases = questions.bench_questions(pair, options.data, options.prompts)
     peers, roles = PEERS if options.peers else PEERS[:1], choosing.roles_of(choices)
-    if options.peers and "small" in on_disk.drafters_here(pair) and "small" not in roles:
+    if options.peers and "small" in on_disk.loadable_drafters(pair) and "small" not in roles:
         roles.append("small")
     loaded = _load_pair(options, pair, roles)
     with progress_bar() as tell:

@@ -108,7 +108,7 @@ class SharedPrefill:
         if not self._reserved[capture]:
             self._prefills.pop(capture, None)
 
-    def encoded(self, encoder: VisionEncoder) -> Encoded:
+    def encoded_prompt(self, encoder: VisionEncoder) -> Encoded:
         """Return the prompt encoded for this model's decoder."""
         # Keyed by decoder: target and drafter may wrap one model, or share all but some layers.
         key = id(getattr(encoder, "encodes_like", encoder.decoder))
@@ -123,7 +123,7 @@ class SharedPrefill:
         """
         if capture not in self._prefills:
             target = self.request.target
-            self._prefills[capture] = target.prefill(self.encoded(target), capture)
+            self._prefills[capture] = target.prefill(self.encoded_prompt(target), capture)
         return self._prefills[capture]
 
 
@@ -164,14 +164,14 @@ class Lane:
         request, parts, shared = self._request, self.parts, self._shared
         target, prompt = request.target, request.prompt
         # 1. The target reads the prompt, once for all lanes that request the same of it.
-        encoded = shared.encoded(target)
+        encoded = shared.encoded_prompt(target)
         prefill = shared.prefill(parts.drafter.capture)
         borrowed = 0.0
 
         def encode(encoder: VisionEncoder) -> Encoded:
             nonlocal borrowed
             started = time.perf_counter()
-            seen = shared.encoded(encoder)
+            seen = shared.encoded_prompt(encoder)
             if seen is not encoded:
                 borrowed += seen.seconds - (time.perf_counter() - started)
             return seen

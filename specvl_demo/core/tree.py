@@ -88,7 +88,7 @@ class TreeShape:
         """Return parent [T] int64 on a device, cached; the root is its own parent."""
         return self._cached(("parent", device), lambda: to_device((0, *self.parent[1:]), device))
 
-    def paths_on(self, device: torch.device) -> Tensor:
+    def node_paths_on(self, device: torch.device) -> Tensor:
         """Return [T, depth + 1] int64: a node's ancestor at every depth down to its own, then 0."""
 
         def make() -> Tensor:

@@ -125,7 +125,7 @@ class Backend(ABC):
 
     def release_caches(self) -> None:
         """Give up caches and graphs that are kept for the next question."""
-        self.runner.destroy_unused()
+        self.runner.destroy_idle_caches()
 
 
 class LanguageBackend(Backend):
@@ -197,7 +197,7 @@ class GraphCache(KVCache):
         self._runner = weakref.ref(runner)
         self.steps: dict[StepShape, GraphStep] = {}
 
-    def acquire(self, backend: Backend, room: int) -> GraphCache:
+    def reset_for(self, backend: Backend, room: int) -> GraphCache:
         """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
         self._backend = weakref.ref(backend)
         self.room, self.length, self.holes = room, 0, 0
@@ -299,12 +299,12 @@ class GraphRunner:
         if fitting:
             cache = (max if copies else min)(fitting, key=lambda cache: len(cache.steps))
             self.free.remove(cache)
-            return cache.acquire(backend, room)
+            return cache.reset_for(backend, room)
         if self.free:
             self.free.pop(0).destroy_graphs()
-        return GraphCache(self, backend, batch, span).acquire(backend, room)
+        return GraphCache(self, backend, batch, span).reset_for(backend, room)
 
-    def destroy_unused(self) -> None:
+    def destroy_idle_caches(self) -> None:
         """Destroy the graphs of all unused caches, and the caches."""
         while self.free:
             self.free.pop().destroy_graphs()

@@ -45,7 +45,7 @@ def attention_order(
     depth = torch.zeros(rows, dtype=torch.int64, device=device)
     depth[:size] = shape.depth_on(device)
     paths = torch.zeros(rows, max(shape.depth) + 1, dtype=torch.int64, device=device)
-    paths[:size] = shape.paths_on(device)
+    paths[:size] = shape.node_paths_on(device)
     # Positions below the root map to columns of the row's path, all others to their own column.
     first = length + depth[:, None] - TAIL
     at = first + torch.arange(TAIL + 1, device=device)

@@ -169,7 +169,7 @@ class LayerStack:
             step.mask = mask.data_ptr()
             step.mask_sequence, step.mask_row = mask.stride(0), mask.stride(2)
         done = kernels.library().run_layers(self.struct, step, *span, kernels.n_threads())
-        _check_call(done == _NO_ROTATION, done, cos_sin)
+        _raise_if_failed(done == _NO_ROTATION, done, cos_sin)
 
 
 def takes_sizes(head_width: int, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
@@ -325,7 +325,7 @@ class ChainDrafter:
             raise IndexError(
                 f"tokens must be below {self._n_embeddings}, as many as there are embeddings"
             )
-        _check_call(drafted < 0, drafted, self._cos_sin)
+        _raise_if_failed(drafted < 0, drafted, self._cos_sin)
         return DraftedChain(*(tensor[:drafted] for tensor in chain))
 
 
@@ -336,7 +336,7 @@ def _set_cache(step: StepStruct, keys: Tensor, values: Tensor) -> None:
     step.to_values = (values.data_ptr() - keys.data_ptr()) // keys.element_size()
 
 
-def _check_call(outside: bool, done: int, cos_sin: Tensor) -> None:
+def _raise_if_failed(outside: bool, done: int, cos_sin: Tensor) -> None:
     """Raise IndexError if a position has no rotation, MemoryError if nothing was done."""
     if outside:
         raise IndexError(f"positions must be below {len(cos_sin)}, as many as there are rotations")

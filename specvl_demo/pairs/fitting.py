@@ -99,7 +99,7 @@ class LoadPlan:
         return self.device == "cpu" and self.quantised == "8bit"
 
     @property
-    def packed(self) -> str:
+    def packing(self) -> str:
         """What messages call the packing of weights: 8-bit or 4-bit; empty if there is none."""
         return PACKED.get(self.quantised, "")
 

@@ -22,7 +22,7 @@ def has_weights(checkpoint: Checkpoint) -> bool:
     )
 
 
-def drafters_here(pair: PairSpec) -> dict[Role, Checkpoint]:
+def loadable_drafters(pair: PairSpec) -> dict[Role, Checkpoint]:
     """Return the drafters of a pair that can be loaded: local ones only if their weights exist."""
     return {
         role: checkpoint
@@ -65,7 +65,7 @@ def why_missing(pair: PairSpec, roles: Collection[Role], offline: bool) -> str |
         if not pair.target.shipped:
             return f"The weights of {pair.target.id} are not there."
         return f"The weights of {pair.target.id} are missing from assets; train or copy them."
-    here = drafters_here(pair)
+    here = loadable_drafters(pair)
     if missing := [role for role in roles if role not in here]:
         return f"It has no {ROLES[missing[0]]} here."
     fetch = to_fetch([pair.target, *(here[role] for role in roles)])

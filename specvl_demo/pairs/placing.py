@@ -42,7 +42,7 @@ def place(
 
     loaded: Drafters that stay, if they leave enough room for the pair to run as without them.
     """
-    roles = list(on_disk.drafters_here(pair) if roles is None else roles)
+    roles = list(on_disk.loadable_drafters(pair) if roles is None else roles)
     reason = on_disk.why_missing(pair, roles, machine.offline)
     reason = reason or fitting.why_not_quantised(machine, options.quantised)
     if reason is not None:
@@ -55,7 +55,7 @@ def place(
     tried = []
     for name, memory_bytes, plan in fitting.plans(pair, machine, options):
         size, room = fitting.memory_needs(pair, plan, roles).total, memory_bytes * USABLE_SHARE
-        packed = f" with {plan.packed} weights" if plan.packed else ""
+        packed = f" with {plan.packing} weights" if plan.packing else ""
         if size <= room:
             every = list(dict.fromkeys([*loaded, *roles]))
             if (together := fitting.memory_needs(pair, plan, every).total) <= room:

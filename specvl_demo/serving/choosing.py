@@ -31,7 +31,7 @@ def default_pair() -> PairSpec:
     """Return the pair to start with: photo if its weights and a drafter are there, else pocket."""
     photo = pairs.find("photo")
     ready = on_disk.has_weights(photo.target) and base_weights.problem(photo.target.folder) is None
-    return photo if ready and on_disk.drafters_here(photo) else pairs.find("pocket")
+    return photo if ready and on_disk.loadable_drafters(photo) else pairs.find("pocket")
 
 
 def roles_of(choices: Sequence[Choice]) -> list[Role]:
@@ -84,7 +84,7 @@ def choose(
         raise ValueError(f"{method.name} has no preset {preset!r}; it has: {presets}.")
     start = method.presets.get(str(preset or standard_preset(pair, name)))
     choice = base.choose(name, rest, start, temperature)
-    role, here = choice.drafter.role, on_disk.drafters_here(pair)
+    role, here = choice.drafter.role, on_disk.loadable_drafters(pair)
     if role is not None and role not in here:
         a = "an" if ROLES[role].startswith("E") else "a"
         # Those of two models that a user chose are named.

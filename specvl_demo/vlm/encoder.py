@@ -120,7 +120,7 @@ class VLM:
         index = None
         if self._again is not None:
             original, prompt = prompt, self._again(prompt)
-            index = align_positions(prompt.visual, original.visual).to(self.decoder.device)
+            index = match_positions(prompt.visual, original.visual).to(self.decoder.device)
         encoded = self._encode(prompt)
         return replace(encoded, index=index, seconds=time.perf_counter() - started)
 
@@ -231,7 +231,7 @@ class LanguageModel(VLM):
         )
 
 
-def align_positions(mine: Tensor, theirs: Tensor) -> Tensor:
+def match_positions(mine: Tensor, theirs: Tensor) -> Tensor:
     """Map every position of one prompt to the one it corresponds to in another, or -1.
 
     mine [m] and theirs [n] bool: visual positions. If both have the same runs of text, a visual

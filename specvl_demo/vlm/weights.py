@@ -33,6 +33,6 @@ def open_vlm(checkpoint: Checkpoint, folder: Path, plan: LoadPlan) -> tuple[VLM,
     # torchvision's.
     processor = loading.load_processor(folder, checkpoint.id, pillow=checkpoint.shipped)
     prompter = PromptBuilder(processor, model)
-    name = f"{checkpoint.title}, {plan.packed} weights" if plan.packed else checkpoint.title
+    name = f"{checkpoint.title}, {plan.packing} weights" if plan.packing else checkpoint.title
     backend = "8bit" if plan.in_own_layout else "auto"
     return VLM(model, name, prompter.special_ids, backend, ends=prompter.end_ids), prompter

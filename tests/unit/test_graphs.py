@@ -187,7 +187,7 @@ def test_no_round_captures_a_shape(pairs_of_models: dict[str, Models], method: s
     gc.collect()
     small, *heads = models.drafters.values()
     for runner in (models.target.decoder.runner, small.decoder.runner, *(h.runner for h in heads)):
-        runner.destroy_unused()  # what other tests captured
+        runner.destroy_idle_caches()  # what other tests captured
     made, step = made_steps(monkeypatch), Lane.step
 
     def timed(lane: Lane) -> object:
@@ -256,7 +256,7 @@ def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCu
         assert len(FakeGraph.alive) == 3
         del stream
         assert decoder.runner.free == [cache()]  # its graphs wait for the next question
-        decoder.runner.destroy_unused()
+        decoder.runner.destroy_idle_caches()
         assert cache() is None and not FakeGraph.alive
         stream = captured(decoder)
         cache, owner = weakref.ref(stream.cache), weakref.ref(decoder)
@@ -279,7 +279,7 @@ def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda):
     hidden = kept.score(embedded(kept, [1]), chain(0))
     assert torch.isfinite(hidden).all()
     del kept
-    decoder.runner.destroy_unused()
+    decoder.runner.destroy_idle_caches()
     assert not FakeGraph.alive
     captured(decoder)
 

@@ -82,7 +82,7 @@ def test_shipped_weights_that_are_missing_are_said(monkeypatch):
     monkeypatch.setattr(on_disk, "has_weights", lambda one: False)
     verdict = place(find("pocket"), LAPTOP)
     assert not verdict.ok and "missing from assets" in verdict.reason
-    assert on_disk.drafters_here(find("pocket")) == {}
+    assert on_disk.loadable_drafters(find("pocket")) == {}
 
 
 def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path):

@@ -185,8 +185,8 @@ def test_a_drafter_with_its_targets_tower_looks_through_it(models: object, monke
     small = VLM(with_even_layers(target.vlm.model, 1), "one layer", shares=target.vlm)
     monkeypatch.setattr(small, "_encode", lambda prompt: pytest.fail("its tower ran"))
     shared = SharedPrefill(ask(target, tiny_prompt()))
-    assert shared.encoded(small) is shared.encoded(target)
-    assert torch.equal(small.encode(tiny_prompt()).embeds, shared.encoded(target).embeds)
+    assert shared.encoded_prompt(small) is shared.encoded_prompt(target)
+    assert torch.equal(small.encode(tiny_prompt()).embeds, shared.encoded_prompt(target).embeds)
 
 
 def test_a_session_has_room_for_what_was_announced_and_no_more(target: object):

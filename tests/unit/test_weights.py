@@ -283,5 +283,5 @@ def test_without_base_weights_the_drawn_scenes_stand_first(
     base_weights.fetch_gguf(ignore)
     assert placing.place(pair, detect_machine()).ok
     assert choosing.default_pair().id == "pocket", "without a drafter there is nothing to race"
-    monkeypatch.setattr(choosing.on_disk, "drafters_here", lambda pair: {"small": pair.target})
+    monkeypatch.setattr(choosing.on_disk, "loadable_drafters", lambda pair: {"small": pair.target})
     assert choosing.default_pair().id == "photo"

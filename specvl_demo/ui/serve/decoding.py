@@ -54,10 +54,10 @@ def _fault_sentence(fault: Exception) -> str:
 def _thumbnail(visual: Visual, file: Medium) -> Thumbnail:
     """Return small copies for the trace: one frame of a picture, every sampled one of a clip."""
     name = file.name if isinstance(file, MediaFile) else ""
-    return Thumbnail(name, [_data_url(frame) for frame in getattr(visual, "frames", [visual])])
+    return Thumbnail(name, [_thumbnail_url(frame) for frame in getattr(visual, "frames", [visual])])
 
 
-def _data_url(image: Image.Image) -> str:
+def _thumbnail_url(image: Image.Image) -> str:
     """Return a small JPEG of the picture as a data URL."""
     small, data = image.copy(), io.BytesIO()
     small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))

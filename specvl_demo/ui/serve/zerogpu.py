@@ -86,7 +86,7 @@ def load_worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
 
 def fitting_drafters(pair: PairSpec) -> list[Role]:
     """Return the roles loaded with the target: as many as fit, in the pair's order."""
-    here = on_disk.drafters_here(pair)
+    here = on_disk.loadable_drafters(pair)
     machine, roles = detect_machine(), list[Role]()
     for role in here:
         if placing.place(pair, machine, roles=[*roles, role]).ok:
