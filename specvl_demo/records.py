@@ -153,7 +153,7 @@ class Thumbnail(_RecordPart, frozen=True):
     frames: list[str | None]
 
 
-class QuestionNotes(_RecordPart, frozen=True):
+class AskedQuestion(_RecordPart, frozen=True):
     """The question as the user asked it, without the template."""
 
     question: str = ""
@@ -199,7 +199,7 @@ class Begin(_RecordPart, frozen=True, tag_field="kind", tag="begin"):
     seen: Annotated[list[ViewSeen], Meta(max_length=16)] = []
     charts: Annotated[list[Chart], Meta(max_length=8)] = []
     exactness: str = ""
-    notes: QuestionNotes = QuestionNotes()
+    notes: AskedQuestion = AskedQuestion()
     prefix: Prefix = Prefix()
     schema: Literal[1] = 1
 

@@ -173,7 +173,7 @@ def _answer_question(
         from specvl_demo.serving import session
 
         loaded = _load_pair(options, pair, choosing.roles_of(chosen))
-        notes = records.QuestionNotes(options.prompt)
+        notes = records.AskedQuestion(options.prompt)
         running = session.race(loaded, session.make_request(loaded, opened), chosen, notes=notes)
         quiet = options.json or len(chosen) > 1
         lost: InputError | None = None

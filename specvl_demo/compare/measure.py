@@ -16,7 +16,7 @@ from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
-from specvl_demo.report.answers import HF_GENERATE, RepeatAnswers
+from specvl_demo.report.answers import HF_GENERATE, RepeatResult
 from specvl_demo.serving import session
 from specvl_demo.serving.loaded import LoadedPair
 
@@ -41,7 +41,7 @@ def run_bench(
     library = LibraryPeers(loaded.models, peers, choices)
     for name in peers:
         library.decode_answer(name, questions[0])
-    measured, total = [RepeatAnswers() for _ in range(repeats)], repeats * len(questions)
+    measured, total = [RepeatResult() for _ in range(repeats)], repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
     for done, (number, at) in enumerate(product(range(repeats), range(len(questions)))):
         about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"

@@ -12,7 +12,7 @@ from specvl_demo.pairs.fitting import PACKED
 from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
 from specvl_demo.report import tables
-from specvl_demo.report.answers import RepeatAnswers
+from specvl_demo.report.answers import RepeatResult
 
 Report = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -81,7 +81,7 @@ def report_of(
     pair: PairSpec,
     cases: Sequence[Question],
     choices: Sequence[Choice],
-    measured: Sequence[RepeatAnswers],
+    measured: Sequence[RepeatResult],
     repeats: int,
     peers: Sequence[str] = (),
 ) -> Report:

@@ -43,7 +43,7 @@ def collect_facts(loaded: LoadedPair | None = None) -> dict[str, Any]:
         plan = loaded.plan
         facts |= {"device": plan.device, "dtype": plan.dtype, "quantised": plan.quantised}
         facts["kernels"] = plan.device == "cpu" and packed_linear.has_kernels()
-        facts["weights"] = weight_hashes(loaded.pair)
+        facts["weights"] = weight_fingerprints(loaded.pair)
     return facts
 
 
@@ -63,7 +63,7 @@ def git_commit() -> str | None:
     return f"{head}+" if changed else head or None
 
 
-def weight_hashes(pair: PairSpec) -> dict[str, str | None]:
+def weight_fingerprints(pair: PairSpec) -> dict[str, str | None]:
     """Return the hash or the hub's revision of every checkpoint; None if unknown."""
     drafters = {str(role): on_disk.fingerprint(model) for role, model in pair.drafters.items()}
     return {"target": on_disk.fingerprint(pair.target), **drafters}

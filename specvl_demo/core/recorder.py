@@ -29,7 +29,7 @@ VIEW_TOP = 3
 Alternatives = list[list[LikelyToken]]
 
 
-class DraftInfo(NamedTuple):
+class ViewsAndAttention(NamedTuple):
     """What a drafter tells about the fed nodes of an accepted path.
 
     views: Log-probabilities [n, V] by view. looks: How it attends to the pictures, [n, visual
@@ -55,21 +55,23 @@ class Recorder:
 
     def read_drafter(
         self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor
-    ) -> DraftInfo:
+    ) -> ViewsAndAttention:
         """Ask the drafter about the path, before it commits.
 
         visual: [positions] bool, on the host.
         """
         fed = [row for node in path if tree.rows is not None and (row := tree.rows[node]) >= 0]
         if not self._full or not fed:
-            return DraftInfo({}, None)
+            return ViewsAndAttention({}, None)
         views = dict(drafter.view_log_probs(fed))
         weights = drafter.attention_to_prompt(fed) if bool(visual.any()) else None
         if weights is None:
-            return DraftInfo(views, None)
+            return ViewsAndAttention(views, None)
         places = visual[: weights.shape[1]].nonzero()[:, 0]
         rows = weights.index_select(1, to_device(places, weights.device))
-        return DraftInfo(views, (255 * rows / rows.amax(-1, keepdim=True).clamp_min(1e-9)).round())
+        return ViewsAndAttention(
+            views, (255 * rows / rows.amax(-1, keepdim=True).clamp_min(1e-9)).round()
+        )
 
     def round_fields(
         self,
@@ -77,7 +79,7 @@ class Recorder:
         scores: Scores,
         verdict: Verdict,
         emitted: Sequence[int],
-        asked: DraftInfo,
+        asked: ViewsAndAttention,
         last: bool,
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the fields of a Round except its times, and its note `attention` if there is one:

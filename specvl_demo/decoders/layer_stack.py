@@ -58,7 +58,7 @@ class LayerWeights(NamedTuple):
         return all(m is not None and not m.k % VECTOR and not m.n % GROUP for m in matrices)
 
 
-class StackEnds(NamedTuple):
+class EntryAndExit(NamedTuple):
     """What is before and after a stack of layers, each None if there is nothing.
 
     enter: Maps embeddings to what the layers add to. leave: Maps that back once it is normed. norm:
@@ -80,7 +80,7 @@ class LayerStack:
         kv_heads: int,
         head_width: int,
         root: float,
-        ends: StackEnds,
+        ends: EntryAndExit,
     ) -> None:
         self._memory = tuple(parts), ends
         self.n_layers = len(parts)
@@ -184,7 +184,7 @@ def stack_layers(
     kv_heads: int,
     head_width: int,
     root: float,
-    ends: StackEnds = StackEnds(),  # noqa: B008 (it cannot be changed)
+    ends: EntryAndExit = EntryAndExit(),  # noqa: B008 (it cannot be changed)
 ) -> LayerStack | None:
     """Return these layers as one stack; None where torch takes over."""
     if head_width not in _HEAD_WIDTHS or not all(part.fits_kernels for part in parts):

@@ -26,9 +26,9 @@ from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import (
     ChainDrafter,
     ChainWeights,
+    EntryAndExit,
     LayerStack,
     LayerWeights,
-    StackEnds,
     takes_sizes,
 )
 from specvl_demo.decoders.lean import LeanDecoder
@@ -122,7 +122,9 @@ class PackedDecoder(LeanDecoder):
             )
             self.output = self._output_head(packed_head, len(head.weight))
             sizes = self._heads, self._kv_heads, self._head_width
-            self._stack = LayerStack(self._packed, *sizes, float(self._root), self._stack_ends())
+            self._stack = LayerStack(
+                self._packed, *sizes, float(self._root), self._entry_and_exit()
+            )
             read = [packed_head, *(part for layer in self._packed for part in layer.matrices)]
             self.n_weights = sum(part.numel for part in read)
             self.n_bytes = sum(part.n_bytes for part in read)
@@ -206,8 +208,8 @@ class PackedDecoder(LeanDecoder):
             down=PackedLinear(mlp.down_proj.weight.float(), self._few_bits),
         )
 
-    def _stack_ends(self) -> StackEnds:
-        return StackEnds(norm=self._norm)
+    def _entry_and_exit(self) -> EntryAndExit:
+        return EntryAndExit(norm=self._norm)
 
     def _output_head(self, packed: PackedLinear, vocab: int) -> OutputHead:
         return OutputHead(packed, vocab)
@@ -290,10 +292,10 @@ class RotatedDecoder(PackedDecoder):
 
         return OutputHead(multiply, vocab)
 
-    def _stack_ends(self) -> StackEnds:
+    def _entry_and_exit(self) -> EntryAndExit:
         rotation = self._rotation(torch.eye(self.width))
         leave = PackedLinear(rotation * self._norm[:, None], bits=16)
-        return StackEnds(self._in.matrix, leave.matrix)
+        return EntryAndExit(self._in.matrix, leave.matrix)
 
     def _pack_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(self._rotation(weight), bits=8, row_bits=8)

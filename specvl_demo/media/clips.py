@@ -134,7 +134,7 @@ def probe(source: ReadableFile, limits: Limits) -> StreamInfo:
     n_frames = int(count) if math.isfinite(count) and count > 0 else 0
     check(*stretched(width, height, aspect), n_frames, n_frames / rate if rate else None, limits)
     codec = int(video.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little").decode("latin-1")
-    times = order_times(sorted(_frame_times(video, limits)), n_frames / rate if rate else None)
+    times = repair_times(sorted(_frame_times(video, limits)), n_frames / rate if rate else None)
     source.seek(0)
     head = source.read(HEAD)
     depth = int(video.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) >> 24
@@ -194,7 +194,7 @@ def read_by_opencv(
         return *_seek_frames(source, times, choose_frames(times, n)), len(times)
     frames, seen = _read_through(source, choose_frames(times, n), limits)
     if len(seen) != len(times):
-        times = order_times(seen, None)
+        times = repair_times(seen, None)
         frames, seen = _read_through(source, choose_frames(times, n), limits)
     return *frames, len(seen)
 
@@ -247,7 +247,7 @@ def read_by_decord(source: ReadableFile, n: int) -> tuple[list, list[float], int
         video = decord.VideoReader(source, ctx=decord.cpu(0), num_threads=1)
         starts = video.get_frame_timestamp(range(len(video)))[:, 0]
         # It counts from the file's beginning, OpenCV from the first frame.
-        moments = choose_frames(order_times([float(at - starts[0]) for at in starts], None), n)
+        moments = choose_frames(repair_times([float(at - starts[0]) for at in starts], None), n)
         frames = list(video.get_batch([frame for frame, _ in moments]).asnumpy())
         return frames, [at for _, at in moments], len(video)
     # The first is decord's own exception class.
@@ -318,7 +318,7 @@ def pack_clip(
     curve: Curve | None = None,
 ) -> tuple[dict, list]:
     """Return the header of a clip and its frames as a screen shows them, scaled down."""
-    times = order_times(times, duration_s)
+    times = repair_times(times, duration_s)
     height, width = frames[0].shape[:2]
     # Now with the real values.
     longest = max(times[-1], duration_s or 0.0)
@@ -327,7 +327,7 @@ def pack_clip(
     return {"times_s": times}, [shrink_frame(frame, side, aspect, curve) for frame in frames]
 
 
-def order_times(times: list[float], duration_s: float | None) -> list[float]:
+def repair_times(times: list[float], duration_s: float | None) -> list[float]:
     """Return times in seconds that never decrease and start at 0 or later: if a file's own do not,
     evenly spread over its duration, or over one second.
     """

@@ -74,7 +74,7 @@ AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
 
 
 @dataclass
-class RepeatAnswers:
+class RepeatResult:
     """What one repeat measured, by method and question; that of a stopped bench is incomplete."""
 
     answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
@@ -82,13 +82,13 @@ class RepeatAnswers:
     def lanes(self, name: str) -> list[LaneRecords]:
         return [answer.lane for answer in self.answers[name] if answer.lane is not None]
 
-    def of_kind(self, kind: str, kinds: Sequence[str]) -> RepeatAnswers:
+    def of_kind(self, kind: str, kinds: Sequence[str]) -> RepeatResult:
         """Return the part of the questions of a kind. kinds: of all, in their order."""
         some = {
             name: [answer for answer, its in zip(answers, kinds) if its == kind]
             for name, answers in self.answers.items()
         }
-        return RepeatAnswers(defaultdict(list, some))
+        return RepeatResult(defaultdict(list, some))
 
     def tokens_per_s(self, name: str, total: bool = False) -> float | None:
         """Return tokens per second, of decoding or of everything; None if nothing was measured."""
@@ -137,7 +137,7 @@ def spread(values: Sequence[float]) -> float | None:
 
 
 def method_rows(
-    repeats: Sequence[RepeatAnswers],
+    repeats: Sequence[RepeatResult],
     names: Sequence[str],
     kinds: Sequence[str],
     references: Sequence[str | None] = (),
@@ -157,7 +157,7 @@ def method_rows(
     return table
 
 
-def interval_over_questions(repeats: Sequence[RepeatAnswers], name: str) -> list[float] | None:
+def interval_over_questions(repeats: Sequence[RepeatResult], name: str) -> list[float] | None:
     """Return the 95 % interval of the speedup over AR with respect to the choice of questions, each
     with all its repeats.
     """
@@ -200,7 +200,7 @@ def f1(answer: str, reference: str) -> float:
 
 
 def _mean_f1(
-    repeats: Sequence[RepeatAnswers], name: str, references: Sequence[str | None]
+    repeats: Sequence[RepeatResult], name: str, references: Sequence[str | None]
 ) -> float | None:
     """Return the mean F1 over the questions that have a reference; None if none has one."""
     scores = [
@@ -212,7 +212,7 @@ def _mean_f1(
     return mean(scores) if scores else None
 
 
-def _method_row(repeats: Sequence[RepeatAnswers], name: str) -> dict[str, Any]:
+def _method_row(repeats: Sequence[RepeatResult], name: str) -> dict[str, Any]:
     lanes = [lane for repeat in repeats for lane in repeat.lanes(name)]
     beside = compare_with_ar(lanes, [lane for repeat in repeats for lane in repeat.lanes("ar")])
     row = shared_figures(repeats, name)
@@ -242,7 +242,7 @@ def _cost_note(beside: Comparison) -> str | None:
     )
 
 
-def shared_figures(repeats: Sequence[RepeatAnswers], name: str) -> dict[str, Any]:
+def shared_figures(repeats: Sequence[RepeatResult], name: str) -> dict[str, Any]:
     """Return what is known of every way of decoding, also the library's; None if it did not run."""
     answers = [answer for repeat in repeats for answer in repeat.answers.get(name, ())]
     ar = [answer.token_ids for repeat in repeats for answer in repeat.answers["ar"]]

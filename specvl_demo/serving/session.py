@@ -26,7 +26,7 @@ from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Medium, Question, find_file, read
-from specvl_demo.records import Begin, LaneRecords, QuestionNotes, Record, Round, gather_lanes
+from specvl_demo.records import AskedQuestion, Begin, LaneRecords, Record, Round, gather_lanes
 from specvl_demo.report import figure, html, tables
 from specvl_demo.report.confidence import confidence
 from specvl_demo.serving import choosing, threads
@@ -109,7 +109,7 @@ def race(
     request: Request,
     choices: Choices,
     warmed: bool = False,
-    notes: QuestionNotes | None = None,
+    notes: AskedQuestion | None = None,
     watchers: Sequence[int] = (),
 ) -> Iterator[Record]:
     """Yield the records of a race between these choices.
@@ -265,7 +265,7 @@ class Pair:
         if not named_lanes:
             raise ValueError("methods must name at least one method.")
         chosen = [choosing.choose(pair, *lane, temperature) for lane in named_lanes]
-        notes = QuestionNotes(query.words)
+        notes = AskedQuestion(query.words)
         running = race(self._loaded, make_request(self._loaded, query), chosen, notes=notes)
         return Race(running, self._lock)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specvl_demo.records import End, QuestionNotes, Round, Token, Totals, Tree
+from specvl_demo.records import AskedQuestion, End, Round, Token, Totals, Tree
 from specvl_demo.ui.serve.cluster import JobParcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.workers import Compute
@@ -68,7 +68,7 @@ def compute(job: Job, ended: Callable[[], bool], tell: Any = None) -> Iterator[E
     """One lane: begin, rounds whose tokens spell who asked, end."""
     words = dict(word.split("=", 1) for word in job.question.words.split() if "=" in word)
     who, at, fault = words.get("who", "nobody"), int(words.get("at", 2)), words.get("fail")
-    yield {"k": "begin", "record": replace(BEGIN, notes=QuestionNotes(job.question.words))}
+    yield {"k": "begin", "record": replace(BEGIN, notes=AskedQuestion(job.question.words))}
     totals = Totals()
     for index in range(int(words.get("rounds", 3))):
         if ended():

@@ -21,10 +21,10 @@ from specvl_demo import records
 from specvl_demo.core.tree import shape_of
 from specvl_demo.methods import base
 from specvl_demo.records import (
+    AskedQuestion,
     End,
     LikelyToken,
     Prefix,
-    QuestionNotes,
     Record,
     Round,
     Span,
@@ -112,7 +112,7 @@ class _Lane:
             draft_prefill_s=0.0 if method == "ar" else 0.006,
             seen=seen,
             charts=list(base.choose(method).charts),
-            notes=QuestionNotes(
+            notes=AskedQuestion(
                 media=[Thumbnail(f"picture {i}", [PICTURE]) for i in range(pictures)]
             ),
         )

@@ -18,14 +18,14 @@ from specvl_demo.pairs import PAIRS
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from specvl_demo.report import answers
-from specvl_demo.report.answers import HF_GENERATE, Answer, RepeatAnswers
+from specvl_demo.report.answers import HF_GENERATE, Answer, RepeatResult
 from tests.shared import corpus
 
 CHAIN = choose("chain", {"gamma": 3})
 
 
 def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat():
-    first, second = RepeatAnswers(), RepeatAnswers()
+    first, second = RepeatResult(), RepeatResult()
     first.answers |= {
         "ar": [Answer([1] * 4, 1.0, 1.5, 2.0, 4)],
         HF_GENERATE: [Answer([1] * 4, 0.5, 0.5, 4.0, 3)],
@@ -42,7 +42,7 @@ def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat():
 
 
 def test_an_interval_resamples_questions_and_quality_counts_shared_words():
-    repeat = RepeatAnswers()
+    repeat = RepeatResult()
     repeat.answers |= {
         "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(4)],
         "chain": [Answer([1] * 10, 0.0, 0.1, seconds, 10) for seconds in (0.25, 0.5, 0.5, 1.0)],

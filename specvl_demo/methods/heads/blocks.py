@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specvl_demo.decoders import layer_stack
 from specvl_demo.decoders.attention import attend, pair_rotary, rotary_axes, rotations
-from specvl_demo.decoders.layer_stack import LayerStack, LayerWeights, StackEnds
+from specvl_demo.decoders.layer_stack import EntryAndExit, LayerStack, LayerWeights
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 POSITIONS = 32768
@@ -178,7 +178,7 @@ def stack_layers(
     if dtype != torch.float32:
         return None
     return layer_stack.stack_layers(
-        parts, g.heads, g.kv_heads, g.head_width, eps.item(), StackEnds(norm=norm)
+        parts, g.heads, g.kv_heads, g.head_width, eps.item(), EntryAndExit(norm=norm)
     )
 
 

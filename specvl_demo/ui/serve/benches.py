@@ -27,7 +27,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.question import NOTHING, Question, list_of, text_of
 from specvl_demo.records import LaneRecords, Record, gather_lanes
 from specvl_demo.report import answers, tables
-from specvl_demo.report.answers import Answer, RepeatAnswers
+from specvl_demo.report.answers import Answer, RepeatResult
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded_file
@@ -54,7 +54,7 @@ class BenchRun:
     methods: Sequence[str]
     repeats: int
     jobs: Sequence[Job]
-    measured: list[RepeatAnswers] = field(default_factory=list)
+    measured: list[RepeatResult] = field(default_factory=list)
     done: int = 0
     loads: list[float] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ class BenchRun:
             return
         number = step.repeat_number
         if number == len(self.measured):
-            self.measured.append(RepeatAnswers())
+            self.measured.append(RepeatResult())
         for name, lane in zip(answers.round_robin(self.methods, number), lanes, strict=True):
             self.measured[number].answers[name].append(Answer.of_lane(lane))
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]

@@ -19,7 +19,7 @@ from specvl_demo.media import MediaFile, Visual
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.question import Medium, Question
-from specvl_demo.records import QuestionNotes, Record, Thumbnail, gather_lanes
+from specvl_demo.records import AskedQuestion, Record, Thumbnail, gather_lanes
 from specvl_demo.report import remarks
 from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.loaded import LoadedPair
@@ -141,7 +141,7 @@ class Engine:
                 if fresh and loaded.plan.device != "cpu":
                     yield {"k": "status", "stage": "loading", "detail": RECORDING}
                 shown = zip(request.prompt.source.all_media, question.all_media, strict=True)
-                notes = QuestionNotes(question.words, [_thumbnail(*each) for each in shown])
+                notes = AskedQuestion(question.words, [_thumbnail(*each) for each in shown])
                 records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
             whole: list[Record] = []
             for record in records:
