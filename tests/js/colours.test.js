@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { coloursOf, keepColours } from '../../specvl_demo/ui/assets/js/colours.js';
+import { coloursOf, keepColours } from '../../specvl_demo/ui/assets/js/state/colours.js';
 
 test('methods in sight keep their colours, and all that stand side by side differ', () => {
   const names = ['ar', 'chain', 'tabed', 'sage', 'lvspec', 'hivis', 'dream'];

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import * as fold from '../../specvl_demo/ui/assets/js/fold.js';
-import { doubt, doubts } from '../../specvl_demo/ui/assets/js/verdict.js';
-import { W } from '../../specvl_demo/ui/assets/js/words.js';
+import * as fold from '../../specvl_demo/ui/assets/js/records/fold.js';
+import { doubt, doubts } from '../../specvl_demo/ui/assets/js/records/verdict.js';
+import { W } from '../../specvl_demo/ui/assets/js/words/words.js';
 import { fold as folded, lane, round, shipped, told, token } from './page.js';
 
 const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);

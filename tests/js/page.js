@@ -3,8 +3,8 @@
 
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { Lane } from '../../specvl_demo/ui/assets/js/fold.js';
-import { parse } from '../../specvl_demo/ui/assets/js/trace.js';
+import { Lane } from '../../specvl_demo/ui/assets/js/records/fold.js';
+import { parse } from '../../specvl_demo/ui/assets/js/records/trace.js';
 
 const ROOT = new URL('../../', import.meta.url).pathname;
 const FOLDER = process.env.SPECVL_FIXTURES ?? '';

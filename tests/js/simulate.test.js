@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { breakEven, learn, payOff, simulate } from '../../specvl_demo/ui/assets/js/simulate.js';
+import { breakEven, learn, payOff, simulate } from '../../specvl_demo/ui/assets/js/records/simulate.js';
 import { lane, shipped } from './page.js';
 
 const NAMES = ['scene', 'chart', 'clip', 'crowd'];

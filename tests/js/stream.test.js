@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { Lane } from '../../specvl_demo/ui/assets/js/fold.js';
-import { Stream } from '../../specvl_demo/ui/assets/js/stream.js';
+import { Lane } from '../../specvl_demo/ui/assets/js/records/fold.js';
+import { Stream } from '../../specvl_demo/ui/assets/js/state/stream.js';
 import { round } from './page.js';
 
 const batch = (run, seq) =>

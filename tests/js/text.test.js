@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { Drawing, paceFor } from '../../specvl_demo/ui/assets/js/drawing.js';
-import { better, scope } from '../../specvl_demo/ui/assets/js/scope.js';
-import { laid, plain } from '../../specvl_demo/ui/assets/js/text.js';
+import { Drawing, paceFor } from '../../specvl_demo/ui/assets/js/state/drawing.js';
+import { better, scope } from '../../specvl_demo/ui/assets/js/state/scope.js';
+import { laid, plain } from '../../specvl_demo/ui/assets/js/records/text.js';
 
 const PAIRS = [
   { id: 'p', knows: 'scenes', words: ['what', 'the', 'star'], available: true },

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { parse, recordsOf, shown, write } from '../../specvl_demo/ui/assets/js/trace.js';
+import { parse, recordsOf, shown, write } from '../../specvl_demo/ui/assets/js/records/trace.js';
 import { TRACES, fold } from './page.js';
 
 test('shipped traces are read, written and read again', () => {

@@ -21,7 +21,7 @@ from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope
 
 OWN = places.PACKAGE / "ui" / "assets"
-SCRIPTS = sorted((OWN / "js").glob("*.js"))
+SCRIPTS = sorted((OWN / "js").rglob("*.js"))
 SHEETS = ("theme", "frame", "ask", "race", "views", "play")
 STYLES = [OWN / "css" / f"{name}.css" for name in SHEETS]
 FILES = {

@@ -1,27 +1,27 @@
 /* The page: header, form, and one view at a time. Connects the parts to the server; the only
    module that knows all of them. `mount` is called once, by the board component. */
 
-import { Ask } from './ask.js';
-import { plotly } from './chart.js';
-import { CompareView } from './compareview.js';
-import { keepColours } from './colours.js';
-import { Conversation } from './conversation.js';
-import { Drawing, PACES } from './drawing.js';
-import { wordsOf } from './fold.js';
-import { h } from './dom.js';
-import { LearnView } from './learnview.js';
-import * as link from './link.js';
-import { Painter } from './paint.js';
-import { Race } from './race.js';
-import { RaceView } from './raceview.js';
-import { Races } from './races.js';
-import { Runner } from './runner.js';
-import { Story } from './story.js';
-import { themeButton } from './theme.js';
-import * as trace from './trace.js';
-import { doubt } from './verdict.js';
-import { Visit } from './visit.js';
-import { W } from './words.js';
+import { Ask } from './views/ask.js';
+import { plotly } from './views/chart.js';
+import { CompareView } from './views/compareview.js';
+import { keepColours } from './state/colours.js';
+import { Conversation } from './views/conversation.js';
+import { Drawing, PACES } from './state/drawing.js';
+import { wordsOf } from './records/fold.js';
+import { download, h } from './views/dom.js';
+import { LearnView } from './views/learnview.js';
+import * as link from './state/link.js';
+import { Painter } from './views/paint.js';
+import { Race } from './state/race.js';
+import { RaceView } from './views/raceview.js';
+import { Races } from './views/races.js';
+import { Runner } from './state/runner.js';
+import { Story } from './views/story.js';
+import { themeButton } from './views/theme.js';
+import * as trace from './records/trace.js';
+import { doubt } from './records/verdict.js';
+import { Visit } from './state/visit.js';
+import { W } from './words/words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 const PATIENT_S = 3; // so long a stage may last before its seconds are counted
@@ -513,7 +513,7 @@ class Page {
     }
     const written = trace.write(trace.recordsOf(this.race));
     if (as === 'trace') {
-      trace.download('race.trace.jsonl', written);
+      download('race.trace.jsonl', written);
       return;
     }
     const { api } = this;
@@ -534,7 +534,7 @@ class Page {
       page: ['race.html', 'text/html'],
       figure: ['race.svg', 'image/svg+xml'],
     }[as];
-    trace.download(name, await file.blob(), type);
+    download(name, await file.blob(), type);
     this.view.tell(W.run.shared(name));
   }
 

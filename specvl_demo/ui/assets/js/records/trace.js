@@ -1,0 +1,39 @@
+/* Traces: JSON lines of records, as the engine writes them. The server checks those of strangers (report/trace.py)
+   before any is read here; nothing of them is ever markup. */
+
+import { W } from '../words/words.js';
+
+const PICTURE = /^data:image\/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+$/;
+
+/** Records of a sound trace. */
+export function parse(written) {
+  const lines = written.split('\n').filter((line) => line.trim());
+  return lines.map((line) => {
+    const record = JSON.parse(line);
+    if (record.kind === 'begin') return { seen: [], charts: [], notes: {}, ...record };
+    return record.kind === 'round' ? { notes: {}, ...record } : record;
+  });
+}
+
+/** The records of a recorded race on this server; throws an Error whose message can be shown. */
+export async function fetched(url) {
+  const answer = await fetch(url).catch(() => null);
+  if (!answer?.ok) throw new Error(W.trace.unreachable);
+  return parse(await answer.text());
+}
+
+/** What the model was shown, as a Begin carries it: [{name, frames: [url]}]; anything but base64 pictures is left out. */
+export function shown(begin) {
+  const safe = (url) => (url !== null && PICTURE.test(url) ? url : null);
+  return (begin.notes.media ?? []).map((m) => ({ name: m.name, frames: m.frames.map(safe) }));
+}
+
+/** Records as a trace, one JSON object a line. */
+export function write(records) {
+  return `${records.map((record) => JSON.stringify(record)).join('\n')}\n`;
+}
+
+/** All records of a race, lane after lane. */
+export function recordsOf(race) {
+  return race.list.flatMap((lane) => [lane.begin, ...lane.rounds, ...(lane.end ? [lane.end] : [])]);
+}

@@ -1,0 +1,62 @@
+/* Why a lane has no speedup on the page, and where its answer differs from AR's. The server compares
+   the lanes of a race that is over (report/remarks.py): `race.meta.compared`; while lanes run, only
+   the load of the machine and the number of tokens are known. */
+
+import { wordsOf } from './fold.js';
+import { W } from '../words/words.js';
+
+/** Why no speedup of a lane is shown: {kind: 'cut' | 'short' | 'disturbed' | 'unknown', sentence,
+ *  tokens, load, about}; null if one is. `about` is a rough one, where that much is known. */
+export function doubt(race, lane) {
+  const base = race.baseline;
+  if (!base || lane === base) return null;
+  const { load, rules } = race;
+  if (!race.list.every((one) => one.end))
+    return load > rules.load ? { kind: 'disturbed', sentence: W.run.loaded(load), load } : null;
+  const { compared } = race.meta;
+  if (!compared) return { kind: 'unknown', sentence: W.run.uncompared };
+  return compared.cut ? { kind: 'cut', sentence: compared.cut } : compared.lanes[lane.name].doubt;
+}
+
+/** The rough speedup of a lane whose times were disturbed, which is told with the reason; null if there is none. */
+export const hedged = (why) => (why?.kind === 'disturbed' && why.about) || null;
+
+/** Why the speedup of some lanes is not shown, every kind of reason once: [[reason, lanes]]. What
+ *  disturbs one lane disturbs the machine: of several, the clearest is told. */
+export function doubts(race) {
+  const found = new Map();
+  for (const lane of race.list) {
+    const reason = doubt(race, lane);
+    if (!reason) continue;
+    const [told, lanes] = found.get(reason.kind) ?? [reason, []];
+    const clearer = (reason.load ?? 0) > (told.load ?? 0) || reason.tokens < told.tokens;
+    found.set(reason.kind, [clearer ? reason : told, [...lanes, lane]]);
+  }
+  return [...found.values()];
+}
+
+/** {kind: 'early', sentence} while less of a lane is shown than can be timed, in a race or its replay; else null. */
+export function early(race, lane) {
+  const base = race.baseline;
+  if (!base || lane === base || race.finished) return null;
+  const tokens = Math.min(race.now(lane).tokens, race.now(base).tokens);
+  const needed = race.rules.tokens;
+  return tokens < needed ? { kind: 'early', sentence: W.run.early(tokens, needed) } : null;
+}
+
+/** Where a lane's answer differs from AR's: {shared, base, other, changes}: tokens before the first
+ *  difference; those of AR, and of the lane, that the other one lacks; [AR's, the lane's] words, in
+ *  order. null where both are equal, as far as both go. */
+export function differences(race, lane) {
+  const spans = race.meta.compared?.lanes[lane.name]?.changes;
+  if (!spans?.length) return null;
+  const words = ({ tokens }, ...part) => wordsOf(tokens.slice(...part));
+  const within = (side) => (at) => spans.some((span) => span[side] <= at && at < span[side + 1]);
+  const lacking = ({ tokens }, side) => new Set([...tokens.keys()].filter(within(side)));
+  return {
+    shared: spans[0][0],
+    base: lacking(race.baseline, 0),
+    other: lacking(lane, 2),
+    changes: spans.map(([a, b, c, d]) => [words(race.baseline, a, b), words(lane, c, d)]),
+  };
+}

@@ -1,0 +1,59 @@
+/* What the chosen pair cannot judge: shown before it runs, and over its answer. A pair has a field
+   for what its model was trained on: 'anything', 'photographs' or drawn 'scenes', the latter with
+   the words that it was taught. */
+
+import { W } from '../words/words.js';
+
+const LETTERS = /\p{L}{3,}/gu;
+const MOST_UNKNOWN = 3;
+const LONGEST_WORD = 40; // of which so many letters are repeated
+const MOST_WORDS = 60; // the shipped models were taught questions of a sentence or two
+
+/** One sentence for each thing outside its scope; '' if the question is within it. */
+export function scope(catalog, request) {
+  const pair = catalog.pairs.find((p) => p.id === request.pair);
+  if (!pair || pair.knows === 'anything') return '';
+  const media = [...request.media, ...request.history.flatMap((turn) => turn.media)];
+  if (!media.length) return `${W.scope.noPicture[pair.knows]} ${W.scope.after}`;
+  const outside = request.media.filter(
+    (item) =>
+      kind(item, catalog) !== pair.knows &&
+      (pair.knows === 'scenes' || kind(item, catalog) !== null),
+  );
+  if (outside.length)
+    return `${W.scope.other[pair.knows](outside.map(({ name }) => name))} ${
+      outside.every((item) => kind(item, catalog) === null) ? W.scope.then : W.scope.after
+    }`;
+  const long = request.question.match(/\S+/g)?.length ?? 0;
+  if (long > MOST_WORDS) return `${W.scope.long(long)} ${W.scope.after}`;
+  const words = pair.words && new Set(pair.words);
+  const unknown = words
+    ? [...new Set(request.question.match(LETTERS) ?? [])].filter(
+        (word) => !knows(words, word.toLowerCase()),
+      )
+    : [];
+  const named = unknown.slice(0, MOST_UNKNOWN).map((word) => word.slice(0, LONGEST_WORD));
+  return named.length ? `${W.scope.words(named)} ${W.scope.after}` : '';
+}
+
+/** The pair that was made for just what this one cannot judge; undefined where none is here. Without
+ *  a picture, drawn scenes give way to photographs, of which a visitor has some. */
+export function better(catalog, request) {
+  const pair = catalog.pairs.find((p) => p.id === request.pair);
+  const other = { scenes: 'photographs', photographs: 'scenes' }[pair?.knows];
+  const { media, history } = request;
+  const bare = !media.length && !history.some((turn) => turn.media.length);
+  const fits = media.length
+    ? media.every((item) => kind(item, catalog) !== pair?.knows)
+    : bare && other === 'photographs';
+  return other && fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
+}
+
+/** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null if unknown. */
+function kind(item, catalog) {
+  const example = catalog.examples.find((e) => e.id === item.example);
+  return example ? (catalog.pairs.find((p) => p.id === example.pair)?.knows ?? null) : null;
+}
+
+/** A word, or its singular. */
+const knows = (words, word) => words.has(word) || words.has(word.replace(/s$/, ''));

@@ -1,0 +1,222 @@
+/* One Plotly chart: a card with a title, the page's own legend and a plot that redraws cheaply. A
+   spec (see charts.js) defines what it draws; its look and its updates are decided here. */
+
+import { h, put } from './dom.js';
+import { term } from './explain.js';
+import { plain } from '../records/text.js';
+import { W } from '../words/words.js';
+
+let loading = null;
+
+/** Plotly, fetched from our own server, once. */
+export function plotly(url) {
+  loading ??= new Promise((resolve, reject) => {
+    const script = h('script', {
+      src: url,
+      on: {
+        load: () => resolve(window.Plotly),
+        error: () => reject(new Error(`could not load ${url}`)),
+      },
+    });
+    document.head.append(script);
+  });
+  return loading;
+}
+
+/** Colours of the page's theme, read once per theme. */
+export function palette(node) {
+  const style = getComputedStyle(node);
+  const of = (name) => style.getPropertyValue(`--vl-${name}`).trim();
+  return {
+    ink: of('ink'),
+    muted: of('muted'),
+    line: of('line'),
+    draft: of('draft'),
+    relaxed: of('relaxed'),
+    target: of('target'),
+    rejected: of('rejected'),
+    shade: of('shade'),
+    lanes: [0, 1, 2, 3, 4, 5, 6].map((i) => of(`lane-${i}`)),
+    series: [0, 1, 2, 3, 4, 5].map((i) => of(`series-${i}`)),
+    phases: {
+      draft_s: of('phase-draft'),
+      verify_s: of('phase-verify'),
+      commit_s: of('phase-commit'),
+      other_s: of('phase-other'),
+    },
+  };
+}
+
+const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false };
+
+export class Chart {
+  /** spec: {id, title, help, told: whether it is explained elsewhere, x, y, right, build(race, colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say},
+   *  {note} or null}: names of the axes, and what is drawn, or why nothing is. */
+  constructor(spec, race, painter, url) {
+    Object.assign(this, { spec, race, painter, url });
+    this.legend = h('ul.vl-legend');
+    this.plot = h('div.vl-plot', { role: 'img', 'aria-label': spec.title });
+    this.node = h(
+      'section.vl-card.vl-chart',
+      { data: { chart: spec.id } },
+      h('header', h('h2', { title: spec.help }, term(spec.title, spec.told ? '' : spec.help))),
+      this.legend,
+      (this.note = h('p.vl-help.vl-chart-note')),
+      this.plot,
+    );
+    this.revision = 0;
+    this.layout = null;
+    painter.register(this.node, () => this.draw());
+    this.resized = new ResizeObserver(() => {
+      this.stale = true;
+      painter.dirty(this.node);
+    });
+    this.resized.observe(this.plot);
+  }
+
+  update(now = false) {
+    this.painter.dirty(this.node, now);
+  }
+
+  /** Read the colours again after a change of theme. */
+  repaint() {
+    this.layout = null;
+    this.colours = null;
+    this.update(true);
+  }
+
+  remove() {
+    this.painter.forget(this.node);
+    this.resized.disconnect();
+    if (this.started) window.Plotly.purge(this.plot);
+    this.node.remove();
+  }
+
+  draw() {
+    if (!window.Plotly) {
+      const missing = () => put(this.plot, W.charts.unreachable);
+      plotly(this.url).then(() => this.update(true), missing);
+      return;
+    }
+    this.colours ??= palette(this.node);
+    const built = this.spec.build(this.race, this.colours);
+    const empty = !built?.traces;
+    this.node.classList.toggle('empty', empty);
+    put(this.note, built?.note ?? '');
+    this.write(built ?? {});
+    if (empty) return;
+    const layout = this.frame(built);
+    const size = { width: this.plot.clientWidth, height: this.plot.clientHeight };
+    if (!size.width) return;
+    this.stale = false;
+    this.layout = { ...layout, ...size, datarevision: (this.revision += 1) };
+    window.Plotly.react(this.plot, built.traces.map(literal), this.layout, CONFIG);
+    if (!this.started) {
+      this.started = true;
+      this.plot.on('plotly_click', (e) => this.spec.click?.(this.race, e.points[0]));
+    }
+  }
+
+  /** Axes: fixed ranges, up to `xend` if the end is known, else growing in steps, so that most
+   *  redraws leave the layout unchanged. */
+  frame({
+    xmin = 0,
+    xmax,
+    xend = null,
+    ymax,
+    ymin = 0,
+    right = null,
+    shapes = [],
+    xlabels,
+    ylabels,
+  }) {
+    const c = this.colours;
+    const axis = {
+      color: c.muted,
+      gridcolor: c.line,
+      zeroline: false,
+      fixedrange: true,
+      tickfont: { size: 12 },
+      ticklen: 0,
+      automargin: false,
+    };
+    const name = (text) => ({ text: plain(text), standoff: 8, font: { size: 12 } });
+    const named = (labels) =>
+      labels && {
+        tickmode: 'array',
+        tickvals: labels.map((_, i) => i),
+        ticktext: labels.map(plain),
+      };
+    const left = ylabels ? 14 + 6.8 * Math.max(...ylabels.map((text) => text.length)) : 48;
+    return {
+      margin: { l: left, r: right ? 42 : 10, t: 8, b: 38 },
+      showlegend: false,
+      paper_bgcolor: 'rgba(0,0,0,0)',
+      plot_bgcolor: 'rgba(0,0,0,0)',
+      font: { family: 'inherit', size: 12, color: c.muted },
+      hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false),
+      dragmode: false,
+      shapes,
+      hoverlabel: { font: { size: 12 } },
+      xaxis: {
+        ...axis,
+        range: [xmin, xend ?? step(xmax, this.spec.xunit ?? 10)],
+        nticks: 5,
+        ...(this.spec.whole && (xend ?? xmax) < 6 && { tick0: 1, dtick: 1 }),
+        showgrid: false,
+        title: name(this.spec.x),
+        ...named(xlabels),
+      },
+      yaxis: {
+        ...axis,
+        range: [ymin, ymax],
+        nticks: 4,
+        title: name(this.spec.y),
+        ...named(ylabels),
+      },
+      ...(right && {
+        yaxis2: {
+          ...axis,
+          range: right,
+          tickmode: 'auto', // not at the heights of the left axis's
+          nticks: 4,
+          ...(right[1] > 1 && { tick0: 0, dtick: Math.ceil(right[1] / 4) }),
+          overlaying: 'y',
+          side: 'right',
+          showgrid: false,
+          title: name(this.spec.right),
+        },
+      }),
+    };
+  }
+
+  write({ legend = [], say }) {
+    const key = JSON.stringify(legend);
+    if (key !== this.legendKey) {
+      this.legendKey = key;
+      this.legend.replaceChildren(
+        ...legend.map(({ name, colour, dash, fill, help }) =>
+          h('li', { title: help }, colour && mark(colour, fill, dash), name),
+        ),
+      );
+    }
+    if (say && this.plot.getAttribute('aria-label') !== say)
+      this.plot.setAttribute('aria-label', say);
+  }
+}
+
+/** What stands for a line in the legend. */
+const mark = (colour, fill, dash) =>
+  h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
+
+/** A trace whose words are shown unchanged. */
+function literal(trace) {
+  const { name, text } = trace;
+  const words = Array.isArray(text) ? text.map(plain) : plain(text);
+  return { ...trace, name: plain(name), ...(text && { text: words }) };
+}
+
+/** The next multiple of `unit` above x: axes that do not move with every point. */
+export function step(x, unit) {
+  return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
+}

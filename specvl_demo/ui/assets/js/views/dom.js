@@ -1,0 +1,174 @@
+/* Elements, icons and numbers. The only module that makes DOM nodes. Text from models, files and
+   traces reaches the page only through text nodes and attributes, never as markup. */
+
+import { ENDS, laid } from '../records/text.js';
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** An element: its tag with its classes (`'p.vl-help'`), properties if it has any, children.
+ *  props: `class`, `text`, `on` {event: fn}, `data` {name: value}, `style` {property: value};
+ *  true/false switch boolean attributes, undefined and null omit one, everything else is set as an
+ *  attribute. A button submits nothing unless its type says so. */
+export function h(tag, ...parts) {
+  return fill((name) => document.createElement(name), tag, parts);
+}
+
+/** The same in SVG. */
+export function svg(tag, ...parts) {
+  return fill((name) => document.createElementNS(SVG, name), tag, parts);
+}
+
+function fill(create, tag, parts) {
+  const [kind, ...classes] = tag.split('.');
+  const node = create(kind);
+  if (classes.length) node.setAttribute('class', classes.join(' '));
+  if (kind === 'button') node.type = 'button';
+  const given = Object.getPrototypeOf(parts[0] ?? '') === Object.prototype;
+  const [props, ...children] = given ? parts : [{}, ...parts];
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === 'class') node.setAttribute('class', value);
+    else if (name === 'text') node.textContent = value;
+    else if (name === 'on')
+      for (const [event, fn] of Object.entries(value)) node.addEventListener(event, fn);
+    else if (name === 'data') Object.assign(node.dataset, value);
+    else if (name === 'style')
+      for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
+    else node.setAttribute(name, value === true ? '' : String(value));
+  }
+  for (const child of children.flat())
+    if (child !== null && child !== undefined && child !== false) node.append(child);
+  return node;
+}
+
+/** A button labelled with its action; more: further props. */
+export const button = (text, fn, kind = 'vl-small', more = {}) =>
+  h('button', { class: kind, text, on: { click: fn }, ...more });
+
+/** A button with a drawing, which says what it does where one points at it. */
+export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {
+  const more = { 'aria-label': text, title: text };
+  return h('button', { class: kind, ...more, on: { click: fn } }, icon(sign, size));
+}
+
+/** A choice of files without a face of its own, opened by its `click`; onfiles gets the list. */
+export function filePicker(label, onfiles, more) {
+  const change = ({ target }) => {
+    onfiles([...target.files]);
+    target.value = '';
+  };
+  const hidden = { type: 'file', tabindex: '-1', 'aria-label': label };
+  return h('input.vl-hidden', { ...hidden, on: { change }, ...more });
+}
+
+/** Offer the visitor a file to download. */
+export function download(name, content, type = 'application/jsonl') {
+  const a = document.createElement('a');
+  a.href = URL.createObjectURL(new Blob([content], { type }));
+  a.download = name;
+  a.click();
+  setTimeout(() => URL.revokeObjectURL(a.href), 10_000);
+}
+
+/** The head of a table. */
+export const headRow = (names) =>
+  h('thead', h('tr', ...names.map((name) => h('th', { scope: 'col' }, name))));
+
+/** Write text only if it differs, to avoid needless layouts. */
+export function put(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+const ICONS = {
+  play: 'M5 3.5v9l7.5-4.5z',
+  pause: 'M4.5 3.5h2.5v9H4.5zM9 3.5h2.5v9H9z',
+  stop: 'M4 4h8v8H4z',
+  image: 'M2.5 3h11v10h-11zM2.5 10.5l3-3 2.5 2.5 2-2 3.5 3M10.4 5.9a.6.6 0 1 0 .01 0',
+  camera: 'M2 5h3l1-1.5h4L11 5h3v8H2zM8 6.6a2.2 2.2 0 1 0 .01 0',
+  close: 'M4 4l8 8M12 4l-8 8',
+  reset: 'M3.2 8a4.8 4.8 0 1 0 1.6-3.6M3 2.5v3h3',
+  back: 'M11.5 3.5v9L6 8zM4 3.5h1.6v9H4z',
+  next: 'M4.5 3.5v9L10 8zM10.4 3.5H12v9h-1.6z',
+  branch: 'M3 8h4M7 8c2.5 0 2-4 6-4M7 8c2.5 0 2 4 6 4',
+  page: 'M4 2h5.5L12.5 5v9H4zM9 2v3.5h3.5M6 8.5h4.5M6 11h4.5',
+  copy: 'M5.5 5.5h7v7.5h-7zM3.5 10.5v-8h7',
+  link: 'M6.8 9.2l2.4-2.4M7 4.8l1.3-1.3a2.5 2.5 0 0 1 3.6 3.6L10.6 8.4M9 11.2l-1.3 1.3a2.5 2.5 0 0 1-3.6-3.6L5.4 7.6',
+  save: 'M8 2.5v7.2M5 7l3 3 3-3M3 12.8h10',
+  open: 'M8 10.2V3M5 5.7l3-3 3 3M3 12.8h10',
+  sun: 'M8 5a3 3 0 1 0 .01 0M8 1v1.6M8 13.4V15M1 8h1.6M13.4 8H15M3 3l1.1 1.1M11.9 11.9L13 13M13 3l-1.1 1.1M4.1 11.9L3 13',
+  chevron: 'M4.5 6.2L8 9.8l3.5-3.6',
+  edit: 'M3 13l.6-2.8 7-7 2.2 2.2-7 7zM9.4 4.4l2.2 2.2',
+};
+
+/** A small line drawing, hidden from screen readers: the button around it has the label. */
+export function icon(name, size = 16) {
+  const solid = ['play', 'pause', 'stop', 'back', 'next'].includes(name);
+  return svg(
+    'svg',
+    { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true', class: 'vl-icon' },
+    svg('path', {
+      d: ICONS[name],
+      fill: solid ? 'currentColor' : 'none',
+      stroke: solid ? 'none' : 'currentColor',
+    }),
+  );
+}
+
+/** Numbers as the page writes them; unknown is a dash, never zero. */
+export const fmt = {
+  number: (x, digits = 2) => (Number.isFinite(x) ? x.toFixed(digits) : '–'),
+  speed: (x) => (Number.isFinite(x) ? (x >= 99.95 ? x.toFixed(0) : x.toFixed(1)) : '–'),
+  times: (x) => (Number.isFinite(x) ? `${x.toFixed(2)}×` : '–'),
+  seconds: (x) =>
+    Number.isFinite(x)
+      ? x < 1
+        ? `${(x * 1000).toFixed(x < 0.01 ? 1 : 0)} ms`
+        : `${x.toFixed(2)} s`
+      : '–',
+  percent: (x) => (Number.isFinite(x) ? `${(100 * x).toFixed(x > 0 && x < 0.095 ? 1 : 0)} %` : '–'),
+  prob: (p) =>
+    Number.isFinite(p)
+      ? p >= 0.9995
+        ? '1.00'
+        : p < 0.001
+          ? '<.001'
+          : p.toFixed(3).replace(/^0/, '')
+      : '–',
+  bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),
+};
+
+const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
+
+/** A token's text; a token that only ends an answer or a turn is shown as a mark. */
+export const marked = (text) => (END.test(text) ? ENDS : text);
+
+/** A token's piece of text shown by itself: spaces and line breaks are made visible. */
+export function shown(text) {
+  return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
+}
+
+/** A drafted token's text; its number where the record has no texts. */
+export const wordOf = (tree, node) => shown(tree.texts?.[node] ?? `#${tree.tokens[node]}`);
+
+/** A node's probability as it is written; null if it is unknown. */
+export const probability = (logp, node) =>
+  logp?.[node] == null ? null : fmt.prob(Math.exp(logp[node]));
+
+/** A switch between the few values of a choice, as buttons that a keyboard walks. */
+export function segmented(label, choices, value, onpick) {
+  const box = h('div.vl-segmented', { role: 'group', 'aria-label': label });
+  const show = (picked) => {
+    for (const b of box.children)
+      b.setAttribute('aria-pressed', String(b.dataset.value === String(picked)));
+  };
+  for (const [key, text] of choices) {
+    const pick = () => {
+      show(key);
+      onpick(key);
+    };
+    box.append(button(text, pick, null, { data: { value: key }, title: text })); // it may be cut
+  }
+  show(value);
+  box.show = show;
+  return box;
+}

@@ -1,0 +1,307 @@
+/* One lane's answer: text coloured by origin, piece by piece, as far as the race is shown. A piece is a token, or the
+   tokens that make one character together. Colours come from the records' origins; a second cue (the line under the
+   text) says the same. */
+
+import { h, marked, put, shown } from './dom.js';
+import { term } from './explain.js';
+import { rejected, wordsOf } from '../records/fold.js';
+import { MOST_TEXT, laid } from '../records/text.js';
+import { differences } from '../records/verdict.js';
+import { W } from '../words/words.js';
+
+/** A lane's guarantee relative to the autoregressive one. Single precision has no badge: there,
+ *  rounding changed no token. */
+function guarantee({ lossless, exactness, dtype, models }) {
+  if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
+  const [weights] = /\b\d-bit weights/.exec(models.target ?? '') ?? [];
+  if (exactness === 'exact')
+    return term(W.lane.exact, W.lane.exactHelp(dtype, weights), 'vl-badge');
+  return exactness && dtype !== 'float32'
+    ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge')
+    : null;
+}
+
+/** What a round drafted along the judged line: [{text, kind: 'draft' | 'relaxed' | 'rejected'}],
+ *  the accepted first. */
+export function judged(round) {
+  const { path, tokens, tree } = round;
+  const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
+  return [...kept, ...rejected(round).map((node) => [node, 'rejected'])].map(([node, kind]) => ({
+    text: laid(marked(tree.texts?.[node] ?? '·')),
+    kind,
+  }));
+}
+
+export class LaneView {
+  constructor(race, lane, painter) {
+    this.race = race;
+    this.lane = lane;
+    this.painter = painter;
+    this.nodes = []; // one element a piece that is on the page
+    this.ends = []; // ends[p]: child nodes of the text after p + 1 pieces
+    this.plain = lane.begin.method === 'ar';
+    this.draw = this.draw.bind(this);
+    this.build();
+  }
+
+  build() {
+    this.given = h('span.vl-given', { title: W.branch.given });
+    this.text = h('span.vl-said');
+    this.guess = h('span.vl-guess', { 'aria-hidden': 'true' });
+    this.rest = h('span.vl-rest', { 'aria-hidden': 'true' });
+    // The newest words stay in view by layout alone: the box scrolls from its bottom.
+    this.box = h(
+      'div',
+      {
+        class: `vl-text${this.plain ? ' plain' : ''}`,
+        tabindex: '0',
+        role: 'log',
+        'aria-live': 'off',
+        'aria-label': W.lane.answer(this.lane.title),
+        on: {
+          click: (e) => this.pick(e.target.closest('[data-i]')),
+          keydown: (e) => this.key(e),
+          pointerover: (e) => this.hover(e.target.closest('[data-i]')),
+          pointerleave: () => this.hover(null),
+        },
+      },
+      (this.full = h('div.vl-full', { 'aria-hidden': 'true' })),
+      h('div.vl-words', this.given, this.text, this.guess, this.rest),
+    );
+    this.note = h('span.vl-lane-note');
+    this.title = term(this.lane.title, this.plain ? W.lane.plainHelp : '');
+    this.node = h(
+      'section.vl-lane',
+      { data: { lane: this.lane.number } },
+      h(
+        'header',
+        h('span.vl-lane-name', h('i.vl-swatch'), this.title),
+        (this.promise = h('span.vl-promise')),
+        this.note,
+      ),
+      this.box,
+    );
+    this.begun();
+  }
+
+  /** Facts that only the lane's first record has. */
+  begun() {
+    const badge = this.plain ? null : guarantee(this.lane.begin);
+    this.promise.replaceChildren(...(badge ? [badge] : []));
+    put(this.given, laid(this.lane.given.text, MOST_TEXT));
+    this.mark();
+  }
+
+  /** Show the lane as far as the race is shown; asked: the visitor chose something. */
+  update(asked = false) {
+    if (asked) this.painter.now(this.draw);
+    else this.painter.soon(this.draw);
+  }
+
+  draw() {
+    const want = this.lane.whole[this.race.shown(this.lane)];
+    if (want < this.nodes.length) this.cut(want);
+    if (want > this.nodes.length) this.append(want);
+    this.guesses();
+    this.remaining();
+    this.mark();
+  }
+
+  /** While a visitor's own race is played back, what is not written yet stays readable behind what is. */
+  remaining() {
+    const { race, lane } = this;
+    const ahead = [...this.guess.children].filter(
+      (n) => !n.hidden && n.dataset.kind !== 'rejected',
+    );
+    const rest = race.back ? lane.tokens.slice(race.now(lane).tokens + ahead.length) : [];
+    put(this.rest, laid(wordsOf(rest), MOST_TEXT));
+  }
+
+  /** What the round in progress has drafted, after the answer: pale until it is verified, then
+   *  accepted or struck out. */
+  guesses() {
+    const making = this.plain ? null : this.race.making(this.lane);
+    if (!making) {
+      if (this.guess.childNodes.length) this.guess.replaceChildren();
+      this.guessed = null;
+      return;
+    }
+    const { round, drafted, verified } = making;
+    if (this.guessed !== round) {
+      this.guessed = round;
+      this.guess.replaceChildren(
+        ...judged(round).map(({ text, kind }) => h('span.tk', { data: { kind }, text })),
+      );
+    }
+    const all = [...this.guess.children];
+    all.forEach((node, i) => {
+      const place = (i + 1) / all.length;
+      node.hidden = place > drafted + 1e-9;
+      node.className = `tk ${place <= verified ? node.dataset.kind : 'guess'}`;
+    });
+  }
+
+  cut(want) {
+    const keep = want ? this.ends[want - 1] : 0;
+    while (this.text.childNodes.length > keep) this.text.lastChild.remove();
+    this.ends.length = this.nodes.length = want;
+  }
+
+  append(want) {
+    const part = document.createDocumentFragment();
+    const before = this.text.childNodes.length;
+    for (let p = this.nodes.length; p < want; p += 1) {
+      const piece = this.lane.pieces[p];
+      const node = this.piece(piece);
+      part.append(...this.rejectedText(piece), node);
+      this.nodes.push(node);
+      this.ends.push(before + part.childNodes.length);
+    }
+    this.text.append(part);
+  }
+
+  piece({ start, stop, text, origin, mixed, round }) {
+    const kinds = [
+      this.plain ? 'ar' : origin,
+      mixed && !this.plain && 'mixed',
+      text === '' && 'end',
+    ].filter(Boolean);
+    const parts = this.lane.tokens.slice(start, stop).map((token) => W.origins[token.origin]);
+    const title =
+      text === '' ? W.lane.end : parts.length > 1 && !this.plain ? W.lane.parts(parts) : null;
+    return h('span', {
+      class: `tk ${kinds.join(' ')}`,
+      data: { i: start, n: stop - start, r: round },
+      text: laid(text),
+      title,
+    });
+  }
+
+  /** What the drafter had instead of the target's own tokens of a piece, struck through. */
+  rejectedText({ start, stop }) {
+    if (this.plain) return [];
+    return this.lane.tokens
+      .slice(start, stop)
+      .filter((token) => token.origin === 'target')
+      .flatMap((token) => {
+        const round = this.lane.rounds[token.round];
+        const nodes = rejected(round);
+        if (!round.tree.texts || !nodes.length) return [];
+        return h('del.tk.rejected', {
+          title: W.lane.rejectedHelp,
+          text: nodes.map((n) => laid(marked(round.tree.texts[n]))).join(''),
+        });
+      });
+  }
+
+  /** The element that shows a token; null while its character waits for the rest. */
+  nodeOf(token) {
+    return this.nodes[this.lane.tokens[token]?.piece] ?? null;
+  }
+
+  mark() {
+    const { race, lane } = this;
+    this.node.classList.toggle('focused', race.focus === lane.name);
+    const s = race.selected;
+    const mine = s !== null && s.lane === lane.name;
+    const now = mine && s.token !== undefined ? this.nodeOf(s.token) : null;
+    if (this.picked !== now) {
+      this.picked?.classList.remove('selected');
+      now?.classList.add('selected');
+      this.picked = now;
+    }
+    this.light(mine ? (s.round ?? lane.tokens[s.token]?.round ?? null) : null);
+    this.node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
+    const known = race.list.every((one) => one.end);
+    this.node.classList.toggle('done', known);
+    put(this.full, known ? laid(lane.given.text, MOST_TEXT) + lane.laid : '');
+    // A replay of an answer that is longer than its box goes along with the newest words.
+    const newest =
+      known &&
+      race.head !== null &&
+      this.box.scrollHeight > this.box.clientHeight + 4 &&
+      this.nodes[this.nodes.length - 1];
+    if (newest) this.box.scrollTop = newest.offsetTop - this.box.clientHeight + 48;
+    this.node.dataset.colour = lane.colour;
+    put(this.title, lane.title);
+    this.title.title = lane.begin.title;
+    put(this.note, this.ending());
+    this.compare();
+  }
+
+  /** Where this answer and the autoregressive one differ, once both are complete: other words are
+   *  marked, and in the autoregressive answer, what it shares with the focused lane is shaded. */
+  compare() {
+    const { race, lane } = this;
+    const base = race.baseline;
+    const against = lane === base ? race.focused : lane;
+    const known = race.finished && race.meta.compared && base && against !== base;
+    const key = known ? against.name : null;
+    if (key === this.compared) return;
+    this.compared = key;
+    const found = key && differences(race, against);
+    const own = lane === base;
+    this.nodes.forEach((node, p) => {
+      const { start, stop } = lane.pieces[p];
+      const differs = Boolean(found) && (own ? found.base : found.other).has(stop - 1);
+      node.classList.toggle('other', differs);
+      node.classList.toggle('shared', own && Boolean(found) && start < found.shared);
+      if (differs) node.title = own ? W.lane.missing : W.lane.other;
+    });
+  }
+
+  ending() {
+    const { lane, race } = this;
+    if (!race.over(lane)) return '';
+    return lane.end.stop === 'error' ? (lane.end.message ?? W.stop.error) : W.stop[lane.end.stop];
+  }
+
+  /** Mark the tokens that one round wrote together. */
+  light(round) {
+    if (round === this.lit) return;
+    this.lit = round;
+    for (const old of this.text.querySelectorAll('.same')) old.classList.remove('same');
+    if (round !== null)
+      for (const node of this.text.querySelectorAll(`[data-r="${round}"]`))
+        node.classList.add('same');
+  }
+
+  hover(node) {
+    if (this.race.selected?.lane === this.lane.name) return;
+    this.light(node && !this.plain ? Number(node.dataset.r) : null);
+  }
+
+  /** A piece of several tokens is inspected from its last one, which completed it. */
+  pick(node) {
+    if (node && matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
+    if (node)
+      this.race.select({
+        lane: this.lane.name,
+        token: Number(node.dataset.i) + Number(node.dataset.n) - 1,
+        picked: true,
+      });
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
+    const last = (this.lane.pieces[this.nodes.length - 1]?.stop ?? 0) - 1;
+    if (event.key === 'Escape') this.race.select(null);
+    else if (step === undefined || last < 0) return;
+    else {
+      const s = this.race.selected;
+      const at = s?.lane === this.lane.name && s.token !== undefined ? s.token : step > 0 ? -1 : 0;
+      const token = Math.min(last, Math.max(0, at + step));
+      this.race.select({ lane: this.lane.name, token, picked: true });
+      this.nodeOf(token)?.scrollIntoView({ block: 'nearest' });
+    }
+    event.preventDefault();
+  }
+}
+
+/** A token as shown in the inspector and in tables. */
+export function tokenChip(text, origin) {
+  const sign = shown(text);
+  const mark = Object.keys(W.signs).find((one) => sign.includes(one));
+  const title = mark && `${mark}: ${W.signs[mark]}`;
+  return h('code', { class: `tk chip ${origin}`, title, text: sign });
+}

@@ -1,0 +1,82 @@
+/* How a pair's weights are loaded, and how finely pictures are shown: chosen for each pair,
+   refused in a sentence if this machine cannot. Shows how the last race ran. */
+
+import { h, put } from './dom.js';
+import { Fields, Panel } from './settings.js';
+import { W } from '../words/words.js';
+
+/** What can be chosen on this machine: only a GPU has packed weights. */
+const ways = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
+
+export class LoadingPanel {
+  constructor(catalog, onchange) {
+    Object.assign(this, { catalog, onchange });
+    this.note = h('p.vl-help.vl-refusal', { role: 'status' });
+    this.ran = h('p.vl-help');
+    this.panel = new Panel(W.loading.title, () => this.reset());
+    this.node = this.panel.node;
+  }
+
+  /** The fields of a pair over its changed values. */
+  show(pair, values) {
+    Object.assign(this, { pair, values });
+    this.fields = new Fields(declared(pair, this.catalog.limits), values, () => {
+      this.tell();
+      this.onchange();
+    });
+    this.panel.fill(this.fields.node, this.note, this.ran);
+    this.tell();
+  }
+
+  reset() {
+    for (const key of Object.keys(this.values)) delete this.values[key];
+    this.show(this.pair, this.values);
+    this.onchange();
+  }
+
+  tell() {
+    this.panel.tally(this.fields.changed);
+    put(this.note, this.refusal ?? '');
+  }
+
+  /** Why the pair cannot be loaded as chosen, in a sentence; null if it can. */
+  get refusal() {
+    const { loading } = this.pair;
+    return (
+      ways(loading)
+        .map((key) => loading[key][this.values[key]])
+        .find((why) => typeof why === 'string') ?? null
+    );
+  }
+
+  /** A race has begun: show its precision, and what its pictures cost. */
+  echo({ models, dtype, device, n_visual: visual, n_prompt: all }) {
+    put(this.ran, W.loading.ran(models.target, dtype, device, visual, all));
+  }
+}
+
+/** The settings of a pair, declared like a method's parameters. */
+function declared(pair, limits) {
+  const [min, max, standard] = limits.picture_detail;
+  const way = (key) => ({
+    key,
+    kind: 'choice',
+    default: '',
+    title: W.loading[key],
+    help: W.loading[`${key}Help`],
+    choices: [
+      ['', W.loading.fits(W.loading.ways[pair.loading.fits[key]])],
+      ...Object.entries(pair.loading[key]).map(([value, runs]) => [
+        value,
+        runs === true ? W.loading.ways[value] : W.ask.unavailable(W.loading.ways[value]),
+      ]),
+    ],
+  });
+  return [
+    ...ways(pair.loading).map(way),
+    {
+      ...{ key: 'picture_detail', kind: 'float', default: standard, min, max },
+      ...{ title: W.loading.detail, help: W.loading.detailHelp },
+    },
+  ];
+}

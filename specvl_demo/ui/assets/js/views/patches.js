@@ -1,0 +1,124 @@
+/* Pictures with their patches: where the drafter looked as it guessed a token, and which patches a view of it saw.
+   Spans say which prompt positions show which picture, laid out as rows x cols. */
+
+import { h, put, segmented } from './dom.js';
+import { W } from '../words/words.js';
+
+/** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. Tokens
+ *  beside a picture's grid, such as words for the whole of it, add no picture. */
+function pictures(media, spans) {
+  const gridded = new Set(spans.filter((s) => s.rows).map((s) => `${s.media} ${s.frame}`));
+  return spans
+    .filter((s) => s.rows || !gridded.has(`${s.media} ${s.frame}`))
+    .map((span) => ({
+      span,
+      name: media[span.media]?.name,
+      url: media[span.media]?.frames?.[span.frame],
+    }))
+    .filter(({ url }) => url);
+}
+
+/** The pictures of a race, with where the drafter looked as it guessed a token, and what each of its views was shown; null
+ *  without pictures. at: the token's place in its round. */
+export function sight(race, lane, round, at) {
+  const list = pictures(race.meta.shown ?? [], lane.begin.spans);
+  const looks = Array.isArray(round.notes.attention) ? round.notes.attention[at] : null;
+  return list.length ? heatmap(lane, list, typeof looks === 'string' ? looks : null) : null;
+}
+
+/** A figure: the pictures, dark where the drafter did not look, or what a view was not shown. looks: base64, a byte for
+ *  every visual position; null if unknown. */
+function heatmap(lane, list, looks) {
+  const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
+  const modes = [
+    ...(looks ? [['looks', W.patches.looks]] : []),
+    ...views.map((v) => [v.view, W.patches.seen(W.views[v.view] ?? v.view)]),
+  ];
+  const strip = h('div.vl-patches');
+  const note = h('figcaption');
+  const show = (mode) => {
+    strip.replaceChildren(
+      ...list.map(({ url, span, name }) =>
+        picture(url, span, name, paint(lane, span, mode, looks)),
+      ),
+    );
+    const view = views.find((v) => v.view === mode);
+    put(note, view ? share(view, list) : mode === 'looks' ? W.patches.looksNote : '');
+  };
+  const first = modes[0]?.[0];
+  show(first);
+  const key = h('p.vl-looks', h('span', W.patches.little), h('i'), h('span', W.patches.much));
+  key.hidden = !looks;
+  return h('figure.vl-sight', modes.length > 1 && picker(modes, first, show), strip, key, note);
+}
+
+/** Opacity of every patch of a span, row by row, and the kind of cover; null if nothing is painted.
+ *  */
+function paint(lane, span, mode, looks) {
+  if (!span.rows || !span.cols || mode === undefined) return null;
+  const n = span.rows * span.cols;
+  if (mode === 'looks') {
+    const before = lane.begin.spans
+      .filter((s) => s.stop <= span.start)
+      .reduce((sum, s) => sum + s.stop - s.start, 0);
+    const values = [...decoded(looks).subarray(before, before + n)];
+    return { kind: 'looks', cover: values.map((v) => 1 - Math.sqrt(v / 255)) };
+  }
+  const seen = new Set(lane.begin.seen.find((s) => s.view === mode).index);
+  return {
+    kind: 'hidden',
+    cover: Array.from({ length: n }, (_, i) => (seen.has(span.start + i) ? 0 : 1)),
+  };
+}
+
+/** The bytes of base64; none if it is something else. */
+function decoded(looks) {
+  try {
+    return Uint8Array.from(atob(looks), (c) => c.charCodeAt(0));
+  } catch {
+    return new Uint8Array();
+  }
+}
+
+function picture(url, span, name, painted) {
+  const clip = span.kind === 'video';
+  const box = h(
+    'div.vl-picture',
+    h('img', {
+      src: url,
+      alt: clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt),
+      loading: 'lazy',
+    }),
+    clip && h('small', { 'aria-hidden': 'true', text: String(span.frame + 1) }),
+  );
+  if (painted) box.append(cover(span, painted));
+  return box;
+}
+
+function cover(span, { kind, cover: values }) {
+  const canvas = h('canvas', { width: span.cols, height: span.rows, class: kind });
+  const g = canvas.getContext('2d');
+  const image = g.createImageData(span.cols, span.rows);
+  values.forEach((v, i) => {
+    image.data.set([20, 22, 26, 190 * v], 4 * i);
+  });
+  g.putImageData(image, 0, 0);
+  return canvas;
+}
+
+function share(view, list) {
+  const within = ({ span }) => view.index.filter((i) => i >= span.start && i < span.stop);
+  const kept = new Set(list.flatMap(within)).size;
+  const all = list.reduce((sum, { span }) => sum + span.stop - span.start, 0);
+  const told = view.view === 'pooled' ? W.patches.pooled(kept, all) : W.patches.share(kept, all);
+  const words = view.words?.trim();
+  return words ? `${told} ${W.patches.instead(words)}` : told;
+}
+
+/** Two modes are buttons, more are a menu. */
+function picker(modes, first, show) {
+  if (modes.length === 2) return segmented(W.patches.choose, modes, first, show);
+  const on = { change: (e) => show(e.target.value) };
+  const options = modes.map(([value, text]) => h('option', { value, text }));
+  return h('select', { 'aria-label': W.patches.choose, on }, options);
+}

@@ -1,0 +1,59 @@
+/* All rounds of the lane in focus as a table, folded below its tree; a row opens its round. */
+
+import { fmt, h, headRow, icon } from './dom.js';
+import { tokenChip } from './lane.js';
+import { W } from '../words/words.js';
+
+export class Rounds {
+  constructor(race, painter) {
+    this.race = race;
+    this.body = h('tbody');
+    const wake = () => painter.dirty(this.node);
+    this.node = h(
+      'details.vl-card.vl-rounds',
+      { on: { toggle: wake } },
+      h('summary', icon('chevron'), h('span', W.inspect.rounds)),
+      h(
+        'div.vl-rounds-scroll',
+        { tabindex: '0', role: 'region', 'aria-label': W.inspect.rounds },
+        h('table', headRow(W.inspect.columns), this.body),
+      ),
+    );
+    painter.register(this.node, () => this.draw());
+    race.on('reset lane round end head focus select', wake);
+  }
+
+  draw() {
+    if (!this.node.open) return;
+    const lane = this.race.focused;
+    const shown = lane ? this.race.shown(lane) : 0;
+    if (lane !== this.lane || shown < this.body.children.length) this.body.replaceChildren();
+    this.lane = lane;
+    for (let i = this.body.children.length; i < shown; i += 1)
+      this.body.append(this.row(lane, lane.rounds[i]));
+    const current = this.race.selected && this.race.currentRound?.index;
+    for (const row of this.body.querySelectorAll('.current')) row.classList.remove('current');
+    this.body.children[current ?? -1]?.classList.add('current');
+  }
+
+  row(lane, round) {
+    const plain = lane.begin.method === 'ar';
+    const first = lane.at(round.index).tokens;
+    const number = (value) => h('td.number', String(value));
+    const text = round.tokens.map((t, i) =>
+      tokenChip(lane.said(first + i), plain ? 'ar' : t.origin),
+    );
+    const opener = { 'aria-label': W.inspect.round(round.index), text: String(round.index + 1) };
+    return h(
+      'tr',
+      { on: { click: () => this.race.select({ lane: lane.name, round: round.index }) } },
+      h('th', { scope: 'row' }, h('button.vl-plainbutton', opener)),
+      number(round.tree.tokens.length - 1),
+      number(round.path.length - 1),
+      h('td.text', text),
+      ['draft_s', 'verify_s', 'commit_s', 'other_s'].map((phase) =>
+        number(fmt.number(1000 * round[phase], 1)),
+      ),
+    );
+  }
+}

@@ -1,0 +1,163 @@
+/* A finished race told over the whole screen: one step a key press or tap, large type, a sentence a step. Given the race
+   on the page; every step is made of the records of one lane. */
+
+import { backClosesDialog } from './back.js';
+import { button, h, put } from './dom.js';
+import { guesser, headline } from './headline.js';
+import { judged } from './lane.js';
+import { MOST_TEXT, laid } from '../records/text.js';
+import { stills } from './tiles.js';
+import { W } from '../words/words.js';
+
+const PREVIOUS = ['ArrowLeft', 'ArrowUp', 'PageUp', 'Backspace'];
+const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown: what a presenter's remote sends
+const STEP_MS = 3500; // between two steps where the story plays by itself
+const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
+const drafts = ({ tree }) => tree.tokens.length > 1;
+
+/** What a sentence about a round is made of; own: the text that the target added, null where it added none. */
+function told(round) {
+  const { tree, path, tokens } = round;
+  const last = tokens.at(-1);
+  return {
+    drafted: tree.tokens.length - 1,
+    shown: judged(round).length,
+    branches: tree.parent.filter((_, node) => !tree.parent.includes(node)).length,
+    kept: path.length - 1,
+    struck: tree.parent.includes(path.at(-1)),
+    relaxed: tokens.filter(({ origin }) => origin === 'relaxed').length,
+    own: last.origin === 'target' ? laid(last.text) : null,
+  };
+}
+
+export class Story {
+  /** finish(): shows the race on the page to its end, before it is told. */
+  constructor(race, finish) {
+    Object.assign(this, { race, finish, steps: [], at: 0, playing: null });
+    this.pictures = h('div.vl-story-pictures');
+    this.question = h('p');
+    this.text = h('p.vl-story-text', { tabindex: '0', 'aria-label': W.story.text });
+    this.caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
+    this.count = h('span.vl-help');
+    this.back = button(W.story.back, () => this.turn(this.at - 1), 'vl-secondary');
+    this.next = button(W.story.next, () => this.turn(this.at + 1), 'vl-secondary');
+    this.auto = button(W.story.play, () => this.play(!this.playing), 'vl-secondary');
+    const close = button(W.close, () => this.node.close(), 'vl-secondary');
+    const keys = h('span.vl-help.vl-keys', W.story.keys);
+    const head = h('div.vl-story-head', this.pictures, this.question);
+    const stage = { class: 'vl-story-stage', on: { click: () => this.turn(this.at + 1) } };
+    this.node = h(
+      'dialog.vl-story',
+      { 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },
+      h('div', stage, head, this.text),
+      this.caption,
+      h('div.vl-story-tools', this.back, this.count, this.next, this.auto, keys, close),
+    );
+    this.entered = backClosesDialog(this.node);
+    this.node.addEventListener('close', () => {
+      this.play(false);
+      document.exitFullscreen?.().catch(() => null);
+    });
+    // Escape leaves the full screen first: it is meant for the story too.
+    document.addEventListener('fullscreenchange', () => {
+      if (!document.fullscreenElement) this.node.close();
+    });
+  }
+
+  /** A button that opens it, there while a finished race is on the page. */
+  button() {
+    const node = button(W.story.open, () => this.open());
+    const ended = (lane) => lane.end && lane.rounds.length > 0;
+    node.hidden = true;
+    this.race.on('reset lane begin end', () => {
+      node.hidden = !this.race.list.length || !this.race.list.every(ended);
+    });
+    return node;
+  }
+
+  /** Tell the race from its beginning, over all of the screen where the browser lets a page do so. */
+  async open() {
+    const { race } = this;
+    this.finish();
+    const lanes = [race.focused, ...race.list];
+    this.lane = lanes.find((lane) => lane.rounds.some(drafts)) ?? race.focused;
+    const of = (round, i) => {
+      if (!drafts(round)) return [{ round }];
+      return [...(i < SPELT_OUT ? [{ round }] : []), { round, checked: true }];
+    };
+    this.steps = [{}, ...this.lane.rounds.flatMap(of), { over: true }];
+    this.pictures.replaceChildren(...stills(race.meta.shown));
+    put(this.question, race.meta.question ?? '');
+    await document.documentElement.requestFullscreen?.().catch(() => null);
+    this.node.showModal();
+    this.entered();
+    this.go(0);
+    this.next.focus();
+  }
+
+  /** Go on step by step without a press, until the end. */
+  play(on) {
+    clearTimeout(this.playing);
+    this.playing =
+      on && this.at < this.steps.length - 1 ? setTimeout(() => this.advance(), STEP_MS) : null;
+    put(this.auto, this.playing ? W.story.pause : W.story.play);
+  }
+
+  advance() {
+    this.go(this.at + 1);
+    this.play(true);
+  }
+
+  key(event) {
+    const step = NEXT.includes(event.key) - PREVIOUS.includes(event.key);
+    const to = { Home: 0, End: this.steps.length }[event.key] ?? (step ? this.at + step : null);
+    const pressed = event.target.closest('button') && [' ', 'Enter'].includes(event.key);
+    if (to === null || pressed) return;
+    event.preventDefault();
+    this.turn(to);
+  }
+
+  /** The visitor goes to a step: the story no longer goes on by itself. */
+  turn(to) {
+    this.play(false);
+    this.go(to);
+  }
+
+  go(to) {
+    this.at = Math.min(this.steps.length - 1, Math.max(0, to));
+    const step = this.steps[this.at];
+    this.node.classList.toggle('first', this.at === 0);
+    this.text.replaceChildren(...(this.at ? this.answer(step) : []));
+    this.caption.replaceChildren(...this.says(step));
+    this.text.scrollTop = this.text.scrollHeight;
+    put(this.count, W.story.count(this.at + 1, this.steps.length));
+    this.back.disabled = this.at === 0;
+    this.next.disabled = this.at === this.steps.length - 1;
+  }
+
+  /** The answer as far as it is written, and what is drafted behind it; the newest words alone are coloured. */
+  answer({ round, checked, over }) {
+    const { given, pieces, whole, rounds } = this.lane;
+    const plain = round && !drafts(round);
+    const done = whole[over ? rounds.length : round.index + Number(plain)];
+    const word = (kind, text) => h('span', { class: kind ? `tk ${kind}` : '', text });
+    const nodes = pieces
+      .slice(0, done)
+      .map((one) => word((over || one.round === round.index) && one.origin, laid(one.text)));
+    nodes.unshift(word('', laid(given.text, MOST_TEXT)));
+    if (over || plain) return nodes;
+    nodes.push(...judged(round).map(({ text, kind }) => word(checked ? kind : 'guess', text)));
+    const { own } = told(round);
+    return checked && own ? [...nodes, word('target', own)] : nodes;
+  }
+
+  says({ round, checked, over }) {
+    if (over) return headline(this.race, '');
+    const plain = this.lane.begin.method === 'ar';
+    const by = guesser(this.lane);
+    if (!round) return [plain ? W.story.plain : W.story.begin(this.lane.title, by)];
+    if (!drafts(round)) return [plain ? W.story.step : W.story.nothing];
+    const later = round.index >= SPELT_OUT;
+    return [checked ? W.story.checked(told(round), later) : W.story.drafted(told(round), by)];
+  }
+}

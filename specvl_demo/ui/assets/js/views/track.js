@@ -1,0 +1,112 @@
+/* The track: one row a lane, its bar full where it is done, and the numbers that decide a race in aligned columns. */
+
+import { h, put, fmt } from './dom.js';
+import { term } from './explain.js';
+import { PHASES } from '../records/fold.js';
+import { doubt, early, hedged } from '../records/verdict.js';
+import { W } from '../words/words.js';
+
+const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
+const EXPLAINED = ['speedup', 'tau']; // what a newcomer cannot know
+
+export class Track {
+  constructor(race, painter) {
+    this.race = race;
+    this.painter = painter;
+    this.rows = new Map();
+    this.draw = this.draw.bind(this);
+    this.body = h('tbody');
+    this.node = h(
+      'table.vl-track',
+      h('caption.vl-hidden', W.track.caption),
+      h(
+        'thead',
+        h(
+          'tr',
+          ['lane', 'bar', ...COLUMNS].map((c) => {
+            const [text, help] = [W.track[c], W.track[`${c}Help`]];
+            const named = EXPLAINED.includes(c) ? term(text, help) : text;
+            return h('th', { scope: 'col', class: c, title: help }, named);
+          }),
+        ),
+      ),
+      this.body,
+    );
+    race.on('reset', () => {
+      this.rows.clear();
+      this.body.replaceChildren();
+    });
+    race.on('lane', ({ lane }) => this.add(lane));
+    race.on('lane begin round end head load compared', () => painter.soon(this.draw));
+    race.on('focus', () => painter.now(this.draw));
+  }
+
+  add(lane) {
+    const fill = h('i');
+    const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
+    const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
+    cells.where.append(h('span.vl-shares', ...shares));
+    const progress = { role: 'progressbar', 'aria-label': W.track.tokensOf(lane.title) };
+    const bar = h('div.vl-bar', { ...progress, 'aria-valuemin': 0 }, fill);
+    const count = h('span.vl-count');
+    const name = h('span', lane.title);
+    // The plain lane has neither a tree nor charts of its own to show.
+    const shows = lane.begin.method !== 'ar' && {
+      'aria-label': W.lane.focus(lane.title),
+      on: { click: () => this.race.setFocus(lane.name) },
+    };
+    const kind = `${shows ? 'button' : 'span'}.vl-lane-name`;
+    const head = h('th', { scope: 'row' }, h(kind, shows || {}, h('i.vl-swatch'), name));
+    const tokens = h('td.bar', h('div.vl-barline', bar, count));
+    const row = h('tr', { data: { lane: lane.number } }, head, tokens, Object.values(cells));
+    this.body.append(row);
+    this.rows.set(lane.name, { row, name, fill, bar, count, shares, cells });
+  }
+
+  draw() {
+    const { race } = this;
+    const { compared } = race.meta;
+    const reasons = new Map(race.list.map((one) => [one, doubt(race, one) ?? early(race, one)]));
+    // Beside lanes that have no speedup, the plain one has none either.
+    const told = race.list.some(
+      (one) => one !== race.baseline && (!reasons.get(one) || hedged(reasons.get(one))),
+    );
+    const disturbed = race.list
+      .map((one) => doubt(race, one))
+      .find((why) => why?.kind === 'disturbed');
+    this.node.classList.toggle('disturbed', disturbed !== undefined);
+    for (const lane of race.list) {
+      const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
+      const t = race.now(lane);
+      put(name, lane.title);
+      row.dataset.colour = lane.colour;
+      row.classList.toggle('focused', race.focus === lane.name);
+      row.classList.toggle('over', race.over(lane));
+      const most = lane.complete ? lane.tokens.length : lane.begin.max_new_tokens;
+      fill.style.transform = `scaleX(${Math.min(1, t.tokens / Math.max(1, most))})`;
+      bar.setAttribute('aria-valuenow', t.tokens);
+      bar.setAttribute('aria-valuemax', most);
+      put(count, String(t.tokens));
+      const why = reasons.get(lane);
+      const x = lane === race.baseline ? told && t.speed && 1 : race.speedup(lane);
+      const rough = race.finished && hedged(why);
+      put(cells.speedup, rough ? W.track.about(rough.toFixed(1)) : fmt.times(why ? null : x));
+      const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
+      if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
+      const help = total ? W.track.totalHelp(fmt.seconds(lane.before)) : '';
+      cells.speedup.title = !why ? help : rough ? why.sentence : W.track.unknown(why.sentence);
+      put(cells.speed, fmt.speed(t.speed));
+      put(cells.tau, fmt.number(t.tau));
+      put(cells.clock, fmt.seconds(t.clock || null));
+      // Times that other programs stretched are no base for a comparison by hand either.
+      cells.speed.title = cells.clock.title = disturbed?.sentence ?? '';
+      PHASES.forEach((phase, i) => {
+        const share = t.clock > 0 ? t[phase] / t.clock : 0;
+        shares[i].style.flexGrow = share.toFixed(4);
+        shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
+      });
+      row.classList.toggle('unsound', why !== null);
+    }
+    this.node.classList.toggle('over', race.finished);
+  }
+}

@@ -1,0 +1,380 @@
+/* The token tree of one round: what was drafted, what the target kept, what it wrote instead. Own SVG: it redraws in
+   a millisecond. Columns are depths, wide enough for their words; node size and edge width follow the draft's
+   probability. While a round is on its way it grows: drafts appear level by level, then the check sweeps over them. */
+
+import { explained } from './explain.js';
+import { h, svg, put, fmt, probability, shown, wordOf } from './dom.js';
+import { children, depths, reason, rejected } from '../records/fold.js';
+import { W } from '../words/words.js';
+
+const PAD = { left: 18, right: 14, top: 36, bottom: 26 };
+const CHAR = 7.3; // width of a character of a label
+const LEAST = 46; // width of a column at least
+const TIGHT = 39; // of one whose words stand on two lines, every other one higher
+const ROW = 12; // height of a row at least
+const GAP = 40; // height of a row at most: room for a number below a node and a word above the next one
+const TALLEST = 300;
+const MOST = 14; // letters of a token
+const FEWER = 8; // where they are cut
+const NEAR = 20; // a node takes a click so far from it
+
+let serial = 0;
+
+export class TreeView {
+  constructor(race, painter) {
+    this.race = race;
+    this.painter = painter;
+    this.facts = h('span.vl-facts');
+    this.slider = h('input', {
+      type: 'range',
+      min: 0,
+      max: 0,
+      value: 0,
+      'aria-label': W.tree.slider,
+      on: { input: () => this.scrub(Number(this.slider.value)) },
+    });
+    this.svg = svg('svg.vl-tree', { role: 'none' });
+    this.id = `vl-tree${(serial += 1)}`;
+    this.box = h(
+      'div.vl-tree-box',
+      {
+        role: 'tree',
+        tabindex: '0',
+        'aria-label': W.tree.title,
+        on: { click: (e) => this.click(e), keydown: (e) => this.key(e) },
+      },
+      this.svg,
+    );
+    this.node = h(
+      'section.vl-card.vl-tree-card',
+      h('header', explained('h2', W.tree.title, W.tree.help), this.facts, this.slider),
+      this.box,
+    );
+    this.draw = this.draw.bind(this);
+    race.on('reset round head select focus end begin', (_, type) => {
+      if (type === 'end') this.drawn = null; // only now is the last token known to end the answer
+      this.wake(type);
+    });
+    this.resized = new ResizeObserver(() => {
+      this.drawn = null;
+      painter.now(this.draw);
+    });
+    this.resized.observe(this.box);
+  }
+
+  /** What the visitor asked for is drawn at once, what streams in where that is affordable. */
+  wake(type) {
+    if (type === 'select' || type === 'focus') this.painter.now(this.draw);
+    else this.painter.affordably(this.draw);
+  }
+
+  scrub(index) {
+    if (this.race.focused) this.race.select({ lane: this.race.focus, round: index });
+  }
+
+  /** A node, or one whose word or whose surroundings are clicked, is picked. */
+  click({ target, clientX, clientY }) {
+    if (!this.spots) return;
+    const { left, top } = this.svg.getBoundingClientRect();
+    const off = this.spots.map(([x, y]) => Math.hypot(left + x - clientX, top + y - clientY));
+    const nearest = off.indexOf(Math.min(...off));
+    const own = target.closest('[data-node]');
+    if (own) this.pick(Number(own.dataset.node));
+    else if (off[nearest] <= NEAR) this.pick(nearest);
+  }
+
+  /** Arrows lead to the parent, the first child, and the nodes above and below. */
+  key(event) {
+    if (!this.spots) return;
+    const { depth, row, parent } = this.plan;
+    const now = this.picked ?? 0;
+    const nodes = [...depth.keys()].sort((a, b) => row[a] - row[b]);
+    const column = nodes.filter((i) => depth[i] === depth[now]);
+    const moves = {
+      ArrowLeft: parent[now],
+      ArrowRight: nodes.find((i) => parent[i] === now),
+      ArrowUp: column[column.indexOf(now) - 1],
+      ArrowDown: column[column.indexOf(now) + 1],
+      Enter: now,
+    };
+    if (event.key === 'Escape') this.race.select(null);
+    else if (!Object.hasOwn(moves, event.key)) return;
+    else if (moves[event.key] >= 0) this.pick(moves[event.key]);
+    event.preventDefault();
+  }
+
+  /** Show a node: of one that became part of the answer, its token. */
+  pick(node) {
+    const { focused, currentRound: round } = this.race;
+    const own = node === round.tree.tokens.length;
+    const at = own ? round.tokens.length - 1 : round.path.indexOf(node) - 1;
+    const token = focused.at(round.index).tokens + at;
+    const what = at >= 0 ? { token } : { round: round.index, node };
+    this.race.select({ lane: focused.name, ...what, picked: true });
+  }
+
+  /** The node that is picked, or whose token is; the target's own token comes after all that were drafted. */
+  get picked() {
+    const { selected, focused, currentRound: round } = this.race;
+    const token = focused.tokens[selected?.token];
+    return token ? (round.path[token.at + 1] ?? round.tree.tokens.length) : selected?.node;
+  }
+
+  draw() {
+    const { race } = this;
+    const lane = race.focused;
+    const round = race.currentRound;
+    this.slider.hidden = !round;
+    if (!round) {
+      this.svg.replaceChildren();
+      this.drawn = this.spots = null;
+      this.box.setAttribute('aria-label', W.tree.title);
+      put(this.facts, '');
+      return;
+    }
+    const making = race.selected ? null : race.making(lane);
+    this.slider.max = Math.max(0, race.shown(lane) - 1, round.index);
+    this.slider.value = round.index;
+    const drafted = round.tree.tokens.length - 1;
+    const facts =
+      making && drafted
+        ? W.tree.making(lane.title, round.index, drafted, making.verified > 0)
+        : W.tree.facts(lane.title, round.index, drafted, round.path.length - 1);
+    put(this.facts, facts);
+    this.slider.setAttribute('aria-valuetext', facts);
+    const width = this.box.clientWidth;
+    if (!width) return;
+    const height = this.height(lane);
+    if (this.drawn !== round || this.tall !== height) this.paint(round, width, height);
+    this.tall = height;
+    this.drawn = round;
+    this.grow(making);
+    this.mark();
+  }
+
+  /** The picked node stands out; it, or else the end of the round, is in sight where the tree is wider than its box. */
+  mark() {
+    const { box, parts, picked, spots } = this;
+    parts.forEach(({ node }, i) => {
+      node.classList.toggle('picked', i === picked);
+      node.setAttribute('aria-selected', String(i === picked));
+    });
+    if (spots[picked]) box.setAttribute('aria-activedescendant', `${this.id}-${picked}`);
+    else box.removeAttribute('aria-activedescendant');
+    const [x] = spots[picked] ?? spots.at(-1);
+    const { to } = parts[picked] ?? parts.at(-1);
+    const { clientWidth, scrollLeft } = box;
+    box.scrollLeft = Math.min(Math.max(scrollLeft, to - clientWidth), x - PAD.left);
+  }
+
+  /** As high as the lane's widest tree needs, so that nothing jumps from round to round. */
+  height(lane) {
+    if (this.lane !== lane) Object.assign(this, { lane, seen: 0, leaves: 2 });
+    for (; this.seen < lane.rounds.length; this.seen += 1)
+      this.leaves = Math.max(this.leaves, leavesOf(lane.rounds[this.seen]));
+    return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * GAP);
+  }
+
+  paint(round, width, height) {
+    const { tree, path } = round;
+    const last = round.tokens.length - 1;
+    const before = this.lane.at(round.index).tokens;
+    const said = (i) => this.lane.said(before + i);
+    const drafted = tree.tokens.length; // the node after all of them is the target's own token
+    const plan = lay(tree, path, round.tokens[last].origin === 'target');
+    const words = (i) => (i < drafted ? (tree.texts?.[i] ?? '') : said(last));
+    const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
+    const { px, ends, wide, most, lines } = columns(plan, words, prob, width);
+    const tall = Math.max(height, PAD.top + PAD.bottom + (plan.leaves - 1) * ROW);
+    const gap =
+      plan.leaves > 1 ? Math.min(GAP, (tall - PAD.top - PAD.bottom) / (plan.leaves - 1)) : 0;
+    const first = (tall - gap * (plan.leaves - 1)) / 2;
+    const at = (i) => [px[plan.depth[i]], first + plan.row[i] * gap];
+    const kept = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
+    kept.set(0, 'root').set(drafted, 'target').set(rejected(round)[0], 'rejected');
+    const [edges, nodes, labels] = [svg('g'), svg('g'), svg('g', { 'aria-hidden': 'true' })];
+    // What grows with the round, and where it ends: {depth, kind, node, nodes: elements, to}.
+    this.parts = plan.depth.map((d, i) => {
+      const [x, y] = at(i);
+      const own = i === drafted;
+      const inner = plan.inner[i];
+      const kind = kept.get(i) ?? 'idle';
+      const thick = ['draft', 'relaxed'].includes(kind) ? 2.4 : 0.8 + 1.4 * (prob(i) ?? 0.3);
+      const edge = i > 0 && curve(at(plan.parent[i]), [x, y], 'edge', own ? 1.6 : thick);
+      const r = i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(prob(i) ?? 0.2);
+      const shape = own
+        ? { d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` }
+        : { cx: x, cy: y, r };
+      const node = svg(
+        own ? 'path.node' : 'circle.node',
+        { ...shape, id: `${this.id}-${i}`, role: 'treeitem', 'data-node': i },
+        svg('title', { text: this.describe(round, i, said(last)) }),
+      );
+      const high = lines > 1 && d % 2 === 1;
+      const text = short(words(i), most);
+      const word = (own || tree.texts) && label(own ? x + 2 : x, y, text, inner, high);
+      const roomy = !inner || gap > GAP - 4 || plan.leaves === 1;
+      const number = prob(i) !== null && roomy && chance(x, y, prob(i), text, inner);
+      if (edge) edges.append(edge);
+      nodes.append(node);
+      const written = [word, number].filter(Boolean);
+      for (const one of written) one.dataset.node = i;
+      labels.append(...written);
+      const all = [edge, node, ...written].filter(Boolean);
+      return { depth: own ? Infinity : d, kind, node, nodes: all, to: ends[i] + PAD.right };
+    });
+    this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
+    Object.assign(this, { px, plan, spots: plan.depth.map((_, i) => at(i)) });
+    this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
+    this.svg.style.width = `${wide}px`;
+    this.svg.style.height = `${tall}px`;
+    this.svg.replaceChildren(edges, nodes, labels, this.sweep);
+    this.box.setAttribute(
+      'aria-label',
+      W.tree.say(
+        round.index,
+        drafted - 1,
+        round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`),
+      ),
+    );
+  }
+
+  /** Show as much of the round as is made: {drafted, verified}, null for all of it. */
+  grow(making) {
+    const deepest = this.px.length - 1;
+    const drafted = making ? making.drafted * deepest : Infinity;
+    const verified = making ? making.verified * deepest : Infinity;
+    for (const { depth, kind, nodes } of this.parts) {
+      const there = depth === Infinity ? !making : depth === 0 || depth <= drafted;
+      const settled = depth === 0 || depth <= verified || !making;
+      for (const node of nodes) {
+        node.style.opacity = there ? '' : '0';
+        const [role] = node.classList;
+        node.setAttribute('class', `${role} ${settled ? kind : 'idle'}`);
+      }
+    }
+    const on = making && making.verified > 0 && making.verified < 1;
+    this.sweep.style.opacity = on ? '' : '0';
+    if (on) {
+      const i = Math.min(deepest - 1, Math.floor(verified));
+      const x = this.px[i] + (verified - i) * (this.px[i + 1] - this.px[i]);
+      this.sweep.setAttribute('x1', x);
+      this.sweep.setAttribute('x2', x);
+    }
+  }
+
+  describe(round, i, own) {
+    const { tree, tokens } = round;
+    if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
+    if (i === tree.tokens.length)
+      return W.tree.own(shown(own), W.reasons[reason(round, tokens.length - 1)]);
+    return W.tree.node(
+      wordOf(tree, i),
+      probability(tree.draft_logp, i),
+      probability(tree.target_logp, i),
+    );
+  }
+}
+
+/** Rows that a round's tree takes, the target's own token included. */
+function leavesOf({ tree, path, tokens }) {
+  const inner = new Set(tree.parent);
+  const leaves = tree.parent.filter((_, i) => !inner.has(i)).length;
+  return leaves + (tokens.at(-1).origin === 'target' && inner.has(path.at(-1)) ? 1 : 0);
+}
+
+/** Where the columns stand: wide enough for the words above inner nodes, spread over the room there is. Where there is
+ *  too little, the words of a chain stand on two lines, then are cut; if that does not do, the whole scrolls. */
+function columns(plan, words, prob, width) {
+  const tries = [
+    [MOST, 1],
+    [MOST, 2],
+    [FEWER, 2],
+  ];
+  let found;
+  for (const [most, lines] of plan.single ? tries : tries.slice(0, 1)) {
+    found = { ...spread(plan, words, prob, width, most, lines), most, lines };
+    if (found.wide <= width) break;
+  }
+  return found;
+}
+
+function spread(plan, words, prob, width, most, lines) {
+  const deepest = Math.max(1, ...plan.depth);
+  const need = Array.from({ length: deepest }, () => (lines > 1 ? TIGHT : LEAST));
+  const length = (i) => CHAR * short(words(i), most).length;
+  const behind = (i) => length(i) + (prob(i) === null ? 16 : 52); // a leaf
+  plan.depth.forEach((d, i) => {
+    const over = plan.long[i] ? lines : 1;
+    for (let k = d; plan.inner[i] && k < d + over; k += 1)
+      need[k] = Math.max(need[k], (length(i) + 8) / over);
+  });
+  const least = need.reduce((a, b) => a + b, 0);
+  const over = plan.depth.map((d, i) =>
+    plan.inner[i] ? 0 : need.slice(d).reduce((a, b) => a - b, behind(i)),
+  );
+  const room = width - PAD.left - PAD.right;
+  // The words behind the leaves need room too, however the columns stretch.
+  const scale = Math.min(2.2, Math.max(1, (room - Math.max(0, ...over)) / least));
+  const px = [PAD.left];
+  for (const step of need) px.push(px[px.length - 1] + step * scale);
+  const ends = plan.depth.map((d, i) => px[d] + (plan.inner[i] ? length(i) + 3 : behind(i)));
+  return { px, ends, wide: Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right) };
+}
+
+/** Depth and row of every node: leaves one below the other, parents beside the middle of their children, the kept path
+ *  on top. With `own`, one more node at the end stands for the target's own token. */
+function lay(tree, path, own) {
+  const depth = depths(tree);
+  const parent = [...tree.parent];
+  const kids = children(tree);
+  const onPath = new Set(path);
+  for (const list of kids) list.sort((a, b) => onPath.has(b) - onPath.has(a));
+  if (own) {
+    const last = path[path.length - 1];
+    kids[last].unshift(depth.length);
+    kids.push([]);
+    depth.push(depth[last] + 1);
+    parent.push(last);
+  }
+  const row = [];
+  let leaves = 0;
+  const walk = (i) => {
+    kids[i].forEach(walk);
+    row[i] = kids[i].length ? (row[kids[i][0]] + row[kids[i][kids[i].length - 1]]) / 2 : leaves++;
+  };
+  walk(0);
+  const inner = kids.map((list) => list.length > 0);
+  const levels = depth.filter((_, i) => inner[i]);
+  const single = new Set(levels).size === levels.length; // no two words can meet but along the chain
+  const long = kids.map((list) => list.length === 1 && inner[list[0]]); // whose word may pass over the next column
+  return { depth, row, parent, leaves, inner, single, long };
+}
+
+function curve([x0, y0], [x1, y1], cls, width) {
+  const xm = (x0 + x1) / 2;
+  const f = (v) => v.toFixed(1);
+  return svg('path', {
+    class: cls,
+    'stroke-width': width.toFixed(2),
+    d: `M${f(x0)} ${f(y0)}C${f(xm)} ${f(y0)} ${f(xm)} ${f(y1)} ${f(x1)} ${f(y1)}`,
+  });
+}
+
+/** At most so much of a token beside its node. */
+const short = (text, most) => shown(text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+/** Beside a leaf, above a node that has children. */
+function label(x, y, text, inner, high) {
+  return svg('text.word', {
+    x: (x + (inner ? 3 : 8)).toFixed(1),
+    y: (y + (inner ? (high ? -20 : -7) : 3.5)).toFixed(1),
+    text,
+  });
+}
+
+/** The drafter's probability: behind a leaf's text, below a node that has children. */
+function chance(x, y, p, text, inner) {
+  const at = inner ? [x - 8, y + 16] : [x + 14 + CHAR * text.length, y + 3.5];
+  return svg('text.chance', { x: at[0].toFixed(1), y: at[1].toFixed(1), text: fmt.prob(p) });
+}

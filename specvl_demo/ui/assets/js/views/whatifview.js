@@ -1,0 +1,230 @@
+/* What if the drafter were better, the draft longer, its cost different? Below the race, its answer is raced again in
+   the browser with other numbers, next to the recorded race and the formula. */
+
+import { term } from './explain.js';
+import { button, h, icon, put, svg, fmt } from './dom.js';
+import { breakEven, learn, payOff, simulate } from '../records/simulate.js';
+import { doubt } from '../records/verdict.js';
+import { WHATIF } from '../words/whatifwords.js';
+import { W } from '../words/words.js';
+
+const LONGEST = 20;
+
+/** Whole speedups from 0 to `most`, five of them at most. */
+const ticks = (most) => {
+  const every = Math.ceil(most / 5);
+  return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
+};
+const BOX = { left: 60, top: 14, bottom: 150 }; // of a curve
+const RATE_MS = 45; // a step of the autoregressive lane, on screen
+
+export class WhatIf {
+  constructor(race, painter) {
+    Object.assign(this, { race, painter });
+    this.draw = this.draw.bind(this);
+    this.tick = this.tick.bind(this);
+    this.sliders = h('div.vl-card.vl-sliders');
+    this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
+    this.again = button(WHATIF.play, () => this.play(), 'vl-secondary');
+    this.reset = button(WHATIF.reset, () => this.load());
+    this.says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
+    this.formula = h('p.vl-whatif-formula');
+    this.why = h('div.vl-help');
+    this.curve = svg('svg.vl-curve', { role: 'img' });
+    new ResizeObserver(() => painter.soon(this.draw)).observe(this.curve);
+    this.rounds = h('div.vl-rounds-strip', { role: 'img' });
+    this.body = h(
+      'div.vl-whatif-body',
+      this.sliders,
+      h(
+        'div.vl-stack',
+        h(
+          'section.vl-card.vl-whatif-race',
+          this.says,
+          this.bars.map(({ node }) => node),
+          h('div.vl-buttons', this.again),
+          this.rounds,
+        ),
+        h('section.vl-card.vl-whatif-race', this.formula, this.curve, this.why),
+      ),
+    );
+    this.node = h(
+      'details.vl-card.vl-whatif',
+      { hidden: true, on: { toggle: () => this.load() } },
+      h('summary', icon('chevron'), h('span', WHATIF.title)),
+      h('p.vl-help', WHATIF.help),
+      this.body,
+    );
+    this.load = this.load.bind(this);
+    race.on('reset begin lane end focus compared', () => painter.affordably(this.load));
+  }
+
+  bar(name) {
+    const [fill, label, value] = [h('i', { class: name }), h('span'), h('b')];
+    const node = h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value);
+    return { name, fill, label, value, node };
+  }
+
+  /** The figures of the focused lane's recorded race, which are the sliders' initial positions. */
+  load() {
+    const { race } = this;
+    const lane = race.focused;
+    const over = lane && race.list.every((one) => one.end);
+    this.known = over && lane !== race.baseline ? learn(lane, race.baseline) : null;
+    this.node.hidden = !this.known;
+    if (!this.known || !this.node.open) return;
+    const { quality, gamma, draft, row, requests } = this.known;
+    this.values = { quality, gamma, draft, row, requests };
+    const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.at(Infinity));
+    const told = costs
+      ? WHATIF.costs({ ...costs, gamma, even: breakEven(this.known) }, fmt.percent)
+      : [];
+    this.why.replaceChildren(...told.map((text) => h('p', { text })));
+    this.sliders.replaceChildren(...this.slidersOf(), this.reset);
+    this.shown = Infinity;
+    this.draw();
+  }
+
+  slidersOf() {
+    const { draft, row } = this.known;
+    const range = {
+      quality: [0, 1, 0.01],
+      gamma: [1, LONGEST, 1],
+      draft: [0, Math.max(0.5, 3 * draft), 0.005],
+      row: [0, Math.max(0.2, 3 * row), 0.002],
+      requests: [1, 64, 1],
+    };
+    const steps = (x) => WHATIF.steps(x.toFixed(3));
+    const write = {
+      quality: fmt.percent,
+      gamma: String,
+      draft: steps,
+      row: steps,
+      requests: String,
+    };
+    return Object.entries(range).map(([key, [min, max, step]]) => {
+      const out = h('output', write[key](this.values[key]));
+      const set = () => {
+        this.values[key] = Number(input.value);
+        input.setAttribute('aria-valuetext', write[key](this.values[key]));
+        put(out, write[key](this.values[key]));
+        this.shown = Infinity;
+        this.painter.soon(this.draw);
+      };
+      const bounds = { type: 'range', min, max, step };
+      const input = h('input', { ...bounds, id: `vl-w-${key}`, on: { input: set } });
+      input.value = this.values[key];
+      const [title, help] = WHATIF.sliders[key];
+      return h(
+        'div.vl-slider',
+        h('label', { for: input.id, class: 'vl-hidden', text: title }),
+        term(title, help),
+        out,
+        input,
+        h('small.vl-help', WHATIF.was(write[key](this.known[key]))),
+      );
+    });
+  }
+
+  /** Show the three lanes again, each at its own pace. */
+  play() {
+    this.begun = performance.now();
+    this.shown = 0;
+    requestAnimationFrame(this.tick);
+  }
+
+  tick(now) {
+    if (!this.known || !this.node.open || this.shown === Infinity) return;
+    this.shown = (now - this.begun) / RATE_MS;
+    if (this.shown > this.known.n) this.shown = Infinity;
+    this.draw();
+    if (this.shown !== Infinity) requestAnimationFrame(this.tick);
+  }
+
+  draw() {
+    const { known, values, bars } = this;
+    if (!known || !values || !this.node.open) return; // the box is sized before it is loaded
+    const made = simulate(known, values);
+    const { recorded, n } = known;
+    const doubted = doubt(this.race, this.race.focused);
+    const speeds = { ar: 1, recorded: doubted ? null : recorded.speedup, simulated: made.speedup };
+    const titles = {
+      ar: WHATIF.ar,
+      recorded: WHATIF.recorded(this.race.focused.title),
+      simulated: WHATIF.simulated,
+    };
+    for (const { name, fill, label, value } of bars) {
+      put(label, titles[name]);
+      put(value, fmt.times(speeds[name]));
+      // Standing: lengths are speeds. Moving: lengths are tokens written so far.
+      const part =
+        this.shown === Infinity
+          ? speeds[name] / Math.max(1, ...Object.values(speeds))
+          : Math.min(1, (this.shown * speeds[name]) / n);
+      fill.style.transform = `scaleX(${part})`;
+    }
+    const as = Object.keys(values).every((key) => values[key] === known[key]);
+    const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
+    const says = doubted ? WHATIF.unsure(s, doubted.sentence, as) : null;
+    put(this.says, says ?? WHATIF[as ? 'same' : 'other'](s, r));
+    put(
+      this.formula,
+      WHATIF.formula({
+        tau: made.tau.toFixed(2),
+        v: made.verify.toFixed(3),
+        gamma: values.gamma,
+        c: values.draft.toFixed(3),
+        s: made.speedup.toFixed(2),
+      }),
+    );
+    this.strip(as ? recorded : made);
+    this.drawCurve(made);
+  }
+
+  /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
+  strip({ rounds }) {
+    this.rounds.replaceChildren(
+      ...rounds.map(({ kept }) =>
+        h(
+          'span',
+          { style: { 'flex-grow': String(kept + 1) } },
+          kept > 0 && h('i.draft', { style: { 'flex-grow': String(kept) } }),
+          h('i.target', { style: { 'flex-grow': '1' } }),
+        ),
+      ),
+    );
+    this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
+  }
+
+  /** Speedup for every draft length, the other values as they are; the chosen one marked. */
+  drawCurve(made) {
+    const at = (gamma) => simulate(this.known, { ...this.values, gamma }).speedup;
+    const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
+    const { gamma } = this.values;
+    this.curve.replaceChildren(...plot(points, [gamma, made.speedup], this.curve.clientWidth));
+    this.curve.setAttribute('aria-label', WHATIF.curveSay(gamma, made.speedup.toFixed(2)));
+  }
+}
+
+/** A curve of speedups, one for every draft length from 1, with one point marked; pixels wide. */
+function plot(points, [gamma, now], width) {
+  const { left, top, bottom } = BOX;
+  const right = width - 14;
+  const most = Math.max(1.2, ...points) * 1.08;
+  const x = (at) => left + ((at - 1) / (LONGEST - 1)) * (right - left);
+  const y = (s) => bottom - (s / most) * (bottom - top);
+  const text = (at, up, words, anchor = 'middle') =>
+    svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
+  const title = text(-(top + bottom) / 2, 14, WHATIF.axis);
+  title.setAttribute('transform', 'rotate(-90)');
+  const line = points.map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`);
+  return [
+    svg('line.one', { x1: left, x2: right, y1: y(1), y2: y(1) }),
+    ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
+    title,
+    svg('path', { d: line.join('') }),
+    svg('circle', { cx: x(gamma), cy: y(now), r: 6, class: 'now' }),
+    ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 20, String(g))),
+    text((left + right) / 2, bottom + 43, WHATIF.curve),
+  ];
+}
