@@ -127,7 +127,7 @@ class Lesson:
 
 
 def tex(formula: str) -> list[Any]:
-    r"""Parse a formula in a small subset of TeX into what the page draws (ui/assets/js/views/formula.js).
+    r"""Parse a formula in a small subset of TeX into what the page draws (views/formula.js).
 
     Spaces separate symbols. Supported are a_b, a^b, \frac{a}{b}, \sum_a, \text{words}, {groups}.
     """
