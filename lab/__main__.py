@@ -3,6 +3,7 @@
 lossless    how often every lossless method differs from AR
 heads       trained heads on equal terms
 papers      the papers' claims with their controls
+rows        what a step costs by how many nodes it scores at once
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from lab import heads, lossless, papers
+from lab import heads, lossless, papers, rows
 from lab.options import LabOptions
 from specvl_demo import pairs
 from specvl_demo.core.sampling import Sampling
@@ -27,6 +28,7 @@ SUITES: dict[str, Callable[[LabOptions], dict[str, Any]]] = {
     "lossless": lossless.report,
     "heads": heads.report,
     "papers": papers.report,
+    "rows": rows.report,
 }
 
 

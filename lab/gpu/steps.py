@@ -41,9 +41,9 @@ def bounds(device: torch.device, dtype: torch.dtype, size: int | None = None) ->
     large = device.type == "cuda"
     side = size or (8192 if large else 768)
     buffer = torch.ones((2**31 if large else 2**26) // 4, device=device)
-    read = min(_times(buffer.sum, device, 5))
+    read = min(seconds_of(buffer.sum, device, 5))
     a = torch.randn(side, side, device=device, dtype=dtype)
-    product = min(_times(lambda: a @ a, device, 5))
+    product = min(seconds_of(lambda: a @ a, device, 5))
     return Bounds(buffer.numel() * 4 / read, 2 * side**3 / product)
 
 
@@ -64,9 +64,9 @@ def costs(
     arithmetic allow), share (bound / median) and vs_step (in steps of the first row count).
     """
     found: list[Row] = []
-    sequence = _started(decoder, context, max(rows))
+    sequence = started(decoder, context, max(rows))
     for count in rows:
-        times = _times(_step(decoder, sequence, count, least), decoder.device, repeats)
+        times = seconds_of(step_of(decoder, sequence, count, least), decoder.device, repeats)
         cached = decoder.n_cached * (context + count) * decoder.dtype.itemsize
         label = "step" if count == 1 and step == "verify" else step
         row: Row = {"step": label, "model": name, "rows": count, "context": context}
@@ -80,7 +80,7 @@ def prefill_cost(
 ) -> Row:
     """Return the cost of a pass over a prompt; its head reads only one row."""
     context = text_context(decoder, torch.arange(length, device=decoder.device) % decoder.vocab)
-    times = _times(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
+    times = seconds_of(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
     row = {"step": "prefill", "model": name, "rows": length, "context": 0, "vs_step": None}
     return row | _timed(times, decoder.n_bytes, 2.0 * decoder.n_weights * length, limits)
 
@@ -90,7 +90,7 @@ def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -
     """Return milliseconds and launches of one step by kernel, after a row for their sum. On a CPU,
     operators stand for kernels.
     """
-    once = _step(decoder, _started(decoder, context, rows), rows)
+    once = step_of(decoder, started(decoder, context, rows), rows)
     for _ in range(PROFILED):
         once()
     synchronize(decoder.device)
@@ -116,7 +116,8 @@ def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -
 
 
 @torch.inference_mode()
-def _started(decoder: LanguageBackend, context: int, room: int) -> CachedSequence:
+def started(decoder: LanguageBackend, context: int, room: int) -> CachedSequence:
+    """Return a sequence of so many rows, with room for as many more."""
     ids = torch.arange(context, device=decoder.device) % decoder.vocab
     room = context + max(room, batch_invariance.MAX_NODES)
     sequence = prefill(decoder, [text_context(decoder, ids)], room)[0]
@@ -125,7 +126,7 @@ def _started(decoder: LanguageBackend, context: int, room: int) -> CachedSequenc
 
 
 @torch.inference_mode()
-def _step(
+def step_of(
     decoder: LanguageBackend, sequence: CachedSequence, rows: int, least: int | None = None
 ) -> Callable[[], Tensor]:
     """Return a step that scores so many nodes and chooses their tokens."""
@@ -156,9 +157,11 @@ def _timed(times: list[float], size: int, flops: float, limits: Bounds) -> Row:
 
 
 @torch.inference_mode()
-def _times(once: Callable[[], Tensor], device: torch.device, repeats: int) -> list[float]:
-    """Return seconds of each repeat, after two uncounted ones."""
-    for _ in range(2):
+def seconds_of(
+    once: Callable[[], Tensor], device: torch.device, repeats: int, warm: int = 2
+) -> list[float]:
+    """Return seconds of each repeat, after so many uncounted ones."""
+    for _ in range(warm):
         once()
     synchronize(device)
     seconds = []

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from lab import claims, heads, lossless, papers, verdicts
+from lab import claims, heads, lossless, papers, rows, verdicts
 from lab.options import LabOptions, every
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import choose
+from specvl_demo.native import build_kernels
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.serving import session
@@ -144,3 +145,12 @@ def test_a_claim_holds_only_where_every_interval_lies_above_what_it_needs():
     assert verdicts.verdict({"comparisons": [missed, refuted]}).startswith("does not hold: ")
     unknown = {**one, "ratio": None, "interval": None}
     assert verdicts.verdict({"comparisons": [unknown]}).startswith("is neither")
+
+
+def test_a_step_of_so_many_rows_is_told_in_steps_of_one(loaded: LoadedPair):
+    report = rows.report(asked(loaded))
+    assert [row["rows"] for row in report["rows"]] == list(rows.ROWS)
+    assert report["rows"][0]["steps"] == 1 and report["rounds"] == rows.ROUNDS
+    for row in report["rows"]:
+        assert row["steps"] == row["ms"] / report["rows"][0]["ms"] and row["least_ms"] <= row["ms"]
+    assert report["kernels"] in (None, *(level.name for level in build_kernels.LEVELS))

@@ -12,6 +12,7 @@ import logging
 import os
 import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo import places
+from specvl_demo.native import build_kernels
 from specvl_demo.native.build_kernels import SOURCE, build
 
 GROUP = 32
@@ -153,6 +155,12 @@ def n_threads() -> int:
 def available() -> bool:
     """Return whether our own kernels run here."""
     return _load_library() is not None
+
+
+def name() -> str | None:
+    """Return the kind of processor that they are built for, as `build_kernels` calls it."""
+    loaded = _load_library()
+    return None if loaded is None else build_kernels.level_name(Path(loaded._name))
 
 
 class PackedMatrix:
