@@ -58,6 +58,7 @@ lint: $(VENV)/.ready-dev
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m tools.names
+	$(PY) -m lab.size
 	@if command -v npx >/dev/null; then npx --yes prettier@3 --check . --log-level warn || exit 1; \
 	  else echo "Prettier was left out: there is no node here."; fi
 

@@ -1,38 +1,37 @@
-"""Measures how large the repository is, and how tangled: the figures of its own budget.
+"""Measures how large the repository is, and how tangled, and holds its size against the budget.
 
     python -m lab.size
 
-Counts lines of the files that git tracks (formatted at 100 columns, including comments and blank
-lines; with the tests those of the page's scripts), rooms and arrows
-between them by the layers of `tests/shared/rooms.py`, class names used for more than one class, and
-places where the type checker is overruled.
+The budget is the table in docs/structure.md. Python is counted in tokens without comments and
+layout, so that clear code costs no more than dense code. Then: rooms and arrows between them by the
+layers of `tests/shared/rooms.py`, class names used for more than one class, and places where the
+type checker is overruled. Exits with 1 if a folder exceeds its budget.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tokenize
+from collections.abc import Callable
 from pathlib import Path
 
 from specvl_demo.places import ROOT
 from tests.shared.rooms import arrows, doubled
 
-BUDGET = {
-    "specvl_demo": 23_000,
-    "tests": 17_500,
-    "lab": 3_500,
-    "recipes": 5_700,
-    "scripts": 8_400,
-    "styles": 3_150,
+TABLE = ROOT / "docs" / "structure.md"
+ROW = re.compile(r"^\| `([\w/]+)`, (\.\w+) \| ([\d,]+) (tokens|bytes|lines) \|$", re.M)
+"""A line of the table: a folder, the suffix of the files that count, and the limit."""
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
 }
-"""Lines of Python in each folder, and of the page's scripts and style sheets."""
-COUNTED = {
-    **{name: [(name, ".py")] for name in ("specvl_demo", "lab", "recipes")},
-    "tests": [("tests", ".py"), ("tests", ".js")],
-    "scripts": [("specvl_demo", ".js")],
-    "styles": [("specvl_demo", ".css")],
-}
-"""Folder and suffix of what a row counts."""
 
 
 def tracked() -> list[Path]:
@@ -41,21 +40,27 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in said.stdout.splitlines() if (ROOT / name).is_file()]
 
 
-def lines(files: list[Path], folder: str, suffix: str) -> int:
-    """Return how many lines a folder has in files of a kind."""
-    return sum(
-        len(path.read_text(encoding="utf-8").splitlines())
-        for path in files
-        if path.suffix == suffix and path.relative_to(ROOT).parts[0] == folder
-    )
+def count_tokens(path: Path) -> int:
+    """Return the number of Python's tokens in a file, without comments and layout."""
+    with path.open("rb") as file:
+        return sum(token.type not in LAYOUT for token in tokenize.tokenize(file.readline))
+
+
+COUNTS: dict[str, Callable[[Path], int]] = {
+    "tokens": count_tokens,
+    "bytes": lambda path: path.stat().st_size,
+    "lines": lambda path: len(path.read_text(encoding="utf-8").splitlines()),
+}
 
 
 def main() -> int:
-    files = tracked()
-    rows = [
-        f"{name:12} {sum(lines(files, *kind) for kind in COUNTED[name]):7,} of {limit:,} lines"
-        for name, limit in BUDGET.items()
-    ]
+    files, rows, exceeded = tracked(), [], []
+    for folder, suffix, limit, unit in ROW.findall(TABLE.read_text(encoding="utf-8")):
+        counted = [p for p in files if p.suffix == suffix and p.is_relative_to(ROOT / folder)]
+        size, most = sum(map(COUNTS[unit], counted)), int(limit.replace(",", ""))
+        rows.append(f"{folder + ', ' + suffix:18} {size:8,} of {most:,} {unit}")
+        if size > most:
+            exceeded.append(f"{folder} has {size - most:,} {unit} of {suffix} too many")
     between = arrows()
     rooms = {room for arrow in between for room in arrow}
     overruled = sum(
@@ -67,9 +72,10 @@ def main() -> int:
         f"{len(rooms)} rooms, {len(between)} arrows between them",
         f"{overruled} places overrule the type checker",
         f"class names with several classes: {doubled() or 'none'}",
+        *(f"Over budget: {one} (docs/structure.md, Size)." for one in exceeded),
     ]
     sys.stdout.write("\n".join(rows) + "\n")
-    return 0
+    return 1 if exceeded else 0
 
 
 if __name__ == "__main__":
