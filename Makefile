@@ -28,7 +28,7 @@ help:
 	@echo "make test-slow   the slow ones: every family, clusters, training, long visits"
 	@echo "make test-apart  those of lab/ and recipes/"
 	@echo "make test-quick  units only: no browser, no server"
-	@echo "make lint    ruff, mypy, names, and Prettier where node is installed"
+	@echo "make lint    ruff, mypy, names; where node is installed also types and style of the scripts"
 	@echo "make check   lint and types, then both kinds of tests"
 	@echo "make audit   look up known vulnerabilities of what .venv holds"
 	@echo "make clean   remove .venv and caches"
@@ -59,6 +59,7 @@ lint: $(VENV)/.ready-dev
 	$(PY) -m mypy
 	$(PY) -m tools.names
 	$(PY) -m lab.size
+	$(PY) -m tools.scripts
 	@if command -v npx >/dev/null; then npx --yes prettier@3 --check . --log-level warn || exit 1; \
 	  else echo "Prettier was left out: there is no node here."; fi
 

@@ -28,6 +28,7 @@ from specvl_demo.records import (
 )
 from specvl_demo.report import trace
 from tests.shared.lanes import ar_lane, begin, chain_lane, flat
+from tools import record_types
 
 BEGIN = begin(
     "tabed",
@@ -203,3 +204,8 @@ def test_the_summary_shows_origins(sound: Path):
     said = trace.summary(trace.inspect_file(sound)[0])
     assert "[abc]x[ef]g" in said
     assert "including the target's own token" in said
+
+
+def test_the_pages_scripts_have_the_types_of_the_schema():
+    """Made anew by `python -m tools.record_types`."""
+    assert record_types.FILE.read_text(encoding="utf-8") == record_types.declarations()

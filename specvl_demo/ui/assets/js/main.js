@@ -41,7 +41,9 @@ export async function mount(root, api) {
 
 class Page {
   constructor(root, api, catalog) {
-    Object.assign(this, { root, api, catalog });
+    this.root = root;
+    this.api = api;
+    this.catalog = catalog;
     keepColours(catalog);
     this.ready = false;
     this.painter = new Painter();

@@ -43,7 +43,9 @@ export class Ask extends EventTarget {
   /** races: the list of the visitor's own races. */
   constructor(catalog, api, races) {
     super();
-    Object.assign(this, { catalog, api, races });
+    this.catalog = catalog;
+    this.api = api;
+    this.races = races;
     this.request = blank(catalog);
     this.home = this.request.pair; // asked about pictures of the visitor's own
     this.running = false;

@@ -53,7 +53,10 @@ export class Chart {
   /** spec: {id, title, help, told: whether it is explained elsewhere, x, y, right, build(race, colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say},
    *  {note} or null}: names of the axes, and what is drawn, or why nothing is. */
   constructor(spec, race, painter, url) {
-    Object.assign(this, { spec, race, painter, url });
+    this.spec = spec;
+    this.race = race;
+    this.painter = painter;
+    this.url = url;
     this.legend = h('ul.vl-legend');
     this.plot = h('div.vl-plot', { role: 'img', 'aria-label': spec.title });
     this.node = h(

@@ -19,7 +19,11 @@ const WAIT_MS = 300; // until we look again whether a race of this page is over
 export class CompareView {
   /** current(): the form's request, for its pair, pictures, question and settings. */
   constructor(catalog, runner, painter, api, current) {
-    Object.assign(this, { catalog, runner, painter, api, current });
+    this.catalog = catalog;
+    this.runner = runner;
+    this.painter = painter;
+    this.api = api;
+    this.current = current;
     this.running = false;
     this.files = [];
     this.report = null;

@@ -9,7 +9,8 @@ export class Conversation {
   /** onedit(turn, again): put an earlier question back into the form, and ask it again. onchange:
    *  the history has changed. onclear: a new conversation. */
   constructor(onedit, onchange, onclear) {
-    Object.assign(this, { onedit, onchange });
+    this.onedit = onedit;
+    this.onchange = onchange;
     this.turns = [];
     this.list = h('ol.vl-turns');
     this.node = h(

@@ -27,7 +27,8 @@ const MOST_ROWS = 8;
 export class Inspector {
   /** names: what methods call their notes. */
   constructor(race, painter, names) {
-    Object.assign(this, { race, names });
+    this.race = race;
+    this.names = names;
     this.head = h('div.vl-inspect-head');
     // Where it is higher than its card, a keyboard scrolls it.
     const scrolls = { tabindex: '0', role: 'group', 'aria-label': W.inspect.title };
@@ -96,7 +97,8 @@ export class Inspector {
     const going = !s && lane && race.currentRound;
     const open = Boolean(going && race.making(lane)?.round === going);
     if (going && going === this.going && open === this.open) return;
-    Object.assign(this, { going, open });
+    this.going = going;
+    this.open = open;
     if (going) {
       this.body.replaceChildren(
         ...(open ? this.opening(going) : this.round(lane, going)),

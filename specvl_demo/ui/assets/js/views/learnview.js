@@ -16,7 +16,10 @@ import { W } from '../words/words.js';
 export class LearnView {
   /** watch(example): show the recorded race of an example. */
   constructor(catalog, painter, plotlyUrl, watch) {
-    Object.assign(this, { catalog, painter, plotlyUrl, watch });
+    this.catalog = catalog;
+    this.painter = painter;
+    this.plotlyUrl = plotlyUrl;
+    this.watch = watch;
     this.charts = [];
     const { methods } = catalog;
     const papers = catalog.papers

@@ -10,7 +10,8 @@ const ways = (loading) => ['dtype', 'quantised'].filter((key) => key in loading)
 
 export class LoadingPanel {
   constructor(catalog, onchange) {
-    Object.assign(this, { catalog, onchange });
+    this.catalog = catalog;
+    this.onchange = onchange;
     this.note = h('p.vl-help.vl-refusal', { role: 'status' });
     this.ran = h('p.vl-help');
     this.panel = new Panel(W.loading.title, () => this.reset());
@@ -19,7 +20,8 @@ export class LoadingPanel {
 
   /** The fields of a pair over its changed values. */
   show(pair, values) {
-    Object.assign(this, { pair, values });
+    this.pair = pair;
+    this.values = values;
     this.fields = new Fields(declared(pair, this.catalog.limits), values, () => {
       this.tell();
       this.onchange();

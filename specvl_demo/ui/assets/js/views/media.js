@@ -18,7 +18,9 @@ const cross = (kind, { name }, fn) => iconButton('close', W.media.remove(name), 
 
 export class MediaWell {
   constructor(catalog, api, onchange) {
-    Object.assign(this, { limits: catalog.limits, api, onchange });
+    this.limits = catalog.limits;
+    this.api = api;
+    this.onchange = onchange;
     this.media = [];
     this.refused = []; // files that did not become part of the question: {name, why}
     this.stood = []; // of an example, before a file of the visitor's own took its place

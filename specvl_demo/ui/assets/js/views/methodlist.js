@@ -8,7 +8,8 @@ import { W } from '../words/words.js';
 export class MethodList {
   /** on: {toggle(name, on), refusal(method): why it cannot be chosen, race(): all papers at once}. */
   constructor(catalog, on) {
-    Object.assign(this, { catalog, on });
+    this.catalog = catalog;
+    this.on = on;
     this.methods = catalog.methods.filter((m) => m.name !== 'ar');
     this.chips = new Map(this.methods.map((m) => [m.name, this.chip(m)]));
     this.papers = button('', on.race);

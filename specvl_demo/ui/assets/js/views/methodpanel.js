@@ -13,7 +13,10 @@ export class MethodPanel {
   /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(), tally():
    *  it is known how many differ, like(): the example whose own they are}. */
   constructor(method, pair, values, on) {
-    Object.assign(this, { method, pair, values, on });
+    this.method = method;
+    this.pair = pair;
+    this.values = values;
+    this.on = on;
     this.panel = new Panel(W.ask.settingsOf(method.title), () => this.reset());
     this.node = h('div.vl-method-panel', this.panel.node);
     this.problem = h('p.vl-help.wrong', { role: 'status' });

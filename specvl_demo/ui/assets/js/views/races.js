@@ -11,7 +11,8 @@ export class Races {
   /** show(records, meta): put a race on the page. compared(file): how the lanes of a trace compare,
    *  or its {problem}. */
   constructor(show, compared) {
-    Object.assign(this, { show, compared });
+    this.show = show;
+    this.compared = compared;
     this.runs = [];
     const more = { id: 'vl-trace', accept: '.jsonl,.json' };
     this.input = filePicker(W.trace.open, ([file]) => this.open(file), more);

@@ -22,7 +22,12 @@ export class RaceView {
   /** on: {save(as), follow(), again(), undrawn(), back()}: what the buttons around the race do. explain: the button
    *  of the story. */
   constructor(race, painter, catalog, plotlyUrl, on, explain) {
-    Object.assign(this, { race, painter, catalog, plotlyUrl, on, explain });
+    this.race = race;
+    this.painter = painter;
+    this.catalog = catalog;
+    this.plotlyUrl = plotlyUrl;
+    this.on = on;
+    this.explain = explain;
     this.lanes = new Map();
     this.player = new Player(race);
     this.track = new Track(race, painter);

@@ -9,7 +9,9 @@ let serial = 0;
 /** Fields for some parameters over an object of changed values. */
 export class Fields {
   constructor(params, values, onchange) {
-    Object.assign(this, { params, values, onchange });
+    this.params = params;
+    this.values = values;
+    this.onchange = onchange;
     this.fields = new Map();
     this.node = h(
       'div.vl-fields',

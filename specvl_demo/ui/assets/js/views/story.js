@@ -33,7 +33,11 @@ function told(round) {
 export class Story {
   /** finish(): shows the race on the page to its end, before it is told. */
   constructor(race, finish) {
-    Object.assign(this, { race, finish, steps: [], at: 0, playing: null });
+    this.race = race;
+    this.finish = finish;
+    this.steps = [];
+    this.at = 0;
+    this.playing = null;
     this.pictures = h('div.vl-story-pictures');
     this.question = h('p');
     this.text = h('p.vl-story-text', { tabindex: '0', 'aria-label': W.story.text });

@@ -169,7 +169,11 @@ export class TreeView {
 
   /** As high as the lane's widest tree needs, so that nothing jumps from round to round. */
   height(lane) {
-    if (this.lane !== lane) Object.assign(this, { lane, seen: 0, leaves: 2 });
+    if (this.lane !== lane) {
+      this.lane = lane;
+      this.seen = 0;
+      this.leaves = 2;
+    }
     for (; this.seen < lane.rounds.length; this.seen += 1)
       this.leaves = Math.max(this.leaves, leavesOf(lane.rounds[this.seen]));
     return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * GAP);
@@ -224,7 +228,9 @@ export class TreeView {
       return { depth: own ? Infinity : d, kind, node, nodes: all, to: ends[i] + PAD.right };
     });
     this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
-    Object.assign(this, { px, plan, spots: plan.depth.map((_, i) => at(i)) });
+    this.px = px;
+    this.plan = plan;
+    this.spots = plan.depth.map((_, i) => at(i));
     this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
     this.svg.style.width = `${wide}px`;
     this.svg.style.height = `${tall}px`;

@@ -20,7 +20,8 @@ const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
 export class WhatIf {
   constructor(race, painter) {
-    Object.assign(this, { race, painter });
+    this.race = race;
+    this.painter = painter;
     this.draw = this.draw.bind(this);
     this.tick = this.tick.bind(this);
     this.sliders = h('div.vl-card.vl-sliders');
