@@ -316,8 +316,8 @@ typedef struct {
  * zero. The keys of a node's path are cached in the order of the text, so its result has the bits
  * of a plain step, whatever other nodes lie between them. */
 
-#define FEW_QUERIES 3 /* At a time: each has its own sums. */
-#define MANY_QUERIES (LANES == 8 ? 3 : 6)
+#define FEW_QUERIES 3 /* At a time, whose sums over values are kept in registers. */
+#define MANY_QUERIES 6
 
 /* Turn scores [seen] into weights whose largest is 1, up to `end` with zeros; `scores` has room for
  * whole vectors. */
@@ -331,16 +331,23 @@ static void weigh(float *scores, int64_t seen, int64_t end) {
     store(scores + i, exponential(load(scores + i) - largest));
 }
 
-/* The products of a query with four keys. */
-INLINE Four score(int width, const float *query, const float *const key[4]) {
-  Sixteen sum[4];
-  EACH (i, width / LANES)
-    EACH (j, 4) {
-      Floats part = load(query + i * LANES), numbers = load(key[j] + i * LANES);
-      Floats *at = &sum[j].part[i % PARTS];
-      *at = i < PARTS ? part * numbers : fused(part, numbers, *at);
-    }
-  return sum_each(sum);
+/* The products of some queries with 16 keys. */
+INLINE void score(int width, int queries, const float *const query[], const float *const key[16],
+                  Sixteen *products) {
+  Sixteen each[2][4];
+  for (int n = 0; n < 4; n++) {
+    Sixteen sum[2][4];
+    EACH (i, width / LANES)
+      EACH (j, 4) {
+        Floats numbers = load(key[4 * n + j] + i * LANES);
+        EACH (q, queries) {
+          Floats part = load(query[q] + i * LANES), *at = &sum[q][j].part[i % PARTS];
+          *at = i < PARTS ? part * numbers : fused(part, numbers, *at);
+        }
+      }
+    EACH (q, queries) each[q][n] = blocks_each(sum[q]);
+  }
+  EACH (q, queries) products[q] = fold_each(each[q]);
 }
 
 /* So many queries of a sequence at a time that share a head of keys, from `first`; the last one
@@ -349,49 +356,54 @@ INLINE void attend_some(int width, int many, const Stack *m, const Step *s, int6
                         int64_t sequence, int64_t head, int64_t first, const float *queries,
                         float *out, float *scores, int64_t room) {
   const float *keys = s->cache + layer * s->layer + sequence * s->sequence + head * s->head;
-  const float *values = keys + s->to_values, *mask[MANY_QUERIES];
+  const float *values = keys + s->to_values, *masks[MANY_QUERIES], *query[MANY_QUERIES];
+  const int together = LANES == 16 && many % 2 == 0 ? 2 : 1;
   queries += sequence * s->rows * m->heads * width, out += sequence * s->rows * m->heads * width;
   int64_t groups = m->heads / m->kv_heads, last = groups * s->rows - 1;
   int64_t seen[MANY_QUERIES], column[MANY_QUERIES], end = s->mask ? s->at + s->rows : 0;
   for (int q = 0; q < many; q++) {
     int64_t at = fewer(first + q, last), row = at / groups;
     column[q] = (row * m->heads + head * groups + at % groups) * width;
-    mask[q] = s->mask ? s->mask + sequence * s->mask_sequence + row * s->mask_row : NULL;
+    query[q] = queries + column[q];
+    masks[q] = s->mask ? s->mask + sequence * s->mask_sequence + row * s->mask_row : NULL;
     seen[q] = s->mask ? end : s->at + row + 1;
     end = more(end, seen[q]);
   }
-  for (int64_t i = 0; i < end; i += 4) {
-    const float *key[4];
-    for (int j = 0; j < 4; j++) key[j] = keys + fewer(i + j, end - 1) * s->row;
-    EACH (q, many) {
-      Four y = score(width, queries + column[q], key) * m->scale, added = {0};
-      if (mask[q] && i + 4 <= end)
-        memcpy(&added, mask[q] + i, sizeof added);
-      else if (mask[q])
-        for (int j = 0; j < end - i; j++) added[j] = mask[q][i + j];
-      if (mask[q]) y += added;
-      memcpy(scores + q * room + i, &y, sizeof y);
+  for (int64_t i = 0; i < end; i += 16) {
+    const float *key[16];
+    for (int j = 0; j < 16; j++) key[j] = keys + fewer(i + j, end - 1) * s->row;
+    for (int q = 0; q < many; q += together) {
+      Sixteen products[2];
+      score(width, together, query + q, key, products);
+      EACH (n, together) {
+        Sixteen added = {{{0}}};
+        if (masks[q + n]) memcpy(&added, masks[q + n] + i, fewer(end - i, 16) * sizeof(float));
+        EACH (p, PARTS) {
+          Floats y = products[n].part[p] * m->scale;
+          store(scores + (q + n) * room + i + p * LANES, masks[q + n] ? y + added.part[p] : y);
+        }
+      }
     }
   }
   for (int q = 0; q < many; q++) weigh(scores + q * room, seen[q], end);
   const int vectors = width < 4 * LANES ? width / LANES : 4;
-  for (int at = 0; at < width; at += vectors * LANES) {
-    Floats sum[MANY_QUERIES][4], total[MANY_QUERIES];
-    EACH (q, many) total[q] = (Floats){0};
-    EACH (q, many)
-      EACH (v, vectors) sum[q][v] = (Floats){0};
-    for (int64_t i = 0; i < end; i++)
-      EACH (q, many) {
-        Floats weight = all(scores[q * room + i]);
-        total[q] += weight;
-        EACH (v, vectors) {
-          Floats numbers = load(values + i * s->row + at + v * LANES);
-          sum[q][v] = fused(weight, numbers, sum[q][v]);
+  for (int from = 0; from < many; from += FEW_QUERIES)
+    for (int at = 0; at < width; at += vectors * LANES) {
+      Floats sum[FEW_QUERIES][4], total[FEW_QUERIES], numbers[4];
+      EACH (q, FEW_QUERIES) total[q] = (Floats){0};
+      EACH (q, FEW_QUERIES)
+        EACH (v, vectors) sum[q][v] = (Floats){0};
+      for (int64_t i = 0; i < end; i++) {
+        EACH (v, vectors) numbers[v] = in_register(load(values + i * s->row + at + v * LANES));
+        EACH (q, FEW_QUERIES) {
+          Floats weight = all(scores[(from + q) * room + i]);
+          total[q] += weight;
+          EACH (v, vectors) sum[q][v] = fused(weight, numbers[v], sum[q][v]);
         }
       }
-    EACH (q, many)
-      EACH (v, vectors) store(out + column[q] + at + v * LANES, sum[q][v] / total[q]);
-  }
+      EACH (q, FEW_QUERIES)
+        EACH (v, vectors) store(out + column[from + q] + at + v * LANES, sum[q][v] / total[q]);
+    }
 }
 
 /* Attention of all rows, out of queries [sequences * rows, heads, head_width] into `out`. */

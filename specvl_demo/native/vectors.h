@@ -57,6 +57,14 @@ INLINE Floats choose(Ints mask, Floats a, Floats b) {
 INLINE Floats larger(Floats a, Floats b) { return choose(a > b, a, b); }
 INLINE Floats absolute(Floats x) { return (Floats)((Ints)x & 0x7fffffff); }
 
+/* Keep the compiler from loading a number again for every use of it. */
+INLINE Floats in_register(Floats x) {
+#if LANES == 16
+  __asm__("" : "+v"(x));
+#endif
+  return x;
+}
+
 /* fused: a * b + c, rounded once. from_half: numbers in half precision. from_bytes: integers of 8
  * bits as of 16, two in each lane. dot_pairs: sum + a[0] * b[0] + a[1] * b[1], of the two integers
  * of 16 bits in each lane. dot_bytes: the same of BYTES_AT_ONCE. */
@@ -113,10 +121,14 @@ INLINE Ints dot_bytes(Ints sum, Ints row, Ints weights) {
 #define BLOCKS(...) BLOCK(0, __VA_ARGS__)
 #endif
 #ifdef __clang__
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, BLOCKS(__VA_ARGS__))
+#define PERMUTE __builtin_shufflevector
 #else
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (Ints){BLOCKS(__VA_ARGS__)})
+#define PERMUTE(a, b, ...) __builtin_shuffle(a, b, (Ints){__VA_ARGS__})
 #endif
+#define SHUFFLE(a, b, ...) PERMUTE(a, b, BLOCKS(__VA_ARGS__))
+/* Four blocks of four lanes of these numbers: 0 to 3 of a, 4 to 7 of b. */
+#define FOUR_OF(i) 4 * (i), 4 * (i) + 1, 4 * (i) + 2, 4 * (i) + 3
+#define FOURS(a, b, i, j, k, l) PERMUTE(a, b, FOUR_OF(i), FOUR_OF(j), FOUR_OF(k), FOUR_OF(l))
 
 /* The 16 lanes in which numbers of a row are summed. */
 typedef union {
@@ -131,8 +143,8 @@ INLINE float sum_lanes(Sixteen sum) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-/* The sums of the lanes of four sums, each added up in the same order. */
-INLINE Four sum_each(const Sixteen sum[4]) {
+/* Of the lanes of four sums, each added up in the same order: the sums of every four lanes. */
+INLINE Sixteen blocks_each(const Sixteen sum[4]) {
   Sixteen each;
   EACH (p, PARTS) {
     Floats a = sum[0].part[p], b = sum[1].part[p], c = sum[2].part[p], d = sum[3].part[p];
@@ -140,7 +152,21 @@ INLINE Four sum_each(const Sixteen sum[4]) {
     Floats cd = SHUFFLE(c, d, 0, 4, 1, 5) + SHUFFLE(c, d, 2, 6, 3, 7);
     each.part[p] = SHUFFLE(ab, cd, 0, 1, 4, 5) + SHUFFLE(ab, cd, 2, 3, 6, 7);
   }
-  return fold(each);
+  return each;
+}
+
+/* `fold` of each. */
+INLINE Sixteen fold_each(const Sixteen sum[4]) {
+  Sixteen folded;
+#if LANES == 16
+  Floats a = sum[0].part[0], b = sum[1].part[0], c = sum[2].part[0], d = sum[3].part[0];
+  Floats ab = FOURS(a, b, 0, 1, 4, 5) + FOURS(a, b, 2, 3, 6, 7);
+  Floats cd = FOURS(c, d, 0, 1, 4, 5) + FOURS(c, d, 2, 3, 6, 7);
+  folded.part[0] = FOURS(ab, cd, 0, 2, 4, 6) + FOURS(ab, cd, 1, 3, 5, 7);
+#else
+  for (int i = 0; i < 4; i++) folded.four[i] = fold(sum[i]);
+#endif
+  return folded;
 }
 
 INLINE float largest_lane(Floats x) {
