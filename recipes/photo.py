@@ -37,8 +37,9 @@ class Recipe:
 
     batch: Rows of a step, over all processes. lr: Of projector and low-rank updates. hold, distil:
     Weights of the two distillations. imitate_steps: Of a tower that learns another's cells. common:
-    The fewest photographs with a word that the warm phase learns. stories: Long answers that the
-    base writes first. reward: Share of the visits whose captions are sampled and rewarded.
+    The fewest photographs with a word that the warm phase learns. nexts: Answers to
+    what may happen next that the base writes first. reward: Share of the visits whose captions are
+    sampled and rewarded.
     """
 
     seed: int = 1
@@ -54,12 +55,12 @@ class Recipe:
     hold: float = 1.0
     distil: float = 30.0
     common: int = 12
-    stories: int = 3000
+    nexts: int = 700
     reward: float = 0.0
 
 
 # How much a token of each kind of answer counts.
-WEIGHTS = {"question": 3.0, "thing": 2.0, "long": 0.7, "own": 0.2}
+WEIGHTS = {"question": 3.0, "thing": 2.0, "own": 0.2}
 SAID = 0.25
 """Weight of the next-token loss of plain chat relative to the divergence from the base."""
 

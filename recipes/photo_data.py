@@ -28,6 +28,9 @@ VIEWS = {"train": (0, 1, 3, 4), "things": (0, 1, 3)}
 HELD_OUT_SHARE = 8
 LOOKED_AT = Path(__file__).with_name("looked_at.jsonl")
 """Sentences about pictures of 800 classes, by a model that looked at them, free to use (CC0)."""
+DESCRIBED = Path(__file__).with_name("described.jsonl")
+"""Descriptions, questions and stories of 3,109 photographs and of 775 of these classes, by a model
+that looked at each, with people's captions beside the photographs; free to use (CC0)."""
 
 
 Place = tuple[str, int, int]
@@ -56,13 +59,27 @@ class LookedAt:
     """What was written while looking at the picture of a class, a `thing`.
 
     captions: Two sentences about a scene; none about a lone thing, which keeps its close-up.
-    description: Several sentences about a scene, one about a lone thing. questions: With answers.
+    questions: With answers.
     """
 
     thing: Thing
     captions: tuple[str, ...]
-    description: str
     questions: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Described:
+    """What was written at length while looking at one picture.
+
+    description: Three or four sentences about a photograph, one or two about a thing. questions:
+    With answers; the last one follows the description ("What colour is it?"). knowledge: Two
+    sentences about things of this class. story: Four to six sentences, for some.
+    """
+
+    description: str
+    questions: tuple[tuple[str, str], ...] = ()
+    knowledge: str = ""
+    story: str = ""
 
 
 def clean(caption: str) -> str:
@@ -143,8 +160,18 @@ def read_looked_at(things: Sequence[Thing], path: Path = LOOKED_AT) -> list[Look
                 f"{path.name}: {thing.path.name} has {len(captions)} captions; a scene needs two"
             )
         questions = tuple((question, answer) for question, answer in line["questions"])
-        texts.append(LookedAt(thing, captions, line["description"], questions))
+        texts.append(LookedAt(thing, captions, questions))
     return texts
+
+
+def read_described(names: Iterable[str], path: Path = DESCRIBED) -> dict[str, Described]:
+    """Return what was written at length about these pictures, by the name of the file."""
+    described = {}
+    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        name = line.pop("file")
+        questions = tuple((question, answer) for question, answer in line.pop("questions"))
+        described[name] = Described(questions=questions, **line)
+    return {name: described[name] for name in names if name in described}
 
 
 def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:

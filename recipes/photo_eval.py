@@ -37,7 +37,8 @@ from specvl_demo.vlm.encoder import LanguageModel
 
 CAPTION = "Describe the picture."
 NAME = "What is this?"
-LONG = ("Describe the picture in detail.", "Write a short story about this picture.")
+LONG = {"Describe the picture in detail.": 3, "Write a short story about this picture.": 4}
+"""Questions for long answers, and the different sentences that an answer should have."""
 
 
 def ask(loaded: LoadedPair, questions: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
@@ -140,17 +141,21 @@ def things(loaded: LoadedPair, all_things: Sequence[Thing], n: int) -> dict[str,
 
 
 def long_answers(loaded: LoadedPair, photos: Sequence[Photo]) -> dict[str, Any]:
-    """Return mean length and distinct-3 of descriptions and stories."""
+    """Return of descriptions and stories the mean length, and the shares with enough different
+    sentences, without four words in order twice, and without them three times (a loop).
+    """
     out: dict[str, Any] = {}
-    for question in LONG:
-        texts = ask(loaded, [(p.path, 0, question) for p in photos], 120)
-        distinct = [photo_scores.distinct(text) for text in texts]
+    for question, enough in LONG.items():
+        texts = ask(loaded, [(p.path, 0, question) for p in photos], 160)
+        repeated = [photo_scores.most_repeated(text) for text in texts]
+        n, sentences = len(texts), map(photo_scores.different_sentences, texts)
         out[question] = {
-            "n": len(texts),
-            "tokens": sum(len(loaded.prompter.ids(text)) for text in texts) / len(texts),
-            "distinct": sum(distinct) / len(texts),
-            "least_distinct": min(distinct),
-            "examples": texts[:10],
+            "n": n,
+            "tokens": sum(len(loaded.prompter.ids(text)) for text in texts) / n,
+            "long_enough": sum(count >= enough for count in sentences) / n,
+            "nothing_twice": sum(count < 2 for count in repeated) / n,
+            "no_loop": sum(count < 3 for count in repeated) / n,
+            "examples": texts[:20],
         }
     return out
 
@@ -177,7 +182,7 @@ def evaluate(loaded: LoadedPair, data: Path, base: Path, folder: Path, n: int) -
     classes = read_things(data)
     if classes:
         report["things"] = things(loaded, classes, max(1, n // 5))
-    report["long"] = long_answers(loaded, photos[: max(1, n // 20)])
+    report["long"] = long_answers(loaded, photos[: max(1, n // 8)])
     report["plain"] = plain(loaded, base, folder, max(1, n // 5))
     return report
 
@@ -202,8 +207,9 @@ def lines(report: dict[str, Any]) -> list[str]:
         for name, k in report.get("things", {}).items()
     ]
     out += [
-        f"long         {k['tokens']:.0f} tokens, {100 * k['distinct']:.0f} % distinct triples:"
-        f" {question}"
+        f"long         {k['tokens']:.0f} tokens, {100 * k['long_enough']:.0f} % with"
+        f" {LONG[question]} different sentences, {100 * k['nothing_twice']:.0f} % with nothing"
+        f" twice, {100 * k['no_loop']:.0f} % without a loop: {question}"
         for question, k in report["long"].items()
     ]
     return [

@@ -96,3 +96,16 @@ def distinct(text: str) -> float:
     words = tokens(text)
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return len(set(triples)) / len(triples) if triples else 1.0
+
+
+def different_sentences(text: str) -> int:
+    """Return how many complete sentences of a text differ in more than case and punctuation."""
+    whole = re.findall(r"[^.!?]+[.!?]", text)
+    return len({tuple(words) for one in whole if (words := tokens(one))})
+
+
+def most_repeated(text: str, n: int = 4) -> int:
+    """Return how often the most frequent sequence of n words occurs; 0 for shorter texts."""
+    words = tokens(text)
+    counts = Counter(zip(*(words[i:] for i in range(n)), strict=False))
+    return max(counts.values(), default=0)

@@ -14,11 +14,31 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from recipes import photo_questions, photo_writer
-from recipes.photo_data import VIEWS, LookedAt, Photo, Place, Thing, read_looked_at
+from recipes.photo_data import (
+    VIEWS,
+    Described,
+    LookedAt,
+    Photo,
+    Place,
+    Thing,
+    read_described,
+    read_looked_at,
+)
 from recipes.photo_model import Node, Row
 from recipes.photo_questions import article
 from recipes.photo_scores import Cider
-from recipes.photo_writer import ANSWER, ASK, CLIP, DIFFERENCE, END, PHRASES, SHORT
+from recipes.photo_writer import (
+    ABOUT,
+    ANSWER,
+    ASK,
+    CLIP,
+    DESCRIBE,
+    DIFFERENCE,
+    END,
+    PHRASES,
+    SHORT,
+    STORY,
+)
 from specvl_demo.vlm.photo_assembly import IMAGE
 
 THING: list[tuple[str, str]] = [(question, form) for question, form in PHRASES["things"]]
@@ -27,13 +47,23 @@ CLOSE = "A close-up of {a}."
 ORDINALS = ("first", "second")
 DIFFERENT = "The first picture: {} The second picture: {}"
 ORDERED = ("First: {}", " Then: {}")
-# Shares of rows that begin from a thing's name, from a scene that somebody looked at, from two
-# pictures, from a clip, from no picture, and of the target's own answers, if there are any; the
-# rest are photographs, with their own mixture below: probabilities that a visit asks for each kind
-# of answer.
-SHARES = {"thing": 0.08, "scene": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
-VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
-QUESTIONS, DESCRIBED = 2, 0.4
+# Shares of rows that begin from a photograph that was described by looking, from a thing's name,
+# from a scene that was looked at, from two pictures, from a clip, from no picture, and of the
+# target's own answers, if there are any; the rest are photographs, with their own mixture below:
+# probabilities that a visit asks for each kind of answer.
+SHARES = {
+    "described": 0.48,
+    "thing": 0.12,
+    "scene": 0.06,
+    "pair": 0.02,
+    "clip": 0.005,
+    "plain": 0.12,
+    "own": 0.03,
+}
+VISITS = {"question": 0.4, "next": 0.2, "turn": 0.07}
+# Chances that a visit to what was described asks for the story, and for a short answer too.
+TOLD, SHORTLY = 0.7, 0.35
+QUESTIONS, NAMED = 2, 0.4
 # Of the rewarded share, how much applies to scenes: with few references a good caption is rarely
 # sampled, so that the others of them are taught.
 REWARDED = 0.6
@@ -103,6 +133,11 @@ class Tasks:
         held = held_out(len(things))
         self.things = [t for t in things if t.index not in held]
         self.looked_at = read_looked_at(self.things)
+        paths = [*(p.path for p in photos), *(t.path for t in self.things)]
+        self.described = read_described(path.name for path in paths)
+        # A photograph's questions end with one that follows its description.
+        asked = {name for name, seen in self.described.items() if seen.questions}
+        self.at_length = [i for i, p in enumerate(photos) if p.path.name in asked]
         cider = Cider([p.captions for p in photos])
         self.agreed = [agreed(p.captions, cider) for p in photos]
         self.by_word = photo_questions.WordIndex([p.captions for p in photos])
@@ -110,25 +145,27 @@ class Tasks:
         self._read(written)
         self.short = self._short_tokens()
         self.makers = {"pair": self.pair, "clip": self.clip}
+        self.makers |= {"described": self.at_length_row} if self.at_length else {}
         self.makers |= {"thing": self.thing} if self.things else {}
         self.makers |= {"plain": self.chat} if self.plain else {}
         self.makers |= {"own": self.said} if self.own else {}
 
     def _read(self, written: Path) -> None:
-        """Read what was written so far: by the base, stories by photograph and answers to plain
-        prompts; by the target, answers that repeat themselves (`own.jsonl`, in `drafter`'s format).
+        """Read what was written so far: by the base, what may happen next by photograph and answers
+        to plain prompts; by the target, answers that repeat themselves (`own.jsonl`, in `drafter`'s
+        format).
         """
         test = set(photo_writer.plain_prompts()[:TEST_PROMPTS])
         plain: dict[str, str] = {}
-        self.stories: dict[str, list[tuple[str, str]]] = {}
+        self.next: dict[str, tuple[str, str]] = {}
         self.own: list[tuple[int, str, list[int]]] = []
-        for path in sorted([*written.glob("stories*.jsonl"), *written.glob("plain*.jsonl")]):
+        for path in sorted([*written.glob("next*.jsonl"), *written.glob("plain*.jsonl")]):
             for line in path.read_text(encoding="utf-8").splitlines():
                 row = json.loads(line)
                 if row["kind"] == "plain" and row["key"] not in test:
                     plain[row["question"]] = row["answer"]
-                elif row["kind"] in ("story", "next"):
-                    self.stories.setdefault(row["key"], []).append((row["question"], row["answer"]))
+                elif row["kind"] == "next":
+                    self.next[row["key"]] = row["question"], row["answer"]
         self.plain = sorted(plain.items())
         path, number = written / "own.jsonl", {p.path.name: i for i, p in enumerate(self.photos)}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -152,15 +189,16 @@ class Tasks:
                 # answer.
                 for text in (caption, " " + caption, " " + caption[0].lower() + caption[1:]):
                     used.update(self.tokens(text))
-        for seen in self.looked_at:
-            answers = (answer for _, answer in seen.questions)
-            for text in (*seen.captions, seen.description, *answers):
-                used.update(self.tokens(text))
+        asked = [seen.questions for seen in self.looked_at]
+        asked += [seen.questions for seen in self.described.values()]
+        for text in (answer for questions in asked for _, answer in questions):
+            used.update(self.tokens(text))
+        for text in (caption for seen in self.looked_at for caption in seen.captions):
+            used.update(self.tokens(text))
         for thing in self.things:
             for form in (CLOSE, *(form for _, form in THING)):
                 used.update(self.tokens(self._thing(form, thing.name)))
-        openings = [o.format(first="", First="") for o in photo_writer.OPENINGS["describe"]]
-        forms = [DIFFERENT, *ORDERED, *(f"The {o}." for o in ORDINALS), *openings]
+        forms = [DIFFERENT, *ORDERED, *(f"The {o}." for o in ORDINALS)]
         for text in (*forms, *photo_questions.ANSWERS):
             used.update(self.tokens(text))
         return torch.tensor(sorted(used))
@@ -185,8 +223,8 @@ class Tasks:
         return name, index, rng.choice(VIEWS[name])
 
     def photo(self, index: int, rng: random.Random, sampled: str | None = None) -> Row:
-        """Return one visit to a photograph: captions, sometimes questions, a long answer, a second
-        turn.
+        """Return one visit to a photograph: captions, sometimes questions, what may happen next, a
+        second turn.
 
         sampled: A question whose answers are sampled from the model, in place of people's captions.
         """
@@ -199,12 +237,9 @@ class Tasks:
         if rng.random() < VISITS["question"]:
             asked = photo_questions.ask(photo.captions, rng, QUESTIONS, self.by_word)
             nodes += [self._ask(q.question, self._answer(q.answer, "question")) for q in asked]
-        if rng.random() < VISITS["long"]:
-            text = photo_writer.description(photo.captions, rng)
-            nodes.append(self._ask(rng.choice(photo_writer.DESCRIBE), self._answer(text, "long")))
-        written = self.stories.get(photo.path.name)
-        if written and rng.random() < VISITS["story"]:
-            question, text = rng.choice(written)
+        written = self.next.get(photo.path.name)
+        if written and rng.random() < VISITS["next"]:
+            question, text = written
             nodes.append(self._ask(question, self._answer(text, "story")))
         if asked and rng.random() < VISITS["turn"]:
             # A second turn in the same conversation: the first question's answer stays as it was
@@ -217,21 +252,61 @@ class Tasks:
         row.sampled = sampled is not None
         return row
 
+    def _follow(self, answer: Node, question: str, told: Node) -> Node:
+        """Return an answer with a question that follows it in the same conversation."""
+        ids = self.tokens(f"\n{ASK}{question}{ANSWER}")
+        answer.children.append(Node(ids, children=[told]))
+        return answer
+
+    def at_length_row(self, rng: random.Random) -> Row:
+        """Return a photograph that was described by looking: the description, with a question that
+        follows it, another question, sometimes the story, sometimes one of people's captions.
+        """
+        index = rng.choice(self.at_length)
+        photo = self.photos[index]
+        seen = self.described[photo.path.name]
+        *questions, (follow_up, reply) = seen.questions
+        told = self._follow(
+            self._answer(seen.description, "long"), follow_up, self._answer(reply, "question")
+        )
+        nodes = [self._ask(rng.choice(DESCRIBE), told)]
+        nodes += [self._ask(q, self._answer(a, "question")) for q, a in questions]
+        nodes += self._story(seen, rng)
+        if rng.random() < SHORTLY:
+            (caption,) = rng.choices(photo.captions, self.agreed[index])
+            nodes.append(self._ask(rng.choice(SHORT), self._answer(caption, "caption")))
+        return self._row([self._view("train", index, rng)], nodes)
+
+    def _story(self, seen: Described, rng: random.Random) -> list[Node]:
+        """Return the question for the story of a picture, in some of the visits."""
+        if not seen.story or rng.random() >= TOLD:
+            return []
+        return [self._ask(rng.choice(STORY), self._answer(seen.story, "story"))]
+
     def thing(self, rng: random.Random) -> Row:
-        """Return the picture of one thing: its name, sometimes a description."""
+        """Return the picture of one thing: its name, sometimes a close-up; described with what is
+        known of such things, or that in a second turn.
+        """
         thing = rng.choice(self.things)
-        nodes = [
-            self._ask(q, self._answer(self._thing(form, thing.name), "thing"))
-            for q, form in rng.sample(THING, 2)
-        ]
-        if rng.random() < DESCRIBED:
+        asked = rng.sample(THING, 2)
+        names = [self._answer(self._thing(form, thing.name), "thing") for _, form in asked]
+        seen, nodes = self.described.get(thing.path.name), []
+        if seen and rng.random() < 0.5:
+            told = self._answer(seen.knowledge, "long")
+            names[0] = self._follow(names[0], rng.choice(ABOUT), told)
+        elif seen:
+            text = f"{seen.description} {seen.knowledge}"
+            nodes = [self._ask(rng.choice(DESCRIBE), self._answer(text, "long"))]
+        nodes += [self._ask(q, told) for (q, _), told in zip(asked, names, strict=True)]
+        nodes += self._story(seen, rng) if seen else []
+        if rng.random() < NAMED:
             told = self._answer(self._thing(CLOSE, thing.name), "thing")
             nodes.append(self._ask(rng.choice(SHORT), told))
         return self._row([self._view("things", thing.index, rng)], nodes)
 
     def scene(self, rng: random.Random, sampled: str | None = None) -> Row:
-        """Return a picture that was looked at, never of a held-out class: captions or close-up, a
-        longer description, questions.
+        """Return a picture that was looked at, never of a held-out class: captions or close-up,
+        questions, sometimes the description.
 
         sampled: A question whose answers are sampled in place of a scene's captions.
         """
@@ -241,9 +316,10 @@ class Tasks:
         taught = () if asks else captions
         short = sampled if sampled and asks else rng.choice(SHORT)
         nodes = [self._ask(short, *(self._answer(c, "caption") for c in taught))]
-        if rng.random() < DESCRIBED:
-            told = self._answer(seen.description, "long")
-            nodes.append(self._ask(rng.choice(photo_writer.DESCRIBE), told))
+        at_length = self.described.get(seen.thing.path.name)
+        if at_length and rng.random() < NAMED:
+            text = f"{at_length.description} {at_length.knowledge}"
+            nodes.append(self._ask(rng.choice(DESCRIBE), self._answer(text, "long")))
         nodes += [self._ask(q, self._answer(a, "question")) for q, a in seen.questions]
         row = self._row([self._view("things", seen.thing.index, rng)], nodes)
         row.sampled = asks

@@ -1,9 +1,9 @@
-"""Questions about photographs, and long answers that the base language model writes itself.
+"""Questions about photographs, and answers that the base language model writes itself.
 
 LLaVA made its instruction data this way: a language model without pictures reads the captions and
-writes the answer. A small model soon repeats itself, so the opening sentences are people's own (the
-least alike of a photograph's five), the model continues from there, and no word triple may occur
-twice. Answers to plain prompts come from the same loop; they keep plain chat in the training.
+writes the answer. A small model soon repeats itself, so the opening sentence is a person's own, the
+model continues from there, and no word triple may occur twice. Answers to plain prompts come from
+the same loop; they keep plain chat in the training.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ PHRASES: dict[str, Any] = json.loads(
     Path(__file__).with_name("photo_phrases.json").read_text("utf-8")
 )
 """plain, ask: topics, and what is asked about each kind of them. questions: about a photograph, by
-the kind of answer. things: questions about one thing, with the form of the answer. openings, go on,
-orders: how the base is made to write long answers.
+the kind of answer. things: questions about one thing, with the form of the answer. about: what is
+asked about a thing once it is named. go on, order: how the base is made to tell what may happen
+next.
 """
 END = "<|im_end|>"
 ASK, ANSWER = "<|im_start|>user\n", END + "\n<|im_start|>assistant\n"
@@ -55,7 +56,7 @@ BATCH = 64
 """Answers that are written at once."""
 TEMPERATURE, TOP = 0.6, 30
 """Answers are sampled among the TOP likeliest tokens."""
-OPENINGS, GO_ON, ORDERS = PHRASES["openings"], PHRASES["go on"], PHRASES["orders"]
+GO_ON, ORDER, ABOUT = PHRASES["go on"], PHRASES["order"], PHRASES["about"]
 
 
 @dataclass(frozen=True)
@@ -69,42 +70,11 @@ class Job:
     opening: str
 
 
-def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]:
-    """Return at most `n` captions, the longest first, each as unlike those before as can be."""
-    left = sorted(captions, key=lambda c: -len(c))
-    chosen = [left.pop(0)]
-    while left and len(chosen) < n:
-        known = {w for c in chosen for w in photo_scores.tokens(c)}
-
-        def shared(caption: str, known: set[str] = known) -> float:
-            words = photo_scores.tokens(caption)
-            return sum(w in known for w in words) / max(1, len(words))
-
-        left.sort(key=shared)
-        if shared(left[0]) > most:
-            break
-        chosen.append(left.pop(0))
-    return chosen
-
-
-def description(captions: Sequence[str], rng: random.Random) -> str:
-    """Return up to four sentences about a photograph, people's own, the least alike first."""
-    first, *others = least_alike(captions, 4, most=0.5)
-    return " ".join([_opening("describe", first, rng), *others])
-
-
-def _opening(kind: str, first: str, rng: random.Random) -> str:
-    return rng.choice(OPENINGS[kind]).format(first=first[0].lower() + first[1:], First=first)
-
-
-def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
-    """Return the order for one story, or for what may happen next; captions are clean sentences."""
-    kind = rng.choices(("story", "next"), (0.75, 0.25))[0]
-    first, *others = least_alike(captions, {"story": 2, "next": 1}[kind])
-    opening = " ".join([_opening(kind, first, rng), *others]) + rng.choice(GO_ON[kind])
-    question = rng.choice({"story": STORY, "next": NEXT}[kind])
-    prompt = ASK + ORDERS[kind].format(told=" ".join(captions)) + ANSWER
-    return Job(key, kind, question, prompt, opening)
+def next_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
+    """Return the order for what may happen next; captions are clean sentences."""
+    opening = max(captions, key=len) + rng.choice(GO_ON)
+    prompt = ASK + ORDER.format(told=" ".join(captions)) + ANSWER
+    return Job(key, "next", rng.choice(NEXT), prompt, opening)
 
 
 def plain_prompts() -> list[str]:

@@ -98,10 +98,10 @@ def main(
         unnamed = [f"class {i}" for i in range(tower.config.num_classes)]
         classes = [t.name for t in things] or unnamed
         photo_assembly.fill_words(tower, language.get_input_embeddings().weight, tokenizer, classes)
-        chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
+        chosen = random.Random(recipe.seed).sample(photos, min(recipe.nexts, len(photos)))
         told = ((p.path.name, p.captions) for p in chosen)
-        jobs = [photo_writer.photo_job(key, some, random.Random(key)) for key, some in told]
-        photo_writer.write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
+        jobs = [photo_writer.next_job(key, some, random.Random(key)) for key, some in told]
+        photo_writer.write_answers(base, folder / "next.jsonl", jobs, tokenizer, recipe.seed)
         photo_writer.plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
     paths = {"train": [p.path for p in photos], "things": [t.path for t in things]}
     learner = Learner(recipe, language, tower, tokenizer, paths, state.device)

@@ -233,8 +233,15 @@ def test_written_answers_are_checked():
     assert photo_scores.distinct("the dog runs and the dog runs and") == pytest.approx(4 / 6)
     assert photo_writer.finished("A dog runs. It is") == "A dog runs."
     assert not photo_writer.keep("The caption says so.", 60, 50, 125)
-    told = photo_writer.description(DOGS, random.Random(0))
-    assert told.endswith(".") and "red ball" in told
+    job = photo_writer.next_job("p0.jpg", DOGS, random.Random(0))
+    assert job.opening.startswith(DOGS[1]) and all(caption in job.prompt for caption in DOGS)
+
+
+def test_long_answers_are_counted():
+    text = "A dog runs on the grass. A dog runs on the sand. a dog runs on the grass!"
+    assert photo_scores.different_sentences(text + " It is") == 2
+    assert photo_scores.most_repeated(text) == 3
+    assert photo_scores.most_repeated("A dog runs.") == 0
 
 
 def test_a_written_answer_goes_on_from_its_opening_and_repeats_no_triple(
@@ -330,8 +337,8 @@ def test_a_stopped_run_ends_as_one_that_was_not(
 
 
 def test_what_was_written_by_looking_is_taught(tmp_path: Path, tokenizer: PreTrainedTokenizerFast):
-    """A scene's two captions, its description and its questions; a lone thing keeps its close-up.
-    Nothing is taught about a picture whose class is held out.
+    """A scene's two captions and its questions; a lone thing keeps its close-up. Nothing is taught
+    about a picture whose class is held out.
     """
     lines = map(json.loads, photo_data.LOOKED_AT.read_text(encoding="utf-8").splitlines())
     written = {line["file"]: line for line in lines}
@@ -355,6 +362,34 @@ def test_what_was_written_by_looking_is_taught(tmp_path: Path, tokenizer: PreTra
         short = set(tasks.short.tolist())
         assert all(a.kind == "long" or set(a.ids) <= short for a in answers)
         assert sum(a.kind == "question" for a in answers) == len(line["questions"])
+
+
+def test_descriptions_by_looking_are_taught(tmp_path: Path, tokenizer: PreTrainedTokenizerFast):
+    """Of a photograph with a question in a second turn, of a taught thing with what is known of it;
+    nothing is written about a class that is held out.
+    """
+    lines = map(json.loads, photo_data.DESCRIBED.read_text(encoding="utf-8").splitlines())
+    written = {line["file"]: line for line in lines}
+    name = next(name for name, line in written.items() if line.get("story") and line["questions"])
+    photo = photo_data.Photo(tmp_path / name, DOGS)
+    classes = {json.loads(line)["file"] for line in photo_data.LOOKED_AT.open()}
+    assert {file for file, line in written.items() if line.get("knowledge")} <= classes
+    thing = photo_data.Thing(tmp_path / min(classes & set(written)), "vase", 0)
+    tasks = photo_tasks.Tasks(tokenizer, [photo], [thing], tmp_path, ROWS, seed=1)
+
+    def paths(node: Node, before: str = "") -> list[str]:
+        text = before + tokenizer.decode(node.ids)
+        return [p for child in node.children for p in paths(child, text)] or [text]
+
+    line, rng = written[name], random.Random(0)
+    told = [text for _ in range(4) for text in paths(tasks.at_length_row(rng).root)]
+    (_, (follow_up, reply)) = line["questions"]
+    turn = f"<|im_start|>user\n{follow_up}<|im_end|>\n<|im_start|>assistant\n{reply}"
+    assert any(f"{line['description']}<|im_end|>\n{turn}" in text for text in told)
+    assert any(line["story"] in text for text in told)
+    known = [text for _ in range(8) for text in paths(tasks.thing(rng).root)]
+    knowledge = written[thing.path.name]["knowledge"]
+    assert any("vase" in text and knowledge in text for text in known)
 
 
 def test_what_an_answer_says_again_is_marked():
