@@ -36,8 +36,10 @@ LAYOUT = {
 
 def tracked() -> list[Path]:
     """Return the files of the repository that git tracks."""
-    said = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in said.stdout.splitlines() if (ROOT / name).is_file()]
+    listing = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / name for name in listing.stdout.splitlines() if (ROOT / name).is_file()]
 
 
 def count_tokens(path: Path) -> int:
@@ -57,10 +59,11 @@ def main() -> int:
     files, rows, exceeded = tracked(), [], []
     for folder, suffix, limit, unit in ROW.findall(TABLE.read_text(encoding="utf-8")):
         counted = [p for p in files if p.suffix == suffix and p.is_relative_to(ROOT / folder)]
-        size, most = sum(map(COUNTS[unit], counted)), int(limit.replace(",", ""))
-        rows.append(f"{folder + ', ' + suffix:18} {size:8,} of {most:,} {unit}")
-        if size > most:
-            exceeded.append(f"{folder} has {size - most:,} {unit} of {suffix} too many")
+        size = sum(map(COUNTS[unit], counted))
+        rows.append(f"{folder + ', ' + suffix:18} {size:8,} of {limit} {unit}")
+        excess = size - int(limit.replace(",", ""))
+        if excess > 0:
+            exceeded.append(f"{folder} has {excess:,} {unit} of {suffix} too many")
     between = arrows()
     rooms = {room for arrow in between for room in arrow}
     overruled = sum(
@@ -72,7 +75,7 @@ def main() -> int:
         f"{len(rooms)} rooms, {len(between)} arrows between them",
         f"{overruled} places overrule the type checker",
         f"class names with several classes: {doubled() or 'none'}",
-        *(f"Over budget: {one} (docs/structure.md, Size)." for one in exceeded),
+        *(f"Over budget: {row} (docs/structure.md, Size)." for row in exceeded),
     ]
     sys.stdout.write("\n".join(rows) + "\n")
     return 1 if exceeded else 0

@@ -101,7 +101,7 @@ def distinct(text: str) -> float:
 def different_sentences(text: str) -> int:
     """Return how many complete sentences of a text differ in more than case and punctuation."""
     whole = re.findall(r"[^.!?]+[.!?]", text)
-    return len({tuple(words) for one in whole if (words := tokens(one))})
+    return len({tuple(words) for sentence in whole if (words := tokens(sentence))})
 
 
 def most_repeated(text: str, n: int = 4) -> int:

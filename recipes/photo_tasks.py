@@ -136,8 +136,8 @@ class Tasks:
         paths = [*(p.path for p in photos), *(t.path for t in self.things)]
         self.described = read_described(path.name for path in paths)
         # A photograph's questions end with one that follows its description.
-        asked = {name for name, seen in self.described.items() if seen.questions}
-        self.at_length = [i for i, p in enumerate(photos) if p.path.name in asked]
+        with_questions = {name for name, seen in self.described.items() if seen.questions}
+        self.at_length = [i for i, p in enumerate(photos) if p.path.name in with_questions]
         cider = Cider([p.captions for p in photos])
         self.agreed = [agreed(p.captions, cider) for p in photos]
         self.by_word = photo_questions.WordIndex([p.captions for p in photos])
@@ -189,9 +189,9 @@ class Tasks:
                 # answer.
                 for text in (caption, " " + caption, " " + caption[0].lower() + caption[1:]):
                     used.update(self.tokens(text))
-        asked = [seen.questions for seen in self.looked_at]
-        asked += [seen.questions for seen in self.described.values()]
-        for text in (answer for questions in asked for _, answer in questions):
+        by_looking = [seen.questions for seen in self.looked_at]
+        by_looking += [seen.questions for seen in self.described.values()]
+        for text in (answer for questions in by_looking for _, answer in questions):
             used.update(self.tokens(text))
         for text in (caption for seen in self.looked_at for caption in seen.captions):
             used.update(self.tokens(text))
@@ -252,10 +252,10 @@ class Tasks:
         row.sampled = sampled is not None
         return row
 
-    def _follow(self, answer: Node, question: str, told: Node) -> Node:
+    def _follow(self, answer: Node, question: str, reply: Node) -> Node:
         """Return an answer with a question that follows it in the same conversation."""
         ids = self.tokens(f"\n{ASK}{question}{ANSWER}")
-        answer.children.append(Node(ids, children=[told]))
+        answer.children.append(Node(ids, children=[reply]))
         return answer
 
     def at_length_row(self, rng: random.Random) -> Row:
@@ -266,10 +266,9 @@ class Tasks:
         photo = self.photos[index]
         seen = self.described[photo.path.name]
         *questions, (follow_up, reply) = seen.questions
-        told = self._follow(
-            self._answer(seen.description, "long"), follow_up, self._answer(reply, "question")
-        )
-        nodes = [self._ask(rng.choice(DESCRIBE), told)]
+        description = self._answer(seen.description, "long")
+        description = self._follow(description, follow_up, self._answer(reply, "question"))
+        nodes = [self._ask(rng.choice(DESCRIBE), description)]
         nodes += [self._ask(q, self._answer(a, "question")) for q, a in questions]
         nodes += self._story(seen, rng)
         if rng.random() < SHORTLY:
@@ -288,20 +287,20 @@ class Tasks:
         known of such things, or that in a second turn.
         """
         thing = rng.choice(self.things)
-        asked = rng.sample(THING, 2)
-        names = [self._answer(self._thing(form, thing.name), "thing") for _, form in asked]
+        questions = rng.sample(THING, 2)
+        names = [self._answer(self._thing(form, thing.name), "thing") for _, form in questions]
         seen, nodes = self.described.get(thing.path.name), []
         if seen and rng.random() < 0.5:
-            told = self._answer(seen.knowledge, "long")
-            names[0] = self._follow(names[0], rng.choice(ABOUT), told)
+            knowledge = self._answer(seen.knowledge, "long")
+            names[0] = self._follow(names[0], rng.choice(ABOUT), knowledge)
         elif seen:
             text = f"{seen.description} {seen.knowledge}"
             nodes = [self._ask(rng.choice(DESCRIBE), self._answer(text, "long"))]
-        nodes += [self._ask(q, told) for (q, _), told in zip(asked, names, strict=True)]
+        nodes += [self._ask(q, name) for (q, _), name in zip(questions, names, strict=True)]
         nodes += self._story(seen, rng) if seen else []
         if rng.random() < NAMED:
-            told = self._answer(self._thing(CLOSE, thing.name), "thing")
-            nodes.append(self._ask(rng.choice(SHORT), told))
+            close_up = self._answer(self._thing(CLOSE, thing.name), "thing")
+            nodes.append(self._ask(rng.choice(SHORT), close_up))
         return self._row([self._view("things", thing.index, rng)], nodes)
 
     def scene(self, rng: random.Random, sampled: str | None = None) -> Row:

@@ -382,14 +382,14 @@ def test_descriptions_by_looking_are_taught(tmp_path: Path, tokenizer: PreTraine
         return [p for child in node.children for p in paths(child, text)] or [text]
 
     line, rng = written[name], random.Random(0)
-    told = [text for _ in range(4) for text in paths(tasks.at_length_row(rng).root)]
+    taught = [text for _ in range(4) for text in paths(tasks.at_length_row(rng).root)]
     (_, (follow_up, reply)) = line["questions"]
     turn = f"<|im_start|>user\n{follow_up}<|im_end|>\n<|im_start|>assistant\n{reply}"
-    assert any(f"{line['description']}<|im_end|>\n{turn}" in text for text in told)
-    assert any(line["story"] in text for text in told)
-    known = [text for _ in range(8) for text in paths(tasks.thing(rng).root)]
+    assert any(f"{line['description']}<|im_end|>\n{turn}" in text for text in taught)
+    assert any(line["story"] in text for text in taught)
+    about_things = [text for _ in range(8) for text in paths(tasks.thing(rng).root)]
     knowledge = written[thing.path.name]["knowledge"]
-    assert any("vase" in text and knowledge in text for text in known)
+    assert any("vase" in text and knowledge in text for text in about_things)
 
 
 def test_what_an_answer_says_again_is_marked():
