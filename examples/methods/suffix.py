@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import specvl_demo
-from specvl_demo.core.sampling import Sampler, top_k
+from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, LaneStart, Policy, Scores, Verdict, Vocabulary
 from specvl_demo.methods.base import TREE, Method, Part
@@ -152,7 +152,7 @@ class Suffix(Drafter):
         self._text = Automaton(start.vocabulary)
         self._text.add(start.prompt.ids.tolist())
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         """Return log-frequencies [k, V] of what followed, on the host.
 
         None if nothing is proposed: all of these tokens are new, or too far from the match.
@@ -162,7 +162,7 @@ class Suffix(Drafter):
             state, self._matched = self._text.match()
             rows = [(state, 0)] if self._matched >= self._settings.matched else [(0, 0)]
         else:
-            above = [self._rows[int(parent)] for parent in parents]
+            above = [self._rows[parent] for parent in parents]
             rows = [
                 (self._text.after(state, token), depth + 1)
                 for (state, depth), token in zip(above, tokens.tolist(), strict=True)
@@ -223,14 +223,12 @@ class GreedyTree(Policy):
         def feed(node: int, above: int, value: float) -> None:
             if depths[node] >= room:
                 return
-            log_probs = drafter.extend(torch.tensor([tokens[node]], device=root.device), (above,))
-            if log_probs is None:
+            feed = torch.tensor([tokens[node]], device=root.device)
+            level = drafter.draft_level(feed, (above,), self.max_nodes, depths[node], draws)
+            if level is None:
                 return
             rows[node] = next(fed)
-            found = (
-                one[0].tolist() for one in top_k(log_probs, self.max_nodes, draws, depths[node])
-            )
-            for score, logp, token in zip(*found, strict=True):
+            for token, logp, score in zip(*(part[0] for part in level.read()), strict=True):
                 if math.isfinite(score) and value + score >= self._least:
                     heapq.heappush(waiting, (-value - score, next(order), node, token, logp))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -200,10 +201,29 @@ class Sampler:
         return noise[:size]
 
 
-def top_k(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the k tokens to draft after n fed nodes: (scores, log-probabilities, ids) [n, k].
+class Level(NamedTuple):
+    """The k tokens to draft after each of n fed nodes, best first; all are [n, k].
 
-    Sorted best first. Without draws these are the likeliest, scored by log-probability. With draws
+    Attributes:
+        scores: By which they are ordered: `logp`, unless tokens are drawn.
+    """
+
+    tokens: Tensor
+    logp: Tensor
+    scores: Tensor
+
+    def read(self) -> tuple[list[list[int]], list[list[float]], list[list[float]]]:
+        """Return the numbers, from a GPU in one transfer: float64 holds ids exactly."""
+        if self.tokens.device.type == "cpu":
+            return self.tokens.tolist(), self.logp.tolist(), self.scores.tolist()
+        tokens, logp, scores = torch.stack([part.double() for part in self]).tolist()
+        return [[int(token) for token in row] for row in tokens], logp, scores
+
+
+def top_k(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> Level:
+    """Return the k tokens to draft after n fed nodes with log-probabilities [n, V].
+
+    Without draws these are the likeliest, scored by log-probability. With draws
     the coupled token comes first: it is the target's with a probability near Σ min(p, q); the
     others share the rest in proportion to q. # choice: that probability is taken as COUPLED for the
     scores, which only decide what a full tree keeps.
@@ -211,11 +231,13 @@ def top_k(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tens
     k = min(k, logp.shape[-1])
     if draws is None:
         likeliest, ids = highest.topk(logp, k)
-        return likeliest, likeliest, ids
+        return Level(ids, likeliest, likeliest)
     coupled = draws.draft(logp, depth)[:, None]
     logp_coupled = logp.gather(-1, coupled)
-    left, others = highest.topk(logp.scatter(-1, coupled, -torch.inf), max(k - 1, 1))
+    if k == 1:
+        return Level(coupled, logp_coupled, torch.full_like(logp_coupled, math.log(COUPLED)))
+    left, others = highest.topk(logp.scatter(-1, coupled, -torch.inf), k - 1)
     rest = torch.log1p(-logp_coupled.exp().clamp_max(1 - 1e-6)) - math.log1p(-COUPLED)
     scores = torch.cat((torch.full_like(logp_coupled, math.log(COUPLED)), left - rest), -1)
     ids, values = torch.cat((coupled, others), -1), torch.cat((logp_coupled, left), -1)
-    return scores[:, :k], values[:, :k], ids[:, :k]
+    return Level(ids, values, scores)

@@ -10,6 +10,7 @@ visual", nor JSON. One file, since its types name one another. Views and mixture
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import Sampler, Sampling
+from specvl_demo.core.sampling import Level, Sampler, Sampling, top_k
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.records import Span
 
@@ -371,7 +372,7 @@ class Drafter:
     def begin(self, start: LaneStart) -> None:
         """Prefill the drafter. Called once."""
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         """Feed k nodes and return log-probabilities of the token after each.
 
         Args:
@@ -383,14 +384,30 @@ class Drafter:
         """
         return None
 
-    def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        """Feed the root and up to limit - 1 tokens, each the likeliest after the one before.
+    def draft_level(
+        self,
+        tokens: Tensor,
+        parents: Sequence[int],
+        k: int,
+        depth: int = 0,
+        draws: Sampler | None = None,
+        levels: int = 1,
+        floor: float = -math.inf,
+    ) -> Level | None:
+        """Feed a level's nodes as `extend` does; return the k best tokens after each, or fewer if
+        it knows fewer; None: nothing to propose.
 
-        Returns the m drafted tokens [m] and their log-probabilities [m], of which all but the last
-        have rows 1 .. m - 1; None if it drafts only by `extend`, which may feed more nodes after
-        them. floor: Drafting stops once the log-probability of all of them is below.
+        Args:
+            depth: Of these nodes below the root.
+            draws: As for `Policy.propose`.
+            levels: A drafter may feed the best token after the last node by itself, so many levels
+                in all, and return the tokens after those nodes too; the policy asks for what it
+                did not draft.
+            floor: It stops once the log-probability of the tokens after the last node and those
+                that it fed is below.
         """
-        return None
+        log_probs = self.extend(tokens, parents)
+        return None if log_probs is None else top_k(log_probs, k, draws, depth)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted nodes' rows, learn from the scores, and make the last token pending."""

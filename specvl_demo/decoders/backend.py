@@ -33,7 +33,7 @@ from specvl_demo.decoders.packed_linear import PackedLinear
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from specvl_demo.decoders.layer_stack import ChainDrafter
+    from specvl_demo.decoders.layer_stack import LevelWeights
     from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 
 _LOG = logging.getLogger(__name__)
@@ -178,8 +178,8 @@ class LanguageBackend(Backend):
         weight = self._head.weight.detach()
         return PackedLinear(weight[rows.to(weight.device)].to(self.device), bits=8)
 
-    def chain_drafter(self, log_probs: LogProbabilities) -> ChainDrafter | None:
-        """Return what drafts a greedy chain by one call; None where torch runs each step."""
+    def level_weights(self, log_probs: LogProbabilities) -> LevelWeights | None:
+        """Return what drafts a level of a tree by one call; None where torch takes over."""
         return None
 
 

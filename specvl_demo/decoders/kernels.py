@@ -102,13 +102,23 @@ class DraftingStruct(ctypes.Structure):
     ]
 
 
+class LevelStruct(ctypes.Structure):
+    """`Level` of kernels.c."""
+
+    _fields_ = [
+        *_struct_fields(_SIZE, "base rows"),
+        *_struct_fields(_ADDRESS, "fed parents position padding weights features made log_probs"),
+        *_struct_fields(_ADDRESS, "tokens logp"),
+        ("k", _SIZE),
+    ]
+
+
 _STACK, _STEP = ctypes.POINTER(StackStruct), ctypes.POINTER(StepStruct)
-_DRAFTING = ctypes.POINTER(DraftingStruct)
+_DRAFTING, _LEVEL = ctypes.POINTER(DraftingStruct), ctypes.POINTER(LevelStruct)
 _TAKEN: dict[str, list[Any]] = {
     "multiply": [_MATRIX, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _INT],
     "run_layers": [_STACK, _STEP, _SIZE, _SIZE, _INT],
-    "draft_chain": [_DRAFTING, _STEP, _ADDRESS, _SIZE, _ADDRESS, _SIZE, ctypes.c_double]
-    + [_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _INT],
+    "draft_levels": [_DRAFTING, _STEP, _LEVEL, _SIZE, ctypes.c_double, _INT],
     "log_softmax": [_ADDRESS, _SIZE, _SIZE, _ADDRESS, _SIZE],
 }
 """What each function of the library takes. They return an int, or nothing that is read."""

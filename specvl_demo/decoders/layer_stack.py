@@ -1,4 +1,5 @@
-"""A stack of a Llama-type decoder's layers as one call of our own kernels, and chains drafted so.
+"""A stack of a Llama-type decoder's layers as one call of our own kernels, and a level of a drafted
+tree likewise.
 
 Made where a compiler built the kernels and the layers have sizes that they take; elsewhere torch's
 operations take over. Knows nothing of models.
@@ -6,6 +7,7 @@ operations take over. Knows nothing of models.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -21,9 +23,9 @@ _HEAD_WIDTHS = (16, 32, 64, 128)
 _NO_ROTATION = 2
 """What `run_layers` returns if a position has no rotation."""
 _NO_EMBEDDING = -2
-"""What `draft_chain` returns if a token has no embedding."""
+"""What `draft_levels` returns if a token has no embedding."""
 Reads = Literal["embedding", "product", "both", "attended"]
-"""What a drafted row is made of (`ChainWeights`)."""
+"""What a drafted row is made of (`DraftWeights`)."""
 
 
 class LayerWeights(NamedTuple):
@@ -192,11 +194,11 @@ def stack_layers(
     return LayerStack(parts, heads, kv_heads, head_width, root, ends)
 
 
-class ChainWeights(NamedTuple):
-    """What drafts a chain of tokens, besides the output head.
+class DraftWeights(NamedTuple):
+    """What drafts tokens, besides the output head.
 
     reads: What a row is made of. "embedding": of its token. "product": `join` times the embedding
-        beside the feature before it, plus the `bias` [steps, D] of its step, the last one from
+        beside the feature before it, plus the `bias` [steps, D] of its level, the last one from
         there on. "both": these two, normed, for the attention, and the feature as what layers add
         to. "attended": the embedding, for layers of which one attends to features.
     """
@@ -212,21 +214,8 @@ class ChainWeights(NamedTuple):
         return self.layers is not None and (self.reads != "product" or self.join is not None)
 
 
-class DraftedChain(NamedTuple):
-    """m drafted tokens.
-
-    tokens, logp: [m] the ids and their log-probabilities. log_probs: [m, n] of all outputs.
-    features: [m, D] what the layers made of the row before each.
-    """
-
-    tokens: Tensor
-    logp: Tensor
-    log_probs: Tensor
-    features: Tensor
-
-
-class ChainDrafter:
-    """Drafts a chain by one call: each token is the likeliest after the one before it.
+class LevelWeights:
+    """What drafts levels of trees, each by one call. Shared by lanes, never changed.
 
     Args:
         parts: With layers.
@@ -240,7 +229,7 @@ class ChainDrafter:
 
     def __init__(
         self,
-        parts: ChainWeights,
+        parts: DraftWeights,
         head: PackedMatrix,
         table: Tensor,
         cos_sin: Tensor,
@@ -251,14 +240,15 @@ class ChainDrafter:
         layers, bias = parts.layers, None if parts.bias is None else parts.bias.contiguous()
         assert layers is not None
         self._memory = parts, head, table, cos_sin, ids, banned, bias
-        self._n, self._cos_sin, (self._n_embeddings, self._width) = n, cos_sin, table.shape
+        self.n, self.cos_sin, (self.n_embeddings, self.width) = n, cos_sin, table.shape
+        self.outputs = self._memory[1].struct.n
         # What the library reads without a look.
         floats = [tensor for tensor in (table, cos_sin, bias) if tensor is not None]
         assert all(each.dtype == torch.float32 and each.is_contiguous() for each in floats)
         assert banned.dtype == torch.int64 and (ids is None or ids.dtype == torch.int64)
-        assert n <= head.n and self._width == layers.width
+        assert n <= head.n and self.width == layers.width
         assert parts.fits_kernels and (parts.reads != "product" or bias is not None)
-        self._struct = kernels.DraftingStruct(
+        self.struct = kernels.DraftingStruct(
             stack=kernels.pointer(layers),
             join=pointer(parts.join),
             head=pointer(head),
@@ -274,59 +264,88 @@ class ChainDrafter:
             reads=get_args(Reads).index(parts.reads),
         )
 
+
+class LevelDrafter:
+    """Drafts the levels of one lane's trees, and chains of them, by one call each.
+
+    Attributes:
+        log_probs: [nodes, m, n] after every node of this round, by sequence.
+        made: [nodes, D] what layers made of every node; unused by a drafter without features.
+    """
+
+    def __init__(self, weights: LevelWeights, cache: KVCache, padding: Tensor, nodes: int) -> None:
+        """Take a lane's cache of m sequences, which begin with `padding` [m] rows to skip, and the
+        most nodes of a round.
+        """
+        self._weights, self._cache, m = weights, cache, cache.batch
+        memory = torch.empty(nodes, m, weights.outputs)
+        self.log_probs, self.made = memory[..., : weights.n], torch.empty(nodes, weights.width)
+        self._parents = torch.empty(nodes, dtype=torch.int64)
+        self._memory = memory, padding.contiguous()
+        self._step = StepStruct(sequences=m, holes=cache.holes)
+        self._step.cos_sin, self._step.n_positions = address(weights.cos_sin), len(weights.cos_sin)
+        _set_cache(self._step, *cache.blocks[0].unbind(1))
+        self._level = kernels.LevelStruct(
+            parents=address(self._parents),
+            padding=address(self._memory[1]),
+            made=address(self.made),
+            log_probs=address(memory),
+        )
+
     def draft(
         self,
         tokens: Tensor,
-        limit: int,
-        floor: float,
-        cache: KVCache,
-        position: int,
+        parents: Sequence[int],
+        base: int,
+        position: Tensor,
+        k: int,
+        levels: int = 1,
+        floor: float = -math.inf,
+        weights: Tensor | None = None,
         features: Tensor | None = None,
-    ) -> DraftedChain:
-        """Feed `tokens` [k] and what is drafted, but for the last.
+    ) -> tuple[Tensor, Tensor]:
+        """Feed nodes, and return the k likeliest tokens after each: ids and log-probabilities
+        [drafted, k], best first.
+
+        Tokens fed before the root, in the same call, have none. Rows are written after the cache's
+        length, which stays.
 
         Args:
-            limit: The most to draft.
-            floor: Drafting stops once the log-probability of all drafted tokens is below.
-            cache: Of one sequence; rows are written after its length, which stays.
-            position: Of the first token.
-            features: [k, D] those before `tokens`.
+            tokens: [r] of the new nodes.
+            parents: Of all nodes of this round, the new ones last.
+            base: Row of the cache that the root lies in.
+            position: [m] of the root.
+            levels: Feed the likeliest token after the last node as the next one, so many levels in
+                all, until the log-probability of all such tokens is below `floor`.
+            weights: [m] of the sequences' distributions in their mixture; None for one sequence.
+            features: [r, D] those before tokens up to the root, for a drafter that reads features.
 
         Raises:
             IndexError: If a token has no embedding, or a position no rotation.
         """
-        k, tokens = len(tokens), tokens.long().contiguous()
+        level, rows, nodes = self._level, len(tokens), len(parents)
+        tokens, k = tokens.long().contiguous(), min(k, self._weights.n)
+        size = min(rows, nodes) + levels - 1
+        assert nodes + levels - 1 <= len(self._parents) and (
+            weights is not None or len(position) == 1
+        )
         if features is not None:
             features = features.float().contiguous()
-            assert len(features) == k
-        positions = torch.arange(position, position + k + limit - 1)
-        chain = DraftedChain(
-            tokens=torch.empty(limit, dtype=torch.int64),
-            logp=torch.empty(limit),
-            log_probs=torch.empty(limit, self._n),
-            features=torch.empty(limit, self._width),
+        ids, logp = torch.empty(size, k, dtype=torch.int64), torch.empty(size, k)
+        self._parents[:nodes] = torch.tensor(parents)
+        level.base, level.rows, level.k, level.fed = base, rows, k, tokens.data_ptr()
+        level.position, level.weights = position.data_ptr(), address(weights)
+        level.features = address(features)
+        level.tokens, level.logp = ids.data_ptr(), logp.data_ptr()
+        self._step.at = self._cache.length
+        done = kernels.library().draft_levels(
+            self._weights.struct, self._step, level, levels, floor, kernels.n_threads()
         )
-        step = StepStruct(sequences=1, rows=k, at=cache.length, holes=cache.holes)
-        step.cos_sin, step.n_positions = self._cos_sin.data_ptr(), len(self._cos_sin)
-        step.positions = positions.data_ptr()
-        _set_cache(step, *cache.blocks[0].unbind(1))
-        drafted = kernels.library().draft_chain(
-            self._struct,
-            step,
-            tokens.data_ptr(),
-            k,
-            address(features),
-            limit,
-            floor,
-            *(tensor.data_ptr() for tensor in chain),
-            kernels.n_threads(),
-        )
-        if drafted == _NO_EMBEDDING:
-            raise IndexError(
-                f"tokens must be below {self._n_embeddings}, as many as there are embeddings"
-            )
-        _raise_if_failed(drafted < 0, drafted, self._cos_sin)
-        return DraftedChain(*(tensor[:drafted] for tensor in chain))
+        if done == _NO_EMBEDDING:
+            n = self._weights.n_embeddings
+            raise IndexError(f"tokens must be below {n}, as many as there are embeddings")
+        _raise_if_failed(done < 0, done, self._weights.cos_sin)
+        return ids[:done], logp[:done]
 
 
 def _set_cache(step: StepStruct, keys: Tensor, values: Tensor) -> None:

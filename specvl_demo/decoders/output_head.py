@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specvl_demo.decoders.layer_stack import ChainDrafter, ChainWeights
+from specvl_demo.decoders.layer_stack import DraftWeights, LevelWeights
 from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax
 
 
@@ -94,16 +94,16 @@ class LogProbabilities:
             return log_probs
         return self._output.to_vocab(log_probs)[..., : self._size]
 
-    def chain_drafter(
-        self, parts: ChainWeights, table: Tensor, cos_sin: Tensor
-    ) -> ChainDrafter | None:
-        """Return what drafts with these parts (`ChainDrafter`); None where torch takes over."""
+    def level_weights(
+        self, parts: DraftWeights, table: Tensor, cos_sin: Tensor
+    ) -> LevelWeights | None:
+        """Return what drafts with these parts (`LevelDrafter`); None where torch takes over."""
         head = None if self._output.packed is None else self._output.packed.matrix
         if not parts.fits_kernels or head is None or table.dtype != torch.float32:
             return None
         ids = self._output.ids
         n = self._size if ids is None else len(ids)
-        return ChainDrafter(parts, head, table.contiguous(), cos_sin, n, ids, self._banned)
+        return LevelWeights(parts, head, table.contiguous(), cos_sin, n, ids, self._banned)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to [..., size]."""

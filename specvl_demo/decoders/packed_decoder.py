@@ -24,11 +24,11 @@ from specvl_demo.decoders.attention import pair_rotary, probabilities, rotations
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import (
-    ChainDrafter,
-    ChainWeights,
+    DraftWeights,
     EntryAndExit,
     LayerStack,
     LayerWeights,
+    LevelWeights,
     takes_sizes,
 )
 from specvl_demo.decoders.lean import LeanDecoder
@@ -137,8 +137,8 @@ class PackedDecoder(LeanDecoder):
         # Only drafters have such heads.
         return PackedLinear(self._head.weight.detach()[rows].float(), bits=8)
 
-    def chain_drafter(self, log_probs: LogProbabilities) -> ChainDrafter | None:
-        return log_probs.chain_drafter(ChainWeights(self._stack), self.embeddings, self._cos_sin)
+    def level_weights(self, log_probs: LogProbabilities) -> LevelWeights | None:
+        return log_probs.level_weights(DraftWeights(self._stack), self.embeddings, self._cos_sin)
 
     def eager_cache(self, batch: int, room: int) -> KVCache:
         return KVCache(self.layouts(), batch, room, torch.float32)

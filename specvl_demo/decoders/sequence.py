@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.transfer import to_device
-from specvl_demo.core.tree import TreeShape, chain
+from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import NOTHING, Capture, Context
 from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
-from specvl_demo.decoders.layer_stack import ChainDrafter, DraftedChain
+from specvl_demo.decoders.layer_stack import LevelDrafter, LevelWeights
 
 ONE_LINE = (
     "this model has linear-attention layers, whose state follows one line of tokens; choose a"
@@ -50,7 +51,8 @@ class CachedSequence:
         self.length = cache.length
         self._next = next_position[:, None]
         self._fed = 0
-        self._is_chain = True
+        self._parents: list[int] = []
+        self._written = 0
         self._low = torch.finfo(backend.dtype).min
         self._pad: Tensor | None = None
         self._padded = pad
@@ -67,6 +69,18 @@ class CachedSequence:
     def next_position(self) -> Tensor:
         """[m] of the next committed row, or of this round's root."""
         return self._next[:, 0]
+
+    @property
+    def fed(self) -> int:
+        """Nodes that were fed in this round."""
+        return self._fed
+
+    def depth_of(self, node: int) -> int:
+        """Return how far below the root a node of this round is."""
+        depth = 0
+        while node > 0:
+            node, depth = self._parents[node], depth + 1
+        return depth
 
     def fork(self, room: int) -> CachedSequence:
         """Copy the committed rows into a new cache with `room` rows in all."""
@@ -108,63 +122,64 @@ class CachedSequence:
         hidden = self.score(x, chain(late))
         self.length += late
         self._next = self._next + late
-        self._fed, self._is_chain = 1, True
+        self._fed, self._parents, self._written = 1, [-1], 0
         return hidden
 
-    def extend(self, x: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
+    def extend(self, x: Tensor, parents: Sequence[int]) -> Tensor:
         """Feed k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
         first, end = self._fed, self._fed + x.shape[1]
-        continues_chain = not isinstance(parents, Tensor) and list(parents) == [
-            *range(first - 1, end - 1)
-        ]
-        if self._is_chain and continues_chain:
+        self._parents += parents
+        if self._parents == [*range(-1, end - 1)]:
             new = chain(end - first - 1)
             mask = None if len(new) == 1 else new.mask(self.length + first, x.dtype, x.device)
             return self._run_nodes(x, chain(end - 1).depth_on(x.device), mask)
         if not self.cache.branches:
             raise ValueError(ONE_LINE)
-        parents = to_device(parents, x.device)
+        above = to_device(parents, x.device)
         block, depth = self._ancestor_buffers(end, x)
-        if self._is_chain:
-            self._start_branching(depth, first)
+        if self._written < first:
+            self._write_shape(depth, shape_of(tuple(self._parents[:first])))
+        self._written = end
         seen = self.cache.room
         # New rows see themselves already; of earlier rows they see what their parents see.
         fed = self._among[:, :first]
-        fed[first:end] = fed[parents]
-        torch.add(depth[parents], 1, out=depth[first:end])
+        fed[first:end] = fed[above]
+        torch.add(depth[above], 1, out=depth[first:end])
         return self._run_nodes(x, depth[:end], block[first:end, seen - self.length : seen + end])
 
-    def draft_chain(
-        self,
-        drafter: ChainDrafter,
-        tokens: Tensor,
-        limit: int,
-        floor: float,
-        features: Tensor | None = None,
-    ) -> DraftedChain:
-        """Run a round's first forward as `run_root` does and draft m tokens after it in one call.
+    def level_drafter(self, weights: LevelWeights, nodes: int) -> LevelDrafter:
+        """Return what drafts up to so many nodes a round after these sequences."""
+        none = torch.zeros(self.cache.batch, dtype=torch.int64)
+        padding = none if self._padded is None else self._padded.sum(1)
+        return LevelDrafter(weights, self.cache, padding, nodes)
 
-        Args:
-            tokens: [k] that are fed first, the last of them this round's root.
-            limit, floor, features: As for `ChainDrafter.draft`, whose result is returned. All
-                but the last drafted token are nodes 1 .. m - 1 then.
+    def draft_levels(
+        self, drafter: LevelDrafter, tokens: Tensor, parents: Sequence[int], k: int, **more: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Feed nodes as `run_root` (parents (-1,)) and `extend` do, and draft after them, by one
+        call; see `LevelDrafter.draft`.
         """
-        self.cache.truncate(self.length)
-        self.cache.mark_committed()
-        self.cache.require_room(len(tokens) + limit - 1)
-        drafted = drafter.draft(tokens, limit, floor, self.cache, int(self._next), features)
-        late, self._fed, self._is_chain = len(tokens) - 1, len(drafted.tokens), True
-        self.cache.advance(late + self._fed)
-        self.length += late
-        self._next = self._next + late
-        return drafted
+        late = len(tokens) - len(parents)
+        if parents[0] < 0:
+            self._fed, self._parents, self._written = 0, [], 0
+            self.cache.truncate(self.length)
+            self.cache.mark_committed()
+        self.cache.truncate(self.length + self._fed)
+        self.cache.require_room(len(tokens) + more.get("levels", 1) - 1)
+        base, root, parents = self.length + late, self._next + late, [*self._parents, *parents]
+        ids, logp = drafter.draft(tokens, parents, base, root[:, 0], k, **more)
+        self.length, self._next = base, root
+        self._fed += len(ids)
+        self._parents = [*parents, *range(len(parents) - 1, self._fed - 1)]
+        self.cache.advance(late + len(ids))
+        return ids, logp
 
     def commit_nodes(self, nodes: Sequence[int]) -> None:
         """Commit these fed nodes, a path from node 0, and drop the others."""
         self.cache.keep_rows(self.length, nodes)
         self.length += len(nodes)
         self._next = self._next + len(nodes)
-        self._fed = 0
+        self._fed, self._parents = 0, []
 
     def _score_batch_invariant(
         self, x: Tensor, shape: TreeShape, captured: Captured | None, min_rows: int
@@ -241,20 +256,15 @@ class CachedSequence:
             depth = torch.zeros(size, dtype=torch.int64, device=x.device)
             self._among = block[:, room:]
             self._among.fill_(self._low).fill_diagonal_(0.0)
-            if self._block is not None and not self._is_chain:
-                old = self._block.shape[0]
-                block[:old, : room + old] = self._block
-                depth[:old] = self._depth
-            self._block, self._depth = block, depth
+            self._block, self._depth, self._written = block, depth, 0
         return self._block, self._depth
 
-    def _start_branching(self, depth: Tensor, fed: int) -> None:
-        """Write the chain fed so far in this round into the buffers."""
-        among, line = self._among, chain(fed - 1)
+    def _write_shape(self, depth: Tensor, shape: TreeShape) -> None:
+        """Write the tree fed so far in this round into the buffers."""
+        among, fed = self._among, len(shape)
         among.fill_(self._low).fill_diagonal_(0.0)
-        among[:fed, :fed] = line.mask(0, among.dtype, among.device)
-        depth[:fed] = line.depth_on(depth.device)
-        self._is_chain = False
+        among[:fed, :fed] = shape.mask(0, among.dtype, among.device)
+        depth[:fed] = shape.depth_on(depth.device)
 
 
 def prefill(

@@ -252,16 +252,15 @@ class BlockDrafter(Drafter):
     def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return {self._head.view: (torch.arange(self._rows), ())}
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         """Return None below the last token of the block."""
-        above = parents.tolist() if isinstance(parents, Tensor) else list(parents)
-        if above[0] < 0:
+        if parents[0] < 0:
             if len(self._pending):
                 self._head.append_rows(self._cache, self._pending)
                 self._pending = self._pending[:0]
             self._log_probs, self._depth = self._logp(self._head.draft(self._cache, tokens)), [0]
             return self._log_probs[:1]
-        depth = [self._depth[row] + 1 for row in above]
+        depth = [self._depth[row] + 1 for row in parents]
         self._depth += depth
         last = len(self._log_probs) - 1
         if min(depth) > last:

@@ -22,7 +22,7 @@ from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Drafter, LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
-from specvl_demo.decoders.layer_stack import ChainWeights, LayerStack
+from specvl_demo.decoders.layer_stack import DraftWeights, LayerStack, LevelDrafter
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Lesson, Settings, setting
@@ -98,7 +98,7 @@ class DreamHead(FeatureHead):
         tree mask there; drafts stay lossless either way.
         """
         self._keep = keep
-        self._chain = ChainWeights(self._stack, "attended")
+        self._weights = DraftWeights(self._stack, "attended")
         self.capture = NOTHING
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
@@ -255,16 +255,12 @@ class DreamDrafter(FeatureDrafter):
         self._positions = start.prefill.hidden.shape[0]
         self._ids: list[Tensor] = []
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        root = not isinstance(parents, Tensor) and parents[0] < 0
-        self._ids = [tokens[-1:]] if root else [*self._ids, tokens]
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        self._ids = [tokens] if parents[0] < 0 else [*self._ids, tokens]
         return super().extend(tokens, parents)
 
-    def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        made = super().draft_chain(root, limit, floor)
-        if made is not None:
-            self._ids = [root[-1:], made[0]]
-        return made
+    def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
+        self._ids = [*self._ids, tokens] if first else [tokens]
 
     def attention_to_prompt(self, rows: Sequence[int]) -> Tensor:
         ids = take_rows(torch.cat(self._ids), rows)

@@ -14,7 +14,7 @@ class Eagle2Head(FeatureHead):
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
-        self._chain = self._chain_weights()
+        self._weights = self._draft_weights()
 
 
 EAGLE2 = head_part(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specvl_demo.core.types import Encoded, Prefill, Scores
 from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.decoders.layer_stack import ChainWeights
+from specvl_demo.decoders.layer_stack import DraftWeights
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Settings, setting
@@ -80,7 +80,7 @@ class Eagle3Head(FeatureHead):
         if not self._norm_before_residual:
             block = [self._block.parts]
             layers = stack_layers(block, g, self._eps, self.dtype, self._norm)
-            self._chain = ChainWeights(layers, "both")
+            self._weights = DraftWeights(layers, "both")
         self._sees = True
 
     def with_settings(self, settings: Any) -> Eagle3Head:

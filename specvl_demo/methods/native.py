@@ -93,8 +93,8 @@ class AssistantDrafter(Drafter):
         self._root_state = start.prefill.hidden[-1:]
         self._draft_states: list[Tensor] = []
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        if not isinstance(parents, Tensor) and parents[0] < 0:
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        if parents[0] < 0:
             states, self._draft_states = self._root_state, []
             layers = self._assistant.layers.items()
             read = {kind: self._session.kv_of(layer) for kind, layer in layers}

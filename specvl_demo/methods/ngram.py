@@ -66,7 +66,7 @@ class NgramDrafter(Drafter):
         self._text.add(start.prompt.ids.tolist())
         self._draft: list[int] = []
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         """Return [1, V] with all mass on the proposed token, on the host; None without a match."""
         if parents[0] < 0:
             self._draft = self._text.continuation()

@@ -7,16 +7,15 @@ follows the drafter's entropy, is in `sage.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.core import highest
-from specvl_demo.core.sampling import Sampler, top_k
+from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, shape_of, shape_of_rank_paths
 from specvl_demo.core.types import Drafter, Policy
@@ -58,40 +57,34 @@ class Chain(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a chain, shorter if there is less room or the drafter is unsure or silent."""
-        length = min(self.gamma, room)
-        if draws is None and length:
-            made = drafter.draft_chain(root, length, self.floor)
-            if made is not None:
-                return _chain_tree(root, *made)
-        tokens, logps = [root], []
-        total = 0.0
-        for i in range(length):
-            log_probs = drafter.extend(tokens[-1], (i - 1,))
-            if log_probs is None:
+        length, n, total = min(self.gamma, room), 0, 0.0
+        tokens, logps = [root], [torch.zeros(1, device=root.device)]
+        while n < length:
+            level = drafter.draft_level(
+                tokens[-1][-1:], (n - 1,), 1, n, draws, length - n, self.floor
+            )
+            if level is None:
                 break
-            token = highest.argmax(log_probs) if draws is None else draws.draft(log_probs, i)
-            logp = log_probs.gather(-1, token[:, None])[:, 0]
-            tokens.append(token)
-            logps.append(logp)
+            drafted, logp = level.tokens[:, 0], level.logp[:, 0]
             if self.floor > -math.inf:
                 # Read only if it decides: on a GPU each read waits for the drafter.
-                total += logp.item()
-                if total < self.floor:
-                    break
-        if not logps:
+                sums = [*accumulate(logp.tolist(), initial=total)][1:]
+                n_kept = next((i for i, log in enumerate(sums, 1) if log < self.floor), length)
+                drafted, logp, total = drafted[:n_kept], logp[:n_kept], sums[-1]
+            tokens.append(drafted)
+            logps.append(logp)
+            n += len(drafted)
+            if total < self.floor:
+                break
+        if not n:
             return DraftTree(root, chain(0))
-        return _chain_tree(root, torch.cat(tokens[1:]), torch.cat(logps))
-
-
-def _chain_tree(root: Tensor, tokens: Tensor, logp: Tensor) -> DraftTree:
-    """Return the root and n drafted tokens [n] after it, all but the last of which were fed."""
-    n = len(tokens)
-    return DraftTree(
-        torch.cat((root.to(tokens.device), tokens)),
-        chain(n),
-        logp=F.pad(logp, (1, 0)),
-        rows=(*range(n), -1),
-    )
+        device = tokens[-1].device
+        return DraftTree(
+            torch.cat([part.to(device) for part in tokens]),
+            chain(n),
+            logp=torch.cat([part.to(device) for part in logps]),
+            rows=(*range(n), -1),
+        )
 
 
 CHAIN = Part(
@@ -155,12 +148,12 @@ class StaticTree(Policy):
             self._levels = tuple(self._make_levels(root.device))
         tokens, logps, shape = [root], [torch.zeros(1, device=root.device)], chain(0)
         for depth, level in enumerate(self._levels[:room]):
-            log_probs = drafter.extend(tokens[-1].index_select(0, level.feed), level.parents)
-            if log_probs is None:
+            feed = tokens[-1].index_select(0, level.feed)
+            drafted = drafter.draft_level(feed, level.parents, level.top, depth, draws)
+            if drafted is None:
                 break
-            _, logp, ids = top_k(log_probs, level.top, draws, depth)
-            tokens.append(ids.flatten().index_select(0, level.born))
-            logps.append(logp.flatten().index_select(0, level.born))
+            tokens.append(drafted.tokens.flatten().index_select(0, level.born))
+            logps.append(drafted.logp.flatten().index_select(0, level.born))
             shape = level.shape
         last = len(tokens[-1])
         rows = [self._row_of.get(node, -1) for node in range(len(shape) - last)]
@@ -253,60 +246,54 @@ class BestFirst(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a tree at most min(loops + 1, room) deep."""
-        log_probs = drafter.extend(root, (-1,)) if room else None
-        if log_probs is None:
-            return DraftTree(root, chain(0), rows=(-1,))
-        width = min(self.width, log_probs.shape[-1])
-        score, logp, token = (x.flatten() for x in top_k(log_probs, width, draws, 0))
-        # Candidates of all levels, flat: token, log-probability, cumulative log-probability. Every
-        # fed node, by its flat number (-1: the root), has `width` of them.
-        tokens, logps, scores = [token], [logp], [score]
-        fed = [torch.full_like(token[:1], -1)]
-        born = torch.arange(width, device=token.device)
-        above, row = torch.zeros_like(born), 0
-        for depth in range(1, min(self.loops + 1, room)):
-            log_probs = drafter.extend(token, above)
-            if log_probs is None:
+        nodes, rows, fed, feed = [_Candidate(-1, 0, 0.0, 0.0)], dict[int, int](), [0], root
+        for depth in range(min(self.loops + 1, room)):
+            above = [rows.get(nodes[i].parent, -1) for i in fed]
+            level = drafter.draft_level(feed, above, self.width, depth, draws)
+            if level is None:
                 break
-            fed.append(born)
-            scored, logp, wide = top_k(log_probs, width, draws, depth)
-            cumulative = (scored + score[:, None]).flatten()
-            tokens.append(wide.flatten())
-            logps.append(logp.flatten())
-            scores.append(cumulative)
-            score, chosen = cumulative.topk(width)
-            token = tokens[-1][chosen]
-            above = row + 1 + chosen // width
-            born = chosen + (width + row * width)
-            row += width
-        return self._best_tree(root, *map(torch.cat, (tokens, logps, scores, fed)))
+            rows |= {node: row for row, node in enumerate(fed, len(rows))}
+            born = len(nodes)
+            for i, *after in zip(fed, *level.read(), strict=True):
+                nodes += [
+                    _Candidate(i, token, logp, nodes[i].score + score)
+                    for token, logp, score in zip(*after, strict=True)
+                    if score > -math.inf
+                ]
+            fed = sorted(range(born, len(nodes)), key=lambda i: -nodes[i].score)[: self.width]
+            if not fed:
+                break
+            feed = to_device([nodes[i].token for i in fed], root.device)
+        return self._best_tree(root, nodes, rows)
 
     def _best_tree(
-        self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, fed: Tensor
+        self, root: Tensor, nodes: Sequence[_Candidate], rows: Mapping[int, int]
     ) -> DraftTree:
         """Return the tree of the best candidates overall, parents first.
 
-        fed: Flat number of every drafter row, -1 for the root.
+        rows: The drafter's row of every node that was fed.
         """
         # A child's score is never above its parent's, and the stable sort prefers the earlier in a
         # tie: a chosen node's parent is always chosen.
-        order = scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
-        # Impossible ones go after the others, and are dropped when the host knows their number.
-        order = torch.where(scores[order].isfinite(), order, len(scores)).sort().values
-        chosen = order.clamp_max(len(scores) - 1)
-        above = fed[chosen // (len(scores) // len(fed))]
-        # The places of the parents among the chosen, counted after the root.
-        parent = torch.searchsorted(order, above, right=True)
-        row_of = torch.full((len(scores),), -1, device=order.device)
-        row_of[fed[1:]] = torch.arange(1, len(fed), device=order.device)
-        listed = torch.stack((order, parent, row_of[chosen])).tolist()
-        n = sum(number < len(scores) for number in listed[0])
+        best = sorted(range(1, len(nodes)), key=lambda i: -nodes[i].score)[: self.nodes - 1]
+        chosen = [0, *sorted(best)]
+        number = {node: i for i, node in enumerate(chosen)}
+        tokens = to_device([nodes[i].token for i in chosen[1:]], root.device)
         return DraftTree(
-            torch.cat((root.to(tokens.device), tokens[chosen[:n]])),
-            shape_of((-1, *listed[1][:n])),
-            logp=torch.cat((torch.zeros_like(logps[:1]), logps[chosen[:n]])),
-            rows=(0, *listed[2][:n]),
+            torch.cat((root, tokens)),
+            shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),
+            logp=to_device(torch.tensor([nodes[i].logp for i in chosen]), root.device),
+            rows=[rows.get(i, -1) for i in chosen],
         )
+
+
+class _Candidate(NamedTuple):
+    """A node, and the log-probability of its token and of its path."""
+
+    parent: int
+    token: int
+    logp: float
+    score: float
 
 
 BEST_FIRST = Part(

@@ -11,13 +11,14 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core import highest
-from specvl_demo.core.sampling import Sampler, top_k
-from specvl_demo.core.transfer import take_rows, to_device
+from specvl_demo.core.sampling import Level, Sampler
+from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
@@ -186,6 +187,8 @@ class _Node:
     """A candidate: its parent, its own and its path's probability, the row it was fed as."""
 
     parent: int
+    token: int
+    logp: float
     probability: float
     product: float
     row: int = -1
@@ -200,48 +203,39 @@ def grow_tree(
     since the others cannot be in the final tree. The result is the best-first tree, drafted in as
     few forwards as it has levels.
     """
-    nodes = [_Node(-1, 1.0, 1.0)]
-    tokens, logps = [root], [torch.zeros_like(root, dtype=torch.float32)]
-    fed, feed, rows = [0], root, 0
+    nodes, fed, feed, rows = [_Node(-1, 0, 0.0, 1.0, 1.0)], [0], root, 0
     for level in range(1, min(plan.depth, room) + 1):
-        log_probs = drafter.extend(feed, [nodes[nodes[i].parent].row if i else -1 for i in fed])
-        if log_probs is None:
+        above = [nodes[nodes[i].parent].row if i else -1 for i in fed]
+        drafted = drafter.draft_level(feed, above, TOP_K, level - 1, draws)
+        if drafted is None:
             break
-        scores, logp, ids = top_k(log_probs, TOP_K, draws, level - 1)
-        for slot, i in enumerate(fed):
-            nodes[i].row = rows + slot
+        for row, i in enumerate(fed, rows):
+            nodes[i].row = row
         rows += len(fed)
         first = len(nodes)
-        born = _add_children(nodes, fed, scores.float().exp().tolist(), level, plan)
-        if not born:
-            break
-        tokens.append(take_rows(ids.flatten(), born))
-        logps.append(take_rows(logp.flatten(), born).float())
+        _add_children(nodes, fed, drafted, level, plan)
         fed = [i for i in _most_probable(nodes, plan.max_nodes - 1) if i >= first]
         if not fed:
             break
-        feed = take_rows(tokens[-1], [i - first for i in fed])
-    drafted = torch.cat([token.to(tokens[-1].device) for token in tokens])
-    return _best_tree(nodes, drafted, torch.cat(logps), plan)
+        feed = to_device([nodes[i].token for i in fed], root.device)
+    return _best_tree(root, nodes, plan)
 
 
 def _add_children(
     nodes: list[_Node],
     fed: Sequence[int],
-    probs: Sequence[Sequence[float]],
+    drafted: Level,
     level: int,
     plan: TreePlan,
-) -> list[int]:
-    """Add the children of the fed nodes; return the place of each in `probs`, read line by line."""
-    born = []
-    for slot, i in enumerate(fed):
+) -> None:
+    """Add the children of the fed nodes, of the tokens that were drafted after each."""
+    for i, *after in zip(fed, *drafted.read(), strict=True):
         n = plan.n_children(level, nodes[i].probability)
-        for rank, probability in enumerate(probs[slot][:n]):
+        for rank, (token, logp, score) in enumerate(islice(zip(*after, strict=True), n)):
+            probability = math.exp(score)
             product = nodes[i].product * probability
             if plan.keeps_node(level, rank, product):
-                born.append(slot * len(probs[slot]) + rank)
-                nodes.append(_Node(i, probability, product))
-    return born
+                nodes.append(_Node(i, token, logp, probability, product))
 
 
 def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
@@ -249,15 +243,14 @@ def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
-def _best_tree(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, plan: TreePlan) -> DraftTree:
-    """Return the tree of the most probable candidates; tokens and logps are of all, in order."""
+def _best_tree(root: Tensor, nodes: Sequence[_Node], plan: TreePlan) -> DraftTree:
+    """Return the tree of the most probable candidates."""
     chosen = [0, *_most_probable(nodes, plan.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
-    index = to_device(chosen, tokens.device)
     return DraftTree(
-        tokens[index],
+        torch.cat((root, to_device([nodes[i].token for i in chosen[1:]], root.device))),
         shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),
-        logp=logps[index],
+        logp=to_device(torch.tensor([nodes[i].logp for i in chosen]), root.device),
         rows=tuple(nodes[i].row for i in chosen),
     )
 
@@ -307,17 +300,37 @@ class DepthFeedback:
 
 
 class RootRecorder(Drafter):
-    """Passes calls on to a drafter, and records its log-probabilities at the root: `root` [V]."""
+    """Passes calls on to a drafter, and records its highest log-probabilities at the root, or all
+    of them: `root` [TOP_K or V].
+    """
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
         self.root: Tensor | None = None
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         log_probs = self._drafter.extend(tokens, parents)
         if self.root is None and log_probs is not None:
             self.root = log_probs[0]
         return log_probs
+
+    def draft_level(
+        self,
+        tokens: Tensor,
+        parents: Sequence[int],
+        k: int,
+        depth: int = 0,
+        draws: Sampler | None = None,
+        levels: int = 1,
+        floor: float = -math.inf,
+    ) -> Level | None:
+        if draws is not None:
+            return super().draft_level(tokens, parents, k, depth, draws, levels, floor)
+        wide = max(k, TOP_K) if self.root is None else k
+        level = self._drafter.draft_level(tokens, parents, wide, depth, None, levels, floor)
+        if self.root is None and level is not None:
+            self.root = level.logp[0]
+        return level and Level(*(part[:, :k] for part in level))
 
 
 class EntropyTree(Policy):

@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import take_rows, to_device
+from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Drafter, LaneStart, Scores, Verdict
+from specvl_demo.core.types import NOTHING, LaneStart, Scores, Verdict
+from specvl_demo.decoders.layer_stack import LevelDrafter
 from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Part
+from specvl_demo.methods.level_calls import LevelCalls, fed_rows
 from specvl_demo.methods.opening import Opening
 from specvl_demo.methods.views import View
 from specvl_demo.vlm.encoder import VLM, LanguageModel
@@ -53,7 +55,7 @@ class Mixer:
         return {}
 
 
-class SmallVLM(Drafter):
+class SmallVLM(LevelCalls):
     """A `core.types.Drafter`.
 
     Args:
@@ -97,17 +99,15 @@ class SmallVLM(Drafter):
         size = min(start.vocabulary.size, decoder.vocab)
         banned = start.vocabulary.banned
         self._logp = LogProbabilities(decoder.output, size, banned, decoder.device)
-        single = len(contexts) == 1 and self._mixer is None
-        self._chain_drafter = decoder.chain_drafter(self._logp) if single else None
+        self._begin_levels(decoder.level_weights(self._logp), start.max_nodes)
         self._lacks_ids = start.vocabulary.size > decoder.vocab
-        self._pending: list[int] = []
         self._log_probs: list[Tensor] = []
         if self._mixer is not None:
             self._mixer.begin(start, [context.name for context in contexts])
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """Return log-probabilities [k, V] after each fed node, mixed over the views."""
-        if not isinstance(parents, Tensor) and parents[0] < 0:
+        if parents[0] < 0:
             hidden = self._stream.run_root(self._embed(self._unfed_tokens(tokens)))[:, -1:]
             self._pending, self._log_probs = [], []
         else:
@@ -117,13 +117,14 @@ class SmallVLM(Drafter):
         mixed = log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
         return self._logp.to_vocab(mixed)
 
-    def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        if self._chain_drafter is None:
-            return None
-        fed = self._clamp_ids(self._unfed_tokens(root))
-        made = self._stream.draft_chain(self._chain_drafter, fed, limit, floor)
-        self._pending, self._log_probs = [], [made.log_probs[None]]
-        return made.tokens, made.logp
+    def _level_inputs(self, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        weights = {} if self._mixer is None else {"weights": self._mixer.weights}
+        return self._clamp_ids(tokens), weights
+
+    def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
+        if first == 0:
+            self._pending, self._log_probs = [], []
+        self._log_probs.append(drafter.log_probs[first:end].transpose(0, 1))
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted rows; accepted tokens not fed yet are fed with the next root."""
@@ -149,10 +150,6 @@ class SmallVLM(Drafter):
     def round_notes(self) -> Mapping[str, Any]:
         return {} if self._mixer is None else self._mixer.round_notes()
 
-    def _unfed_tokens(self, root: Tensor) -> Tensor:
-        """Return the accepted tokens that were not fed yet, then the root."""
-        return torch.cat((to_device(self._pending, root.device), root)) if self._pending else root
-
     def _embed(self, tokens: Tensor) -> Tensor:
         """Embed [k] -> [m, k, D]."""
         return self.vlm.decoder.embed(self._clamp_ids(tokens)).expand(len(self._views), -1, -1)
@@ -164,14 +161,6 @@ class SmallVLM(Drafter):
     def _log_probs_at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""
         return self._logp.to_vocab(take_rows(torch.cat(self._log_probs, dim=1), rows, dim=1))
-
-
-def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
-    """Return the drafter's rows of the accepted nodes, as far down the path as they were fed."""
-    if tree.rows is None:
-        return []
-    rows = [tree.rows[node] for node in path]
-    return rows[: rows.index(-1)] if -1 in rows else rows
 
 
 def _open_small_vlm(opening: Opening) -> VLM:

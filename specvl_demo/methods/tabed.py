@@ -87,12 +87,7 @@ class Mixture(Mixer):
         self.grid = weight_grid(len(views), GRID_STEPS).to(self.weights.device)
         # Where the grid gives all weight to one view, in the order of views.
         self._alone = self.grid.argmax(0)
-        self._used = self.weights
         self._sampling = start.sampling
-
-    def mix(self, logp: Tensor) -> Tensor:
-        self._used = self.weights
-        return super().mix(logp)  # Algorithm 1, line 6
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Add a round's verified positions and compute the next round's weights.
@@ -113,7 +108,7 @@ class Mixture(Mixer):
     def round_notes(self) -> Mapping[str, Any]:
         """Return this round's `weights` by view, and how often each was right, of `counted`."""
         notes: dict[str, Any] = {
-            "weights": dict(zip(self.views, self._used.tolist(), strict=True)),
+            "weights": dict(zip(self.views, self.weights.tolist(), strict=True)),
             "counted": self._counted,
         }
         if self._sums is not None:

@@ -662,7 +662,7 @@ void log_softmax(float *x, int64_t rows, int64_t n, const int64_t *never, int64_
  * feature after a row is what layers add to, and in the last case what is normed at the end. */
 enum { EMBEDDING, PRODUCT, BOTH, ATTENDED };
 
-/* What drafts tokens in a row. */
+/* What drafts tokens. */
 typedef struct {
   const Stack *stack;
   const Matrix *join, *head;
@@ -672,78 +672,177 @@ typedef struct {
   int64_t n, n_never, n_embeddings, steps, layers, reads;
 } Drafting;
 
-/* Feed `fed` [rows], then up to most - 1 of the tokens that are drafted, each the likeliest after
- * the one before, until the probability of all of them falls below e to the power of `floor`.
- * `positions` [rows + most - 1] are those of all rows, and `features` [rows, width] those before
- * the first ones. Writes the tokens and their log-probabilities [most], those of all outputs
- * [most, n], and the feature of the row before each token, `made_features` [most, width].
+/* Nodes of a round's tree, fed to each sequence at once, and what is drafted after them. A round's
+ * nodes are numbered in the order in which they are fed, from its root, 0: node v lies in row
+ * base + v of the cache. Tokens before the root have negative numbers, and see all before them. */
+typedef struct {
+  int64_t base, rows; /* The new nodes are the next `rows` after those in the cache. */
+  const int64_t *fed; /* [rows] their tokens. */
+  int64_t *parents;   /* [nodes]: of all nodes that were and will be fed; -1 for the root. */
+  const int64_t *position, *padding; /* [sequences] the root's position; rows before the first one. */
+  const float *weights;  /* [sequences] by which their probabilities are mixed; none for one. */
+  const float *features; /* [.., width] those before the root and what is fed before it. */
+  float *made;           /* [nodes, width] the feature after each node; not of EMBEDDING. */
+  float *log_probs;      /* [nodes, sequences, head.n] after each node. */
+  int64_t *tokens;       /* [drafted, k] the likeliest after each new node that is no token before */
+  float *logp;           /* the root, best first, and their log-probabilities. */
+  int64_t k;
+} Level;
+
+/* Levels below the root; of tokens before it, below 0. */
+static int64_t depth_of(const Level *l, int64_t node) {
+  int64_t depth = node < 0 ? node : 0;
+  for (; node > 0; node = l->parents[node]) depth++;
+  return depth;
+}
+
+/* Write what the new nodes from `first` on see, as an additive mask [sequences, rows, at + rows]; 0
+ * if they see all before them. */
+static int fill_mask(const Level *l, const Step *s, int64_t first, float *mask) {
+  int64_t columns = s->at + s->rows, line = 1, padded = 0;
+  for (int64_t node = 1; node < first + s->rows; node++) line &= l->parents[node] == node - 1;
+  for (int64_t i = 0; i < s->sequences; i++) padded |= l->padding[i];
+  if (line && !padded) return 0;
+  for (int64_t i = 0; i < s->sequences; i++)
+    for (int64_t r = 0; r < s->rows; r++, mask += columns) {
+      int64_t node = first + r, decided = l->base + (node < 0 ? node : 0);
+      for (int64_t c = 0; c < columns; c++)
+        mask[c] = c < l->padding[i] || c >= decided ? -3.40282347e38f : 0;
+      for (; node > 0; node = l->parents[node]) mask[l->base + node] = 0;
+      mask[l->base + node] = 0;
+    }
+  return 1;
+}
+
+/* The k highest of x [n], best first, the first of equal ones. */
+static void find_best(const float *x, int64_t n, int64_t k, int64_t *at, float *best) {
+  for (int64_t j = 0; j < k; j++) at[j] = 0, best[j] = -INFINITY;
+  for (int64_t i = 0; i < n; i += 64) {
+    if (i + 64 <= n) {
+      Floats size = load(x + i);
+      for (int64_t j = LANES; j < 64; j += LANES) size = larger(size, load(x + i + j));
+      if (largest_lane(size) <= best[k - 1]) continue;
+    }
+    for (int64_t c = i; c < fewer(i + 64, n); c++) {
+      if (!(x[c] > best[k - 1])) continue;
+      int64_t j = k - 1;
+      for (; j > 0 && x[c] > best[j - 1]; j--) at[j] = at[j - 1], best[j] = best[j - 1];
+      at[j] = c, best[j] = x[c];
+    }
+  }
+}
+
+/* Turn a node's logits [sequences, head.n] into log-probabilities, and find the likeliest tokens.
+ * `mixed` [head.n] is for the mixture. */
+static void choose_tokens(const Drafting *d, const Level *l, int64_t sequences, float *rows,
+                          float *mixed, int64_t *tokens, float *logp) {
+  int64_t whole = d->head->n;
+  for (int64_t i = 0; i < sequences; i++)
+    log_softmax(rows + i * whole, 1, d->n, d->never, d->n_never);
+  for (int64_t j = 0; l->weights && j < whole; j += LANES) {
+    Floats sum = all(0);
+    for (int64_t i = 0; i < sequences; i++)
+      sum = fused(all(l->weights[i]), exponential(load(rows + i * whole + j)), sum);
+    store(mixed + j, sum);
+  }
+  find_best(l->weights ? mixed : rows, d->n, l->k, tokens, logp);
+  for (int64_t j = 0; j < l->k; j++) {
+    if (d->ids) tokens[j] = d->ids[tokens[j]];
+    if (l->weights) logp[j] = (float)log(logp[j]);
+  }
+}
+
+/* Feed a level's nodes, then up to levels - 1 tokens one by one, each the likeliest after the node
+ * before it, until the probability of all of them falls below e to the power of `floor`.
  *
- * Returns how many were drafted; 0 without memory, -1 if a position has no rotation, -2 if a token
- * has no embedding. */
-int draft_chain(const Drafting *d, const Step *s, const int64_t *fed, int64_t rows,
-                const float *features, int64_t most, double floor, int64_t *tokens, float *logp,
-                float *log_probs, float *made_features, int threads) {
+ * Returns after how many nodes tokens were drafted; 0 without memory, -1 if a position has no
+ * rotation, -2 if a token has no embedding. */
+int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t levels, double floor,
+                 int threads) {
   const Stack *m = d->stack;
-  int64_t width = m->width, size = width * sizeof(float), made = 0;
+  Step step = *whole;
+  int64_t width = m->width, size = width * sizeof(float), many = step.sequences, most = l->rows;
+  int64_t first = step.at - l->base, drafted = 0, columns = d->head->n;
   int normed = m->norm || m->leave;
-  float *memory = malloc(rows * 4 * size + d->head->n * sizeof(float));
+  float *memory = malloc(most * many * (6 * size + 8) + columns * most * sizeof(float) +
+                         many * most * (step.at + most + levels) * sizeof(float));
   if (!memory) return 0;
-  float *x = memory, *out = x + rows * width, *both = out + rows * width;
-  float *logits = both + rows * 2 * width;
-  Step step = *s;
+  int64_t *positions = (int64_t *)memory;
+  float *x = memory + 2 * many * most, *out = x + most * many * width;
+  float *both = out + most * many * width, *before = both + 2 * most * many * width;
+  float *last = before + most * many * width, *mixed = last + most * many * width;
+  float *mask = mixed + columns * most;
   double sum = 0;
-  while (made < most) {
-    int64_t count = made ? 1 : rows;
-    const float *before = made ? made_features + (made - 1) * width : features;
+  step.x = x, step.hidden = normed ? out : NULL, step.features = before;
+  step.positions = positions;
+  if (d->reads != EMBEDDING) step.input = d->reads == BOTH ? both : x;
+  for (int64_t level = 0; level < levels; level++) {
+    int64_t count = level ? 1 : l->rows, scored = fewer(count, first + count);
+    step.rows = step.position_sequence = count;
+    if (level) l->parents[first] = first - 1;
     for (int64_t r = 0; r < count; r++) {
-      int64_t token = made ? tokens[made - 1] : fed[r];
+      int64_t node = first + r, depth = depth_of(l, node);
+      int64_t token = level ? l->tokens[(drafted - 1) * l->k] : l->fed[r];
       if (token < 0 || token >= d->n_embeddings) {
         free(memory);
         return -2;
       }
       const float *row = d->table + token * width;
+      for (int64_t i = 0; i < many; i++) {
+        positions[i * count + r] = l->position[i] + depth;
+        memcpy(x + (i * count + r) * width, row, size);
+      }
+      if (d->reads == EMBEDDING) continue;
       float *at = both + r * 2 * width;
+      const float *feature =
+          node > 0 ? l->made + l->parents[node] * width : l->features + r * width;
+      memcpy(before + r * width, feature, size);
       if (d->reads == BOTH) {
         Norm norm = {NULL, m->root, at};
         norm_row(&norm, row, width);
         norm.normed += width;
-        norm_row(&norm, before + r * width, width);
-        memcpy(x + r * width, before + r * width, size);
+        norm_row(&norm, feature, width);
+        memcpy(x + r * width, feature, size);
       } else if (d->reads == PRODUCT) {
         memcpy(at, row, size);
-        memcpy(at + width, before + r * width, size);
-      } else {
-        memcpy(x + r * width, row, size);
+        memcpy(at + width, feature, size);
       }
     }
-    step.rows = count, step.x = x, step.features = before;
-    step.hidden = normed ? out : NULL;
-    if (d->reads != EMBEDDING) step.input = d->reads == BOTH ? both : x;
     if (d->reads == PRODUCT) {
       if (!multiply(d->join, both, count, x, width, threads)) break;
-      const float *bias = d->bias + fewer(made, d->steps - 1) * width;
-      for (int64_t i = 0; i < count * width; i++) x[i] += bias[i % width];
+      for (int64_t r = 0; r < count; r++) {
+        int64_t depth = more(depth_of(l, first + r), 0);
+        const float *bias = d->bias + fewer(depth, d->steps - 1) * width;
+        for (int64_t i = 0; i < width; i++) x[r * width + i] += bias[i];
+      }
     }
+    step.mask = fill_mask(l, &step, first, mask) ? mask : NULL;
+    step.mask_row = step.at + count, step.mask_sequence = count * step.mask_row;
     int done = run_layers(m, &step, 0, d->layers, threads);
     if (done != 1) {
-      made = done ? -1 : 0;
+      drafted = done ? -1 : 0;
       break;
     }
-    const float *last = (normed ? out : x) + (count - 1) * width;
-    memcpy(made_features + made * width, d->reads == ATTENDED ? last : x + (count - 1) * width,
-           size);
-    float *row = log_probs + made * d->n;
-    if (!multiply(d->head, last, 1, logits, d->head->n, threads)) break;
-    memcpy(row, logits, d->n * sizeof(float));
-    log_softmax(row, 1, d->n, d->never, d->n_never);
-    int64_t best = 0;
-    for (int64_t i = 1; i < d->n; i++)
-      if (row[i] > row[best]) best = i;
-    tokens[made] = d->ids ? d->ids[best] : best;
-    sum += logp[made++] = row[best];
+    int64_t node = first + count - scored; /* The first that is scored. */
+    for (int64_t r = 0; r < scored; r++)
+      for (int64_t i = 0; i < many; i++) {
+        int64_t row = i * count + count - scored + r;
+        memcpy(last + (r * many + i) * width, (normed ? out : x) + row * width, size);
+        if (d->reads != EMBEDDING)
+          memcpy(l->made + (node + r) * width, (d->reads == ATTENDED ? out : x) + row * width,
+                 size);
+      }
+    float *rows = l->log_probs + node * many * columns, *logp = l->logp + drafted * l->k;
+    int64_t *tokens = l->tokens + drafted * l->k;
+    if (!multiply(d->head, last, scored * many, rows, columns, threads)) break;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && scored > 1)
+    for (int64_t r = 0; r < scored; r++)
+      choose_tokens(d, l, many, rows + r * many * columns, mixed + r * columns, tokens + r * l->k,
+                    logp + r * l->k);
+    drafted += scored, first += count, step.at += count;
+    sum += l->logp[(drafted - 1) * l->k];
     if (sum < floor) break;
-    step.at += count, step.positions += count;
   }
   free(memory);
-  return made;
+  return drafted;
 }

@@ -63,7 +63,7 @@ def fed_by_level(
             out = stream.run_root(x[:, :1])
         else:
             parents = [rows[parent[node]] for node in nodes]
-            out = stream.extend(x[:, nodes], torch.tensor(parents) if level % 2 else tuple(parents))
+            out = stream.extend(x[:, nodes], tuple(parents))
         states |= {node: out[:, i] for i, node in enumerate(nodes)}
     return torch.stack([states[i] for i in range(len(parent))], dim=1), [
         rows[i] for i in range(len(parent))

@@ -220,7 +220,7 @@ def test_sizes_that_our_kernels_lack_are_left_to_torch():
 SMALL = """
 int multiply(void) { return 1; }
 int run_layers(void) { return 1; }
-int draft_chain(void) { return 1; }
+int draft_levels(void) { return 1; }
 void log_softmax(void) {}
 """
 """A library that is built in no time."""

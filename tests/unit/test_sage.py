@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree, shape_of
-from specvl_demo.core.types import Verdict
+from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods.policies import EAGLE_TREE
 from specvl_demo.methods.sage import (
     MIN_DEPTH,
@@ -37,7 +37,7 @@ LIMITS = SageSettings()
 V = 40
 
 
-class Toy:
+class Toy(Drafter):
     """A drafter whose distribution is a function of the tokens so far; `sharp` makes it sure."""
 
     def __init__(self, sharp: float = 2.0) -> None:

@@ -32,7 +32,7 @@ from specvl_demo.decoders.backend import Backend, LanguageBackend
 from specvl_demo.decoders.calibration import TRIED_ROWS, pick_faster
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import Layout
-from specvl_demo.decoders.layer_stack import ChainDrafter, ChainWeights
+from specvl_demo.decoders.layer_stack import DraftWeights, LevelDrafter, LevelWeights
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
@@ -40,6 +40,7 @@ from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
 from specvl_demo.methods.heads.blocks import POSITIONS, DecoderBlock, Geometry, Rotary
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head, HeadFormat, open_pair_head
+from specvl_demo.methods.level_calls import LevelCalls
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
 Weights = TypeVar("Weights", bound="TrainedHead")
@@ -168,8 +169,8 @@ class FeatureHead(TrainedHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         self._visual_scale: float = head.specvl.get("visual_scale", 1.0)
-        self._chain: ChainWeights | None = None
-        """What drafts a chain by one call."""
+        self._weights: DraftWeights | None = None
+        """What drafts a level by one call."""
         self._make_layers(head.tensors, head.geometry)
 
     def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
@@ -255,20 +256,20 @@ class FeatureHead(TrainedHead):
         """Return the rows of `embed` [V, D]; None where it is more than a table."""
         return getattr(self.decoder, "embeddings", None) if self._table is None else self._table
 
-    def _chain_weights(self) -> ChainWeights:
-        """Return what drafts a chain if this class's own `join` and `split_input` make a row."""
-        return ChainWeights(self._block.stack, "product", self._project.matrix, self._bias)
+    def _draft_weights(self) -> DraftWeights:
+        """Return what drafts if this class's own `join` and `split_input` make a row."""
+        return DraftWeights(self._block.stack, "product", self._project.matrix, self._bias)
 
-    def chain_drafter(self, size: int, banned: Sequence[int]) -> ChainDrafter | None:
-        """Return what drafts a chain by one call; None where torch takes over."""
+    def level_weights(self, size: int, banned: Sequence[int]) -> LevelWeights | None:
+        """Return what drafts a level by one call; None where torch takes over."""
         cos_sin, table = self._rotary.cos_sin, self._embedding_table()
-        if self._chain is None or table is None or cos_sin is None:
+        if self._weights is None or table is None or cos_sin is None:
             return None
         log_probs = LogProbabilities(self._output, size, banned, self.device)
-        return log_probs.chain_drafter(self._chain, table, cos_sin)
+        return log_probs.level_weights(self._weights, table, cos_sin)
 
 
-class FeatureDrafter(Drafter):
+class FeatureDrafter(LevelCalls):
     """Drafts with a feature head: drafted rows continue from the head's own features.
 
     Known rows stay in its cache: the prompt's in one forward, then the accepted tokens with the
@@ -290,61 +291,48 @@ class FeatureDrafter(Drafter):
         stream.cache.prepare(start.max_nodes)
         self._stream, self._features, self._seen = stream, opening.root_feature, opening.seen
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
-        self._chain_drafter = head.chain_drafter(start.vocabulary.size, start.vocabulary.banned)
-        # The head's output at every row of this round, and how far below the root the row is, up to
-        # the last step embedding.
-        size, device = start.max_nodes, head.device
-        self._outputs = torch.empty(size, head.width, dtype=head.dtype, device=device)
-        self._step = torch.zeros(size, dtype=torch.int64, device=device)
-        self._fed = 0
-        self._pending: list[int] = []
+        weights = head.level_weights(start.vocabulary.size, start.vocabulary.banned)
+        self._begin_levels(weights, start.max_nodes)
+        # The head's output at every row of this round.
+        size, dtype = (start.max_nodes, head.width), head.dtype
+        made = None if self._levels is None else self._levels.made
+        self._outputs = torch.empty(size, dtype=dtype, device=head.device) if made is None else made
 
     def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return {self._head.view: (self._seen, ())}
 
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        head, first = self._head, self._fed
-        if not isinstance(parents, Tensor) and parents[0] < 0:
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        head, stream = self._head, self._stream
+        if parents[0] < 0:
             x = head.join(head.embed(self._unfed_tokens(tokens)), self._features, 0)
-            hidden = self._stream.run_root(x[None])[0, -1:]
-            first, self._fed = 0, 1
+            hidden = stream.run_root(x[None])[0, -1:]
         else:
-            self._fed = first + tokens.shape[0]
-            above = as_index(parents, self._outputs.device)
             step: Tensor | int = 0
             if head.n_steps > 1:
-                step = (self._step[above] + 1).clamp_max_(head.n_steps - 1)
-                self._step[first : self._fed] = step
+                steps = [min(stream.depth_of(row) + 1, head.n_steps - 1) for row in parents]
+                step = to_device(steps, head.device)
+            above = as_index(parents, self._outputs.device)
             x = head.join(head.embed(tokens), self._outputs[above], step)
-            hidden = self._stream.extend(x[None], parents)[0]
-        self._outputs[first : self._fed] = hidden
+            hidden = stream.extend(x[None], parents)[0]
+        self._outputs[stream.fed - len(hidden) : stream.fed] = hidden
         return self._logp(hidden)
 
-    def draft_chain(self, root: Tensor, limit: int, floor: float) -> tuple[Tensor, Tensor] | None:
-        if self._chain_drafter is None:
-            return None
-        fed = self._unfed_tokens(root)
-        made = self._stream.draft_chain(self._chain_drafter, fed, limit, floor, self._features)
-        self._fed = n = len(made.tokens)
-        self._outputs[:n] = made.features
-        torch.arange(n, out=self._step[:n]).clamp_max_(self._head.n_steps - 1)
-        return made.tokens, made.logp
+    def _level_inputs(self, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        return tokens, {"features": self._features}
+
+    def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
+        return None
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Drop drafted rows; keep accepted tokens and their features for the next round."""
         features = take_rows(self._head.features(scores), verdict.path)
-        if self._fed:
+        if self._stream.fed:
             self._stream.commit_nodes([0])
             self._pending, self._features = verdict.tokens[:-1], features
         else:
             # Nothing was drafted in this round, so not even its root was fed.
             self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
             self._features = torch.cat((self._features, features))
-        self._fed = 0
-
-    def _unfed_tokens(self, root: Tensor) -> Tensor:
-        """Return the accepted tokens that were not fed yet, then the root."""
-        return torch.cat((to_device(self._pending, root.device), root)) if self._pending else root
 
 
 def head_part(form: HeadFormat, settings: type[Settings] = Settings) -> Part:
@@ -363,10 +351,8 @@ def head_part(form: HeadFormat, settings: type[Settings] = Settings) -> Part:
     return Part("drafter", kind, title, build, settings, gives=TREE, role=kind, open=opener)
 
 
-def as_index(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | slice:
+def as_index(parents: Sequence[int], device: torch.device) -> Tensor | slice:
     """Return parents as an index that does not wait for the device: a single one as a slice."""
-    if isinstance(parents, Tensor):
-        return parents
     if len(parents) == 1:
         return slice(parents[0], parents[0] + 1)
     return to_device(parents, device)

@@ -8,25 +8,34 @@ import pytest
 from torch import Tensor
 
 import specvl_demo as sv
+from specvl_demo.core.types import Drafter
 from specvl_demo.decoders import kernels, layer_stack
-from specvl_demo.decoders.layer_stack import ChainDrafter
+from specvl_demo.decoders.layer_stack import LevelDrafter
 from specvl_demo.methods.dream import DreamDrafter
 from specvl_demo.methods.heads.blocks import CrossAttention
-from specvl_demo.methods.heads.features import FeatureDrafter
-from specvl_demo.methods.small_vlm import SmallVLM
+from specvl_demo.methods.level_calls import LevelCalls
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Round
 
 by_our_kernels = pytest.mark.skipif(not kernels.available(), reason="our kernels do not run here")
 
 PICTURES = [str(EXAMPLES / name) for name in ("scene.png", "bars.png")]
-CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
+DRAFTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chain": ("chain", {"gamma": 6}),
     "with a floor": ("chain", {"gamma": 6, "floor": 0.6}),
     "eagle2": ("eagle2", {"preset": "pocket"}),
     "hivis": ("hivis", {"preset": "pocket"}),
     "dream": ("dream", {"preset": "pocket"}),
     "eagle3": ("eagle3", {"policy": "chain", "gamma": 5}),
+    "tree": ("tree", {}),
+    "sage": ("sage", {"growth": "online", "max_nodes": 20}),
+    "sage by templates": ("sage", {"max_nodes": 20}),
+    "two views": ("tabed", {"preset": "pocket"}),
+    "four views": ("tabed", {"preset": "pocket-mtcp"}),
+    "two views, a tree": ("tabed", {"policy": "beam", "beams": 3}),
+    "hivis, a tree": ("hivis", {"preset": "pocket-tree"}),
+    "dream, a tree": ("dream", {"preset": "pocket-tree"}),
+    "eagle3, a tree": ("eagle3", {"preset": "pocket-tree"}),
 }
 
 
@@ -49,17 +58,18 @@ def assert_alike(some: list[Round], others: list[Round]) -> None:
 
 
 @by_our_kernels
-@pytest.mark.parametrize("name", CHAINS)
-def test_a_chain_is_that_of_single_steps(name: str, pair: sv.Pair, monkeypatch):
+@pytest.mark.parametrize("name", DRAFTS)
+def test_what_one_call_drafts_is_what_its_operations_draft(name: str, pair: sv.Pair, monkeypatch):
     calls: list[int] = []
-    draft = ChainDrafter.draft
-    monkeypatch.setattr(ChainDrafter, "draft", lambda *given: calls.append(1) or draft(*given))
-    by_one_call = rounds(pair, *CHAINS[name])
+    draft = LevelDrafter.draft
+    monkeypatch.setattr(
+        LevelDrafter, "draft", lambda *given, **more: calls.append(1) or draft(*given, **more)
+    )
+    by_one_call = rounds(pair, *DRAFTS[name])
     n_calls = len(calls)
     assert n_calls >= len(by_one_call)
-    for drafter in (SmallVLM, FeatureDrafter):
-        monkeypatch.setattr(drafter, "draft_chain", lambda *_: None)
-    assert_alike(by_one_call, rounds(pair, *CHAINS[name]))
+    monkeypatch.setattr(LevelCalls, "draft_level", Drafter.draft_level)
+    assert_alike(by_one_call, rounds(pair, *DRAFTS[name]))
     assert len(calls) == n_calls
 
 
@@ -96,7 +106,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
 
     def compare(self: DreamDrafter, rows: Sequence[int]) -> Tensor:
         found = looked(self, rows)
-        fed = drafted[-self._fed :]
+        fed = drafted[-self._stream.fed :]
         for row, weights in zip(rows, found, strict=True):
             own = fed[row][: len(weights)]
             apart.append(float((weights[: len(own)] - own).abs().max() / own.max()))
