@@ -22,7 +22,7 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache, Layout
-from specvl_demo.decoders.output_head import OutputHead
+from specvl_demo.decoders.output_head import OutputHead, linear_logits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -145,10 +145,10 @@ class HFDecoder(LanguageBackend):
 
 
 def _logits(
-    head: Callable[[Tensor], Tensor], embeddings: nn.Module, softcap: float | None, hidden: Tensor
+    head: nn.Module, embeddings: nn.Module, softcap: float | None, hidden: Tensor
 ) -> Tensor:
     """Return the head's logits where ids are, capped as some families do."""
-    logits = head(hidden).to(cast("Tensor", embeddings.weight).device)
+    logits = linear_logits(head, hidden).to(cast("Tensor", embeddings.weight).device)
     return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
 

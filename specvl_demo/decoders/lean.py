@@ -23,7 +23,7 @@ from specvl_demo.decoders.batch_invariance import ordered_attention
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import Layout
 from specvl_demo.decoders.layer_stack import LayerWeights
-from specvl_demo.decoders.output_head import OutputHead
+from specvl_demo.decoders.output_head import OutputHead, linear_logits
 from specvl_demo.decoders.packed_linear import Bits, PackedLinear
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class LeanDecoder(LanguageBackend):
         self._bits, config = bits, decoder.config
         packed = None if bits is None else PackedLinear(head.weight.detach(), bits)
         self.output = OutputHead(
-            packed or (lambda hidden: F.linear(hidden, head.weight)), len(head.weight)
+            packed or (lambda hidden: linear_logits(head, hidden)), len(head.weight)
         )
         self.axes = 3 if type(decoder).__name__ in THREE_AXES else 1
         self._eps: float = config.rms_norm_eps

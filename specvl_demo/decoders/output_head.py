@@ -8,12 +8,23 @@ FR-Spec (arXiv 2502.14856), EAGLE-3 (arXiv 2503.01840).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specvl_demo.decoders.layer_stack import DraftWeights, LevelWeights
-from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax
+from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax, mm_in_float32
+
+
+def linear_logits(head: nn.Module, hidden: Tensor) -> Tensor:
+    """Return the logits of a model's own head, in float32 on the GPU that has it."""
+    weight = cast("Tensor", head.weight)
+    plain = type(head) is nn.Linear and head.bias is None and weight.device == hidden.device
+    if not plain or hidden.device.type == "cpu":
+        return cast("Tensor", head(hidden))
+    logits = mm_in_float32(hidden.reshape(-1, hidden.shape[-1]), weight.t())
+    return logits.view(*hidden.shape[:-1], -1)
 
 
 class OutputHead:
@@ -52,7 +63,7 @@ class OutputHead:
         """Map hidden states [..., D] to logits of the R ids that have a row [..., R]."""
         if self.packed is None:
             return self._multiply(hidden)
-        logits = self.packed(hidden.reshape(-1, hidden.shape[-1]))
+        logits = self.packed.logits(hidden.reshape(-1, hidden.shape[-1]))
         return logits.view(*hidden.shape[:-1], -1)
 
     def to_vocab(self, logits: Tensor) -> Tensor:

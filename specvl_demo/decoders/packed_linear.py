@@ -67,6 +67,15 @@ def log_softmax(logits: Tensor, banned: Tensor) -> Tensor:
     return logits.log_softmax(-1)
 
 
+def mm_in_float32(x: Tensor, table: Tensor) -> Tensor:
+    """Multiply [rows, in] by [in, out], on a GPU with a result in float32: rounded to half
+    precision, a row's highest logits are often equal.
+    """
+    if x.device.type == "cpu" or x.dtype == torch.float32:
+        return torch.mm(x, table)
+    return torch.mm(x, table, out_dtype=torch.float32)
+
+
 def to_half(weight: Tensor) -> tuple[Tensor, float] | None:
     """Return (numbers that half precision holds, factor): their product is exactly `weight`.
 
@@ -167,6 +176,11 @@ class PackedLinear:
             return product if plus is None else product.add_(plus)
         x = x.to(self.dtype)
         return torch.mm(x, self._table) if plus is None else torch.addmm(plus, x, self._table)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ, on a GPU in float32."""
+        product = self.multiply_packed(x)
+        return mm_in_float32(x.to(self.dtype), self._table) if product is None else product
 
     def add_product(self, out: Tensor, x: Tensor) -> None:
         """Add the product to `out` [rows, out], which has the weight's precision."""

@@ -79,6 +79,16 @@ def test_steps_of_every_family_stay_on_the_device(name: str):
             assert hidden.shape == (1, shape.rows, inner.width)
 
 
+@pytest.mark.parametrize("form", [HFDecoder, lean.LeanDecoder])
+def test_logits_are_not_rounded_to_half_precision(form: Any):
+    """Rounded, the highest two are often equal, and an answer is AR's by chance only."""
+    model = on_meta(tiny_llava())
+    decoder = form(model) if form is HFDecoder else form(model.get_decoder(), model.lm_head)
+    hidden = torch.empty(1, 3, decoder.width, dtype=torch.bfloat16, device="meta")
+    for logits in (decoder.logits(hidden), decoder.logits(hidden[0])):
+        assert logits.dtype == torch.float32 and logits.shape[-1] == decoder.vocab
+
+
 @pytest.mark.parametrize(
     "name",
     [
