@@ -12,7 +12,8 @@ import io
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
 from torch import nn
 from tqdm import tqdm
-from transformers import AutoProcessor, BitsAndBytesConfig
+from transformers import AutoProcessor, BitsAndBytesConfig, modeling_utils
 
 from specvl_demo.pairs.fitting import LoadPlan
 from specvl_demo.vlm import outlines
@@ -47,7 +48,7 @@ def load_model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn
         place = {"device_map": {"": plan.device}}
     if plan.quantised != "none" and not plan.in_own_layout:
         place["quantization_config"] = _bitsandbytes_config(plan)
-    with outlines.load_errors(name), outlines.quiet():
+    with outlines.load_errors(name), outlines.quiet(), _weight_by_weight():
         loaded, report = outlines.auto_class(sees).from_pretrained(
             folder,
             dtype=getattr(torch, plan.dtype),
@@ -63,6 +64,19 @@ def load_model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn
     if plan.split and outside:
         raise ValueError(f"{name} does not fit on {len(plan.split)} GPUs without main memory.")
     return loaded.eval().requires_grad_(False)
+
+
+@contextmanager
+def _weight_by_weight() -> Iterator[None]:
+    """Let every weight be allocated by itself, not all of them as one block first, as the library
+    does on a GPU: inside that block, what is freed once matrices are joined could not be returned.
+    """
+    library: Any = modeling_utils
+    warm_up, library.caching_allocator_warmup = library.caching_allocator_warmup, lambda *_: None
+    try:
+        yield
+    finally:
+        library.caching_allocator_warmup = warm_up
 
 
 def load_processor(folder: Path, name: str, pillow: bool = False) -> Any:
