@@ -233,8 +233,6 @@ def graphs_on_the_processor(monkeypatch) -> Iterator[FakeCuda]:
         if phase == "start" and FakeGraph.capturing is not None:
             FakeGraph.spoilt = "garbage was collected"
 
-    gc.collect()
-    gc.freeze()  # of what is here already nothing is looked at by the collections of captures
     gc.callbacks.append(collected)
     yield fake
     gc.callbacks.remove(collected)

@@ -169,11 +169,10 @@ def _capture_stream(device: torch.device) -> torch.cuda.Stream:
 
 @contextmanager
 def collect_no_garbage() -> Iterator[None]:
-    """Collect garbage now and not until the end: the collector could free what may not be freed
-    during a capture, or wait for the device.
+    """Collect no garbage until the end: the collector could free what may not be freed during a
+    capture, or wait for the device. Nor before: it would walk over all that libraries hold.
     """
     enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield

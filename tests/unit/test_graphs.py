@@ -267,6 +267,23 @@ def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCu
 
 
 @torch.inference_mode()
+def test_no_capture_waits_for_the_collector(cuda: FakeCuda):
+    """It would walk over all objects of all libraries, 0.2 seconds for every lane."""
+    stream = prefilled_sequence(with_graphs(HFDecoder(tiny_llava())), torch.arange(20), 100)
+    walks: list[int] = []
+
+    def walked(phase: str, facts: dict[str, int]) -> None:
+        walks.append(facts["generation"])
+
+    gc.callbacks.append(walked)
+    try:
+        stream.cache.prepare(4)
+    finally:
+        gc.callbacks.remove(walked)
+    assert FakeGraph.captured == 3 and 2 not in walks
+
+
+@torch.inference_mode()
 def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda):
     """A cache of another size replaces an unused one, with its graphs; old ones stay usable."""
     decoder = with_graphs(HFDecoder(tiny_llava()))
