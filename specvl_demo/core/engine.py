@@ -198,6 +198,7 @@ class Lane:
         parts.verifier.begin(start)
         parts.drafter.begin(start)
         watch.lap("draft")
+        parts.drafter.prepare(start)
         # A lane is charged in full for what it takes from the lanes' common store.
         draft_prefill_s = max(0.0, watch.read()["draft"] + borrowed)
         # 4. What its rounds need.

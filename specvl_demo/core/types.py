@@ -372,6 +372,9 @@ class Drafter:
     def begin(self, start: LaneStart) -> None:
         """Prefill the drafter. Called once."""
 
+    def prepare(self, start: LaneStart) -> None:
+        """Make ready, after `begin`, what its rounds run on this device; on no clock."""
+
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         """Feed k nodes and return log-probabilities of the token after each.
 

@@ -101,10 +101,10 @@ class Backend(ABC):
         `call.cache.at`, the rows to write. The mask spans the whole cache then.
         """
 
-    def new_cache(self, batch: int, room: int) -> KVCache:
-        """Return an empty cache that `forward` writes into."""
+    def new_cache(self, batch: int, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
+        """Return an empty cache that `forward` writes into. wanted: As for `KVCache.prepare`."""
         if self.fixed:
-            return self.runner.acquire(self, batch, room)
+            return self.runner.acquire(self, batch, room, wanted)
         return self.eager_cache(batch, room)
 
     def eager_cache(self, batch: int, room: int) -> KVCache:
@@ -218,15 +218,8 @@ class GraphCache(KVCache):
             step.destroy_graph()
         self.steps.clear()
 
-    def prepare(
-        self, max_rows: int, layers: tuple[int, ...] = (), min_rows: int | None = None
-    ) -> None:
-        """Capture every shape of such steps, so that no timed round has to."""
-        invariant = min_rows is not None and max_rows <= MAX_NODES
-        first = padded_rows(1, min_rows) if invariant and min_rows else 1
-        last = next((rows for rows in BUCKETS if rows >= max(max_rows, first)), BUCKETS[-1])
-        tail = MAX_NODES if invariant else 0
-        shapes = [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
+    def prepare(self, shapes: Sequence[StepShape]) -> None:
+        """Capture steps of these shapes, so that no timed round has to."""
         runner, backend = self._owners()
         runner.capture(backend, self, [shape for shape in shapes if shape not in self.steps])
 
@@ -247,9 +240,9 @@ class GraphCache(KVCache):
         slots = cast("tuple[Tensor, ...]", tuple(_IndexedSlot(data, self.at) for data in layers))
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
 
-    def empty_like(self, room: int) -> GraphCache:
+    def empty_like(self, room: int, wanted: Sequence[StepShape] = ()) -> GraphCache:
         runner, backend = self._owners()
-        return runner.acquire(backend, self.batch, room, copies=True)
+        return runner.acquire(backend, self.batch, room, wanted)
 
     def _owners(self) -> tuple[GraphRunner, Backend]:
         runner, backend = self._runner(), self._backend()
@@ -286,18 +279,21 @@ class GraphRunner:
 
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
-    def acquire(self, backend: Backend, batch: int, room: int, copies: bool = False) -> GraphCache:
+    def acquire(
+        self, backend: Backend, batch: int, room: int, wanted: Sequence[StepShape] = ()
+    ) -> GraphCache:
         """Return a free cache, or make one that replaces the cache unused for longest.
 
-        copies: Whether it is to hold a copy of another cache, as a target's lanes do, which then
-            leave their graphs to later lanes, not to a prefill.
+        wanted: What will be captured: of the caches that lack least of it, the one with the fewest
+            graphs is taken, so that others are left to lanes that need them.
         """
         span = _round_up_rows(room + BUCKETS[-1])
         fitting = [
             cache for cache in self.free if (cache.batch, cache.buffer_rows) == (batch, span)
         ]
         if fitting:
-            cache = (max if copies else min)(fitting, key=lambda cache: len(cache.steps))
+            lacks = {id(each): sum(one not in each.steps for one in wanted) for each in fitting}
+            cache = min(fitting, key=lambda cache: (lacks[id(cache)], len(cache.steps)))
             self.free.remove(cache)
             return cache.reset_for(backend, room)
         if self.free:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 
@@ -44,7 +45,7 @@ class StepShape(NamedTuple):
     def of(cls, call: ForwardInput) -> StepShape | None:
         """Return the shape that a call is padded to, or None if it is not."""
         size, capture = call.x.shape[1], call.captured.capture
-        if call.deepstack is not None or size > BUCKETS[-1]:
+        if call.deepstack is not None or size > BUCKETS[-1] or not call.cache.length:
             return None
         # Many rows without a mask are a causal prefill; a single row sees all rows before it.
         if (call.mask is None and size > 1) or capture.attention:
@@ -52,6 +53,20 @@ class StepShape(NamedTuple):
         tail = 0 if call.columns is None else call.columns.shape[1]
         rows = next(bucket for bucket in BUCKETS if bucket >= size)
         return cls(rows, capture.layers, tail)
+
+
+def step_shapes(
+    max_rows: int, layers: tuple[int, ...] = (), min_rows: int | None = None
+) -> list[StepShape]:
+    """Return every shape of steps of up to `max_rows` rows that keep these layers' inputs.
+
+    min_rows: As in `CachedSequence.score`.
+    """
+    invariant = min_rows is not None and max_rows <= MAX_NODES
+    first = padded_rows(1, min_rows) if invariant and min_rows else 1
+    last = next((rows for rows in BUCKETS if rows >= max(max_rows, first)), BUCKETS[-1])
+    tail = MAX_NODES if invariant else 0
+    return [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
 
 
 @dataclass

@@ -7,12 +7,15 @@ overwritten: a rejected branch costs nothing. Knows nothing of models, positions
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core.transfer import to_device
+
+if TYPE_CHECKING:
+    from specvl_demo.decoders.graphs import StepShape
 
 
 class Layout(NamedTuple):
@@ -75,15 +78,8 @@ class KVCache:
         """How many sequences rows are kept for."""
         return self.blocks[0].shape[2]
 
-    def prepare(
-        self, max_rows: int, layers: tuple[int, ...] = (), min_rows: int | None = None
-    ) -> None:
-        """Prepare for steps of up to `max_rows` rows, before any round is timed.
-
-        Args:
-            layers: Layers whose inputs the steps keep.
-            min_rows: As in `CachedSequence.score`.
-        """
+    def prepare(self, shapes: Sequence[StepShape]) -> None:
+        """Prepare for steps of these shapes (`graphs.step_shapes`), before any round is timed."""
 
     def release(self) -> None:
         """Release the cache, which is no longer used."""
@@ -150,18 +146,18 @@ class KVCache:
             data[:, :, :, :, start + first : start + n] = data.index_select(4, source)
         self.length = start + n
 
-    def copy(self, room: int) -> KVCache:
-        """Return the same rows in buffers of another size."""
+    def copy(self, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
+        """Return the same rows in buffers of another size. wanted: As for `prepare`."""
         length = self.length
         if room < length:
             raise ValueError(f"a cache of {length} rows does not fit into {room}")
-        twin = self.empty_like(room)
+        twin = self.empty_like(room, wanted)
         for mine, theirs in zip(self.blocks, twin.blocks, strict=True):
             theirs[:, :, :, :, :length] = mine[:, :, :, :, :length]
         twin.length, twin.holes = length, self.holes
         return twin
 
-    def empty_like(self, room: int) -> KVCache:
+    def empty_like(self, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
         """Return an empty cache of this kind."""
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype)
 

@@ -20,6 +20,7 @@ from transformers.cache_utils import LinearAttentionLayer
 
 from specvl_demo.core.tree import chain
 from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.huggingface import HFDecoder, as_hf_cache
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 
@@ -151,8 +152,8 @@ class RecurrentCache(KVCache):
         self._x.append(x)
         self._positions.append(positions)
 
-    def copy(self, room: int) -> KVCache:
-        twin = super().copy(room)
+    def copy(self, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
+        twin = super().copy(room, wanted)
         assert isinstance(twin, RecurrentCache)  # as made by `empty_like`
         self.mark_committed()
         twin._snapshot, twin._snapshot_rows = self._snapshot, self._snapshot_rows
@@ -160,7 +161,7 @@ class RecurrentCache(KVCache):
         twin.seen, twin._decided = -1, twin.length
         return twin
 
-    def empty_like(self, room: int) -> KVCache:
+    def empty_like(self, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype, self._kinds)
 
     def _restore_states(self) -> None:

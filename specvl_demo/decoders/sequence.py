@@ -21,6 +21,7 @@ from specvl_demo.core.types import NOTHING, Capture, Context
 from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import LevelDrafter, LevelWeights
 
@@ -82,9 +83,13 @@ class CachedSequence:
             node, depth = self._parents[node], depth + 1
         return depth
 
-    def fork(self, room: int) -> CachedSequence:
-        """Copy the committed rows into a new cache with `room` rows in all."""
-        return CachedSequence(self.backend, self.cache.copy(room), self.next_position, self._padded)
+    def fork(self, room: int, wanted: Sequence[StepShape] = ()) -> CachedSequence:
+        """Copy the committed rows into a new cache with `room` rows in all.
+
+        wanted: Shapes that the cache will be prepared for (`KVCache.prepare`).
+        """
+        copy = self.cache.copy(room, wanted)
+        return CachedSequence(self.backend, copy, self.next_position, self._padded)
 
     def score(
         self,
@@ -268,13 +273,18 @@ class CachedSequence:
 
 
 def prefill(
-    backend: Backend, contexts: Sequence[Context], room: int, capture: Capture = NOTHING
+    backend: Backend,
+    contexts: Sequence[Context],
+    room: int,
+    capture: Capture = NOTHING,
+    wanted: Sequence[StepShape] = (),
 ) -> tuple[CachedSequence, Tensor, Captured]:
     """Run m contexts in one forward.
 
     Args:
         room: Rows of the cache, at least N.
         capture: What to capture.
+        wanted: As for `CachedSequence.fork`.
 
     Returns:
         A stream of the contexts' rows, hidden states [m, N, D], and the captures. N is the longest
@@ -295,7 +305,7 @@ def prefill(
     if padded or any(context.blocks is not None for context in contexts):
         mask, window_mask = _prompt_masks(backend, contexts, pad)
     deep = [context.deepstack for context in contexts if context.deepstack is not None]
-    cache = backend.new_cache(len(contexts), max(room, size))
+    cache = backend.new_cache(len(contexts), max(room, size), wanted)
     call = ForwardInput(
         torch.stack(
             [F.pad(context.embeds, (0, 0, size - len(context.embeds), 0)) for context in contexts]

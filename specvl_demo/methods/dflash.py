@@ -21,6 +21,7 @@ from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict
 from specvl_demo.decoders.attention import attend, pair_rotary
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
@@ -242,12 +243,14 @@ class BlockDrafter(Drafter):
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
         if room >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
-        self._cache, self._rows = head.new_cache(1, room), len(states)
+        self._steps = step_shapes(head.block)[-1:]  # every block has one size
+        self._cache, self._rows = head.new_cache(1, room, self._steps), len(states)
         weakref.finalize(self, self._cache.release).atexit = False
-        if head.fixed:  # captured before a round is timed
-            head.draft(self._cache, torch.zeros(1, dtype=torch.int64, device=head.device))
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         self._pending, self._depth = states, [0]
+
+    def prepare(self, start: LaneStart) -> None:
+        self._cache.prepare(self._steps)
 
     def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return {self._head.view: (torch.arange(self._rows), ())}

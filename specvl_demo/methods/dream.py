@@ -22,6 +22,7 @@ from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Drafter, LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.layer_stack import DraftWeights, LayerStack, LevelDrafter
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
@@ -158,7 +159,8 @@ class DreamHead(FeatureHead):
 
     def prefill(self, start: LaneStart, opening: HeadPrompt, room: int) -> CachedSequence:
         """Prefill with the kept tokens' embeddings as queries, all features as keys and values."""
-        cache, features, seen = self.new_cache(1, room), start.prefill.hidden, opening.seen
+        cache = self.new_cache(1, room, step_shapes(start.max_nodes))
+        features, seen = start.prefill.hidden, opening.seen
         n = features.shape[0]
         cache.holes = opening.holes
         slots, keys, values = cache.kv_slots(n + 1)

@@ -16,6 +16,7 @@ from torch import Tensor
 from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NOTHING, LaneStart, Scores, Verdict
+from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.layer_stack import LevelDrafter
 from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
@@ -86,8 +87,8 @@ class SmallVLM(LevelCalls):
             )
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
-        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room)
-        self._stream.cache.prepare(start.max_nodes)
+        shapes = step_shapes(start.max_nodes)
+        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room, wanted=shapes)
         self._seen = {
             context.name: (
                 context.index,
@@ -104,6 +105,9 @@ class SmallVLM(LevelCalls):
         self._log_probs: list[Tensor] = []
         if self._mixer is not None:
             self._mixer.begin(start, [context.name for context in contexts])
+
+    def prepare(self, start: LaneStart) -> None:
+        self._stream.cache.prepare(step_shapes(start.max_nodes))
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """Return log-probabilities [k, V] after each fed node, mixed over the views."""

@@ -81,22 +81,35 @@ def make_lanes(
 
 
 def warm_up(
-    loaded: LoadedPair, request: Request, choices: Choices, shared: SharedPrefill | None = None
+    loaded: LoadedPair,
+    request: Request,
+    choices: Choices,
+    shared: SharedPrefill | None = None,
+    side_by_side: bool = True,
 ) -> None:
     """Run every lane for a few tokens; encodings and prefills stay in `shared`.
 
     The first computation pays for allocations and for kernels chosen on first use. In a race that
     would be AR, which would inflate every speedup.
+
+    side_by_side: Whether the lanes will be open at once: each then needs a cache with graphs.
     """
     shared = shared or SharedPrefill(request)
-    alike = {f"{choice.method.name} {choice.settings}": choice for choice in choices}
-    for choice in alike.values():
+    warmed: list[str] = []
+    open_lanes: list[Lane] = []
+    for choice in choices:
         if request.cancelled():
             return
+        name = f"{choice.method.name} {choice.settings}"
+        if (known := name in warmed) and not side_by_side:
+            continue
         lane = Lane("warm-up", build_parts(choice, loaded.models), shared, WARM_TOKENS)
         lane.begin()
-        while not lane.done:
+        while not known and not lane.done:
             lane.step()
+        warmed.append(name)
+        if side_by_side:
+            open_lanes.append(lane)
 
 
 def run_lanes(loaded: LoadedPair, request: Request, choices: Choices) -> list[LaneRecords]:
@@ -153,7 +166,7 @@ def run_in_turn(
 
     warmed: They ran just before, so that only the first one is warmed up.
     """
-    warm_up(loaded, request, choices[:1] if warmed else choices)
+    warm_up(loaded, request, choices[:1] if warmed else choices, side_by_side=False)
     for choice in choices:
         if request.cancelled():
             return

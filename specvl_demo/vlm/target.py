@@ -19,6 +19,7 @@ from specvl_demo.core.types import NOTHING, Capture, Encoded, Prefill, Prompt, S
 from specvl_demo.decoders.batch_invariance import MAX_NODES
 from specvl_demo.decoders.calibration import min_invariant_rows
 from specvl_demo.decoders.forward import Captured
+from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
 from specvl_demo.vlm.encoder import VLM
@@ -69,12 +70,15 @@ class VLMTarget:
     ) -> VLMSession:
         stream: CachedSequence = prefill.cache
         invariant = self.min_invariant_rows is not None
-        # Batch-invariant steps read all of a cache, so it has one size in all lanes.
-        spare = max(max_nodes, MAX_NODES) if invariant else max_nodes
-        stream = stream.fork(stream.length + max_new_tokens + spare)
+        # Batch-invariant steps read all of a cache, so it has one size in all lanes; of one size,
+        # caches with graphs also serve other lanes.
+        one_size = invariant or self.decoder.fixed
+        spare = max(max_nodes, MAX_NODES) if one_size else max_nodes
+        shapes = step_shapes(max_nodes, capture.layers, self.min_invariant_rows)
+        stream = stream.fork(stream.length + max_new_tokens + spare, shapes)
         if invariant:
             stream.cache.zero_unused()
-        stream.cache.prepare(max_nodes, capture.layers, self.min_invariant_rows)
+        stream.cache.prepare(shapes)
         return VLMSession(self, stream, prefill, capture.layers)
 
     @property

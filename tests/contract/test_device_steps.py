@@ -157,7 +157,7 @@ def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: HFDecoder):
     x = torch.empty(30, 128, dtype=torch.bfloat16, device="meta")
     opening = HeadPrompt(x, seen, x[-1:, :64], seen[-1:], seen, holes=11)
     hidden = torch.empty(41, 64, dtype=torch.bfloat16, device="meta")
-    start: Any = SimpleNamespace(prefill=SimpleNamespace(hidden=hidden))
+    start: Any = SimpleNamespace(prefill=SimpleNamespace(hidden=hidden), max_nodes=4)
     with torch.inference_mode(), KernelsTakeAll() as took:
         stream = made.prefill(start, opening, 60)
         stream.cache.at = None

@@ -14,16 +14,17 @@ import torch
 
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
-from specvl_demo.core.types import Capture, Context
+from specvl_demo.core.types import Capture, Context, Stopwatch
 from specvl_demo.decoders import calibration, kernels
 from specvl_demo.decoders.backend import GraphCache, GraphRunner
 from specvl_demo.decoders.calibration import prefilled_sequence
 from specvl_demo.decoders.forward import Captured, ForwardInput
-from specvl_demo.decoders.graphs import BUCKETS, GraphStep, StepShape
+from specvl_demo.decoders.graphs import BUCKETS, GraphStep, StepShape, step_shapes
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.records import Round, tie_nats
+from specvl_demo.serving import session
 from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
@@ -174,6 +175,56 @@ def made_steps(monkeypatch) -> list[tuple[int, StepShape]]:
     return made
 
 
+class RunningClock(Stopwatch):
+    """runs: Whether what happens now is charged to a lane."""
+
+    runs = False
+
+    def start(self) -> None:
+        super().start()
+        RunningClock.runs = True
+
+    def lap(self, phase: str) -> None:
+        super().lap(phase)
+        RunningClock.runs = phase not in ("draft", "other_s", "commit_s")
+
+    def skip(self) -> None:
+        super().skip()
+        RunningClock.runs = True
+
+
+@pytest.mark.parametrize(
+    "names", [("ar", "chain", "tree"), ("ar", "tabed", "sage"), ("ar", "eagle2", "dflash")]
+)
+def test_a_race_captures_nothing_and_no_lane_is_charged_for_captures(
+    pairs_of_models: dict[str, Models], names: tuple[str, ...], monkeypatch
+):
+    """Neither one that was warmed up nor one that was not."""
+    models = pairs_of_models["graphs"]
+    loaded: Any = SimpleNamespace(models=models)
+    for owner in (models.target.decoder, *models.drafters.values()):
+        getattr(owner, "decoder", owner).release_caches()
+    made, new_step = made_steps(monkeypatch), GraphRunner._new_step
+    monkeypatch.setattr(VLMTarget, "stopwatch", lambda self: RunningClock())
+
+    def uncharged(*words: Any) -> GraphStep:
+        assert not RunningClock.runs
+        return new_step(*words)
+
+    monkeypatch.setattr(GraphRunner, "_new_step", uncharged)
+    # One prompt for the page, a shorter answer for the other.
+    request = ask(models.target, tiny_prompt(2), max_new_tokens=12)
+    choices = [choose(name) for name in names]
+    session.run_lanes(loaded, request, choices)
+    assert made
+    shared = SharedPrefill(request)
+    running = session.make_lanes(loaded, request, choices, shared)
+    session.warm_up(loaded, request, choices, shared)
+    made.clear()
+    list(race(running))
+    assert not made
+
+
 @pytest.mark.parametrize(
     "method", ["ar", "tree", "tabed", "sage", "ngram", "eagle2", "dream", "dflash", "exact"]
 )
@@ -241,7 +292,7 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(monkeypatc
 def captured(decoder: HFDecoder, n: int = 2) -> CachedSequence:
     """A sequence with graphs of one row, two and four."""
     stream = prefilled_sequence(decoder, torch.arange(20), 100)
-    stream.cache.prepare(n + 2)
+    stream.cache.prepare(step_shapes(n + 2))
     return stream
 
 
@@ -277,7 +328,7 @@ def test_no_capture_waits_for_the_collector(cuda: FakeCuda):
 
     gc.callbacks.append(walked)
     try:
-        stream.cache.prepare(4)
+        stream.cache.prepare(step_shapes(4))
     finally:
         gc.callbacks.remove(walked)
     assert FakeGraph.captured == 3 and 2 not in walks
@@ -290,7 +341,7 @@ def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda):
     kept = captured(decoder)
     for room in (100, 1000, 2000, 100):
         stream = prefilled_sequence(decoder, torch.arange(20), room)
-        stream.cache.prepare(4)
+        stream.cache.prepare(step_shapes(4))
         del stream
         assert len(decoder.runner.free) == 1 and len(FakeGraph.alive) == 6
     hidden = kept.score(embedded(kept, [1]), chain(0))
@@ -343,7 +394,7 @@ def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCud
     assert cuda.current is cuda.default and not any(p.underway for p in FakeGraph.pools.values())
     assert in_pools() == 3 and gc.isenabled()
     decoder.runner.refused = None
-    stream.cache.prepare(32)
+    stream.cache.prepare(step_shapes(32))
     assert stream.cache.steps[StepShape(32, (), 0)].graph is not None
 
 

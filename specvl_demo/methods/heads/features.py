@@ -31,6 +31,7 @@ from specvl_demo.core.types import (
 from specvl_demo.decoders.backend import Backend, LanguageBackend
 from specvl_demo.decoders.calibration import TRIED_ROWS, pick_faster
 from specvl_demo.decoders.forward import ForwardInput
+from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.kv_cache import Layout
 from specvl_demo.decoders.layer_stack import DraftWeights, LevelDrafter, LevelWeights
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
@@ -210,7 +211,7 @@ class FeatureHead(TrainedHead):
 
     def prefill(self, start: LaneStart, opening: HeadPrompt, room: int) -> CachedSequence:
         """Prefill the rows before the root, in a cache with room for `room` rows."""
-        cache = self.new_cache(1, room)
+        cache = self.new_cache(1, room, step_shapes(start.max_nodes))
         if len(opening.x):
             self.forward(ForwardInput(opening.x[None], opening.positions.unsqueeze(-2), cache))
         return CachedSequence(self, cache, opening.position)
@@ -288,7 +289,6 @@ class FeatureDrafter(LevelCalls):
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
         room = rows + 1 + ahead
         stream = head.prefill(start, opening, room)
-        stream.cache.prepare(start.max_nodes)
         self._stream, self._features, self._seen = stream, opening.root_feature, opening.seen
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         weights = head.level_weights(start.vocabulary.size, start.vocabulary.banned)
@@ -297,6 +297,9 @@ class FeatureDrafter(LevelCalls):
         size, dtype = (start.max_nodes, head.width), head.dtype
         made = None if self._levels is None else self._levels.made
         self._outputs = torch.empty(size, dtype=dtype, device=head.device) if made is None else made
+
+    def prepare(self, start: LaneStart) -> None:
+        self._stream.cache.prepare(step_shapes(start.max_nodes))
 
     def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return {self._head.view: (self._seen, ())}
