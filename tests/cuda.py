@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -160,6 +161,18 @@ class _Stream:
     def wait_stream(self, other: _Stream) -> None: ...
 
 
+class _Event:
+    def __init__(self, enable_timing: bool) -> None: ...
+
+    def record(self) -> None:
+        self.at = time.perf_counter()
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, other: _Event) -> float:
+        return 1e3 * (other.at - self.at)
+
+
 class FakeCuda:
     """What `torch.cuda` is asked for by captures. current: The current stream."""
 
@@ -221,6 +234,8 @@ def graphs_on_the_processor(monkeypatch) -> Iterator[FakeCuda]:
         "Stream": _Stream,
         "stream": fake.stream,
         "current_stream": lambda *_: fake.current,
+        "is_current_stream_capturing": lambda: FakeGraph.capturing is not None,
+        "Event": _Event,
     }
     for name, stand_in in replaced.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)

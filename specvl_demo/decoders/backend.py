@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.core.faults import cause, loses_device
+from specvl_demo.core.faults import cause, lacks_memory, loses_device
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import graphs
-from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
 from specvl_demo.decoders.forward import Captured, ForwardInput
 from specvl_demo.decoders.graphs import BUCKETS, GraphMemory, GraphStep, StepShape
 from specvl_demo.decoders.kv_cache import KVCache, Layout
@@ -373,12 +372,14 @@ class GraphRunner:
         try:
             step.at += cache.length
             compute = partial(self._run_step, backend, step, cache)
-            self._pool.capture(step, compute, backend.device)
-        except torch.OutOfMemoryError:
-            raise
+            step.graph = self._pool.capture(compute, backend.device)
         except RuntimeError as fault:
+            step.destroy_graph()
             if loses_device(fault):
                 raise
+            if lacks_memory(fault.__context__ or fault):  # it runs without, in what is given back
+                self.destroy_idle_caches()
+                return
             self.refused = cause(fault.__context__ or fault)[:200]
             _LOG.warning(
                 "Steps run without graphs, since one could not be captured: %s", self.refused

@@ -141,8 +141,8 @@ class GraphMemory:
         self._handle: Any = None
         self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
 
-    def capture(self, step: GraphStep, compute: Callable[[], None], device: torch.device) -> None:
-        """Run a step once, so that kernels are chosen and workspaces allocated, then capture it."""
+    def capture(self, compute: Callable[[], object], device: torch.device) -> torch.cuda.CUDAGraph:
+        """Compute once, so that kernels are chosen and workspaces allocated, then capture it."""
         stream, current = _capture_stream(device), torch.cuda.current_stream(device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
@@ -161,12 +161,11 @@ class GraphMemory:
             ):
                 compute()
         except BaseException:
-            step.destroy_graph()
             self._graphs = weakref.WeakSet()
             _abandon_capture(graph, pool, device)
             raise
         self._graphs.add(graph)
-        step.graph = graph
+        return graph
 
 
 def has_graphs(device: torch.device) -> bool:

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
+import torch
 from transformers import PreTrainedModel, modeling_utils
 
+from specvl_demo.core.faults import lacks_memory, loses_device
 from specvl_demo.pairs.fitting import LoadPlan
 from specvl_demo.vlm import loading, outlines
 
@@ -93,3 +95,20 @@ def test_what_joined_matrices_leave_is_given_back(monkeypatch):
             memory.empty_cache()
     assert memory.reserved == pytest.approx(total, rel=0.02)
     assert modeling_utils.caching_allocator_warmup is all_at_once
+
+
+@pytest.mark.parametrize(
+    ("words", "full", "lost"),
+    [
+        ("CUDA error: out of memory", True, False),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True, False),
+        ("CUDA error: no kernel image is available for execution on the device", False, False),
+        ("CUDA error: operation not permitted when stream is capturing", False, False),
+        ("CUDA error: an illegal memory access was encountered", False, True),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`", False, True),
+    ],
+)
+def test_only_what_ends_a_device_is_told_as_its_end(words: str, full: bool, lost: bool):
+    for fault in (torch.AcceleratorError(words), RuntimeError(f"{words}\nand more")):
+        assert (lacks_memory(fault), loses_device(fault)) == (full, lost)
+    assert not loses_device(ValueError(words)) and lacks_memory(MemoryError())

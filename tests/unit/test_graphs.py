@@ -359,7 +359,9 @@ def in_pools() -> int:
 
 @torch.inference_mode()
 def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCuda):
-    """Steps that the device refuses to capture run without; other faults are raised."""
+    """Steps that the device refuses to capture, or lacks memory for, run without; other faults are
+    raised.
+    """
     decoder = with_graphs(HFDecoder(tiny_llava()))
     stream, whole = captured(decoder), decoder.decode
     calls = 0
@@ -378,14 +380,21 @@ def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCud
         return decode
 
     lost = torch.AcceleratorError("CUDA error: misaligned address")
-    for fault in (ValueError("a fault of Python's"), lost, torch.OutOfMemoryError("too little")):
+    for fault in (ValueError("a fault of Python's"), lost):
         calls, decoder.decode = 0, failing(fault)
         with pytest.raises(type(fault)):
-            stream.cache.prepare(16)
+            stream.cache.prepare(step_shapes(16))
         assert {shape.rows for shape in stream.cache.steps} == {1, 2, 4}
         assert decoder.runner.refused is None and in_pools() == 3
+    full = torch.AcceleratorError("CUDA error: out of memory")
+    for fault in (torch.OutOfMemoryError("too little"), full):
+        calls, decoder.decode = 0, failing(fault)
+        decoder.runner.free.append(GraphCache(decoder.runner, decoder, 1, 512))
+        stream.cache.prepare(step_shapes(8))
+        assert stream.cache.steps.pop(StepShape(8, (), 0)).graph is None
+        assert decoder.runner.refused is None and not decoder.runner.free and in_pools() == 3
     calls, decoder.decode = 0, failing(None)
-    stream.cache.prepare(16)
+    stream.cache.prepare(step_shapes(16))
     assert decoder.runner.refused == "CUDA error: operation not permitted when stream is capturing"
     decoder.decode = whole
     told = {shape.rows: step.graph is not None for shape, step in stream.cache.steps.items()}

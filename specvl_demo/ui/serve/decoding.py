@@ -9,12 +9,11 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-import torch
 from PIL import Image
 
 from specvl_demo import pairs
 from specvl_demo.core.engine import Detail
-from specvl_demo.core.faults import loses_device
+from specvl_demo.core.faults import lacks_memory, loses_device
 from specvl_demo.media import MediaFile, Visual
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.pairs.machine import detect_machine
@@ -32,9 +31,6 @@ RECORDING = "Recording steps as graphs"
 PHOTOGRAPH = (1280, 960)
 """About as large as photographs are shown to models: graphs serve questions of similar length."""
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 224, 82
-# torch has an exception class only for a full GPU; on a CPU its allocator raises one of these
-# messages.
-NO_MEMORY_SAID = ("not enough memory", "can't allocate memory", "out of memory")
 
 
 class RunEnded(Exception):
@@ -45,10 +41,7 @@ def _fault_sentence(fault: Exception) -> str:
     """Return what a visitor is told of a fault that the process survives."""
     if isinstance(fault, ValueError):
         return str(fault)
-    words = str(fault).lower() if isinstance(fault, RuntimeError) else ""
-    full = isinstance(fault, torch.OutOfMemoryError | MemoryError)
-    full = full or any(part in words for part in NO_MEMORY_SAID)
-    return messages.NO_MEMORY if full else failure_sentence(fault)
+    return messages.NO_MEMORY if lacks_memory(fault) else failure_sentence(fault)
 
 
 def _thumbnail(visual: Visual, file: Medium) -> Thumbnail:

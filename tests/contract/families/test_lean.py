@@ -204,6 +204,21 @@ def test_the_fastest_way_that_is_right_is_chosen():
     assert [*taken] == ways[:2]
 
 
+@torch.inference_mode()
+def test_ways_of_attention_are_timed_as_they_are_replayed(cuda: FakeCuda):
+    """A host that queues their launches slowly would choose by its own speed."""
+    rows, calls = torch.ones(1, 2, 3, 16), [0, 0]
+
+    def counted(which: int, *call: torch.Tensor) -> torch.Tensor:
+        calls[which] += 1
+        return fused(*call)
+
+    layers = [(rows, rows, rows, torch.zeros(1, 1, 3, 3))] * 16
+    grouped_attention.fastest([partial(counted, 0), partial(counted, 1)], layers)
+    # The truth; then for each a trial, a run before its capture, and the capture.
+    assert calls == [1 + 1 + 2 * 16, 1 + 2 * 16] and FakeGraph.captured == 2
+
+
 @pytest.mark.parametrize("family", often(["qwen2-vl", "qwen2.5-vl", "qwen3-vl", "glm4v"]))
 def test_a_tower_sees_the_same_in_all_windows_at_once(family: str, monkeypatch):
     calls, attention = [], torch.nn.functional.scaled_dot_product_attention
