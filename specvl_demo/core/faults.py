@@ -12,19 +12,19 @@ def lacks_memory(fault: BaseException) -> bool:
     """Whether a device or the machine had too little memory for something; both survive that."""
     if isinstance(fault, MemoryError) or type(fault).__name__ == "OutOfMemoryError":
         return True
-    said = cause(fault).lower()
-    return isinstance(fault, RuntimeError) and any(words in said for words in _NO_MEMORY)
+    message = cause(fault).lower()
+    return isinstance(fault, RuntimeError) and any(words in message for words in _NO_MEMORY)
 
 
 def loses_device(fault: BaseException) -> bool:
     """Whether this process can no longer use its GPU after a fault: CUDA then answers every later
     call with an error.
     """
-    said = cause(fault)
-    if lacks_memory(fault) or any(words in said.lower() for words in _SURVIVED):
+    message = cause(fault)
+    if lacks_memory(fault) or any(words in message.lower() for words in _SURVIVED):
         return False
     return type(fault).__name__ == "AcceleratorError" or (
-        isinstance(fault, RuntimeError) and "CUDA error" in said
+        isinstance(fault, RuntimeError) and "CUDA error" in message
     )
 
 

@@ -100,10 +100,10 @@ class Backend(ABC):
         `call.cache.at`, the rows to write. The mask spans the whole cache then.
         """
 
-    def new_cache(self, batch: int, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
-        """Return an empty cache that `forward` writes into. wanted: As for `KVCache.prepare`."""
+    def new_cache(self, batch: int, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
+        """Return an empty cache that `forward` writes into. shapes: As for `KVCache.prepare`."""
         if self.fixed:
-            return self.runner.acquire(self, batch, room, wanted)
+            return self.runner.acquire(self, batch, room, shapes)
         return self.eager_cache(batch, room)
 
     def eager_cache(self, batch: int, room: int) -> KVCache:
@@ -239,9 +239,9 @@ class GraphCache(KVCache):
         slots = cast("tuple[Tensor, ...]", tuple(_IndexedSlot(data, self.at) for data in layers))
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
 
-    def empty_like(self, room: int, wanted: Sequence[StepShape] = ()) -> GraphCache:
+    def empty_like(self, room: int, shapes: Sequence[StepShape] = ()) -> GraphCache:
         runner, backend = self._owners()
-        return runner.acquire(backend, self.batch, room, wanted)
+        return runner.acquire(backend, self.batch, room, shapes)
 
     def _owners(self) -> tuple[GraphRunner, Backend]:
         runner, backend = self._runner(), self._backend()
@@ -279,11 +279,11 @@ class GraphRunner:
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
     def acquire(
-        self, backend: Backend, batch: int, room: int, wanted: Sequence[StepShape] = ()
+        self, backend: Backend, batch: int, room: int, shapes: Sequence[StepShape] = ()
     ) -> GraphCache:
         """Return a free cache, or make one that replaces the cache unused for longest.
 
-        wanted: What will be captured: of the caches that lack least of it, the one with the fewest
+        shapes: What will be captured: of the caches that lack least of it, the one with the fewest
             graphs is taken, so that others are left to lanes that need them.
         """
         span = _round_up_rows(room + BUCKETS[-1])
@@ -291,7 +291,7 @@ class GraphRunner:
             cache for cache in self.free if (cache.batch, cache.buffer_rows) == (batch, span)
         ]
         if fitting:
-            lacks = {id(each): sum(one not in each.steps for one in wanted) for each in fitting}
+            lacks = {id(each): sum(shape not in each.steps for shape in shapes) for each in fitting}
             cache = min(fitting, key=lambda cache: (lacks[id(cache)], len(cache.steps)))
             self.free.remove(cache)
             return cache.reset_for(backend, room)

@@ -146,18 +146,18 @@ class KVCache:
             data[:, :, :, :, start + first : start + n] = data.index_select(4, source)
         self.length = start + n
 
-    def copy(self, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
-        """Return the same rows in buffers of another size. wanted: As for `prepare`."""
+    def copy(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
+        """Return the same rows in buffers of another size. shapes: As for `prepare`."""
         length = self.length
         if room < length:
             raise ValueError(f"a cache of {length} rows does not fit into {room}")
-        twin = self.empty_like(room, wanted)
+        twin = self.empty_like(room, shapes)
         for mine, theirs in zip(self.blocks, twin.blocks, strict=True):
             theirs[:, :, :, :, :length] = mine[:, :, :, :, :length]
         twin.length, twin.holes = length, self.holes
         return twin
 
-    def empty_like(self, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
+    def empty_like(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
         """Return an empty cache of this kind."""
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype)
 

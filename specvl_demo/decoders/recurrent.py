@@ -152,8 +152,8 @@ class RecurrentCache(KVCache):
         self._x.append(x)
         self._positions.append(positions)
 
-    def copy(self, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
-        twin = super().copy(room, wanted)
+    def copy(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
+        twin = super().copy(room, shapes)
         assert isinstance(twin, RecurrentCache)  # as made by `empty_like`
         self.mark_committed()
         twin._snapshot, twin._snapshot_rows = self._snapshot, self._snapshot_rows
@@ -161,7 +161,7 @@ class RecurrentCache(KVCache):
         twin.seen, twin._decided = -1, twin.length
         return twin
 
-    def empty_like(self, room: int, wanted: Sequence[StepShape] = ()) -> KVCache:
+    def empty_like(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype, self._kinds)
 
     def _restore_states(self) -> None:

@@ -83,12 +83,12 @@ class CachedSequence:
             node, depth = self._parents[node], depth + 1
         return depth
 
-    def fork(self, room: int, wanted: Sequence[StepShape] = ()) -> CachedSequence:
+    def fork(self, room: int, shapes: Sequence[StepShape] = ()) -> CachedSequence:
         """Copy the committed rows into a new cache with `room` rows in all.
 
-        wanted: Shapes that the cache will be prepared for (`KVCache.prepare`).
+        shapes: Shapes that the cache will be prepared for (`KVCache.prepare`).
         """
-        copy = self.cache.copy(room, wanted)
+        copy = self.cache.copy(room, shapes)
         return CachedSequence(self.backend, copy, self.next_position, self._padded)
 
     def score(
@@ -277,14 +277,14 @@ def prefill(
     contexts: Sequence[Context],
     room: int,
     capture: Capture = NOTHING,
-    wanted: Sequence[StepShape] = (),
+    shapes: Sequence[StepShape] = (),
 ) -> tuple[CachedSequence, Tensor, Captured]:
     """Run m contexts in one forward.
 
     Args:
         room: Rows of the cache, at least N.
         capture: What to capture.
-        wanted: As for `CachedSequence.fork`.
+        shapes: As for `CachedSequence.fork`.
 
     Returns:
         A stream of the contexts' rows, hidden states [m, N, D], and the captures. N is the longest
@@ -305,7 +305,7 @@ def prefill(
     if padded or any(context.blocks is not None for context in contexts):
         mask, window_mask = _prompt_masks(backend, contexts, pad)
     deep = [context.deepstack for context in contexts if context.deepstack is not None]
-    cache = backend.new_cache(len(contexts), max(room, size), wanted)
+    cache = backend.new_cache(len(contexts), max(room, size), shapes)
     call = ForwardInput(
         torch.stack(
             [F.pad(context.embeds, (0, 0, size - len(context.embeds), 0)) for context in contexts]

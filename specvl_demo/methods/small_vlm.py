@@ -88,7 +88,7 @@ class SmallVLM(LevelCalls):
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
         shapes = step_shapes(start.max_nodes)
-        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room, wanted=shapes)
+        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room, shapes=shapes)
         self._seen = {
             context.name: (
                 context.index,

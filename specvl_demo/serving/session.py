@@ -101,11 +101,11 @@ def warm_up(
         if request.cancelled():
             return
         name = f"{choice.method.name} {choice.settings}"
-        if (known := name in warmed) and not side_by_side:
+        if (repeated := name in warmed) and not side_by_side:
             continue
         lane = Lane("warm-up", build_parts(choice, loaded.models), shared, WARM_TOKENS)
         lane.begin()
-        while not known and not lane.done:
+        while not repeated and not lane.done:
             lane.step()
         warmed.append(name)
         if side_by_side:
