@@ -77,17 +77,16 @@ class LibraryPeers:
             config.assistant_confidence_threshold = 0.0
             more["assistant_model"] = assistant
         model: Any = self._models.target.vlm.model
-        standing = model.generation_config
+        standing, plain = model.generation_config, hub.BY_OPTION | hub.UNAPPLIED
         inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)
         watch, started = _EmissionTimes(), time.perf_counter()
         ids = model.generate(
             **inputs,
             max_new_tokens=request.max_new_tokens,
             do_sample=False,
-            num_beams=1,
             streamer=watch,
             # The same decoding as the other rows': without penalties, and with their ends.
-            **{name: hub.PLAIN[name] for name in hub.PLAIN if getattr(standing, name, None)},
+            **{name: plain[name] for name in plain if getattr(standing, name, None) is not None},
             eos_token_id=sorted(self._models.target.vocabulary.eos) or None,
             **more,
         )

@@ -8,7 +8,7 @@ served here. Keeps nothing of a request: positions, masks and the cache are argu
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -64,6 +64,7 @@ class HFDecoder(LanguageBackend):
         )
         rope = getattr(config, "rope_parameters", None) or {}
         self.axes = 3 if "mrope_section" in rope else 1
+        self._long_from = _first_long_position(rope)
         # Layers differ in shape in Gemma 4.
         each = getattr(config, "per_layer_config", None) or [config] * self.n_layers
         self._shapes = [
@@ -110,6 +111,9 @@ class HFDecoder(LanguageBackend):
             arguments["deepstack_visual_embeds"] = list(call.deepstack)
         with ExitStack() as stack:
             self._capture_layer_inputs(captured, stack)
+            if self._long_from is not None and cache.length:
+                hook = partial(_rotate_each_row, self._long_from, arguments["position_ids"])
+                stack.callback(self._decoder.rotary_emb.register_forward_hook(hook).remove)
             cache.whole = call.columns is not None
             stack.callback(setattr, cache, "whole", False)
             hidden = self._decoder(**arguments).last_hidden_state
@@ -142,6 +146,32 @@ class HFDecoder(LanguageBackend):
         for i in captured.capture.layers:
             if i < self.n_layers:
                 watch(i)
+
+
+def _first_long_position(rope: Mapping[str, Any]) -> int | None:
+    """Return the position from which rows are rotated otherwise; None if all are rotated alike.
+
+    Dynamic scaling begins only where a model's context ends here.
+    """
+    # Some families have a table for every kind of layer.
+    kinds = {table.get("rope_type") for table in rope.values() if isinstance(table, Mapping)}
+    if "longrope" in kinds or (rope.get("rope_type") == "longrope" and "mrope_section" in rope):
+        raise ValueError("longrope is supported only where all layers have it, on one axis")
+    is_long = rope.get("rope_type") == "longrope"
+    return int(rope["original_max_position_embeddings"]) if is_long else None
+
+
+def _rotate_each_row(
+    start: int, positions: Tensor, rotary: nn.Module, args: tuple[Any, ...], out: Any
+) -> tuple[Tensor, ...]:
+    """Return longrope's cosines and sines as steps of one row have them: a row is rotated by its
+    own position, where the library rotates all rows of a step by their highest.
+
+    A prompt is one step, in the library's `generate` too. start: The first long position.
+    """
+    short = rotary.forward(args[0], positions.clamp_max(start - 1))
+    late = (positions >= start)[..., None]
+    return tuple(torch.where(late, *both) for both in zip(out, short, strict=True))
 
 
 def _logits(

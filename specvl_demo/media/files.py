@@ -45,9 +45,10 @@ class MediaFile(NamedTuple):
 PICTURE_FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP", "AVIF")
 CLIP_FORMATS = ("MP4", "WebM", "AVI", "GIF", "WebP")
 HEAD_BYTES = 32
-PLACE = "\N{OBJECT REPLACEMENT CHARACTER}"
+PLACE = "\ufdd0"
 """Marks, in a question's text, where each of its pictures and clips stands, in order; without as
-many marks, they all stand before the text.
+many marks, they all stand before the text. Unicode keeps this code for a program's own use: nobody
+types or pastes it.
 """
 NAME = "{name}"
 """Placeholder for a file's name in the decoding process, which does not know how to show it."""

@@ -28,6 +28,7 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.heads.blocks import MLP, POSITIONS, Geometry, norm_root, rotate, unit_rows
 from specvl_demo.methods.heads.checkpoints import BLOCK, Head, HeadFormat
 from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
+from specvl_demo.methods.heads.files import layer_numbers
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 NORMS = {
@@ -37,11 +38,7 @@ NORMS = {
 }
 
 
-PLAIN = {"projector_type": "dflash", "sample_from_anchor": False, "shift_label": False}
-"""What tells Domino, DFlash 2 and DSpark apart, as it is in DFlash."""
-
-
-def layers_read(config: Mapping[str, Any]) -> tuple[int, ...]:
+def layers_read(config: Mapping[str, Any], source: str) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads; empty if its config names none.
 
     `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does;
@@ -49,8 +46,9 @@ def layers_read(config: Mapping[str, Any]) -> tuple[int, ...]:
     """
     inputs = config.get("aux_hidden_state_layer_ids")
     if inputs is not None:
-        return tuple(int(i) for i in inputs)
-    return tuple(int(i) + 1 for i in config.get("dflash_config", {}).get("target_layer_ids", ()))
+        return layer_numbers(inputs, source)
+    outputs = config.get("dflash_config", {}).get("target_layer_ids", ())
+    return tuple(i + 1 for i in layer_numbers(outputs, source))
 
 
 class AttentionReach(NamedTuple):
@@ -169,15 +167,8 @@ class DflashHead(TrainedHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         g, t, config = head.geometry, head.tensors, head.settings
-        self._set_layers_read(layers_read(config), t["fc.weight"])
-        merged = {**config, **config.get("dflash_config", {})}
-        for name, plain in PLAIN.items():
-            if merged.get(name, plain) != plain:
-                raise ValueError(
-                    f"{head.source} is a DFlash head of a later kind, which is not supported: its"
-                    f" config has {name} {merged[name]!r}"
-                )
-        mask = merged.get("mask_token_id")
+        self._set_layers_read(layers_read(config, head.source), t["fc.weight"])
+        mask = {**config, **config.get("dflash_config", {})}.get("mask_token_id")
         self.block = int(config.get("block_size") or 0)
         if mask is None or not 0 <= mask < decoder.vocab or self.block < 2:
             raise ValueError(

@@ -24,13 +24,11 @@ from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import Rotary, norm_root, stack_layers, unit_rows
 from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import FeatureHead, head_part
+from specvl_demo.methods.heads.files import AUX_LAYERS, layer_numbers
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
-VERSION_3_1 = ("norm_before_fc", "fc_norm", "norm_output")
-"""Settings of EAGLE-3.1's further norms."""
 
-
-def layers_read(config: Mapping[str, Any], n_layers: int) -> tuple[int, ...]:
+def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads.
 
     Two conventions number the layers. speculators and vLLM write `eagle_aux_hidden_state_layer_ids`
@@ -39,12 +37,11 @@ def layers_read(config: Mapping[str, Any], n_layers: int) -> tuple[int, ...]:
     either, the authors' code reads the inputs of layers 2, L // 2 and L - 3.
     """
     nested = config.get("eagle_config") or {}
-    outputs = nested.get("eagle_aux_hidden_state_layer_ids")
-    inputs = config.get("eagle_aux_hidden_state_layer_ids")
+    outputs, inputs = nested.get(AUX_LAYERS), config.get(AUX_LAYERS)
     if outputs is not None:
-        return tuple(int(i) + 1 for i in outputs)
+        return tuple(i + 1 for i in layer_numbers(outputs, source))
     if inputs is not None:
-        return tuple(int(i) for i in inputs)
+        return layer_numbers(inputs, source)
     return default_layers(n_layers)
 
 
@@ -62,12 +59,8 @@ class Eagle3Head(FeatureHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         g, t = head.geometry, head.tensors
         super().__init__(head, decoder)
-        self._set_layers_read(layers_read(head.settings, decoder.n_layers), t["fc.weight"])
-        if later := [name for name in VERSION_3_1 if head.settings.get(name)]:
-            raise ValueError(
-                f"{head.source} is a head of EAGLE-3.1, which is not supported: its config sets"
-                f" {', '.join(later)}"
-            )
+        layers = layers_read(head.settings, decoder.n_layers, head.source)
+        self._set_layers_read(layers, t["fc.weight"])
         self.input_width = 2 * g.width
         # The normed feature is the residual.
         self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
@@ -79,8 +72,8 @@ class Eagle3Head(FeatureHead):
         self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
         if not self._norm_before_residual:
             block = [self._block.parts]
-            layers = stack_layers(block, g, self._eps, self.dtype, self._norm)
-            self._weights = DraftWeights(layers, "both")
+            stacked = stack_layers(block, g, self._eps, self.dtype, self._norm)
+            self._weights = DraftWeights(stacked, "both")
         self._sees = True
 
     def with_settings(self, settings: Any) -> Eagle3Head:

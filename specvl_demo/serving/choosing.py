@@ -21,7 +21,7 @@ from specvl_demo.pairs import (
 from specvl_demo.pairs.machine import Machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import json_kind, list_of, text_of, wrong_kind
-from specvl_demo.vlm.hub import RECURRENT, unapplied_penalties
+from specvl_demo.vlm.hub import RECURRENT, text_section, unapplied_settings
 
 MAX_NAME = 120
 """Characters of a name."""
@@ -137,9 +137,8 @@ def pair_remarks(pair: PairSpec) -> list[str]:
     target = on_disk.config(pair.target)
     if target is None:
         return []
-    text = target.get("text_config", target)
-    penalties = unapplied_penalties(on_disk.config(pair.target, "generation_config.json") or {})
-    sentences = [penalties] if penalties else []
+    text = text_section(target)
+    sentences = unapplied_settings(on_disk.config(pair.target, "generation_config.json") or {})
     for role, checkpoint in pair.drafters.items():
         if role != "small" and (config := on_disk.config(checkpoint)):
             windows = role in ("dflash", "assistant")

@@ -56,7 +56,7 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
                     f"The drafter takes {second.positions} positions, the target"
                     f" {first.positions}: a longer prompt and answer are refused."
                 )
-    name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
+    name = " with ".join(Path(part).absolute().name for part in (target, drafter) if part)
     return PairSpec(CUSTOM, name, first.family_title, checkpoint, drafters, note=note)
 
 
@@ -71,7 +71,7 @@ def _check_head(folder: Path, kind: Role, target: hub.ModelCard) -> None:
 def _mtp_layer(card: hub.ModelCard, target: Checkpoint) -> Checkpoint | None:
     """Return the MTP layer among a target's own weights, by its config and a folder's tensors."""
     config = outlines.read_json(card.folder / "config.json")
-    text = config.get("text_config", config)
+    text = hub.text_section(config)
     layers = text.get("mtp_num_hidden_layers")
     if not layers or (target.local and checkpoints.role_in(card.folder) != "mtp"):
         return None

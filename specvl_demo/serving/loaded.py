@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.decoders import calibration
 from specvl_demo.methods.base import Models
-from specvl_demo.pairs import PairSpec
+from specvl_demo.pairs import PairSpec, on_disk
 from specvl_demo.pairs.fitting import MAX_EXACT_OVERHEAD, LoadPlan
 from specvl_demo.vlm import hub
 from specvl_demo.vlm.prompts import PromptBuilder
@@ -85,7 +85,6 @@ class LoadedPair:
         sentences.
         """
         drafters = self.models.drafters.values()
-        generation = self.models.target.vlm.model.generation_config
-        penalties = hub.unapplied_penalties(generation.to_dict())
+        wishes = on_disk.config(self.pair.target, "generation_config.json") or {}
         of_heads = [remark for drafter in drafters for remark in getattr(drafter, "remarks", ())]
-        return [penalties, *of_heads] if penalties else of_heads
+        return [*hub.unapplied_settings(wishes), *of_heads]

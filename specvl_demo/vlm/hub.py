@@ -6,6 +6,7 @@ files and the headers of its safetensors. Knows families, but no methods or mach
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from huggingface_hub.errors import (
     NotASafetensorsRepoError,
 )
 from torch import Tensor
+from transformers import GenerationConfig
 
 from specvl_demo.vlm.outlines import first_line, meta_tensor, read_json, weight_headers
 
@@ -74,11 +76,33 @@ _SPLIT_SETTINGS = (
     "image_grid_pinpoints",
     "vision_feature_select_strategy",
 )
-PLAIN = {
-    **{"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "no_repeat_ngram_size": 0},
-    **{"min_length": 0, "min_new_tokens": 0, "guidance_scale": 1.0},
+BY_OPTION: dict[str, Any] = {
+    **{"repetition_penalty": 1.0, "min_length": 0, "min_new_tokens": 0, "stop_strings": None}
 }
-"""Settings of generation that change a greedy answer, and their values that change nothing."""
+SAMPLED: dict[str, Any] = {
+    **{"do_sample": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+}
+UNAPPLIED: dict[str, Any] = {
+    **{"encoder_repetition_penalty": 1.0, "guidance_scale": 1.0, "typical_p": 1.0},
+    **{"num_beams": 1, "num_beam_groups": 1, "token_healing": False, "use_mtp": False},
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "diversity_penalty", "penalty_alpha"), 0.0),
+    **dict.fromkeys(("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "top_h")),
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "sequence_bias", "max_time")),
+    **dict.fromkeys(("exponential_decay_length_penalty", "watermarking_config", "constraints")),
+    **dict.fromkeys(("force_words_ids", "dola_layers")),
+}
+"""Fields of a generation_config that change answers, by the values that change nothing: those for
+which an answer has an option, those that matter only with do_sample, and those not done here. Of
+the others, eos_token_id is applied, and what the library knows besides changes no answer.
+"""
+ELSEWHERE = {
+    "internvl_chat": "OpenGVLab/InternVL3-1B-hf",
+    **dict.fromkeys(("llava_llama", "llava_mistral"), "llava-hf/llava-v1.6-mistral-7b-hf"),
+    "llava_qwen": "llava-hf/llava-onevision-qwen2-7b-ov-hf",
+}
+"""Types in their authors' own layout, with an example of the repositories in the library's."""
+ADAPTER = "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -124,20 +148,35 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
         configs = {name: read_json(folder / name) for name in _READ if name in files}
         facts: dict[str, Any] = {"params": _count_params(folder), "licence": "see its folder"}
         facts["folder"] = folder
+        if empty := [n for n, size in files.items() if n.endswith(".safetensors") and not size]:
+            raise ValueError(f"{empty[0]} of {source} is an empty file: fetch or save it again.")
     else:
         files, facts, configs = _hub_files(source, offline)
+    if ADAPTER in files:
+        raise ValueError(
+            f"{source} holds an adapter ({ADAPTER}), which is not applied here: merge it into its"
+            " base model (merge_and_unload of peft) and name the merged folder; or remove that file"
+            " to run the base model."
+        )
     config = configs.get("config.json")
     if config is None and offline and not folder.is_dir():
         raise ValueError(f"{source} is not in the local cache, and HF_HUB_OFFLINE is set.")
     if config is None:
         raise ValueError(f"{source} has no config.json: transformers cannot load it.")
     family, drafters = config.get("model_type", ""), (*LANGUAGE, *ASSISTANTS) if text else ()
+    if family in ELSEWHERE or "mm_vision_tower" in config:
+        raise ValueError(
+            f"{source} is in its authors' own layout, which is not read; take the repository in"
+            f" transformers' layout, whose name ends in -hf, such as"
+            f" {ELSEWHERE.get(family, ELSEWHERE['llava_llama'])}."
+        )
     if family not in (*FAMILIES, *drafters):
         served = ", ".join((*FAMILIES.values(), *drafters))
         raise ValueError(
             f"{source} is of type {family or 'unknown'!r}; supported are {served} and Pixtral."
         )
-    if (config.get("text_config") or {}).get("hidden_size_per_layer_input") and family == "gemma4":
+    text_part = text_section(config)
+    if text_part.get("hidden_size_per_layer_input") and family == "gemma4":
         raise ValueError(f"{source} is a small Gemma 4, which is not supported: {_PER_LAYER}.")
     if "tokenizer.json" not in configs:
         raise ValueError(f"{source} has no tokenizer.json to compare its vocabulary by.")
@@ -152,7 +191,7 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
         licence=str(facts.get("licence") or "not stated"),
         tokens=_token_ids(configs["tokenizer.json"]),
         folder=facts["folder"],
-        positions=int((config.get("text_config") or config).get("max_position_embeddings") or 0),
+        positions=int(text_part.get("max_position_embeddings") or 0),
     )
 
 
@@ -178,15 +217,33 @@ def head_card(repo: str, offline: bool = False) -> ModelCard | None:
     return ModelCard(repo, kind, params, held, licence, {}, facts["folder"])
 
 
-def unapplied_penalties(config: Mapping[str, Any]) -> str:
-    """Return what a generation_config asks for besides sampling, in a sentence, or "".
+def unapplied_settings(config: Mapping[str, Any]) -> list[str]:
+    """Return what a generation_config asks for and is not applied, in sentences.
 
-    # choice: methods are compared on the model's own distribution, so penalties are only told.
+    # choice: methods are compared on the model's own distribution, so its wishes are only told.
     """
-    values = ((name, config.get(name)) for name in PLAIN)
-    penalties = [f"{name} {value:g}" for name, value in values if value not in (None, PLAIN[name])]
-    what = ", ".join(penalties)
-    return f"The target's generation_config asks for {what}; not applied here." if penalties else ""
+
+    def named(plain: Mapping[str, Any]) -> str:
+        values = ((name, config.get(name)) for name in plain)
+        return ", ".join(
+            f"{name} {f'{value:g}' if isinstance(value, float) else reprlib.repr(value)}"
+            for name, value in values
+            if value not in (None, plain.get(name), [], {})
+        )
+
+    fields = {*GenerationConfig().to_dict()}
+    parts = {
+        "not applied here": named(UNAPPLIED),
+        "ask for it by option": named(BY_OPTION | (SAMPLED if config.get("do_sample") else {})),
+        "unknown here": named(dict.fromkeys(k for k in config if k not in fields and k[0] != "_")),
+    }
+    asks = "The target's generation_config asks for"
+    return [f"{asks} {what}; {how}." for how, what in parts.items() if what]
+
+
+def text_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the language model's part of a config.json, which may also stand at its top."""
+    return config.get("text_config") or config
 
 
 def is_vlm(folder: Path) -> bool:

@@ -131,7 +131,13 @@ REFUSALS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str
     ("dflash", {}, DFLASH | {"projector_type": "dflash2"}, "has projector_type 'dflash2'"),
     ("dflash", {}, DFLASH | {"layer_types": ["sliding_attention"] * 2}, "a sliding_window if one"),
     ("eagle3", {}, {LAYERS: [1, 8]}, "layers 1, 8 of its target, which has only 8 layers"),
-    ("eagle3", {}, {"norm_output": True}, "of EAGLE-3.1, which is not supported"),
+    ("eagle3", {}, {LAYERS: ["two", 4, 5]}, "target's layers, not ['two', 4, 5]"),
+    ("eagle3", {}, {"norm_output": True}, "not supported: its config has norm_output True"),
+    ("eagle3", {}, {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state False"),
+    ("eagle2", {}, {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
+    ("eagle2", {}, {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rotary_factor 0.25"),
+    ("eagle2", {}, {"head_dim": 32}, "has head_dim 32, but its tensors have 16"),
+    ("eagle2", {}, {"num_key_value_heads": 2}, "num_key_value_heads 2, but its tensors have 4"),
     ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, but its config has 2"),
     ("nothing", STRANGE, {}, "is not a head in a known format"),
 ]
@@ -178,8 +184,12 @@ def test_a_heads_config_that_differs_from_its_targets_gives_a_remark(deep: objec
         "head has rope_theta 10000, but its target has 5e+06.",
         "The config of head does not set rms_norm_eps; 1e-06 is assumed.",
     )
-    write(folder, published("eagle2", deep), **target)
-    assert checkpoints.load_head(folder, deep.decoder, target=target).remarks == ()
+    # Its table of rotary positions counts before what stands beside it.
+    inside = {"rms_norm_eps": 1e-5, "rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e6}}
+    write(folder, published("eagle2", deep), **inside, gate=3)
+    head = checkpoints.load_head(folder, deep.decoder, target=target)
+    assert head.remarks == ("The config of head sets gate: unknown here, not applied.",)
+    assert head.geometry.theta == 5e6
 
 
 def test_a_wrong_width_or_kind_names_both_sides(target: object, deep: object, tmp_path: Path):

@@ -25,7 +25,7 @@ from specvl_demo.records import Begin, Round, validate_trace
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.shared.heads import built
-from tests.shared.tiny import EOS, ask, ids_of, tiny_prompt
+from tests.shared.tiny import EOS, ask, ids_of, noisy, tiny_llava, tiny_prompt
 
 PROMPTS = [tiny_prompt(seed=1), tiny_prompt(2, seed=2), tiny_prompt(0, 12, seed=3)]
 HEADS = ("eagle2", "hivis", "dream", "eagle3", "dflash")
@@ -99,6 +99,24 @@ def check_draws(record: Round) -> None:
         assert p is None or -1e-6 <= p <= 1 + 1e-6
     for token, gap, rival in zip(record.tokens, draws["gap"], draws["rival"], strict=True):
         assert rival is None or (gap >= 0 and rival != token.id)
+
+
+def test_rotations_that_change_while_an_answer_is_written_are_the_librarys():
+    """longrope, crossed after 9 tokens, inside a draft: the library's own answer."""
+    prompt, factors = PROMPTS[0], {"short_factor": [1.0] * 8, "long_factor": [3.0] * 8}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, **factors}
+    rope["original_max_position_embeddings"] = len(prompt) + 9
+    model = tiny_llava(rope_parameters=rope)
+    plain = model.generate(**prompt.inputs, max_new_tokens=24, do_sample=False)
+    expected = plain[0, len(prompt) :].tolist()
+    target = VLMTarget(VLM(model, "long"))
+    models = Models(target, {"small": VLM(noisy(model, 0.02), "noise")})
+    for method in ("chain", "tree"):
+        request = ask(target, prompt, max_new_tokens=24)
+        lane = Lane(method, build_parts(choose(method), models), SharedPrefill(request))
+        records = list(race([lane]))
+        assert ids_of(records) == expected, method
+        assert sum(isinstance(record, Round) for record in records) < len(expected) - 3
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

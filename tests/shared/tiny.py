@@ -16,7 +16,12 @@ PER_IMAGE = 9
 
 
 def tiny_llava(
-    layers: int = 3, seed: int = 0, kv_heads: int = 4, decoder: str = "qwen2", vocab: int = VOCAB
+    layers: int = 3,
+    seed: int = 0,
+    kv_heads: int = 4,
+    decoder: str = "qwen2",
+    vocab: int = VOCAB,
+    **more: object,
 ) -> torch.nn.Module:
     """A random LLaVA like the pocket target: SigLIP tower, Qwen2 or Llama decoder, tied head."""
     import transformers as hf
@@ -25,7 +30,7 @@ def tiny_llava(
     text = {"vocab_size": vocab, "hidden_size": 64, "intermediate_size": 96}
     text |= {"num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": kv_heads}
     text |= {"bos_token_id": 1, "eos_token_id": EOS, "pad_token_id": 0, "initializer_range": 0.2}
-    text |= {"max_position_embeddings": 512, "tie_word_embeddings": True}
+    text |= {"max_position_embeddings": 512, "tie_word_embeddings": True, **more}
     tower = {"hidden_size": 32, "intermediate_size": 48, "image_size": 48, "patch_size": 16}
     vision = hf.SiglipVisionConfig(**tower, num_hidden_layers=2, num_attention_heads=2)
     config = hf.LlavaConfig(

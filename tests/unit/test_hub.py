@@ -18,7 +18,7 @@ from specvl_demo.question import Question
 from specvl_demo.serving import custom, loader, session
 from specvl_demo.serving.choosing import choose
 from specvl_demo.serving.loaded import LoadedPair
-from specvl_demo.vlm import outlines
+from specvl_demo.vlm import hub, outlines
 from specvl_demo.vlm.prompts import PromptBuilder
 from tests.contract.families.conftest import often
 from tests.shared import zoo
@@ -93,6 +93,10 @@ FLAWS: dict[str, tuple[Callable, str]] = {
         replaced("layers.0.mlp.up_proj", lambda tensor: torch.ones(120, tensor.shape[1])),
         r"have other shapes .*mlp\.up_proj\.weight \(\[120, 64\], not \[96, 64\]\)",
     ),
+    "an unmerged adapter": (
+        lambda weights: weights.update({"a.q_proj.base_layer.weight": torch.ones(2)}),
+        r"saved with its adapter unmerged \(base_layer, lora_A\): load it with peft",
+    ),
     "packed in four bits": (
         replaced("layers.0.mlp.up_proj", lambda _: torch.ones(96, 32, dtype=torch.uint8)),
         r"mlp\.up_proj\.weight \(\[96, 32\], not \[96, 64\]\)",
@@ -120,6 +124,29 @@ def test_weights_that_are_not_the_configurations_are_refused_by_name(
     with pytest.raises(ValueError, match=said):
         raise ValueError(refused)
     assert refused.count("\n") == 1 and str(flawed) in refused
+
+
+def of_config(**changes: object) -> Callable[[Path], object]:
+    return lambda folder: edit(folder / "config.json", lambda c: c.update(changes))
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    r"holds an adapter .* merge it into its base": lambda f: (f / hub.ADAPTER).write_text("{}"),
+    r"model\.safetensors of .* is an empty file": lambda f: (f / "model.safetensors").write_bytes(
+        b""
+    ),
+    r"own layout.* such as OpenGVLab/": of_config(model_type="internvl_chat"),
+    r"own layout.* such as llava-hf/": of_config(mm_vision_tower="openai/clip"),
+}
+
+
+@pytest.mark.parametrize("said", ODD)
+def test_folders_of_other_kinds_name_the_way_out(said: str, pair: Path, tmp_path: Path):
+    folder = copied(pair, "target", tmp_path)
+    ODD[said](folder)
+    with pytest.raises(ValueError, match=said):
+        custom.custom_pair(str(folder))
+    assert hub.text_section({"text_config": None, "vocab_size": 5})["vocab_size"] == 5
 
 
 @pytest.mark.parametrize("family", often([*zoo.FAMILIES, *zoo.RECURRENT]))
@@ -173,14 +200,17 @@ def test_an_answer_ends_where_the_tokenizer_says_too(pair: Path, tmp_path: Path)
 
 def test_penalties_become_a_remark_and_the_library_runs_without_them(pair: Path, tmp_path: Path):
     target = copied(pair, "target", tmp_path)
-    penalties = {"repetition_penalty": 3.0, "no_repeat_ngram_size": 1}
-    edit(target / "generation_config.json", lambda c: c.update(penalties))
-    told = (
-        "The target's generation_config asks for repetition_penalty 3, no_repeat_ngram_size 1; not"
-        " applied here."
-    )
+    wishes = {"no_repeat_ngram_size": 1, "num_beams": 3, "bad_words_ids": [[5]], "gate": 2}
+    more = {"repetition_penalty": 3.0, "top_k": 20, "forced_eos_token_id": 0, "suppress_tokens": []}
+    edit(target / "generation_config.json", lambda c: c.update(wishes | more))
+    asks = "The target's generation_config asks for"
     loaded = brought(target)
-    assert loaded.remarks == [told]
+    assert loaded.remarks == [
+        f"{asks} num_beams 3, no_repeat_ngram_size 1, bad_words_ids [[5]], forced_eos_token_id 0;"
+        " not applied here.",
+        f"{asks} repetition_penalty 3; ask for it by option.",
+        f"{asks} gate 2; unknown here.",
+    ]
     asked = session.make_request(loaded, Question("what is this", max_new_tokens=16))
     (lane,) = session.run_lanes(loaded, asked, [choose(loaded.pair, "ar")])
     ids = [token.id for round_ in lane.rounds for token in round_.tokens]

@@ -17,7 +17,14 @@ from torch import Tensor
 
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.files import differences, drop_target_embeddings, read_head
+from specvl_demo.methods.heads.files import (
+    differences,
+    drop_target_embeddings,
+    read_head,
+    refuse_unserved,
+    rotary_settings,
+    unknown_settings,
+)
 from specvl_demo.methods.opening import Opening
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
@@ -147,6 +154,7 @@ def load_head(
     remarks = [] if form.of_target else differences(settings, target or {}, source, form.windows)
     remarks += drop_target_embeddings(tensors, decoder, form.own_embeddings, source)
     geometry = check_fit(form, tensors, settings, source, decoder.width, decoder.vocab)
+    remarks += [] if form.of_target else unknown_settings(settings, source)
     _check_draft_ids(tensors, decoder.vocab, source)
     used = {*form.needed_shapes(tensors), *form.optional, DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used or form.of_target}
@@ -182,6 +190,7 @@ def check_fit(
     refuse_unscaled(tensors, source)
     if form.of_target is not None:
         return form.of_target(tensors, settings, source, width)
+    refuse_unserved(settings, source, form.title)
     shapes = _check_names(form, tensors, source)
     trained_width = _width(tensors)
     if trained_width != width:
@@ -278,7 +287,19 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
             f"{source} has {heads} attention heads, which do not divide its {q_rows} query rows"
             f" and {k_rows} key rows into heads of one width"
         )
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    stated = {
+        "hidden_size": width,
+        "intermediate_size": len(tensors["layers.0.mlp.gate_proj.weight"]),
+        "head_dim": head_width,
+        "num_key_value_heads": kv_heads,
+    }
+    for name, size in stated.items():
+        if settings.get(name, size) != size:
+            raise ValueError(
+                f"the config.json of {source} has {name} {settings[name]!r}, but its tensors have"
+                f" {size}"
+            )
+    rope = rotary_settings(settings)
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     sections = tuple(rope.get("mrope_section", ()))
     if rope_type not in ("default", "mrope", "llama3"):
@@ -297,14 +318,13 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
             f"{source} has rotary sections {list(sections)}, which do not fit heads of"
             f" {head_width // 2} rotary pairs"
         )
-    theta = settings.get("rope_theta", rope.get("rope_theta", 10000.0))
     return Geometry(
         width,
         heads,
         kv_heads,
         head_width,
         float(settings.get("rms_norm_eps", 1e-6)),
-        float(theta),
+        float(rope.get("rope_theta", 10000.0)),
         sections,
         bool(rope.get("mrope_interleaved", False)),
         stretch,

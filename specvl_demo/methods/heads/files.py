@@ -24,6 +24,27 @@ _RENAMED = {"adaptive_embedding": "residual"}
 _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 """EAGLE-3's authors use the first name; speculators uses the others for EAGLE-2's heads."""
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
+AUX_LAYERS, PARTIAL = "eagle_aux_hidden_state_layer_ids", "partial_rotary_factor"
+UNSERVED: dict[str, Any] = {
+    **{PARTIAL: 1.0, "use_aux_hidden_state": True, "parallel_draft_step": 1},
+    # EAGLE-3.1's further norms; what tells Domino, DFlash 2 and DSpark apart, as it is in DFlash.
+    **dict.fromkeys(("norm_before_fc", "fc_norm", "norm_output"), False),
+    **{"projector_type": "dflash", "sample_from_anchor": False, "shift_label": False},
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping")),
+    **dict.fromkeys(("attention_multiplier", "residual_multiplier", "embedding_multiplier"), 1.0),
+}
+"""Fields of a head's config that change what it computes, and are not served: with the values that
+change nothing.
+"""
+READ = {
+    *{AUX_LAYERS, "norm_before_residual", "draft_vocab_size", "target_hidden_size", "block_size"},
+    *{"eagle_config", "dflash_config", "transformer_layer_config", "text_config", "mask_token_id"},
+    *{"target_layer_ids", "num_target_layers", "aux_hidden_state_layer_ids", "use_swa", "causal"},
+    *{"swa_window_size", "is_causal", "sliding_window_non_causal", "rope_theta", "rope_scaling"},
+    *{"speculators_config", "speculators_model_type", "speculators_version", "specvl", "auto_map"},
+    *{"torch_dtype", "target_vocab_size", "embed_requires_grad"},
+}
+"""Fields of a head's config that are read or name what its tensors show, besides the library's."""
 
 
 def read_head(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -54,8 +75,47 @@ def flatten_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     settings = _without_nulls(settings)
     layer = settings.get("transformer_layer_config") or settings.get("text_config") or {}
     eagle = settings.get("eagle_config") or {}
-    names = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-    return {**{name: eagle[name] for name in names if name in eagle}, **layer, **settings}
+    # Its layer numbers differ by one from those at the top: see `eagle3.layers_read`.
+    inner = {name: value for name, value in eagle.items() if name != AUX_LAYERS}
+    return {**inner, **layer, **settings}
+
+
+def rotary_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a config says of rotary positions; as in the library, its table of them counts
+    before what stands beside it.
+    """
+    beside = {name: config[name] for name in ("rope_theta", PARTIAL) if name in config}
+    return {**beside, **(config.get("rope_parameters") or config.get("rope_scaling") or {})}
+
+
+def refuse_unserved(settings: Mapping[str, Any], source: str, title: str) -> None:
+    """Raise ValueError if a config sets something that is not computed here."""
+    fields = {**settings, **rotary_settings(settings), **settings.get("dflash_config", {})}
+    for name, plain in UNSERVED.items():
+        if (value := fields.get(name, plain)) != plain:
+            raise ValueError(
+                f"{source} is {title} of a kind that is not supported: its config has {name}"
+                f" {value!r}"
+            )
+
+
+def unknown_settings(settings: Mapping[str, Any], source: str) -> list[str]:
+    """Return a sentence about settings that are unknown here, if there are any."""
+    fields = {*settings, *settings.get("dflash_config", {})}
+    unknown = fields - READ - UNSERVED.keys() - outlines.layer_fields()
+    named = f"The config of {source} sets {outlines.first_few(unknown)}"
+    return [f"{named}: unknown here, not applied."] if unknown else []
+
+
+def layer_numbers(values: Any, source: str) -> tuple[int, ...]:
+    """Return a list of layer numbers; ValueError if it is none."""
+    try:
+        return tuple(map(int, values))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"the config.json of {source} must list the numbers of its target's layers, not"
+            f" {values!r}"
+        ) from None
 
 
 def _without_nulls(value: Any) -> Any:
@@ -84,10 +144,9 @@ def differences(
     remarks = []
     if not windows and "sliding_attention" in settings.get("layer_types", ()):
         remarks.append(f"{source} was trained with a sliding window, which is not applied here.")
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    theirs = target.get("rope_parameters") or {}
+    fields, theirs = ({**config, **rotary_settings(config)} for config in (settings, target))
     for name, default in (("rope_theta", 10000.0), ("rms_norm_eps", 1e-6)):
-        of_head, of_target = settings.get(name, rope.get(name)), target.get(name, theirs.get(name))
+        of_head, of_target = fields.get(name), theirs.get(name)
         if of_head is None:
             remarks.append(f"The config of {source} does not set {name}; {default:g} is assumed.")
         elif of_target is not None and float(of_head) != float(of_target):

@@ -193,7 +193,7 @@ class ChatApi:
             kind = part.get("type") if isinstance(part, Mapping) else None
             held = part.get(kind) if isinstance(part, Mapping) and isinstance(kind, str) else None
             if kind == "text" and isinstance(held, str):
-                parts.append(held)
+                parts.append(held.replace(PLACE, ""))
             elif kind in ("image_url", "video_url") and isinstance(held, Mapping | str):
                 if role != "user":
                     raise RefusedRequest(400, messages.NO_MESSAGES, "messages")
