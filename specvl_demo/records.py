@@ -174,6 +174,7 @@ class Begin(_RecordPart, frozen=True, tag_field="kind", tag="begin"):
     exactness: One sentence on what a lossless lane guarantees here.
     charts: The charts that its method declares.
     prefix: What the answer had to begin with; the rounds' tokens follow it.
+    chosen: The values that settings "auto" have on this machine.
     """
 
     request: str
@@ -201,6 +202,7 @@ class Begin(_RecordPart, frozen=True, tag_field="kind", tag="begin"):
     exactness: str = ""
     notes: AskedQuestion = AskedQuestion()
     prefix: Prefix = Prefix()
+    chosen: dict[str, Value] = {}
     schema: Literal[1] = 1
 
     @property

@@ -73,6 +73,7 @@ class Parts:
     Attributes:
         draws: What is drafted at a temperature above 0: the drafter's token under the target's
             noise ("shared"), or its likeliest ("argmax").
+        chosen: What was chosen for this machine of the settings that leave it open.
     """
 
     method: str
@@ -84,6 +85,7 @@ class Parts:
     verifier: Verifier
     draws: Literal["shared", "argmax"] = "argmax"
     charts: Sequence[Chart] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict)
 
 
 class SharedPrefill:
@@ -224,6 +226,7 @@ class Lane:
             method=parts.method,
             title=parts.title,
             settings=dict(parts.settings),
+            chosen=dict(parts.chosen),
             lossless=parts.lossless,
             pair=request.pair,
             models={"target": target.name, "drafter": parts.drafter.name},

@@ -7,10 +7,12 @@ since nothing here depends on their meaning.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
+from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
@@ -35,6 +37,8 @@ _SHAPES = (chain(0), shape_of((-1, 0, 0, 1, 1, 2, 2, 3)))
 _BEFORE, _REPEATS = 100, 5
 _ANSWER = 2048
 """Rows of a cache during an answer about a photograph: exact steps read all of them."""
+_CONTEXT, _ROWS = 264, (1, 2, 4, 8, 12, 16, 24, 32, 64)
+"""Rows in the cache, about a photograph and a question, and of the steps that are timed then."""
 _GRAPHS_A_LANE = 6
 """Graphs that a lane captures: most methods meet trees of one row to 32, in steps of two."""
 TRIED_ROWS = _BEFORE + max(len(shape) for shape in _SHAPES)
@@ -196,6 +200,33 @@ def exact_overhead(decoder: LanguageBackend, min_rows: int) -> float:
         return median(_measure_seconds(decoder.device, once, _REPEATS)[1:])
 
     return step_s(min_rows) / step_s(None) - 1
+
+
+@torch.inference_mode()
+def row_costs(decoder: LanguageBackend, min_rows: int | None) -> dict[int, float]:
+    """Return what a step of so many rows costs, in steps of one row, by rows. The least of a few
+    times, which other programs disturb least; no step of more rows counts as cheaper.
+
+    min_rows: As in `CachedSequence.score`.
+    """
+    rows = decoder.embed(sample_ids(decoder, _CONTEXT + max(_ROWS)))
+    stream = prefilled_sequence(decoder, rows[:_CONTEXT], _CONTEXT + _SPARE)
+    stream.cache.zero_unused()
+    least = dict.fromkeys(_ROWS, math.inf)
+    for turn in range(1 + _REPEATS):
+        for n in _ROWS:
+            step = partial(_run_step, decoder, stream, rows[_CONTEXT : _CONTEXT + n], min_rows)
+            *_, seconds = _measure_seconds(decoder.device, step, 0)
+            # The first turn may capture graphs.
+            least[n] = min(least[n], seconds) if turn else math.inf
+    costs = accumulate((least[n] / least[1] for n in _ROWS), max)
+    return dict(zip(_ROWS, costs, strict=True))
+
+
+def _run_step(
+    decoder: LanguageBackend, stream: CachedSequence, rows: Tensor, min_rows: int | None
+) -> Tensor:
+    return decoder.logits(stream.score(rows[None], chain(len(rows) - 1), min_rows=min_rows))
 
 
 class _TrialResult(NamedTuple):

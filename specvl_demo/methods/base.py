@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Policy
 from specvl_demo.core.verification import LosslessVerifier
-from specvl_demo.methods.declare import Lesson, Param, Settings, Value
+from specvl_demo.methods.declare import AUTO, Lesson, Param, Settings, Value
+from specvl_demo.methods.tree_size import worthwhile_nodes
 from specvl_demo.records import Chart, check_chart
 
 if TYPE_CHECKING:
@@ -407,7 +408,13 @@ def new_policy(choice: Choice) -> Any:
 
 
 def build_parts(choice: Choice, models: Models) -> Parts:
-    """Return new parts for one lane."""
+    """Return new parts for one lane. What is AUTO is chosen by what the target's rows cost here."""
+    chosen, settings = dict[str, int](), choice.settings
+    for param in choice.policy.settings.params():
+        if choice.params[param.name] == AUTO:
+            low, high = cast("tuple[int, int]", (param.low, param.high))
+            chosen[param.name] = worthwhile_nodes(models.target.row_costs, low, high)
+    choice = replace(choice, params={**choice.params, **chosen})
     views = [view.build(models, choice.settings_of(view)) for view in choice.views]
     mixer = next(
         (part.build(choice.settings_of(part)) for part in choice.parts if part.slot == "mixture"),
@@ -416,9 +423,10 @@ def build_parts(choice: Choice, models: Models) -> Parts:
     drafter = choice.drafter.build(models, views, mixer, choice.settings_of(choice.drafter))
     return Parts(
         method=choice.method.name,
-        title=choice.title,
+        title=f"{choice.title} (auto)" if chosen else choice.title,
         lossless=choice.lossless,
-        settings=choice.settings,
+        settings=settings,
+        chosen=chosen,
         drafter=drafter,
         policy=new_policy(choice),
         verifier=choice.verifier.build(choice.settings_of(choice.verifier)),

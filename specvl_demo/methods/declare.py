@@ -15,6 +15,8 @@ from typing import Any, Literal, cast
 from specvl_demo.options import Option
 
 Value = bool | int | float | str
+AUTO: Literal["auto"] = "auto"
+"""The value of a limit of nodes that is chosen for the machine (`tree_size.worthwhile_nodes`)."""
 
 
 def setting(
@@ -25,6 +27,7 @@ def setting(
     choices: Mapping[str, str] | None = None,
     last: bool = False,
     title: str = "",
+    auto: bool = False,
 ) -> Any:
     """Declare a field of a `Settings` class.
 
@@ -33,9 +36,11 @@ def setting(
         choices: All allowed values of a text, with what the page calls them.
         last: Shown after the others, and keyword-only.
         title: What the page calls it; if empty, its name.
+        auto: Whether it may be AUTO; then it is a number of a policy's nodes.
     """
+    help += "; auto: as many as pay on this machine" * auto
     about = {"help": help, "low": low, "high": high, "choices": choices or {}, "last": last}
-    return field(default=default, metadata=about | {"title": title}, kw_only=last)
+    return field(default=default, metadata=about | {"title": title, "auto": auto}, kw_only=last)
 
 
 @dataclass(frozen=True)
@@ -50,19 +55,22 @@ class Param:
     choices: Mapping[str, str] = field(default_factory=dict)
     last: bool = False
     title: str = ""
+    auto: bool = False
 
     @property
     def kind(self) -> Literal["bool", "int", "float", "choice"]:
         """The type of its values."""
         if isinstance(self.default, bool):
             return "bool"
-        if isinstance(self.default, int):
+        if isinstance(self.default, int) or self.auto:
             return "int"
         return "float" if isinstance(self.default, float) else "choice"
 
     def read(self, value: Value) -> Value:
         """Return the value, parsed if it is text; ValueError with a sentence if it is invalid."""
         text = str(value).strip()
+        if self.auto and text == AUTO:
+            return AUTO
         if self.kind == "choice":
             if text not in self.choices:
                 names = ", ".join(self.choices)
@@ -79,7 +87,8 @@ class Param:
             number = int(text) if self.kind == "int" else float(text)
         low = -inf if self.low is None else self.low
         high = inf if self.high is None else self.high
-        option = Option(self.name, self.name, cast("float", self.default), low, high, self.help)
+        whole: Any = 0 if self.kind == "int" else 0.0
+        option = Option(self.name, self.name, whole, low, high, self.help)
         return option.check(number)
 
 
@@ -103,6 +112,16 @@ class Settings:
             Param(setting_.name, cast("Value", setting_.default), **setting_.metadata)
             for setting_ in in_order
         )
+
+
+def size_words(nodes: int | str) -> str:
+    """Return the size of a tree as titles name it, after "of"."""
+    return "as many nodes as pay here" if nodes == AUTO else str(nodes)
+
+
+def max_size_words(nodes: int | str) -> str:
+    """Return the largest size of a tree as titles name it."""
+    return size_words(nodes) if nodes == AUTO else f"≤ {nodes} nodes"
 
 
 @dataclass(frozen=True)

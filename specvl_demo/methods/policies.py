@@ -21,7 +21,7 @@ from specvl_demo.core.tree import DraftTree, TreeShape, chain, shape_of, shape_o
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.base import TREE, Part
-from specvl_demo.methods.declare import PolicySettings, setting
+from specvl_demo.methods.declare import PolicySettings, setting, size_words
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,9 @@ def trim_paths(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...
 class StaticSettings(PolicySettings):
     """How much of the tree is drafted."""
 
-    tree_nodes: int = setting(1 + len(EAGLE_TREE), "nodes of the tree, including the root", 2, 26)
+    tree_nodes: int = setting(
+        1 + len(EAGLE_TREE), "nodes of the tree, including the root", 2, 26, auto=True
+    )
 
 
 class StaticTree(Policy):
@@ -209,7 +211,7 @@ STATIC_TREE = Part(
     static_tree,
     StaticSettings,
     needs=TREE,
-    label=lambda settings: f"static tree of {settings.tree_nodes}",
+    label=lambda settings: f"static tree of {size_words(settings.tree_nodes)}",
 )
 
 
@@ -219,7 +221,9 @@ class BestFirstSettings(PolicySettings):
     `loops` counts the levels below the first: at most loops + 1 levels.
     """
 
-    nodes: int = setting(60, "nodes of the tree, including the root", 2, 1025, title="tree nodes")
+    nodes: int = setting(
+        60, "nodes of the tree, including the root", 2, 1025, title="tree nodes", auto=True
+    )
     width: int = setting(
         10,
         "nodes expanded per level, and likeliest tokens taken after each",
@@ -303,5 +307,5 @@ BEST_FIRST = Part(
     BestFirst,
     BestFirstSettings,
     needs=TREE,
-    label=lambda settings: f"best-first tree of {settings.nodes}",
+    label=lambda settings: f"best-first tree of {size_words(settings.nodes)}",
 )

@@ -22,7 +22,7 @@ from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Lesson, PolicySettings, Value, setting
+from specvl_demo.methods.declare import Lesson, PolicySettings, Value, max_size_words, setting
 from specvl_demo.methods.policies import EAGLE_TREE, StaticTree, trim_paths
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -96,7 +96,9 @@ class SageSettings(PolicySettings):
     max_depth: int = setting(8, "levels at confidence 1", 3, 32, title="maximum depth")
     min_width: int = setting(2, "width at confidence 1", 1, 32, title="minimum width")
     max_width: int = setting(10, "width at confidence 0", 1, 32, title="maximum width")
-    max_nodes: int = setting(64, "nodes of the tree, root included", 2, 512, title="maximum nodes")
+    max_nodes: int = setting(
+        64, "nodes of the tree, root included", 2, 512, title="maximum nodes", auto=True
+    )
     growth: str = setting(
         "template",
         "template: planned from an earlier distribution; online: grown from what is drafted",
@@ -397,7 +399,7 @@ ENTROPY_TREE = Part(
     needs=TREE,
     label=lambda settings: (
         f"{'online' if settings.growth == 'online' else 'from a template'},"
-        f" ≤ {settings.max_nodes} nodes, width ≤ {settings.max_width}"
+        f" {max_size_words(settings.max_nodes)}, width ≤ {settings.max_width}"
     ),
     charts=(
         Chart(

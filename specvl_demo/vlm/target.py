@@ -17,7 +17,7 @@ from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import NOTHING, Capture, Encoded, Prefill, Prompt, Scores, Stopwatch
 from specvl_demo.decoders.batch_invariance import MAX_NODES
-from specvl_demo.decoders.calibration import min_invariant_rows
+from specvl_demo.decoders.calibration import min_invariant_rows, row_costs
 from specvl_demo.decoders.forward import Captured
 from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -41,6 +41,11 @@ class VLMTarget:
     def min_invariant_rows(self) -> int | None:
         """Rows from which steps are batch-invariant, tested on first use; None: they are not."""
         return min_invariant_rows(self.decoder) if self.batch_invariant else None
+
+    @cached_property
+    def row_costs(self) -> dict[int, float]:
+        """What a step costs by its rows, in steps of one row, measured on first use."""
+        return row_costs(self.decoder, self.min_invariant_rows)
 
     def decline_batch_invariance(self) -> None:
         """Score with plain steps from now on."""

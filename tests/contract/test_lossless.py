@@ -79,7 +79,9 @@ def drawn(rng: random.Random) -> Choice:
             low, high, choices = (field.metadata[key] for key in ("low", "high", "choices"))
             if field.name in settings or rng.random() < 0.5:
                 continue
-            if choices:
+            if field.metadata["auto"] and rng.random() < 0.3:
+                settings[field.name] = "auto"
+            elif choices:
                 settings[field.name] = rng.choice(list(choices))
             elif isinstance(field.default, bool):
                 settings[field.name] = rng.random() < 0.5
@@ -117,6 +119,29 @@ def test_rotations_that_change_while_an_answer_is_written_are_the_librarys():
         records = list(race([lane]))
         assert ids_of(records) == expected, method
         assert sum(isinstance(record, Round) for record in records) < len(expected) - 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit"),
+    [("best-first", "nodes"), ("static-tree", "tree_nodes"), ("entropy-tree", "max_nodes")],
+)
+def test_the_size_chosen_for_a_machine_is_recorded_and_changes_no_answer(
+    policy: str, limit: str, models: Models, monkeypatch
+):
+    choice = choose("custom", {"policy": policy, limit: "auto"})
+    answers, sizes = [], []
+    for costs in ({1: 1.0, 64: 1.0}, {1: 1.0, 8: 1.0, 9: 9.0}, {1: 1.0, 64: 64.0}):
+        monkeypatch.setitem(vars(models.target), "row_costs", costs)
+        request = ask(models.target, PROMPTS[0], max_new_tokens=12)
+        lane = Lane("l", build_parts(choice, models), SharedPrefill(request))
+        begin, *rest = recorded = list(race([lane]))
+        assert begin.settings[limit] == "auto" and begin.title.endswith("(auto)")
+        sizes.append(begin.chosen[limit])
+        drafted = [len(record.tree.tokens) for record in rest if isinstance(record, Round)]
+        assert max(drafted) <= sizes[-1]
+        answers.append(ids_of(recorded))
+    assert answers[0] == answers[1] == answers[2]
+    assert sizes[0] > sizes[1] > sizes[2] == 2
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

@@ -10,6 +10,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import METHODS, PARTS, SLOTS, choose
 from specvl_demo.methods.declare import Param, setting, tex
 from specvl_demo.methods.policies import ChainSettings
+from specvl_demo.methods.tree_size import path_probabilities, worthwhile_nodes
 from tests.shared.refusals import refuses
 
 
@@ -133,6 +134,32 @@ def test_values_come_from_text_as_well():
     assert share.read("1") == 1.0 and isinstance(share.read(1), float)
     for bad in ("nan", "inf", "-0.1"):
         refuses("between 0 and 1", share.read, bad)
+
+
+def test_a_limit_of_nodes_may_be_left_to_the_machine():
+    choice = choose("eagle2", {"policy": "best-first", "nodes": "auto"})
+    assert choice.params["nodes"] == choice.settings["nodes"] == "auto"
+    assert choice.title == "EAGLE-2, best-first tree of as many nodes as pay here"
+    assert choose("sage", preset={"max_nodes": "auto"}).params["max_nodes"] == "auto"
+    refuses("between 1 and 64", choose, "chain", {"gamma": "auto"})
+    refuses("between 2 and 1025", choose, "eagle2", {"policy": "best-first", "nodes": "some"})
+
+
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def test_as_many_nodes_are_verified_as_pay():
+    """A tree of n nodes emits so many tokens a round; made-up machines charge for its rows."""
+    likely = [p for p, _ in zip(path_probabilities((0.5, 0.25)), range(6), strict=False)]
+    assert likely == [0.5, 0.25, 0.25, 0.125, 0.125, 0.125], "of all paths, the highest first"
+    free, dear = dict.fromkeys(ROWS, 1.0), {n: float(n) for n in ROWS}
+    assert worthwhile_nodes(free, 2, 1025) == 64, "rows that cost nothing: as many as were timed"
+    assert worthwhile_nodes(free, 2, 26) == 26, "but no more than the method takes"
+    assert worthwhile_nodes(dear, 2, 1025) == 2 and worthwhile_nodes(dear, 5, 1025) == 5
+    jump = {n: 1.0 if n <= 8 else 4.0 for n in ROWS}
+    assert worthwhile_nodes(jump, 2, 1025) == 8, "rows that fit into a tile"
+    sizes = [worthwhile_nodes({n: 1 + a * n for n in ROWS}, 2, 99) for a in (0.3, 0.1, 0.03, 0.01)]
+    assert sizes == sorted(set(sizes)), "the cheaper rows are, the wider the tree"
 
 
 def test_a_formula_is_read_from_tex():

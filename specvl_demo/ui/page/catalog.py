@@ -271,6 +271,7 @@ def _param_entry(param: Param, paper: Any) -> dict[str, Any]:
         "paper": paper,
         "min": param.low,
         "max": param.high,
+        "auto": param.auto,
         "choices": list(param.choices.items()),
         "title": param.title or param.name.replace("_", " "),
         "help": param.help,

@@ -13,6 +13,7 @@ export type AnyRecord = Begin | Round | End | Remarks;
  * exactness: One sentence on what a lossless lane guarantees here.
  * charts: The charts that its method declares.
  * prefix: What the answer had to begin with; the rounds' tokens follow it.
+ * chosen: The values that settings "auto" have on this machine.
  */
 export interface Begin {
   kind: 'begin';
@@ -41,6 +42,7 @@ export interface Begin {
   exactness?: string;
   notes?: AskedQuestion;
   prefix?: Prefix;
+  chosen?: { [name: string]: Value };
   schema?: 1;
 }
 

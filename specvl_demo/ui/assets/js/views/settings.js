@@ -121,11 +121,11 @@ function control(param, id, onset) {
   }
   if (param.kind === 'set') return several(param, id, onset);
   const number = h('input', {
-    type: 'number',
+    type: param.auto ? 'text' : 'number',
     id,
     min: param.min,
     max: param.max,
-    inputmode: 'decimal',
+    inputmode: param.auto ? 'text' : 'decimal',
     step: param.kind === 'int' ? 1 : 'any',
     on: { change: () => onset(within(param, number.value)) },
   });
@@ -158,8 +158,9 @@ function several(param, id, onset) {
   return group;
 }
 
-/** A number within the declared bounds; anything invalid becomes the default. */
+/** A number within the declared bounds, or "auto" where it is allowed; anything invalid becomes the default. */
 function within(param, text) {
+  if (param.auto && text.trim() === 'auto') return 'auto';
   let x = text.trim() === '' ? NaN : Number(text);
   if (!Number.isFinite(x)) return param.default;
   if (param.kind === 'int') x = Math.round(x);
