@@ -39,18 +39,18 @@ ASKED = {"pocket": ("scene.png", "sage"), "photo": ("cat.jpg", "chain")}
 QUESTION = "Describe the picture in detail."
 TAKE = """([picture, question, method]) => {
   const example = specvl.catalog.examples.find((e) => e.media.some((m) => m.name === picture));
-  Object.assign(specvl.ask.request, specvl.ask.of(example), {question, methods: [method],
-    settings: {}, media: specvl.ask.of(example).media.filter((m) => m.name === picture)});
-  specvl.ask.update();
+  Object.assign(specvl.form.request, specvl.form.of(example), {question, methods: [method],
+    settings: {}, media: specvl.form.of(example).media.filter((m) => m.name === picture)});
+  specvl.form.update();
   window.before = specvl.race.meta;
 }"""
 ENDED = (
     "specvl.race.meta !== window.before && specvl.race.meta.source === 'live' &&"
-    " !specvl.ask.running"
+    " !specvl.form.running"
 )
 FIGURES = """() => {
   const [ar, lane] = specvl.race.list;
-  const [a, b] = [ar, lane].map((one) => one.at(Infinity).speed);
+  const [a, b] = [ar, lane].map((one) => one.at(Infinity).tokens_per_s);
   return {ar: a, speedup: b / a, pace: specvl.drawing.name, load: lane.end.load,
     watching: lane.end.watching, doubt: specvl.race.meta.compared.lanes[lane.name].doubt?.sentence};
 }"""
@@ -70,9 +70,9 @@ WATCH = """(tokens) => {
   window.measured = {late, tasks};
   window.before = specvl.race.meta;
   specvl.drawing.name = 'full';
-  specvl.ask.request.methods = ['tabed', 'dream'];
-  specvl.ask.request.sampling.max_new_tokens = tokens;
-  specvl.ask.show();
+  specvl.form.request.methods = ['tabed', 'dream'];
+  specvl.form.request.sampling.max_new_tokens = tokens;
+  specvl.form.update();
 }"""
 
 
@@ -130,7 +130,7 @@ def run(page: Page) -> None:
 
 def rested(page: Page) -> None:
     """Wait until nothing is played any more."""
-    page.wait_for_function("!specvl.view.player.playing", polling=250, timeout=120_000)
+    page.wait_for_function("!specvl.replay.playing", polling=250, timeout=120_000)
 
 
 def resting_share(page: Page) -> float:

@@ -28,7 +28,7 @@ SETTLE_MS = 1500
 """Charts are drawn one a frame."""
 
 PICK = """() => {
-  specvl.view.player.finish();
+  specvl.replay.finish();
   const lane = specvl.race.focused;
   const branches = (round) => new Set(round.tree.parent).size < round.tree.parent.length;
   const kept = (round) => (branches(round) ? 100 : 0) + round.path.length;

@@ -110,19 +110,43 @@ def test_no_arrow_goes_up():
                 assert other[1] < own[1], f"{path} ({own[0]}) must not import {name} ({other[0]})"
 
 
-def test_the_drawing_has_every_arrow():
-    """A room imports only what can be reached from it in the drawing of docs/structure.md."""
-    drawing = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
+def reachable(drawing: str, room: str) -> set[str]:
+    """Return what the arrows of a drawing lead to from a room, itself included."""
     below: dict[str, set[str]] = defaultdict(set)
     for own, other in re.findall(r"^  (\w+)(?:\[.*\])? --> (\w+)", drawing, re.M):
         below[own].add(other)
+    reached, waiting = {room}, [room]
+    while waiting:
+        rooms = below[waiting.pop()] - reached
+        reached |= rooms
+        waiting += rooms
+    return reached
+
+
+def test_the_drawing_has_every_arrow():
+    """A room imports only what can be reached from it in the drawing of docs/structure.md."""
+    drawing = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
     for own, other in arrows():
-        reached, waiting = {drawn(own)}, [drawn(own)]
-        while waiting:
-            found = below[waiting.pop()] - reached
-            reached |= found
-            waiting += found
-        assert drawn(other) in reached, f"{own} imports {other}: draw it in docs/structure.md"
+        assert drawn(other) in reachable(drawing, drawn(own)), (
+            f"{own} imports {other}: draw it in docs/structure.md"
+        )
+
+
+SCRIPTS = ROOT / "specvl_demo" / "ui" / "assets" / "js"
+DOM = re.compile(r"document\.(?!baseURI)|\bwindow\.|querySelector|from '[^']*dom\.js'")
+
+
+def test_the_drawing_of_the_scripts_has_every_arrow_and_only_views_touch_the_page():
+    drawing = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
+    for path in SCRIPTS.rglob("*.js"):
+        source = path.read_text(encoding="utf-8")
+        folder = path.relative_to(SCRIPTS).parts[0].removesuffix(".js")
+        for name in re.findall(r"^(?:import|export)[^;]*? from '([^']+)';", source, re.M):
+            other = (path.parent / name).resolve()
+            assert other.is_file(), f"{path.name} imports {name}, which is not there"
+            room = other.relative_to(SCRIPTS).parts[0]
+            assert room in reachable(drawing, folder), f"{path.name} imports {name}: draw it"
+        assert folder in ("main", "views") or not DOM.search(source), f"{path.name} touches the DOM"
 
 
 def drawn(room: str) -> str:

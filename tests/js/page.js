@@ -58,3 +58,33 @@ export function lane(rounds, stop = 'eos', name = 'chain') {
   if (stop) made.close({ stop });
   return made;
 }
+
+/** A picture of a question. */
+export const picture = (name) => ({ path: `/${name}`, url: `/${name}`, name, kind: 'image' });
+
+const pair = (id, knows, tabed) => ({
+  ...{ id, knows, title: id, available: true, first: ['sage'], words: null },
+  loading: { fits: { dtype: 'float32' }, dtype: { float32: true, float16: 'no GPU' } },
+  methods: { ar: true, sage: true, tabed, lvspec: true },
+});
+const example = (id, of, question, trace) => ({
+  ...{ id, pair: of, question, trace, title: id, methods: ['sage'], media: [picture(id)] },
+});
+
+/** What can be chosen: two pairs, three methods, two examples, few of everything. */
+export const CATALOG = {
+  machine: 'here',
+  pairs: [pair('pocket', 'scenes', true), pair('photo', 'photographs', 'no head')],
+  methods: ['ar', 'sage', 'tabed', 'lvspec'].map((name) => ({
+    ...{ name, greedy: name === 'lvspec', lossless: name !== 'lvspec' },
+    title: { ar: 'AR', sage: 'SAGE', tabed: 'TABED', lvspec: 'LVSpec' }[name],
+  })),
+  papers: ['sage', 'tabed'],
+  rules: { tokens: 4, load: 0.25 },
+  describe: { image: 'Describe it.', images: 'Describe them.', video: 'Describe the clip.' },
+  examples: [example('scene', 'pocket', 'What is there?', ''), example('dog', 'photo', 'What does it do?', '')],
+  limits: {
+    ...{ lanes: 2, files: 2, shown: 2, turns: 2, bytes: 1e6, question: 100, tokens: 50 },
+    ...{ picture_types: ['.png'], clip_types: ['.mp4'] },
+  },
+};

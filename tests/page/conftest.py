@@ -84,7 +84,7 @@ def page(visit, browser_context_args: dict) -> Iterator:
               const { visit } = window.specvl ?? {};
               // Nothing is kept on the way out.
               if (visit) { clearTimeout(visit.keeping); visit.keeping = null; }
-              await window.specvl?.races.forget();
+              await window.specvl?.archive.forget();
               localStorage.clear();
               sessionStorage.clear();
             }""")

@@ -71,7 +71,7 @@ def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
     expect(note).to_have_text(
         "No camera could be used. Allow it for this page, or upload a picture."
     )
-    opened.evaluate("() => { specvl.ask.well.api.upload = () => Promise.reject(Error('gone')); }")
+    opened.evaluate("() => { specvl.form.files.upload = () => Promise.reject(Error('gone')); }")
     (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
     opened.locator("#vl-files").set_input_files(tmp_path / "a.png")
     expect(opened.locator(".vl-refused")).to_contain_text("a.png could not be uploaded.")
@@ -93,7 +93,7 @@ def test_ask_again_edit_and_clear(opened):
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
     opened.locator("#vl-question").press("Enter")
     opened.wait_for_function("window.sent")
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}")
+    opened.wait_for_function(f"!specvl.form.running && {FINISHED}")
     expect(opened.locator(".vl-turns li")).to_have_count(1)
     expect(opened.locator(".vl-turns li")).to_be_in_viewport()
     sent = opened.evaluate("window.sent")
@@ -114,15 +114,15 @@ def test_ask_again_edit_and_clear(opened):
     )
     # Another conversation that comes to nothing leaves this one, and its race, as they were.
     opened.evaluate("""() => {
-      const { ask, runner } = specvl;
+      const { form, runner } = specvl;
       const { run } = runner;
       runner.run = async () => {
         runner.run = run;
         return 'The picture is damaged.';
       };
-      ask.request.media = [];
-      ask.request.question = 'And this?';
-      ask.run();
+      form.request.media = [];
+      form.request.question = 'And this?';
+      form.run();
     }""")
     expect(opened.locator("#vl-status")).to_have_text("The picture is damaged.")
     expect(opened.locator(".vl-turns li")).to_have_count(2)
@@ -130,7 +130,7 @@ def test_ask_again_edit_and_clear(opened):
     opened.evaluate("window.sent = null")
     opened.get_by_role("button", name="Ask question 2 again").click()
     opened.wait_for_function("window.sent")
-    opened.wait_for_function("!specvl.ask.running")
+    opened.wait_for_function("!specvl.form.running")
     sent = opened.evaluate("window.sent")
     assert sent["question"] == "And below it?" and len(sent["history"]) == 1
     opened.get_by_role("button", name="Edit question 1").click()
@@ -146,7 +146,7 @@ def test_ask_again_edit_and_clear(opened):
     opened.get_by_role("button", name="New conversation").click()
     expect(thumbs(opened)).to_have_count(1)  # to be asked about anew
     expect(opened.locator(".vl-conversation")).to_be_hidden()
-    assert opened.evaluate("specvl.ask.request.history") == []
+    assert opened.evaluate("specvl.form.request.history") == []
     expect(opened.locator("#vl-question")).to_have_attribute("placeholder", "Describe the picture.")
 
 
@@ -164,7 +164,7 @@ def test_another_question_about_a_picture_is_asked_by_itself(opened):
     assert abs(opened.evaluate(place) - before) < 4
     note_sent(opened)
     question.press("Enter")
-    opened.wait_for_function(f"window.sent && !specvl.ask.running && {FINISHED}")
+    opened.wait_for_function(f"window.sent && !specvl.form.running && {FINISHED}")
     sent = opened.evaluate("window.sent")
     assert sent["history"] == [] and [item["name"] for item in sent["media"]] == ["scene.png"]
     expect(thumbs(opened)).to_have_count(1)
@@ -222,8 +222,8 @@ def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opene
 def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
     """Neither from the shorter autoregressive lane nor from a relaxed one; the page says which."""
     opened.evaluate("""() => {
-          Object.assign(specvl.ask.request, {methods: ['lvspec', 'sage']});
-          specvl.ask.request.sampling.max_new_tokens = 600;
+          Object.assign(specvl.form.request, {methods: ['lvspec', 'sage']});
+          specvl.form.request.sampling.max_new_tokens = 600;
         }""")
     opened.locator("#vl-run").click()
     opened.wait_for_function(
@@ -233,25 +233,25 @@ def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
         }"""
     )
     opened.locator("#vl-stop").click()
-    opened.wait_for_function("!specvl.ask.running")
+    opened.wait_for_function("!specvl.form.running")
     expect(opened.locator("#vl-status")).to_contain_text(
         "A follow-up continues from what SAGE had written."
     )
     texts = opened.evaluate("specvl.race.list.map((lane) => lane.text.trim())")
     opened.get_by_role("button", name="Ask a follow-up").click()
     expect(opened.locator(".vl-turns li")).to_contain_text("As far as SAGE had written it.")
-    (turn,) = opened.evaluate("specvl.ask.request.history")
+    (turn,) = opened.evaluate("specvl.form.request.history")
     assert turn["answer"] == texts[2] and len(texts[2]) > len(texts[0]) > 0
 
 
 def test_a_full_conversation_is_said_before_it_is_sent(opened):
     """One question or picture too many: a sentence, nothing sent. Just full, it is asked."""
     converse = """([turns, pictures]) => {
-      const { media } = specvl.ask.request;
+      const { media } = specvl.form.request;
       const turn = (_, i) => ({ question: `q${i}`, answer: 'a', media: i < pictures ? media : [] });
-      specvl.chat.set(Array.from({ length: turns }, turn));
+      specvl.form.setTurns(Array.from({ length: turns }, turn));
     }"""
-    assert opened.evaluate("specvl.ask.request.media.length") == 1
+    assert opened.evaluate("specvl.form.request.media.length") == 1
     note_sent(opened)
     status = opened.locator("#vl-status")
     for turns, pictures, words in (
@@ -272,14 +272,14 @@ def test_a_full_conversation_is_said_before_it_is_sent(opened):
         opened.evaluate(converse, [turns, pictures])
         opened.locator("#vl-run").click()
         expect(status).to_contain_text(words)
-        assert not opened.evaluate("specvl.ask.running || Boolean(window.sent)")
+        assert not opened.evaluate("specvl.form.running || Boolean(window.sent)")
     opened.evaluate(converse, [MAX_TURNS, MAX_SHOWN - 1])
     opened.locator("#vl-question").fill("a" * 20_001)
     opened.locator("#vl-run").click()
     expect(opened.locator(".vl-notice.wrong")).to_contain_text(
         "The question has 20,001 characters; 20,000 are the limit."
     )
-    assert opened.evaluate("specvl.ask.request.question.length") == 20_001  # nothing is cut off
+    assert opened.evaluate("specvl.form.request.question.length") == 20_001  # nothing is cut off
     opened.locator("#vl-question").fill("And below it?")
     run_race(opened)
     sent = opened.evaluate("window.sent")
@@ -330,7 +330,7 @@ def second(opened, visit, url: str) -> Iterator:
 
 
 def begin_long_run(page) -> None:
-    page.evaluate("specvl.ask.request.sampling.max_new_tokens = 600")
+    page.evaluate("specvl.form.request.sampling.max_new_tokens = 600")
     page.locator("#vl-run").click()
     page.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length > 3")
 
@@ -345,11 +345,11 @@ def test_the_second_visitor_sees_the_place_in_line_may_leave_it_and_is_served(op
     expect(second.locator("#vl-status")).to_have_text(waiting)
     second.locator("#vl-stop").click()
     expect(second.locator("#vl-run")).to_be_enabled()
-    assert opened.evaluate("specvl.ask.running")
+    assert opened.evaluate("specvl.form.running")
     second.locator("#vl-run").click()
     expect(second.locator("#vl-status")).to_have_text(waiting)
     opened.locator("#vl-stop").click()
-    second.wait_for_function(f"!specvl.ask.running && {LIVE} && specvl.race.finished")
+    second.wait_for_function(f"!specvl.form.running && {LIVE} && specvl.race.finished")
     reload(second)
     reload(opened)
     for page, question in ((second, "In the second tab?"), (opened, "What is in the picture?")):

@@ -30,7 +30,7 @@ def headline(page):
 
 def select_widest(page) -> None:
     page.evaluate("""() => {
-      specvl.view.player.finish();
+      specvl.replay.finish();
       const lane = specvl.race.focused;
       const widest = lane.rounds.reduce((a, b) => (b.path.length > a.path.length ? b : a));
       specvl.race.select({lane: lane.name, round: widest.index});
@@ -46,7 +46,7 @@ def test_one_step_drafts_checks_and_settles(opened):
       const round = lane.rounds[k];
       specvl.race.select(null);
       specvl.race.slow = true;
-      specvl.race.setHead(lane.at(k).clock + round.draft_s * 0.999);
+      specvl.race.setHead(lane.at(k).clock_s + round.draft_s * 0.999);
     }""")
     pale = opened.locator(".vl-lane[data-lane='1'] .vl-guess .tk.guess:visible")
     expect(pale.first).to_be_visible()
@@ -81,7 +81,7 @@ def test_one_sentence_with_this_races_numbers(opened):
     choose(opened, "lossy", 3)
     # The relaxed lane alone beside the plain one.
     opened.evaluate("specvl.race.setFocus('lvspec'); specvl.race.lanes.delete('sage')")
-    opened.evaluate("specvl.view.player.finish()")
+    opened.evaluate("specvl.replay.finish()")
     own, said = opened.evaluate("""async () => {
       const {differences} = await import(document.querySelector('link[href$="verdict.js"]').href);
       const lossy = specvl.race.lanes.get('lvspec');
@@ -137,7 +137,7 @@ def test_every_term_explains_itself(opened):
     """Columns and tree open an explanation by pointer and key. Nothing moves for who asked for
     stillness: the recorded race stands finished instead of playing.
     """
-    assert opened.evaluate("specvl.race.finished && !specvl.view.player.playing")
+    assert opened.evaluate("specvl.race.finished && !specvl.replay.playing")
     card = opened.locator(".vl-explain")
     for place in (".vl-track thead", ".vl-race .vl-tree-card"):
         term = opened.locator(f"{place} .vl-term").last
@@ -209,7 +209,7 @@ def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
     expect(opened.locator(".vl-method-note")).to_contain_text(
         "6 methods at most race beside the autoregressive lane"
     )
-    assert opened.evaluate("specvl.ask.request.methods.length") == 6
+    assert opened.evaluate("specvl.form.request.methods.length") == 6
     for view in ("compare", "learn"):
         opened.evaluate("(v) => specvl.open(v)", view)
         assert opened.locator(".vl-primary:visible").count() <= 1
@@ -234,7 +234,7 @@ def test_five_papers_race_in_one_press(opened):
     """
     opened.get_by_role("button", name="Race all five papers").click()
     opened.wait_for_function("specvl.race.meta.source === 'live'")
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=120_000)
+    opened.wait_for_function(f"!specvl.form.running && {FINISHED}", timeout=120_000)
     names = ["ar", "tabed", "sage", "lvspec", "hivis", "dream"]
     assert opened.evaluate("specvl.race.list.map((lane) => lane.name)") == names
     apart = opened.evaluate("""async () => {
@@ -254,7 +254,7 @@ def test_five_papers_race_in_one_press(opened):
     pointed = """(chosen) => {
       specvl.race.select(null);
       specvl.race.setFocus('dream', chosen);
-      specvl.view.point();
+      specvl.stage.point();
       return specvl.race.focused.title;
     }"""
     assert [opened.evaluate(pointed, picked) for picked in (False, True)] == [named, "DREAM"]
@@ -298,18 +298,18 @@ def test_a_method_that_cannot_sample_is_left_out_and_named(opened):
     """At a temperature, the others race without it; by itself it is refused with the reason."""
     said = opened.locator(".vl-notice.wrong")
     choose(opened, "lossy", 3)
-    opened.evaluate("specvl.ask.request.sampling = { temperature: 1, max_new_tokens: 24 }")
+    opened.evaluate("specvl.form.request.sampling = { temperature: 1, max_new_tokens: 24 }")
     opened.locator("#vl-run").click()
     expect(said).to_have_text(
         "LVSpec is not defined for sampling, and left out: set the temperature to 0 to include it."
     )
     expect(opened.locator(".vl-lane")).to_have_count(2)
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=120_000)
+    opened.wait_for_function(f"!specvl.form.running && {FINISHED}", timeout=120_000)
     expect(said).to_be_visible()
     opened.locator("[data-method=sage] input").uncheck()
     opened.locator("#vl-run").click()
     expect(said).to_be_visible()
-    assert not opened.evaluate("specvl.ask.running")
+    assert not opened.evaluate("specvl.form.running")
 
 
 def test_no_label_of_the_tree_lies_on_another(opened):
@@ -344,7 +344,7 @@ CHAIN = """(kept) => {
     tree: {tokens: texts.map((_, i) => i), parent: texts.map((_, i) => i - 1), texts,
       draft_logp: texts.map((_, i) => i ? -i / 9 : null)}};
   const {begin, end} = specvl.race.focused;
-  specvl.show([{...begin, kind: 'begin'}, round, {...end, kind: 'end'}],
+  specvl.stage.show([{...begin, kind: 'begin'}, round, {...end, kind: 'end'}],
     {source: 'recorded', question: 'A chain', media: []}, false);
 }"""
 """A round with a chain of ten drafts, of which so many were kept."""
@@ -471,8 +471,8 @@ def test_what_the_target_thinks_of_its_answer_stands_under_it(opened):
     finish_replay(opened)
     sure = opened.locator(".vl-sure")
     expect(sure).to_be_hidden()
-    opened.evaluate(f"specvl.ask.request.sampling.seed = {DOUBTFUL}")
-    opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 24")
+    opened.evaluate(f"specvl.form.request.sampling.seed = {DOUBTFUL}")
+    opened.evaluate("specvl.form.request.sampling.max_new_tokens = 24")
     run_race(opened)
     expect(sure).to_have_text(
         "The large model is guessing: 27 % of such answers were right on photographs held out of"
@@ -485,7 +485,7 @@ def test_what_the_target_thinks_of_its_answer_stands_under_it(opened):
     opened.evaluate("specvl.race.setHead(null)")
     expect(sure).to_be_visible()
     sound(opened, ".vl-stage")
-    opened.evaluate("specvl.ask.request.sampling.seed = 1")
+    opened.evaluate("specvl.form.request.sampling.seed = 1")
     run_race(opened)
     expect(sure).to_be_hidden()
 

@@ -117,12 +117,12 @@ def test_a_link_restores_the_settings(opened):
     opened.get_by_role("button", name="A link to these settings").click()
     opened.wait_for_function("location.hash.length > 20")
     link = opened.evaluate("location.href")
-    media = opened.evaluate("specvl.ask.request.media")
+    media = opened.evaluate("specvl.form.request.media")
     opened.goto("about:blank")
     opened.goto(link)
     ready(opened)
     expect(opened.locator("#vl-question")).to_have_value("Wie viele Sterne? ★")
-    request = opened.evaluate("specvl.ask.request")
+    request = opened.evaluate("specvl.form.request")
     assert request["methods"] == ["tabed", "sage"] and request["media"] == media
     assert request["settings"]["tabed"] == {"gamma": other}
     expect(panel.locator(".vl-changed")).to_have_text("1 changed")
@@ -142,7 +142,7 @@ def test_a_link_that_is_damaged_or_asks_for_what_is_unknown_says_so(opened, url:
         ready(opened)
         expect(opened.locator(".vl-notice")).to_contain_text(sentence)
     expect(opened.locator("#vl-question")).to_have_value("Why?")
-    assert opened.evaluate("specvl.ask.request.methods") == ["tabed"]
+    assert opened.evaluate("specvl.form.request.methods") == ["tabed"]
 
 
 def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):
@@ -163,7 +163,7 @@ def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):
     opened.get_by_role("button", name="A link to these settings").click()
     opened.wait_for_function("location.hash.length > 20")
     reload(opened)
-    assert opened.evaluate("specvl.ask.request.settings.custom.policy") == "beam"
+    assert opened.evaluate("specvl.form.request.settings.custom.policy") == "beam"
 
 
 def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
@@ -176,7 +176,7 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     opened.get_by_role("button", name="Remove scene.png").click()
     opened.locator("#vl-run").click()  # never without a picture that somebody meant to show
     expect(opened.locator(".vl-notice")).to_contain_text("Remove it to run without it")
-    assert not opened.evaluate("specvl.ask.running")
+    assert not opened.evaluate("specvl.form.running")
     opened.get_by_role("button", name="Remove notes.txt").click()
     expect(refused.locator("li")).to_have_count(0)
     (tmp_path / "text.png").write_text("hello")

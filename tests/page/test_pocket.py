@@ -21,7 +21,7 @@ def run(page) -> None:
     page.evaluate("() => { window.before = specvl.race.meta; }")
     page.locator("#vl-run").click()
     page.wait_for_function(f"specvl.race.meta !== window.before && {LIVE}")
-    page.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=300_000)
+    page.wait_for_function(f"!specvl.form.running && {FINISHED}", timeout=300_000)
 
 
 TOLD = """() => {
@@ -66,7 +66,7 @@ def test_an_example_is_described_twice_and_equally_then_drawn(real):
     card = real.locator(".vl-race .vl-inspector")
     expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
     expect(card.locator("canvas.hidden")).to_be_visible()
-    real.evaluate("specvl.ask.request.sampling = {temperature: 1.5, seed: 3}")
+    real.evaluate("specvl.form.request.sampling = {temperature: 1.5, seed: 3}")
     run(real)
     for origin in ("draft", "target"):
         real.evaluate(
@@ -121,7 +121,7 @@ def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
     assert real.evaluate(CONTROLS) <= 45
     known = real.evaluate("specvl.catalog.examples.filter((e) => !e.fails)[0]")
     assert real.evaluate("specvl.race.meta.example") == known["id"]
-    chosen = real.evaluate("specvl.ask.request.settings")
+    chosen = real.evaluate("specvl.form.request.settings")
     assert chosen.get(known["methods"][0], {}) == known.get("settings", {})
     offered = real.evaluate(OFFERED)
     assert [method for method, _ in offered[:5]] == real.evaluate("specvl.catalog.papers")

@@ -18,8 +18,8 @@ FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
 def run_race(page) -> None:
     """A live race to its end."""
     page.locator("#vl-run").click()
-    page.wait_for_function(f"specvl.ask.running || {LIVE}")
-    page.wait_for_function(f"!specvl.ask.running && {LIVE} && {FINISHED}")
+    page.wait_for_function(f"specvl.form.running || {LIVE}")
+    page.wait_for_function(f"!specvl.form.running && {LIVE} && {FINISHED}")
 
 
 def unfold(page) -> None:
@@ -36,7 +36,7 @@ def choose(page, example: str, lanes: int) -> None:
 
 def finish_replay(page) -> None:
     """The whole recorded race at once, and all of it on the page."""
-    page.evaluate("specvl.view.player.finish()")
+    page.evaluate("specvl.replay.finish()")
     page.wait_for_function(FINISHED)
     page.wait_for_function(f"{SHOWN} === specvl.race.list.reduce((n, l) => n + l.tokens.length, 0)")
 
@@ -114,14 +114,14 @@ def test_precision_and_picture_detail_are_chosen_for_a_pair_and_shown(opened):
     expect(panel.locator("[role=status]")).to_have_text(why)
     opened.locator("#vl-run").click()
     expect(opened.locator("#vl-status")).to_have_text(why)
-    assert not opened.evaluate("specvl.ask.running")
+    assert not opened.evaluate("specvl.form.running")
     precision.select_option("bfloat16")
     detail.fill("0.5")
     detail.blur()
     expect(panel.locator("summary .vl-changed")).to_have_text("2 changed")
     note_sent(opened)
     run_race(opened)
-    asked = opened.evaluate("({...window.sent, loading: specvl.ask.request.loading})")
+    asked = opened.evaluate("({...window.sent, loading: specvl.form.request.loading})")
     assert (asked["dtype"], asked["picture_detail"]) == ("bfloat16", 0.5)
     assert "quantised" not in asked
     assert asked["loading"] == {asked["pair"]: {"dtype": "bfloat16", "picture_detail": 0.5}}
@@ -136,11 +136,11 @@ def test_precision_and_picture_detail_are_chosen_for_a_pair_and_shown(opened):
 
 def test_stop_ends_a_run_and_keeps_what_came(opened):
     """Stop ends the lanes within moments; what was written stays and says that it was stopped."""
-    opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 600")
+    opened.evaluate("specvl.form.request.sampling.max_new_tokens = 600")
     opened.locator("#vl-run").click()
     opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length > 10")
     opened.locator("#vl-stop").click()
-    opened.wait_for_function("!specvl.ask.running")
+    opened.wait_for_function("!specvl.form.running")
     assert opened.evaluate("specvl.race.list[0].tokens.length") < 600
     expect(opened.locator(".vl-lane[data-lane='0'] .vl-lane-note")).to_have_text("stopped")
     expect(opened.locator("#vl-status")).to_contain_text(
@@ -213,16 +213,14 @@ def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
         expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Your race")
         expect(opened.locator(".vl-lane")).to_have_count(0)
         expect(opened.get_by_role("button", name="Ask a follow-up")).to_be_hidden()
-        assert opened.evaluate("[specvl.chat.turns.length, specvl.races.runs.length]") == [0, 0]
+        assert opened.evaluate("[specvl.form.turns.length, specvl.archive.runs.length]") == [0, 0]
     again.click()
     opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length")
     expect(again).to_be_hidden()
 
 
 CHANGED = """(how) => {
-  const counts = ['tokens', 'rounds', 'accepted', 'relaxed', 'drafted'];
-  const totals = ({draft_s, verify_s, commit_s, other_s, ...t}) => ({draft_s, verify_s, commit_s,
-    other_s, ...Object.fromEntries(counts.map((name) => [`n_${name}`, t[name]]))});
+  const totals = ({clock_s, tau, tokens_per_s, ...sums}) => sums;
   const lanes = specvl.race.list.map((lane, i) => {
     const late = i && (how.slower ?? 0);
     const rounds = lane.rounds.slice(0, how.rounds).map((r) =>
@@ -235,8 +233,8 @@ CHANGED = """(how) => {
   const records = lanes.flatMap(([begin, rounds, end]) => [{...begin, kind: 'begin'},
     ...rounds.map((round) => ({...round, kind: 'round'})), {...end, kind: 'end'}]);
   const lines = records.map((record) => JSON.stringify(record)).join('\\n');
-  return specvl.compared(new File([lines], 'changed.jsonl')).then((compared) =>
-    specvl.show(records, {source: 'recorded', question: 'Another', compared}, false));
+  return specvl.archive.compared(new File([lines], 'changed.jsonl')).then((compared) =>
+    specvl.stage.show(records, {source: 'recorded', question: 'Another', compared}, false));
 }"""
 """The race on the page once more: cut, its drafts slower, the machine busy, notes left out."""
 
@@ -308,30 +306,30 @@ def test_a_visitor_sees_other_programs_while_the_race_runs(opened):
     """A sentence, and no speedup, from the moment it is known, nor in the end; and the race can be
     measured again without drawing it.
     """
-    opened.evaluate(f"specvl.ask.request.sampling = {{seed: {BUSY}, max_new_tokens: 300}}")
+    opened.evaluate(f"specvl.form.request.sampling = {{seed: {BUSY}, max_new_tokens: 300}}")
     opened.locator("#vl-run").click()
     # At one moment: the race may be over when the next thing is looked at.
     opened.wait_for_function(
-        """specvl.ask.running && specvl.race.list[1]?.tokens.length > 60
+        """specvl.form.running && specvl.race.list[1]?.tokens.length > 60
         && specvl.race.list[0].tokens.length > 30
         && document.querySelector(".vl-busy").textContent.includes("Other programs use 90 %")
         && document.querySelector(".vl-track tr[data-lane='1'] .speedup").textContent === "–" """
     )
     cell = opened.locator(".vl-track tr[data-lane='1'] .speedup")
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}")
+    opened.wait_for_function(f"!specvl.form.running && {FINISHED}")
     expect(opened.locator(".vl-busy")).to_have_text("")
     expect(cell).to_have_text("–")
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text(
         "speedup not measured: timing disturbed"
     )
     note_sent(opened)
-    opened.evaluate(f"specvl.ask.request.sampling.max_new_tokens = {LONG}")
+    opened.evaluate(f"specvl.form.request.sampling.max_new_tokens = {LONG}")
     opened.get_by_role("button", name="Measure without drawing").click()
-    opened.wait_for_function("specvl.ask.running && specvl.race.list[1]?.tokens.length")
+    opened.wait_for_function("specvl.form.running && specvl.race.list[1]?.tokens.length")
     assert opened.evaluate("window.sent.hz") == 1
     assert not opened.locator(".vl-lane .tk[data-i]").count()
     opened.locator("#vl-stop").click()
-    opened.wait_for_function("!specvl.ask.running")
+    opened.wait_for_function("!specvl.form.running")
     expect(opened.locator(".vl-lane .tk[data-i]").first).to_be_visible()
 
 
@@ -346,7 +344,7 @@ def test_a_methods_chart_stands_from_the_start_of_a_replay_and_needs_no_round(op
     drawn(opened)
     expect(chart).not_to_have_class(re.compile("empty"))
     expect(chart.locator(".vl-legend")).to_contain_text("picture")
-    points = "specvl.view.own.plot.data.map((line) => line.x.length)"
+    points = "specvl.view.charts.own.plot.data.map((line) => line.x.length)"
     assert max(opened.evaluate(points)) <= 1
     opened.evaluate("specvl.race.setHead(null)")
     opened.wait_for_function(f"Math.max(...{points}) >= specvl.race.focused.rounds.length")
@@ -491,7 +489,7 @@ CHARACTERS = """() => {
   const records = [begin, round(0, first),
     round(1, [token(4, ' ', 'draft'), token(5, '', 'target')]), round(2, [token(6, '★', 'target')]),
     round(3, [token(7, '', 'target')]), {kind: 'end', lane: begin.lane, stop: 'eos', totals: {}}];
-  specvl.show(records, {source: 'recorded', question: 'Characters', media: []}, false);
+  specvl.stage.show(records, {source: 'recorded', question: 'Characters', media: []}, false);
 }"""
 
 
@@ -524,7 +522,7 @@ def test_nothing_jumps_while_a_race_streams(opened):
           jumps.push([e.value, what]);
       })).observe({type: 'layout-shift'});
     }""")
-    opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage', 'lvspec']")
+    opened.evaluate("specvl.form.request.methods = ['tabed', 'sage', 'lvspec']")
     run_race(opened)
     jumps = opened.evaluate("window.jumps")
     # The lanes take the places of the former race's once; after that all stands still.
@@ -552,7 +550,7 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible()
     expect(opened.locator(".vl-race [data-chart=shape]")).to_contain_text("confidence α")
     colours = opened.evaluate(
-        "Object.fromEntries(specvl.view.own.plot.data.map((l) => [l.name, l.line.color]))"
+        "Object.fromEntries(specvl.view.charts.own.plot.data.map((l) => [l.name, l.line.color]))"
     )
     for side in ("depth", "width"):  # what was drafted beside what was asked for
         assert colours[f"{side} drafted"] == colours[f"{side} asked for"] != colours["confidence α"]

@@ -47,7 +47,7 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     says = f"Branch: take {name} here instead, and run on from it"
     expect(rival).to_have_attribute("title", says)
     rival.click()
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}")
+    opened.wait_for_function(f"!specvl.form.running && {FINISHED}")
     sent = opened.evaluate("window.sent")
     assert sent["prefix"][:-1] == ids
     assert (sent["baseline"], sent["methods"]) == (True, ["tabed"])
@@ -66,22 +66,22 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
 
 def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reload(opened):
     """The form then asks for the lane that the branch was taken from, as the stage shows it."""
-    opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage']")
-    opened.evaluate("specvl.ask.run()")
-    opened.wait_for_function(f"!specvl.ask.running && {LIVE} && {FINISHED}")
+    opened.evaluate("specvl.form.request.methods = ['tabed', 'sage']")
+    opened.evaluate("specvl.form.run()")
+    opened.wait_for_function(f"!specvl.form.running && {LIVE} && {FINISHED}")
     text = opened.evaluate("specvl.race.lanes.get('sage').text")
     opened.evaluate("specvl.race.select({lane: 'sage', token: 7, picked: true})")
     expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 8 ")
     opened.locator(".vl-race .vl-take").first.click()
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED} && specvl.race.meta.branch")
+    opened.wait_for_function(f"!specvl.form.running && {FINISHED} && specvl.race.meta.branch")
     for _ in range(2):
         assert opened.evaluate("specvl.race.list.map((lane) => lane.name)") == ["ar", "sage"]
-        assert opened.evaluate("specvl.ask.request.methods") == ["sage"]
+        assert opened.evaluate("specvl.form.request.methods") == ["sage"]
         expect(opened.locator(".vl-notice")).to_have_text("")
         reload(opened)
     opened.get_by_role("button", name="Back to the original").click()
     assert opened.evaluate("specvl.race.lanes.get('sage').text") == text
-    assert opened.evaluate("specvl.ask.request.methods") == ["tabed", "sage"]
+    assert opened.evaluate("specvl.form.request.methods") == ["tabed", "sage"]
     expect(opened.locator(".vl-notice")).to_have_text("")
 
 

@@ -25,12 +25,12 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
         " may differ in their last digits.",
     )
     opened.wait_for_function("document.querySelectorAll('.vl-text .tk').length > 30")
-    seconds, stretch = opened.evaluate("[specvl.race.length, specvl.view.player.stretch]")
+    seconds, stretch = opened.evaluate("[specvl.race.length, specvl.replay.stretch]")
     assert seconds * stretch == pytest.approx(8)
     expect(opened.locator(".vl-speed")).to_have_text(re.compile(r"^shown \d+(\.\d)?× slower$"))
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("This took ")
     opened.wait_for_function("specvl.drawing.share > 0")  # what drawing it costs was measured
-    opened.evaluate("specvl.view.player.rate *= 20")  # the rest needs no watching
+    opened.evaluate("specvl.replay.rate *= 20")  # the rest needs no watching
     opened.wait_for_function("specvl.race.finished && specvl.race.head === null")
     opened.evaluate("""() => {
       const frame = window.requestAnimationFrame;
@@ -49,8 +49,8 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
 
 
 PLAYED_BACK = """() => {
-  const {race, view} = specvl;
-  view.player.pause();
+  const {race, replay} = specvl;
+  replay.pause();
   race.setHead(race.length / 8);
   return new Promise((done) => setTimeout(() => done([
     document.querySelector('.vl-says .vl-headline').textContent,
@@ -71,34 +71,34 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
     opened.evaluate(
         """(tokens) => {
       specvl.drawing.name = 'calm';
-      Object.assign(specvl.ask.request.sampling, {max_new_tokens: tokens});
+      Object.assign(specvl.form.request.sampling, {max_new_tokens: tokens});
       const {painter, view} = specvl;
       window.passes = [];
       const {draw} = view.track;
       view.track.draw = () => {
         // From here on: what stood there before is cleared by one more drawing.
         window.passes.push(performance.now()); draw();
-        if (passes.length < 3) window.revisions = view.charts.map((chart) => chart.revision);
+        if (passes.length < 3) window.revisions = view.charts.common.map((chart) => chart.revision);
       };
       specvl.race.on('begin round', () => painter.soon(view.track.draw));
     }""",
         LONG,
     )
     opened.locator("#vl-run").click()
-    opened.wait_for_function("specvl.ask.running && window.passes.length > 5")
+    opened.wait_for_function("specvl.form.running && window.passes.length > 5")
     gaps, revisions, moving, going = opened.evaluate("""() => [
       window.passes.slice(1).map((at, i) => at - window.passes[i]),
-      specvl.view.charts.map((chart) => chart.revision),
-      document.querySelector('.vl').getAnimations({subtree: true}).length, specvl.ask.running]""")
+      specvl.view.charts.common.map((chart) => chart.revision),
+      document.querySelector('.vl').getAnimations({subtree: true}).length, specvl.form.running]""")
     assert going and not moving and statistics.median(gaps) > 180, gaps
     expect(opened.locator(".vl-race .vl-tree .node")).to_have_count(0)  # of the race before
     expect(opened.locator(".vl-race [data-chart=speedup]")).to_have_class(re.compile("empty"))
     assert revisions == opened.evaluate("window.revisions")
     opened.locator("#vl-stop").click()
-    opened.wait_for_function("!specvl.ask.running")
-    opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 90")
+    opened.wait_for_function("!specvl.form.running")
+    opened.evaluate("specvl.form.request.sampling.max_new_tokens = 90")
     opened.locator("#vl-run").click()
-    opened.wait_for_function("!specvl.ask.running && specvl.view.player.playing")
+    opened.wait_for_function("!specvl.form.running && specvl.replay.playing")
     # The answer stays readable: what is not written yet stands, faint, behind what is.
     sentence, answers, hidden, written = opened.evaluate(PLAYED_BACK)
     assert re.match(
@@ -110,7 +110,7 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
 def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):
     """No word of the old race stays, a sentence says why; what was written stands."""
     choose(opened, "lossy", 3)
-    opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 24")
+    opened.evaluate("specvl.form.request.sampling.max_new_tokens = 24")
     seen = opened.evaluate("""() => {
       const begun = performance.now();
       document.querySelector('#vl-run').click();
@@ -124,7 +124,7 @@ def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):
     assert seen["words"] == 0 and seen["lanes"] == ["Autoregressive", "SAGE", "LVSpec"]
     assert seen["said"] in ("Starting the engine…", "Loading the models…")
     assert seen["took"] < 2000  # 100 ms, busy
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}")
+    opened.wait_for_function(f"!specvl.form.running && {FINISHED}")
     opened.wait_for_timeout(600)
     assert opened.evaluate("specvl.race.head") is None
 
@@ -151,7 +151,7 @@ def test_a_question_that_the_race_does_not_answer_greys_it(opened):
         opened.locator(f"[data-example={example}]").click()
         expect(opened.locator(".vl-question")).to_have_text(question)
         expect(opened.locator("#vl-question")).to_have_value(question)
-        chosen = opened.evaluate("specvl.ask.request.methods")
+        chosen = opened.evaluate("specvl.form.request.methods")
         raced = opened.evaluate("specvl.race.list.slice(1).map((lane) => lane.begin.method)")
         assert raced == chosen
 
@@ -193,10 +193,10 @@ def test_keys_lead_to_run_and_enter_sends(opened):
     question = opened.locator("#vl-question")
     question.fill("One line")
     question.press("Shift+Enter")
-    assert question.input_value() == "One line\n" and not opened.evaluate("specvl.ask.running")
+    assert question.input_value() == "One line\n" and not opened.evaluate("specvl.form.running")
     question.press("Enter")
-    assert opened.evaluate("specvl.ask.running")
-    opened.wait_for_function("!specvl.ask.running && specvl.race.finished")
+    assert opened.evaluate("specvl.form.running")
+    opened.wait_for_function("!specvl.form.running && specvl.race.finished")
 
 
 SNAP = """() => {
@@ -216,7 +216,7 @@ def test_another_pair_replaces_an_untouched_example_and_nothing_typed_or_added(o
     """Another question, another picture, or a conversation: each stays, while a race runs too."""
     opened.evaluate(SNAP)
     question, pair = opened.locator("#vl-question"), opened.locator("#vl-pair")
-    asked = "specvl.ask.request.media.map((m) => m.name)"
+    asked = "specvl.form.request.media.map((m) => m.name)"
     question.fill("How many are red?")
     pair.select_option("snap")
     expect(question).to_have_value("How many are red?")
@@ -239,10 +239,10 @@ def test_an_own_picture_is_asked_of_the_pages_pair_not_of_an_examples(opened, tm
     no picture; a pair that the visitor chose from the list stays.
     """
     opened.evaluate(SNAP)
-    opened.evaluate("specvl.ask.fill({...specvl.catalog.examples.at(-1), settings: {gamma: 9}})")
-    form = "(({pair, methods, settings}) => [pair, methods, settings])(specvl.ask.request)"
+    opened.evaluate("specvl.form.fill({...specvl.catalog.examples.at(-1), settings: {gamma: 9}})")
+    form = "(({pair, methods, settings}) => [pair, methods, settings])(specvl.form.request)"
     first, of_example = opened.evaluate("specvl.catalog.pairs[0]"), opened.evaluate(form)
-    files, names = opened.locator("#vl-files"), "specvl.ask.request.media.map((m) => m.name)"
+    files, names = opened.locator("#vl-files"), "specvl.form.request.media.map((m) => m.name)"
     (tmp_path / "no.png").write_text("hello")
     files.set_input_files(tmp_path / "no.png")
     expect(opened.locator(".vl-refused")).to_contain_text("no.png was not added")
@@ -271,7 +271,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     answers = opened.evaluate("specvl.race.list.map((lane) => lane.text)")
     reload(opened)
     expect(opened.locator("#vl-question")).to_have_value("What is new?")
-    assert opened.evaluate("specvl.ask.request.media.map((m) => m.name)") == ["cat.jpg"]
+    assert opened.evaluate("specvl.form.request.media.map((m) => m.name)") == ["cat.jpg"]
     assert opened.evaluate("specvl.race.list.map((lane) => lane.text)") == answers
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
     choose(opened, "lossy", 3)
@@ -314,7 +314,7 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     kept, lit; a conversation stands above its own race, or above none.
     """
     stage, heading = opened.locator(".vl-stage"), opened.locator(".vl-question")
-    opened.evaluate("() => { specvl.ask.request.sampling.max_new_tokens = 600; }")
+    opened.evaluate("() => { specvl.form.request.sampling.max_new_tokens = 600; }")
     opened.locator("#vl-question").fill("What is new?")
     opened.locator("#vl-run").click()
     opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.rounds.length")
@@ -329,16 +329,16 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     expect(opened.locator(".vl-notice")).not_to_contain_text("not kept")
     for turns in range(3):
         if turns < 2:
-            opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 40")
+            opened.evaluate("specvl.form.request.sampling.max_new_tokens = 40")
             run_race(opened)
-            opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 600")
+            opened.evaluate("specvl.form.request.sampling.max_new_tokens = 600")
         else:
-            opened.evaluate("specvl.races.forget()")
+            opened.evaluate("specvl.archive.forget()")
         if turns == 1:
             opened.get_by_role("button", name="Ask a follow-up").click()
         opened.locator("#vl-question").fill("And then?")
         opened.locator("#vl-run").click()
-        opened.wait_for_function("specvl.ask.running && specvl.race.list[0]?.rounds.length")
+        opened.wait_for_function("specvl.form.running && specvl.race.list[0]?.rounds.length")
         reload(opened)
         expect(opened.locator(".vl-notice")).to_have_text(said)
         expect(opened.locator(".vl-turns li")).to_have_count(int(turns > 0))
@@ -486,7 +486,7 @@ def test_a_refused_run_says_why_over_the_race_that_stays(page, url: str):
         ("pair = 'nowhere'", "nowhere"),
         ("seed = 0; Object.assign(specvl.api, GONE)", "The server does not answer"),
     ):
-        page.evaluate(f"() => {{ specvl.ask.request.{change}; specvl.ask.run(); }}")
+        page.evaluate(f"() => {{ specvl.form.request.{change}; specvl.form.run(); }}")
         expect(page.locator(".vl-notice.wrong")).to_contain_text(said)
         expect(page.locator(".vl-lane")).to_have_count(2)
         expect(page.locator("#vl-run")).to_be_enabled()

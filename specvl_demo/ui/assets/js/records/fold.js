@@ -3,32 +3,37 @@
 
 import { ENDS, laid } from './text.js';
 
+/** @import { Begin, End, Round, Token, Tree } from './records.js' */
+
+/** @type {['draft_s', 'verify_s', 'commit_s', 'other_s']} */
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 
-export const ZERO = {
-  tokens: 0,
-  rounds: 0,
-  accepted: 0,
-  relaxed: 0,
-  drafted: 0,
+/** The sums of rounds under the record's names, and the lane's clock. */
+const ZERO = {
+  n_tokens: 0,
+  n_rounds: 0,
+  n_accepted: 0,
+  n_relaxed: 0,
+  n_drafted: 0,
   draft_s: 0,
   verify_s: 0,
   commit_s: 0,
   other_s: 0,
-  clock: 0,
+  clock_s: 0,
 };
 
-/** Totals after one more round. */
-export function plus(totals, round) {
+/** Totals after one more round. @param {typeof ZERO} totals @param {Round} round */
+function plus(totals, round) {
+  /** @param {Token['origin']} origin */
   const count = (origin) => round.tokens.filter((token) => token.origin === origin).length;
   const sums = {
     ...totals,
-    tokens: totals.tokens + round.tokens.length,
-    rounds: totals.rounds + 1,
-    accepted: totals.accepted + round.tokens.length - count('target'),
-    relaxed: totals.relaxed + count('relaxed'),
-    drafted: totals.drafted + round.tree.tokens.length - 1,
-    clock: round.clock_s,
+    n_tokens: totals.n_tokens + round.tokens.length,
+    n_rounds: totals.n_rounds + 1,
+    n_accepted: totals.n_accepted + round.tokens.length - count('target'),
+    n_relaxed: totals.n_relaxed + count('relaxed'),
+    n_drafted: totals.n_drafted + round.tree.tokens.length - 1,
+    clock_s: round.clock_s,
   };
   for (const phase of PHASES) sums[phase] += round[phase];
   return sums;
@@ -36,22 +41,41 @@ export function plus(totals, round) {
 
 /** If the tokens of one character have different origins, the piece gets the one that could change
  *  the answer most, as in `report.metrics`. */
+/** @type {Token['origin'][]} */
 const RANK = ['relaxed', 'target', 'draft'];
+
+/** A token in its round, at the index `at`, and the piece of text that it is part of once that is whole.
+ *  @typedef {Token & { round: number, at: number, piece?: number }} PlacedToken */
+
+/** Tokens [start, stop) that make whole characters. mixed: they have several origins.
+ *  @typedef {{ start: number, stop: number, text: string, origin: Token['origin'], mixed: boolean, round: number }} Piece */
 
 /** One lane: its Begin, its rounds, its End, the totals after every round, and its text in pieces. */
 export class Lane {
+  /** @type {Round[]} */
+  rounds = [];
+  /** @type {PlacedToken[]} */
+  tokens = [];
+  totals = [ZERO]; // totals[k]: after k rounds
+  /** @type {Piece[]} */
+  pieces = [];
+  whole = [0]; // whole[k]: pieces that are complete after k rounds
+  waiting = 0; // tokens at the end whose character is not complete yet
+  /** @type {End | null} */
+  end = null;
+  // Its place in the race, what it is called there, the number of its colour, and whether it has not begun.
+  number = 0;
+  title = '';
+  colour = 0;
+  pending = false;
+
+  /** @param {Begin} begin */
   constructor(begin) {
     this.begin = begin;
     this.name = begin.lane;
-    this.rounds = [];
-    this.tokens = []; // {id, text, origin, round, at}: `at` is the index within its round
-    this.totals = [ZERO]; // totals[k]: after k rounds
-    this.pieces = []; // {start, stop, text, origin, mixed, round}: tokens [start, stop) that make whole characters
-    this.whole = [0]; // whole[k]: pieces that are complete after k rounds
-    this.waiting = 0; // tokens at the end whose character is not complete yet
-    this.end = null;
   }
 
+  /** @param {Round} round */
   add(round) {
     round.tokens.forEach((token, at) => {
       this.tokens.push({ ...token, round: round.index, at });
@@ -59,11 +83,12 @@ export class Lane {
       if (token.text) this.join(token.text);
     });
     this.rounds.push(round);
-    this.totals.push(plus(this.totals.at(-1), round));
+    this.totals.push(plus(this.totals[this.totals.length - 1], round));
     this.whole.push(this.pieces.length);
   }
 
-  /** A token's text by itself; of the one that only ends the answer, which has none, its mark. */
+  /** A token's text by itself; of the one that only ends the answer, which has none, its mark.
+   *  @param {number} index */
   said(index) {
     const ends = this.end?.stop === 'eos' && index === this.tokens.length - 1;
     return this.tokens[index].text || (ends ? ENDS : '');
@@ -71,9 +96,10 @@ export class Lane {
 
   /** Whether the lane wrote its answer to its end. */
   get complete() {
-    return ['eos', 'length'].includes(this.end?.stop);
+    return ['eos', 'length'].includes(this.end?.stop ?? '');
   }
 
+  /** @param {End} end */
   close(end) {
     this.end = end;
     if (!this.waiting) return;
@@ -81,7 +107,8 @@ export class Lane {
     this.whole[this.whole.length - 1] = this.pieces.length;
   }
 
-  /** The waiting tokens complete `text`: one piece of the answer, written in the newest round. */
+  /** The waiting tokens complete `text`: one piece of the answer, written in the newest round.
+   *  @param {string} text */
   join(text) {
     const stop = this.tokens.length;
     const start = stop - this.waiting;
@@ -92,7 +119,7 @@ export class Lane {
       start,
       stop,
       text,
-      origin: RANK.find((kind) => kinds.has(kind)),
+      origin: RANK.find((kind) => kinds.has(kind)) ?? 'target',
       mixed: kinds.size > 1,
       round: parts[parts.length - 1].round,
     });
@@ -104,23 +131,23 @@ export class Lane {
     return this.begin.vision_s + this.begin.prefill_s + this.begin.draft_prefill_s;
   }
 
-  /** Totals after k rounds with the figures that are shown. */
+  /** Totals after k rounds with the figures that are shown. @param {number} k */
   at(k) {
     const t = this.totals[Math.min(k, this.rounds.length)];
     return {
       ...t,
-      tau: t.rounds ? t.tokens / t.rounds : null,
-      speed: t.clock > 0 ? t.tokens / t.clock : null,
+      tau: t.n_rounds ? t.n_tokens / t.n_rounds : null,
+      tokens_per_s: t.clock_s > 0 ? t.n_tokens / t.clock_s : null,
     };
   }
 
-  /** How many rounds were over when the lane's own clock was at `seconds`. */
+  /** How many rounds were over when the lane's own clock was at `seconds`. @param {number} seconds */
   roundsBy(seconds) {
     let lo = 0;
     let hi = this.rounds.length;
     while (lo < hi) {
       const mid = (lo + hi + 1) >> 1;
-      if (this.totals[mid].clock <= seconds + 1e-9) lo = mid;
+      if (this.totals[mid].clock_s <= seconds + 1e-9) lo = mid;
       else hi = mid - 1;
     }
     return lo;
@@ -145,11 +172,12 @@ export class Lane {
   }
 }
 
-/** The text of tokens. */
+/** The text of tokens. @param {Token[]} tokens */
 export const wordsOf = (tokens) => tokens.map(({ text }) => text).join('');
 
-/** Depth of every node of a tree, root 0. */
+/** Depth of every node of a tree, root 0. @param {Tree} tree */
 export function depths(tree) {
+  /** @type {number[]} */
   const depth = [];
   tree.parent.forEach((p, i) => {
     depth[i] = p < 0 ? 0 : depth[p] + 1;
@@ -157,8 +185,9 @@ export function depths(tree) {
   return depth;
 }
 
-/** Children of every node, likeliest first where the draft's probabilities are known. */
+/** Children of every node, likeliest first where the draft's probabilities are known. @param {Tree} tree */
 export function children(tree) {
+  /** @type {number[][]} */
   const kids = tree.parent.map(() => []);
   tree.parent.forEach((p, i) => {
     if (p >= 0) kids[p].push(i);
@@ -170,7 +199,8 @@ export function children(tree) {
 }
 
 /** The drafter's best continuation that was rejected: node numbers, empty if everything drafted was
- *  accepted, or if the answer ended within what was accepted. */
+ *  accepted, or if the answer ended within what was accepted.
+ *  @param {Round} round @returns {number[]} */
 export function rejected(round) {
   if (round.tokens[round.tokens.length - 1].origin !== 'target') return [];
   const kids = children(round.tree);
@@ -184,7 +214,8 @@ export function rejected(round) {
 }
 
 /** Where a drafted node that was not kept fell: `lost` is the node itself, or the one before it that the target
- *  turned down; `at` the place in the round's tokens where that was, which has no token if the answer had ended. */
+ *  turned down; `at` the place in the round's tokens where that was, which has no token if the answer had ended.
+ *  @param {Round} round @param {number} node */
 export function fallen({ tree, path }, node) {
   let lost = node;
   while (!path.includes(tree.parent[lost])) lost = tree.parent[lost];
@@ -192,7 +223,8 @@ export function fallen({ tree, path }, node) {
 }
 
 /** Why a token is in the answer: 'accepted', 'relaxed', 'corrected' (something else was drafted),
- *  'bonus' (everything drafted was accepted) or 'alone' (nothing was drafted). */
+ *  'bonus' (everything drafted was accepted) or 'alone' (nothing was drafted).
+ *  @param {Round} round @param {number} at */
 export function reason(round, at) {
   const token = round.tokens[at];
   if (token.origin === 'draft') return 'accepted';
@@ -201,11 +233,12 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** Speedup of a lane after k rounds, beside as much of the AR lane as its clock had seen by then; null while unknown. */
+/** Speedup of a lane after k rounds, beside as much of the AR lane as its clock had seen by then; null while unknown.
+ *  @param {Lane} lane @param {Lane} base @param {number} k */
 export function pace(lane, base, k) {
   const t = lane.at(k);
-  const b = base.at(Math.max(1, base.roundsBy(t.clock)));
-  return t.rounds && b.rounds && b.clock ? t.speed / b.speed : null;
+  const b = base.at(Math.max(1, base.roundsBy(t.clock_s)));
+  return t.tokens_per_s && b.tokens_per_s ? t.tokens_per_s / b.tokens_per_s : null;
 }
 
 /** The value at a dotted path of a round, such as `notes.weights.text`; undefined if there is none.

@@ -10,8 +10,8 @@ import { depths } from './fold.js';
 export function learn(lane, base) {
   const rounds = lane.rounds.filter((r) => r.tree.tokens.length > 1);
   const b = base?.at(Infinity);
-  if (!rounds.length || !b?.rounds) return null;
-  const unit = b.clock / b.rounds;
+  if (!rounds.length || !b?.n_rounds) return null;
+  const unit = b.clock_s / b.n_rounds;
   const t = lane.at(Infinity);
   const verdicts = lane.tokens.map((token) => verdict(lane.rounds[token.round], token.at));
   const known = verdicts.filter(({ right }) => right !== null);
@@ -20,16 +20,16 @@ export function learn(lane, base) {
   const levels = rounds.map((r) => Math.max(...depths(r.tree)));
   const gamma = Math.max(1, Math.round(mean(levels)));
   const nodes = mean(rounds.map((r) => r.tree.tokens.length - 1));
-  const verify = t.verify_s / t.rounds / unit;
+  const verify = t.verify_s / t.n_rounds / unit;
   const row = Math.max(0, verify - 1) / Math.max(1, nodes);
-  const rest = (t.commit_s + t.other_s) / t.rounds / unit;
+  const rest = (t.commit_s + t.other_s) / t.n_rounds / unit;
   const all = {
     n: lane.tokens.length,
     hard: hardness(verdicts, quality),
     quality,
     gamma,
     width: nodes / gamma,
-    draft: t.draft_s / t.rounds / unit / gamma,
+    draft: t.draft_s / t.n_rounds / unit / gamma,
     step: Math.min(1, verify),
     row,
     rest,
@@ -37,7 +37,7 @@ export function learn(lane, base) {
     fit: { tau: 1, cost: 0, most: 1 },
     recorded: {
       tau: t.tau,
-      speedup: t.speed / b.speed,
+      speedup: t.tokens_per_s / b.tokens_per_s,
       rounds: lane.rounds.map((r) => ({ kept: r.tokens.length - 1 })),
     },
   };
@@ -45,7 +45,7 @@ export function learn(lane, base) {
   const bare = simulate(all, all);
   all.fit = {
     tau: t.tau / bare.tau,
-    cost: (t.tau * b.speed) / t.speed - bare.cost,
+    cost: (t.tau * b.tokens_per_s) / t.tokens_per_s - bare.cost,
     most: Math.max(1, t.tau / (gamma + 1)),
   };
   return all;
@@ -119,7 +119,7 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
 export function payOff(lane, base) {
   const { rounds } = lane;
   const n = rounds.length;
-  const unit = base.clock / base.rounds;
+  const unit = base.clock_s / base.n_rounds;
   const sum = (of) => rounds.reduce((a, r) => a + of(r), 0);
   const drafted = sum((r) => r.tree.tokens.length - 1);
   if (!drafted || !(unit > 0)) return null;

@@ -1,5 +1,7 @@
 /* Untrusted text, made safe for what reads it. Knows nothing of the page. */
 
+import { fmt } from '../words/numbers.js';
+
 const MOST_LETTERS = 200;
 /** Of a whole answer. */
 export const MOST_TEXT = 20_000;
@@ -17,3 +19,20 @@ export const plain = (words) =>
 
 /** How a token that only ends an answer or a turn is shown. */
 export const ENDS = '■';
+
+const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
+
+/** A token's text; a token that only ends an answer or a turn is shown as a mark. */
+export const marked = (text) => (END.test(text) ? ENDS : text);
+
+/** A token's piece of text shown by itself: spaces and line breaks are made visible. */
+export function shown(text) {
+  return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
+}
+
+/** A drafted token's text; its number where the record has no texts. */
+export const wordOf = (tree, node) => shown(tree.texts?.[node] ?? `#${tree.tokens[node]}`);
+
+/** A node's probability as it is written; null if it is unknown. */
+export const probability = (logp, node) =>
+  logp?.[node] == null ? null : fmt.prob(Math.exp(logp[node]));

@@ -39,7 +39,7 @@ export function doubts(race) {
 export function early(race, lane) {
   const base = race.baseline;
   if (!base || lane === base || race.finished) return null;
-  const tokens = Math.min(race.now(lane).tokens, race.now(base).tokens);
+  const tokens = Math.min(race.now(lane).n_tokens, race.now(base).n_tokens);
   const needed = race.rules.tokens;
   return tokens < needed ? { kind: 'early', sentence: W.run.early(tokens, needed) } : null;
 }

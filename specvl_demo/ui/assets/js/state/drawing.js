@@ -3,7 +3,8 @@
    the frames that come late, while the landing race is played. What was not drawn meanwhile is played back from the
    record afterwards. */
 
-/** Milliseconds between two passes of text, and of tree, inspector and charts; and how often a second the server sends. */
+/** Milliseconds between two passes of text, and of tree, inspector and charts; and how often a second the server sends.
+ *  @typedef {'full' | 'steady' | 'calm' | 'undrawn'} Pace @type {Record<Pace, { text: number, heavy: number, hz: number }>} */
 export const PACES = {
   full: { text: 0, heavy: 250, hz: 30 },
   steady: { text: 200, heavy: 1000, hz: 5 },
@@ -12,24 +13,29 @@ export const PACES = {
 };
 const CHEAP = 0.04; // share of the machine that drawing all may take for all to be drawn
 const FAIR = 0.1;
-const LATE_MS = 50; // a frame that comes so long after the one before is late
+const LATE_MS = 50; // a frame that comes this long after the one before is late
 const MOST_LATE = 0.2; // share of the frames
-const LOOK_MS = 3000; // so long is looked
+const LOOK_MS = 3000; // how long frames are timed
 
-/** The pace for a share of the machine that drawing everything takes, and the share of frames that came late. */
+/** The pace for a share of the machine that drawing everything takes, and the share of frames that came late.
+ *  @param {number} share @param {number} late @returns {Pace} */
 export function paceFor(share, late) {
   if (share <= CHEAP && late <= MOST_LATE) return 'full';
   return share <= FAIR ? 'steady' : 'calm';
 }
 
 export class Drawing {
-  /** drawn(): the server's {seconds, cores}. Until it is measured, little is drawn. */
+  /** Until it is measured, little is drawn. @type {Pace} */
+  name = 'calm';
+  /** Of the machine, that drawing everything takes. @type {number | undefined} */
+  share;
+
+  /** drawn: the processor seconds that the server has seen. @param {() => Promise<{ seconds: number, cores: number }>} drawn */
   constructor(drawn) {
     this.drawn = drawn;
-    this.name = 'calm';
   }
 
-  /** Measure while everything is drawn; `going()` says whether it still is. */
+  /** Measure while everything is drawn; `going` says whether it still is. @param {() => boolean} going */
   async measure(going) {
     const [before, began] = [await this.drawn(), performance.now()];
     const late = await frames(going);
@@ -40,18 +46,23 @@ export class Drawing {
     this.name = paceFor(this.share, late);
   }
 
-  /** A race was drawn at a pace, and whoever watched took a share of the machine: too much is not drawn again. */
+  /** A race was drawn at a pace, and whoever watched took a share of the machine: too much is not drawn again.
+   *  @param {Pace} name @param {number} share */
   learn(name, share) {
     if (share <= FAIR || name === 'undrawn') return;
     this.name = name === 'calm' ? 'undrawn' : 'calm';
   }
 }
 
-/** The share of late frames within LOOK_MS; null where it ended before. */
+/** The share of late frames within LOOK_MS; null where it ended before.
+ *  @param {() => boolean} going @returns {Promise<number | null>} */
 function frames(going) {
   return new Promise((done) => {
-    const [began, gaps] = [performance.now(), []];
+    const began = performance.now();
+    /** @type {number[]} */
+    const gaps = [];
     let last = began;
+    /** @param {number} now */
     const frame = (now) => {
       gaps.push(now - last);
       last = now;

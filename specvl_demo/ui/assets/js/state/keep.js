@@ -2,53 +2,64 @@
    question, the last races. Nothing of it leaves the browser. If it cannot store anything (a
    private window), the page works the same. */
 
+/** @import { KeptRace } from './types.js' */
+
+/** @typedef {'localStorage' | 'sessionStorage'} Area */
+
 const FORM = 'specvl-form';
 const BENCH = 'specvl-compare';
 const MOST_RUNS = 12;
+/** @type {('files' | 'runs')[]} */
+const STORES = ['files', 'runs'];
 
-/** The database of this page, opened once; rejected if the browser has none. */
+/** The database of this page, opened once; rejected if the browser has none.
+ *  @type {Promise<IDBDatabase> | null} */
 let opening = null;
 function database() {
   opening ??= new Promise((resolve, reject) => {
-    const asked = indexedDB.open('specvl', 1);
-    asked.onupgradeneeded = () => {
-      for (const name of ['files', 'runs']) asked.result.createObjectStore(name);
+    const request = indexedDB.open('specvl', 1);
+    request.onupgradeneeded = () => {
+      for (const name of STORES) request.result.createObjectStore(name);
     };
-    asked.onsuccess = () => resolve(asked.result);
-    asked.onerror = () => reject(asked.error);
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
   });
   return opening;
 }
 
-/** One request on a store; `fallback` if it fails. */
-async function ask(store, mode, fn, fallback = null) {
+/** One request on the files or the runs; `fallback` if it fails.
+ *  @param {'files' | 'runs'} name @param {IDBTransactionMode} mode
+ *  @param {(all: IDBObjectStore) => IDBRequest} fn @returns {Promise<any>} */
+async function ask(name, mode, fn, fallback = /** @type {unknown} */ (null)) {
   try {
     const db = await database();
     return await new Promise((resolve, reject) => {
-      const transaction = db.transaction(store, mode);
-      const asked = fn(transaction.objectStore(store));
+      const transaction = db.transaction(name, mode);
+      const request = fn(transaction.objectStore(name));
       transaction.commit(); // at once: a reload in this moment loses nothing
-      asked.onsuccess = () => resolve(asked.result);
-      asked.onerror = () => reject(asked.error);
+      request.onsuccess = () => resolve(request.result);
+      request.onerror = () => reject(request.error);
     });
   } catch {
     return fallback;
   }
 }
 
-/** The value stored under a key; null if there is none. area: 'sessionStorage' for this tab's. */
+/** The value stored under a key; null if there is none. area: 'sessionStorage' for this tab's.
+ *  @param {string} key @param {Area} area */
 export function stored(key, area = 'localStorage') {
   try {
-    return JSON.parse(window[area].getItem(key));
+    return JSON.parse(globalThis[area].getItem(key) ?? 'null');
   } catch {
     return null;
   }
 }
 
-/** Store a value under a key; false if the browser's storage is full or forbidden. */
+/** Store a value under a key; false if the browser's storage is full or forbidden.
+ *  @param {string} key @param {unknown} value @param {Area} area */
 export function store(key, value, area = 'localStorage') {
   try {
-    window[area].setItem(key, JSON.stringify(value));
+    globalThis[area].setItem(key, JSON.stringify(value));
     return true;
   } catch {
     return false;
@@ -59,7 +70,7 @@ export function store(key, value, area = 'localStorage') {
  *  null if none is stored. */
 export const form = () => stored(FORM, 'sessionStorage') ?? stored(FORM);
 
-/** Keep it for a reload of this tab, and for a later visit. */
+/** Keep it for a reload of this tab, and for a later visit. @param {object} state */
 export function keepForm(state) {
   store(FORM, state, 'sessionStorage');
   return store(FORM, state);
@@ -67,29 +78,32 @@ export function keepForm(state) {
 
 /** Compare's form as this tab left it, with its bench; null if none is kept. */
 export const bench = () => stored(BENCH, 'sessionStorage');
+/** @param {object} state */
 export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
 
-/** A file of the question by its place on the server, to be sent again in a later visit. */
-export const keepFile = (path, file) => ask('files', 'readwrite', (store) => store.put(file, path));
+/** A file of the question by its place on the server, to be sent again in a later visit.
+ *  @param {string} path @param {Blob} sent */
+export const keepFile = (path, sent) => ask('files', 'readwrite', (all) => all.put(sent, path));
 
-export const file = (path) => ask('files', 'readonly', (store) => store.get(path));
+/** @param {string} path */
+export const file = (path) => ask('files', 'readonly', (all) => all.get(path));
 
-/** Store a finished race: {records, meta, lanes}; the oldest are removed. Returns its key. */
+/** Store a finished race; the oldest are removed. @param {KeptRace} run */
 export async function keepRun(run) {
   const key = Date.now();
-  await ask('runs', 'readwrite', (store) => store.put(run, key));
-  const keys = await ask('runs', 'readonly', (store) => store.getAllKeys(), []);
+  await ask('runs', 'readwrite', (all) => all.put(run, key));
+  const keys = await ask('runs', 'readonly', (all) => all.getAllKeys(), []);
   for (const old of keys.slice(0, -MOST_RUNS))
-    await ask('runs', 'readwrite', (store) => store.delete(old));
+    await ask('runs', 'readwrite', (all) => all.delete(old));
 }
 
 /** The kept races, newest first. */
 export const runs = async () =>
-  (await ask('runs', 'readonly', (store) => store.getAll(), [])).reverse();
+  (await ask('runs', 'readonly', (all) => all.getAll(), [])).reverse();
 
 /** Forget all of it. */
 export async function forget() {
   localStorage.removeItem(FORM);
-  for (const form of [FORM, BENCH]) sessionStorage.removeItem(form);
-  for (const name of ['files', 'runs']) await ask(name, 'readwrite', (store) => store.clear());
+  for (const key of [FORM, BENCH]) sessionStorage.removeItem(key);
+  for (const name of STORES) await ask(name, 'readwrite', (all) => all.clear());
 }

@@ -1,17 +1,19 @@
 /* A request as a link: everything but uploaded files. Examples are stored by name. A link may come
    from anywhere, so its contents are checked again wherever they are used. */
 
+/** @import { Request } from './types.js' */
+
 const KEY = 'race';
 const LONGEST = 8000;
 
 /** The view in this page's address, null if there is none: `#learn`, or `#race=…` with a request.
- *  */
-export function view(known) {
+ *  @param {string[]} views */
+export function view(views) {
   const [name] = location.hash.slice(1).split('=');
-  return known.includes(name) ? name : null;
+  return views.includes(name) ? name : null;
 }
 
-/** The address of this page with a request in it. */
+/** The address of this page with a request in it. @param {Request} request */
 export function write(request) {
   const { history, media, ...rest } = request;
   const example = media.find((m) => m.example)?.example;
@@ -34,6 +36,7 @@ export function read() {
   }
 }
 
+/** @param {string} text */
 function encode(text) {
   const bytes = new TextEncoder().encode(text);
   return btoa(String.fromCharCode(...bytes))
@@ -42,6 +45,7 @@ function encode(text) {
     .replace(/=+$/, '');
 }
 
+/** @param {string} text */
 function decode(text) {
   const bytes = atob(text.replaceAll('-', '+').replaceAll('_', '/'));
   return new TextDecoder().decode(Uint8Array.from(bytes, (c) => c.charCodeAt(0)));

@@ -4,12 +4,25 @@
    token than lane.tokens[index]. */
 
 import { coloursOf } from './colours.js';
+import { Emitter } from './emitter.js';
 import { Lane } from '../records/fold.js';
 import { shown } from '../records/trace.js';
 
+/** @import { AnyRecord, Begin, End, Round } from '../records/records.js' */
+/** @import { Meta, Method, Rules } from './types.js' */
+
 /** A lane's description before it has begun. */
 const UNKNOWN = {
-  kind: 'begin',
+  kind: /** @type {const} */ ('begin'),
+  request: '',
+  settings: {},
+  pair: '',
+  dtype: '',
+  device: '',
+  versions: {},
+  prompt: '',
+  n_prompt: 0,
+  n_visual: 0,
   sampling: {},
   spans: [],
   seen: [],
@@ -20,109 +33,114 @@ const UNKNOWN = {
   draft_prefill_s: 0,
 };
 
-export class Race extends EventTarget {
-  /** rules: {tokens, load}, the limits of what is timed, from the catalog. */
-  constructor(rules) {
+/** A token of a lane, with its round, a whole round, or a node of it that is no token of the answer.
+ *  @typedef {{ lane: string, token?: number, round?: number, node?: number, picked?: boolean }} Selection */
+
+export class Race extends Emitter {
+  /** By name. @type {Map<string, Lane>} */
+  lanes = new Map();
+  /** @type {Meta} */
+  meta = {};
+  load = 0; // share of the machine that other programs use while it runs
+  /** Seconds on every lane's own clock that are shown; null: everything there is. @type {number | null} */
+  head = null;
+  slower = 1; // how many times slower than it was a replay shows it
+  slow = false; // whether a replay is slow enough to show what happens within a round
+  /** The name of the lane that the tree and the charts show. @type {string | null} */
+  focus = null;
+  /** @type {Selection | null} */
+  selected = null;
+  chosen = false; // whether the visitor picked the lane in focus
+
+  /** @param {Rules} [rules] */
+  constructor(rules = { tokens: 0, load: 1 }) {
     super();
     this.rules = rules;
-    this.clear();
   }
 
+  /** @param {Meta} meta */
   clear(meta = {}) {
     this.lanes = new Map();
-    this.meta = meta; // {source: 'live' | 'ended' | 'recorded', question, machine, form, shown: [{name, frames: [url]}], compared}
-    this.load = 0; // share of the machine that other programs use while it runs
-    this.head = null; // seconds on every lane's own clock that are shown; null: everything there is
-    this.slower = 1; // how many times slower than it was a replay shows it
-    this.slow = false; // whether a replay is slow enough to show what happens within a round
-    this.focus = null; // name of the lane that the tree and the charts show
-    this.selected = null; // {lane, token}, {lane, round} or {lane, round, node: one that is no token of the answer}
-    this.chosen = false; // whether the visitor picked the lane in focus
+    this.meta = meta;
+    this.load = 0;
+    this.head = null;
+    this.slower = 1;
+    this.slow = false;
+    this.focus = null;
+    this.selected = null;
+    this.chosen = false;
     this.emit('reset');
   }
 
-  emit(type, detail = {}) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
-  }
-
-  on(types, fn) {
-    for (const type of types.split(' ')) this.addEventListener(type, (e) => fn(e.detail, type));
-  }
-
-  /** Requested lanes that have not begun: [{name, title, lossless}], in their order. */
-  expect(lanes, most) {
-    for (const { name, title, lossless } of lanes) {
-      this.open({
-        ...UNKNOWN,
-        lane: name,
-        method: name,
-        title,
-        lossless,
-        max_new_tokens: most,
-      }).pending = true;
+  /** Show lanes that were requested and have not begun, in their order.
+   *  @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods @param {number} most tokens of an answer */
+  expect(methods, most) {
+    for (const { name: method, title, lossless } of methods) {
+      const begin = { ...UNKNOWN, lane: method, method, title, lossless, max_new_tokens: most };
+      this.open(begin).pending = true;
     }
   }
 
-  /** Take one record, in a trace's form. */
+  /** Take one record, in a trace's form. @param {AnyRecord} record */
   take(record) {
-    if (record.kind === 'begin') {
-      if (record.notes.media?.length) this.meta.shown = shown(record);
-      const waiting = this.lanes.get(record.lane);
-      if (!waiting) {
-        this.open(record);
-        return;
-      }
-      Object.assign(waiting, { begin: record, pending: false });
-      this.call();
-      this.emit('begin', { lane: waiting });
-      return;
-    }
     if (record.kind === 'remarks') {
-      this.compare(record);
+      this.meta.compared = record;
+      this.emit('compared');
+    } else if (record.kind === 'begin') this.begin(record);
+    else this.goOn(record);
+  }
+
+  /** @param {Begin} record */
+  begin(record) {
+    if (record.notes?.media?.length) this.meta.shown = shown(record);
+    const lane = this.lanes.get(record.lane);
+    if (!lane) {
+      this.open(record);
       return;
     }
+    lane.begin = record;
+    lane.pending = false;
+    this.nameLanes();
+    this.emit('begin', { lane });
+  }
+
+  /** @param {Round | End} record */
+  goOn(record) {
     const lane = this.lanes.get(record.lane);
     if (!lane) return;
-    if (record.kind === 'round') {
-      lane.add(record);
-      this.emit('round', { lane });
-      if (record.notes?.load !== undefined) {
-        this.load = record.notes.load;
-        this.emit('load');
-      }
-    } else {
+    if (record.kind === 'end') {
       lane.close(record);
       this.emit('end', { lane });
+      return;
     }
+    lane.add(record);
+    this.emit('round', { lane });
+    if (record.notes?.load === undefined) return;
+    this.load = Number(record.notes.load);
+    this.emit('load');
   }
 
+  /** @param {Begin} begin */
   open(begin) {
     const lane = new Lane(begin);
     lane.number = this.lanes.size;
     this.lanes.set(lane.name, lane);
-    this.call();
-    if (this.focus === null || this.lanes.get(this.focus).begin.method === 'ar')
-      this.focus = lane.name;
+    this.nameLanes();
+    if (!this.focused || this.focused.begin.method === 'ar') this.focus = lane.name;
     this.emit('lane', { lane });
     return lane;
   }
 
-  /** A lane is named after its method, and has its colour; its settings are added only if two would have the same name.
-   *  */
-  call() {
+  /** A lane is named after its method, and has its colour; its settings are added only if two would
+   *  have the same name. */
+  nameLanes() {
     const colours = coloursOf(this.list.map((lane) => lane.begin.method));
-    this.list.forEach((lane, i) => (lane.colour = colours[i]));
-    const method = (lane) => lane.begin.title.split(', ')[0];
-    for (const lane of this.list) {
-      const alike = this.list.filter((one) => method(one) === method(lane));
-      lane.title = alike.length > 1 ? lane.begin.title : method(lane);
-    }
-  }
-
-  /** How the server found that the lanes of this race, which is over, compare with AR. */
-  compare(found) {
-    this.meta.compared = found;
-    this.emit('compared');
+    const names = this.list.map((lane) => lane.begin.title.split(', ')[0]);
+    this.list.forEach((lane, i) => {
+      const alike = names.filter((name) => name === names[i]).length > 1;
+      lane.colour = colours[i];
+      lane.title = alike ? lane.begin.title : names[i];
+    });
   }
 
   get list() {
@@ -130,7 +148,7 @@ export class Race extends EventTarget {
   }
 
   get focused() {
-    return this.lanes.get(this.focus) ?? null;
+    return this.lanes.get(this.focus ?? '') ?? null;
   }
 
   /** The plain autoregressive lane, against which the others are measured; null if the race has
@@ -139,19 +157,20 @@ export class Race extends EventTarget {
     return this.list.find((lane) => lane.begin.method === 'ar') ?? null;
   }
 
-  /** Rounds of a lane that are shown now. */
+  /** Rounds of a lane that are shown now. @param {Lane} lane */
   shown(lane) {
     return this.head === null ? lane.rounds.length : lane.roundsBy(this.head);
   }
 
   /** The round of a lane that is on its way at the moment shown, in a replay slow enough to see it: how much of it is
-   *  drafted and how much is verified, 0 to 1; null where there is none. */
+   *  drafted and how much is verified, 0 to 1; null where there is none. @param {Lane} lane */
   making(lane) {
     const k = this.shown(lane);
     const round = lane.rounds[k];
     if (!this.slow || this.head === null || !round) return null;
-    const since = this.head - lane.at(k).clock;
-    const rest = round.clock_s - lane.at(k).clock - round.draft_s;
+    const since = this.head - lane.at(k).clock_s;
+    const rest = round.clock_s - lane.at(k).clock_s - round.draft_s;
+    /** @param {number} done @param {number} all */
     const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);
     return {
       round,
@@ -160,21 +179,22 @@ export class Race extends EventTarget {
     };
   }
 
-  /** Totals of a lane as shown now. */
+  /** Totals of a lane as shown now. @param {Lane} lane */
   now(lane) {
     return lane.at(this.shown(lane));
   }
 
-  /** Decode speed of a lane over the baseline's, both as shown now; null without a baseline. */
+  /** Decode speed of a lane over the baseline's, both as shown now; null without a baseline.
+   *  @param {Lane} lane */
   speedup(lane) {
     const base = this.baseline;
     if (!base) return null;
-    const a = this.now(lane).speed;
-    const b = this.now(base).speed;
+    const a = this.now(lane).tokens_per_s;
+    const b = this.now(base).tokens_per_s;
     return a && b ? a / b : null;
   }
 
-  /** A lane is over when its last round is shown. */
+  /** A lane is over when its last round is shown. @param {Lane} lane */
   over(lane) {
     return lane.end !== null && this.shown(lane) === lane.rounds.length;
   }
@@ -198,31 +218,35 @@ export class Race extends EventTarget {
     const written = this.list.filter(
       (lane) => (lane.begin.lossless || this.list.length === 1) && lane.text.trim(),
     );
-    return written.reduce(
-      (a, b) => (b.tokens.length > a.tokens.length ? b : a),
-      written[0] ?? null,
-    );
+    /** @type {Lane | null} */
+    let longest = null;
+    for (const lane of written)
+      if (!longest || lane.tokens.length > longest.tokens.length) longest = lane;
+    return longest;
   }
 
   /** The longest clock of all lanes. */
   get length() {
-    return Math.max(0, ...this.list.map((lane) => lane.at(Infinity).clock));
+    return Math.max(0, ...this.list.map((lane) => lane.at(Infinity).clock_s));
   }
 
+  /** @param {number | null} seconds */
   setHead(seconds) {
     this.head = seconds;
     this.emit('head');
   }
 
+  /** @param {string | undefined} name */
   setFocus(name, chosen = true) {
     this.chosen ||= chosen;
-    if (!this.lanes.has(name) || name === this.focus) return;
+    if (!name || !this.lanes.has(name) || name === this.focus) return;
     this.focus = name;
     this.selected = null;
     this.emit('focus');
   }
 
-  /** Select a token of a lane (its round comes with it) or a whole round; null lets the page follow the race. */
+  /** Select a token of a lane (its round comes with it) or a whole round; null lets the page follow the race.
+   *  @param {Selection | null} choice */
   select(choice) {
     this.chosen ||= Boolean(choice?.picked);
     const moved = choice !== null && choice.lane !== this.focus;
@@ -239,7 +263,7 @@ export class Race extends EventTarget {
     const s = this.selected;
     if (s && s.lane === lane.name) {
       const index = s.token !== undefined ? lane.tokens[s.token]?.round : s.round;
-      if (lane.rounds[index]) return lane.rounds[index];
+      if (index !== undefined && lane.rounds[index]) return lane.rounds[index];
     }
     return this.making(lane)?.round ?? lane.rounds[Math.max(0, this.shown(lane) - 1)];
   }

@@ -4,16 +4,35 @@
 import { Stream } from './stream.js';
 import { W } from '../words/words.js';
 
-const SILENT_MS = 5000; // so long without a batch, and we ask whether the server is there: it sends one each second
+const SILENT_MS = 5000; // without a batch, of which it sends one each second, the server is asked whether it is there
 const MOST_MISSES = 3;
 
+/** @import { Api } from './types.js' */
+/** @import { AnyRecord } from '../records/records.js' */
+
+/** @typedef {{ status(text: string): void, record(record: AnyRecord): void }} Listener */
+
 export class Runner {
-  /** api: {server, trigger, watch} of the component. */
+  busy = false;
+  /** Whether the run was asked to stop. */
+  stopping = false;
+  /** @type {Listener | null} */
+  on = null;
+  /** @type {string | null} */
+  failure = null;
+  /** @type {any} */
+  request = null;
+  /** When something came last, in milliseconds. */
+  heard = 0;
+  misses = 0;
+  /** @type {(failure: string | null) => void} */
+  resolve = () => {};
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  watch;
+
+  /** @param {Api} api */
   constructor(api) {
     this.api = api;
-    this.busy = false;
-    this.on = null;
-    this.failed = null;
     this.stream = new Stream({
       run: () => {
         if (this.stopping) this.stop();
@@ -23,11 +42,11 @@ export class Runner {
         this.status(
           e.stage === 'loading'
             ? W.run.loading(e.detail?.replace(/^Loading /, '').replace(/.*\//, '')) // a folder means nothing here
-            : (W.run.stage[e.stage] ?? e.stage),
+            : (/** @type {{ [stage: string]: string }} */ (W.run.stage)[e.stage] ?? e.stage),
         ),
       record: (e) => this.on?.record(e.record),
       error: (e) => {
-        this.failed = e.text;
+        this.failure = e.text;
       },
       done: () => this.finish(),
     });
@@ -38,11 +57,12 @@ export class Runner {
     });
   }
 
-  /** Run a request. on: {status(text), record(record)}. Returns the error sentence, or null. */
+  /** Run a request. Returns the error sentence, or null.
+   *  @param {object} request @param {Listener} on @returns {Promise<string | null>} */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);
     this.busy = true;
-    this.failed = null;
+    this.failure = null;
     this.stopping = false;
     this.request = request;
     this.stream.reset();
@@ -57,16 +77,19 @@ export class Runner {
     });
   }
 
+  /** @param {string} text */
   status(text) {
     if (!this.stopping) this.on?.status(text); // that it stops stays said
   }
 
-  /** Why a request failed: the sentence, unless the server does not answer at all. */
+  /** Why a request failed: the sentence, unless the server does not answer at all.
+   *  @param {string} sentence */
   async reason(sentence) {
     return (await this.answers('')) ? sentence : W.run.away;
   }
 
-  /** Whether the server takes a call: one that stops no run, and so changes nothing. */
+  /** Whether the server takes a call: one that stops no run, and so changes nothing.
+   *  @param {unknown} payload */
   async answers(payload) {
     return (await this.api.server.stop_run(payload).catch(() => false)) === null;
   }
@@ -83,13 +106,14 @@ export class Runner {
     if (Date.now() - this.heard < (run ? SILENT_MS : SILENT_MS / 2)) return;
     if (run || !(await this.answers(''))) {
       this.misses += 1;
-      if (this.misses >= MOST_MISSES) this.give(W.run.lost);
+      if (this.misses >= MOST_MISSES) this.fail(W.run.lost);
       // The event that asks tells nothing of a refusal; a call that carries the same does.
-    } else if (this.busy && !(await this.answers(this.request))) this.give(W.run.refused);
+    } else if (this.busy && !(await this.answers(this.request))) this.fail(W.run.refused);
   }
 
-  give(sentence) {
-    this.failed = sentence;
+  /** @param {string} sentence */
+  fail(sentence) {
+    this.failure = sentence;
     this.finish();
   }
 
@@ -98,6 +122,6 @@ export class Runner {
     clearInterval(this.watch);
     this.busy = false;
     this.on = null;
-    this.resolve(this.failed);
+    this.resolve(this.failure);
   }
 }

@@ -4,12 +4,15 @@
 
 import { W } from '../words/words.js';
 
+/** @import { Catalog, Media, Request } from './types.js' */
+
 const LETTERS = /\p{L}{3,}/gu;
 const MOST_UNKNOWN = 3;
-const LONGEST_WORD = 40; // of which so many letters are repeated
+const LONGEST_WORD = 40; // letters of a word that are repeated
 const MOST_WORDS = 60; // the shipped models were taught questions of a sentence or two
 
-/** One sentence for each thing outside its scope; '' if the question is within it. */
+/** One sentence for each thing outside its scope; '' if the question is within it.
+ *  @param {Catalog} catalog @param {Request} request */
 export function scope(catalog, request) {
   const pair = catalog.pairs.find((p) => p.id === request.pair);
   if (!pair || pair.knows === 'anything') return '';
@@ -37,23 +40,26 @@ export function scope(catalog, request) {
 }
 
 /** The pair that was made for just what this one cannot judge; undefined where none is here. Without
- *  a picture, drawn scenes give way to photographs, of which a visitor has some. */
+ *  a picture, drawn scenes give way to photographs, of which a visitor has some.
+ *  @param {Catalog} catalog @param {Request} request */
 export function better(catalog, request) {
   const pair = catalog.pairs.find((p) => p.id === request.pair);
-  const other = { scenes: 'photographs', photographs: 'scenes' }[pair?.knows];
+  if (!pair || pair.knows === 'anything') return undefined;
+  const other = pair.knows === 'scenes' ? 'photographs' : 'scenes';
   const { media, history } = request;
   const bare = !media.length && !history.some((turn) => turn.media.length);
   const fits = media.length
-    ? media.every((item) => kind(item, catalog) !== pair?.knows)
+    ? media.every((item) => kind(item, catalog) !== pair.knows)
     : bare && other === 'photographs';
-  return other && fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
+  return fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
 }
 
-/** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null if unknown. */
+/** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null if unknown.
+ *  @param {Media} item @param {Catalog} catalog */
 function kind(item, catalog) {
   const example = catalog.examples.find((e) => e.id === item.example);
   return example ? (catalog.pairs.find((p) => p.id === example.pair)?.knows ?? null) : null;
 }
 
-/** A word, or its singular. */
+/** A word, or its singular. @param {Set<string>} words @param {string} word */
 const knows = (words, word) => words.has(word) || words.has(word.replace(/s$/, ''));

@@ -1,14 +1,18 @@
-/* The live stream: numbered JSON batches. Repeated batches are dropped, and so is whatever still comes of a run that is
-   over.
-   Events of a batch: {k: 'run' | 'queue' | 'status' | 'begin' | 'round' | 'end' | 'remarks' | 'error' | 'done', ...};
-   a record is an event's 'record'. */
+/* The live stream: numbered JSON batches of events (`StreamEvent` in types.d.ts). Repeated batches are dropped, and so is
+   whatever still comes of a run that is over. */
+
+/** @import { StreamEvent } from './types.js' */
 
 export class Stream {
-  /** on: a function for each kind of event, one for all records. */
+  /** The names of runs that are over. @type {Set<string>} */
+  over = new Set();
+  /** @type {string | null} */
+  run = null;
+  next = 0;
+
+  /** on: a function for each kind of event, one for all records. @param {{ [kind: string]: (event: any) => void }} on */
   constructor(on) {
     this.on = on;
-    this.over = new Set(); // runs of which nothing is wanted any more
-    this.follow(null);
   }
 
   /** Prepare for another run; late batches of the one before must not be mistaken for it. */
@@ -17,14 +21,16 @@ export class Stream {
     this.follow(null);
   }
 
+  /** @param {string | null} run */
   follow(run) {
     this.run = run;
     this.next = 0;
   }
 
-  /** One batch as it came from the server. */
+  /** One batch as it came from the server. @param {string} text */
   feed(text) {
     if (!text) return;
+    /** @type {{ run: string, seq: number, events: StreamEvent[] }} */
     const batch = JSON.parse(text);
     if (this.over.has(batch.run)) return;
     if (this.run === null) this.follow(batch.run);

@@ -3,18 +3,38 @@
 
 import * as kept from './keep.js';
 import * as link from './link.js';
+import { revive } from './revive.js';
+import { first } from '../records/trace.js';
 import { W } from '../words/words.js';
 
-const KEPT_MS = 400; // so long the form must stand before it is kept
+/** @import { KeptRace, Parts, Request } from './types.js' */
+
+const KEPT_MS = 400; // how long the form must stand before it is kept
+const VIEWS = Object.keys(W.tabs);
+
+/** What a link asks. example: the id of the example whose pictures it means.
+ *  @typedef {Partial<Request> & { example?: string }} Linked */
+
+/** A form as it was left. run: the request of the race beside it, which it `fits`; left: that race still ran.
+ *  @typedef {{ request: Request, example: string | null, run: string | null, fits: boolean, left: boolean }} KeptForm */
+
+/** The view that is open. picked: the one that the visitor chose.
+ *  @typedef {{ picked: string | null, open: (name: string, fresh: boolean) => void }} Tabs */
 
 export class Visit {
-  /** page: the whole of it, whose form and race are kept and brought back. */
-  constructor(page) {
-    this.page = page;
-    // Who reloads right after a change finds it again, and who reloads during a race is told.
+  /** Until all is as it was left, nothing is kept. */
+  ready = false;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  keeping;
+
+  /** @param {Parts} parts */
+  constructor(parts) {
+    this.parts = parts;
+    const { form } = parts;
+    form.on('change', () => this.remember());
+    // A reload right after a change finds it again, and one during a race is told of it.
     addEventListener('pagehide', () => {
-      const { running } = page.ask;
-      if ((this.keeping || running) && page.ready) this.keep(running);
+      if ((this.keeping || form.running) && this.ready) this.keep(form.running);
     });
   }
 
@@ -27,129 +47,113 @@ export class Visit {
   /** Keep the form and which race stands beside it, for a reload. left: the page is left while a race
    *  runs. */
   keep(left = false) {
+    const { form, race } = this.parts;
     clearTimeout(this.keeping);
-    this.keeping = null;
-    const { race, ask } = this.page;
-    const { example = null, source, form } = race.meta;
+    this.keeping = undefined;
+    const { example = null, source, form: key } = race.meta;
     const run = source === 'live' ? race.list[0]?.begin.request : null;
-    kept.keepForm({ request: ask.request, example, run, fits: form === ask.key(), left });
+    kept.keepForm({ request: form.request, example, run, fits: key === form.key(), left });
   }
 
-  /** {asked, gone}: a request of an earlier visit whose files are on the server again, or sent from this
-   *  browser, and the names of those that are not. */
-  async revive(request) {
-    const { api, catalog } = this.page;
-    const lost = [];
-    const bring = async (item) => {
-      const example = catalog.examples.find((e) => e.id === item.example);
-      if (example) return example.media.some((m) => m.path === item.path) ? item : null;
-      const file = await kept.file(item.path);
-      const sent = file && (await api.upload(file).catch(() => null));
-      if (!sent) {
-        lost.push(item.name);
-        return null;
-      }
-      kept.keepFile(sent.path, file);
-      return { ...item, path: sent.path, url: sent.url };
-    };
-    const all = async (media) =>
-      (await Promise.all((media ?? []).map(bring))).filter((item) => item?.path);
-    const history = await Promise.all(
-      (request.history ?? []).map(async (turn) => ({ ...turn, media: await all(turn.media) })),
-    );
-    return {
-      asked: { ...request, media: await all(request.media), history },
-      gone: lost.join(', '),
-    };
-  }
-
-  /** The question of a visitor who was quicker than the page. */
+  /** What a visitor typed who was quicker than the page. */
   get typed() {
-    return this.page.ask.question.value;
+    return this.parts.form.request.question;
   }
 
   /** The recorded race for a visitor without one: of the page's own pair, which then is loaded already. */
-  get first() {
-    const { examples, pairs } = this.page.catalog;
+  get firstExample() {
+    const { examples, pairs } = this.parts.catalog;
     const traced = examples.filter((e) => e.trace);
     const right = traced.filter((e) => !e.fails);
     return right.find((e) => e.pair === pairs[0].id) ?? right[0] ?? traced[0];
   }
 
-  /** Show what a link asks for, what the last visit left, or else the first recorded race. */
-  async start() {
-    const { page } = this;
-    const { ask } = page;
-    await page.races.load();
-    const view = link.view(Object.keys(W.tabs)) ?? 'race';
-    // A visitor may choose a tab before the race is there, which opens its own.
-    const settle = () => page.open(page.picked ?? view, Boolean(page.picked));
+  /** Show what a link asks for, what the last visit left, or else the first recorded race.
+   *  @param {Tabs} tabs */
+  async start(tabs) {
+    const { firstExample } = this;
+    const { form, stage } = this.parts;
+    await this.parts.archive.load();
+    const view = link.view(VIEWS) ?? 'race';
     const { asked, broken } = link.read();
     const left = kept.form();
-    const { first } = this;
-    const unknown = asked ? await this.restore(asked) : [];
-    // The address of a race that was shared and is looked at again, or one that is to be run.
-    const same = ({ meta }) => meta.asked && !meta.branch && ask.key(meta.asked) === ask.key();
-    const run = asked && !page.race.list.length && page.races.runs.find(same);
-    const now = { asked: structuredClone(ask.request), form: ask.key() };
-    if (run) page.show(run.records, { ...run.meta, ...now }, false);
-    else if (asked && !page.race.list.length) page.view.tell(W.run.fromLink);
-    if (unknown.length) page.view.tell(W.run.unknownLink(unknown), true);
-    if (asked) {
-      settle();
-      return;
+    if (asked) await this.follow(asked);
+    else if (left?.request) await this.resume(left);
+    else if (firstExample) {
+      if (!this.typed) form.fill(firstExample);
+      await stage.example(firstExample);
     }
-    if (left?.request) await this.resume(left);
-    else if (first) {
-      if (!this.typed) ask.fill(first);
-      await page.example(first);
-    }
-    settle();
-    if (broken) page.view.tell(W.run.brokenLink, true);
+    // A visitor may choose a tab before the race is there, which opens its own.
+    tabs.open(tabs.picked ?? view, Boolean(tabs.picked));
+    if (!asked && broken) stage.tell(W.run.brokenLink, true);
+  }
+
+  /** Show a link's settings, and the race that it was made of, if this browser or an example has it.
+   *  @param {Linked} asked */
+  async follow(asked) {
+    const { archive, form, race, stage } = this.parts;
+    const unknown = await this.restore(asked);
+    /** @param {KeptRace} run */
+    const same = ({ meta }) => meta.asked && !meta.branch && form.key(meta.asked) === form.key();
+    const run = race.list.length ? undefined : archive.runs.find(same);
+    const now = { asked: structuredClone(form.request), form: form.key() };
+    if (run) stage.show(run.records, { ...run.meta, ...now }, false);
+    else if (!race.list.length) stage.tell(W.run.fromLink);
+    if (unknown.length) stage.tell(W.run.unknownLink(unknown), true);
   }
 
   /** Continue where the last visit ended: its form, and its race; after one that was `left` while it ran, the last that
-   *  is kept. A conversation stands above a race of its own, or above none. */
+   *  is kept. A conversation stands above a race of its own, or above none. @param {KeptForm} kept */
   async resume({ request, example, run: raced, fits, left }) {
-    const { page } = this;
-    const { ask, catalog, race } = page;
-    const { asked, gone } = await this.revive(request);
-    page.chat.set(asked.history);
-    ask.restore(this.typed ? { ...asked, question: this.typed } : asked);
-    const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.first;
+    const { archive, catalog, form, race, stage } = this.parts;
+    const { asked, gone } = await revive(request, this.parts);
+    const { typed } = this;
+    form.setTurns(asked.history);
+    form.restore(typed ? { ...asked, question: typed } : asked);
+    const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.firstExample;
     const turn = asked.history.at(-1);
-    const told = ({ meta }) => !turn || (meta.asked && ask.inWords(meta.asked) === turn.question);
-    // None where another tab's race, or none, is the last that was finished.
-    const same = ({ records }) => records[0].request === raced;
-    const run = page.races.runs.find(left ? told : same);
-    if (run) {
-      const own =
-        fits && !left
-          ? { asked: structuredClone(ask.request), gone }
-          : run.meta.asked && (await this.revive(run.meta.asked));
-      page.show(run.records, { ...run.meta, ...own, form: left ? undefined : ask.key() }, false);
-      if (!fits && !left) race.meta.form = '';
-    } else if (turn) {
-      race.clear({ source: 'ended', question: ask.inWords(), form: ask.key() });
-      page.view.offer('again');
+    /** @param {KeptRace} run */
+    const answered = ({ meta }) =>
+      !turn || (meta.asked && form.inWords(meta.asked) === turn.question);
+    /** None where another tab's race, or none, is the last that was finished. @param {KeptRace} run */
+    const same = ({ records }) => first(records).request === raced;
+    const run = archive.runs.find(left ? answered : same);
+    if (run) await this.bringOut(run, fits && !left, gone, left);
+    else if (turn) {
+      race.clear({ source: 'ended', question: form.inWords(), form: form.key() });
+      stage.offer('again');
     } else if (shown) {
-      await page.example(shown);
+      await stage.example(shown);
       if (left) delete race.meta.form; // it does not stand for what the form asks
     }
     const lost = [left && W.run.left, gone && W.run.gone(gone)].filter(Boolean).join(' ');
-    if (lost) page.view.tell(lost, true);
-    page.fit();
+    if (lost) stage.tell(lost, true);
+    stage.fit();
   }
 
-  /** The settings of a link; its pictures are taken from the examples. Returns the names that are not known here. */
+  /** Show a kept race beside the form. fits: it answers what the form asks; gone: names of lost files;
+   *  left: another one ran when the page was left.
+   *  @param {KeptRace} run @param {boolean} fits @param {string} gone @param {boolean} left */
+  async bringOut({ records, meta }, fits, gone, left) {
+    const { catalog, form, stage } = this.parts;
+    const own = fits
+      ? { asked: structuredClone(form.request), gone }
+      : meta.asked && (await revive(meta.asked, this.parts));
+    stage.show(records, { ...meta, ...own, form: left ? undefined : form.key() }, false);
+    if (!fits && !left) this.parts.race.meta.form = '';
+  }
+
+  /** Take over the settings of a link; its pictures are taken from the examples. Returns the names
+   *  that are not known here. @param {Linked} asked */
   async restore(asked) {
-    const { ask, catalog } = this.page;
+    const { form, catalog } = this.parts;
     const example = catalog.examples.find((e) => e.id === asked.example);
-    const media = example ? ask.of(example).media : [];
-    const unknown = ask.restore({ ...asked, media });
+    const media = example ? form.of(example).media : [];
+    const unknown = form.restore({ ...asked, media, history: [] });
     if (asked.example && !example) unknown.push(asked.example);
     // The race of an example as it ships comes with its link.
-    if (example?.trace && ask.key(ask.of(example)) === ask.key()) await this.page.example(example);
+    if (example?.trace && form.key(form.of(example)) === form.key())
+      await this.parts.stage.example(example);
     return unknown;
   }
 }

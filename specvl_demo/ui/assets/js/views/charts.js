@@ -3,8 +3,8 @@
 
 import { step } from './chart.js';
 import { pace } from '../records/fold.js';
-import { fmt } from './dom.js';
 import { doubt, doubts, hedged } from '../records/verdict.js';
+import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
 const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashdot'];
@@ -101,7 +101,7 @@ export const speedup = {
         ),
       ],
       xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])),
-      xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock)) : null,
+      xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock_s)) : null,
       ymax: step(1.1 * Math.max(1.8, ...lines.flatMap((l) => l.y)), 1),
       shapes: [line(1, c.muted)],
       say: W.charts.speedupSay(rivals.map((l) => [l.title, fmt.times(of(l))])),

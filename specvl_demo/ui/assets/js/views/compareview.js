@@ -2,8 +2,8 @@
    server's line. The server keeps the answers and folds them; this file has the form, the
    progress, its tables, charts and answers. A stopped bench keeps what was done. */
 
-import { download, button, filePicker, h, put, icon, fmt, headRow } from './dom.js';
-import { chosen, unsampled } from './ask.js';
+import { download, button, filePicker, h, put, icon, headRow } from './dom.js';
+import { chosen, unsampled } from '../state/request.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
 import { coloursOf } from '../state/colours.js';
@@ -11,6 +11,7 @@ import { COMPARE } from '../words/comparewords.js';
 import { term } from './explain.js';
 import * as kept from '../state/keep.js';
 import { Race } from '../state/race.js';
+import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
 const FRESH_MS = 2000; // so old a table may be while the bench runs
@@ -183,7 +184,7 @@ export class CompareView {
     const free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end.load ?? 0)));
     this.free = free;
     const before = lanes.map(({ begin: b }) => b.vision_s + b.prefill_s + b.draft_prefill_s);
-    const token = lanes.map((lane) => lane.at(Infinity).clock / lane.tokens.length);
+    const token = lanes.map((lane) => lane.at(Infinity).clock_s / lane.tokens.length);
     this.raced[meta.asked.pair] = { before: middle(before), token: middle(token), free };
   }
 

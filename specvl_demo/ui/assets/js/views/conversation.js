@@ -5,25 +5,28 @@
 import { button, h, iconButton } from './dom.js';
 import { W } from '../words/words.js';
 
+/** @import { FollowUps } from '../state/followups.js' */
+/** @import { Form } from '../state/form.js' */
+
 export class Conversation {
-  /** onedit(turn, again): put an earlier question back into the form, and ask it again. onchange:
-   *  the history has changed. onclear: a new conversation. */
-  constructor(onedit, onchange, onclear) {
-    this.onedit = onedit;
-    this.onchange = onchange;
-    this.turns = [];
+  /** @param {Form} form @param {FollowUps} followUps */
+  constructor(form, followUps) {
+    this.form = form;
+    this.followUps = followUps;
     this.list = h('ol.vl-turns');
+    const clear = button(W.chat.clear, () => followUps.anew());
     this.node = h(
       'section.vl-conversation',
       { hidden: true, 'aria-label': W.chat.title },
-      h('header', h('span.vl-label', W.chat.title), button(W.chat.clear, onclear)),
+      h('header', h('span.vl-label', W.chat.title), clear),
       this.list,
     );
+    form.on('turns', () => this.draw());
   }
 
-  /** Every turn: {question, answer, media, from}; from: the lane that wrote the answer of a race that was stopped. */
-  set(turns) {
-    this.turns = turns;
+  draw() {
+    const { form, followUps } = this;
+    const { turns } = form;
     this.node.hidden = !turns.length;
     this.list.replaceChildren(
       ...turns.map((turn, i) =>
@@ -38,20 +41,13 @@ export class Conversation {
             h('span', turn.answer),
             turn.from && h('small.vl-help', W.chat.from(turn.from)),
           ),
-          tool('edit', W.chat.edit(i + 1, i + 1 < turns.length), () => this.edit(i, false)),
-          tool('reset', W.chat.retry(i + 1, i + 1 < turns.length), () => this.edit(i, true)),
+          tool('edit', W.chat.edit(i + 1, i + 1 < turns.length), () => followUps.takeUp(i, false)),
+          tool('reset', W.chat.retry(i + 1, i + 1 < turns.length), () => followUps.takeUp(i, true)),
           tool('copy', W.chat.copy(i + 1), () => navigator.clipboard?.writeText(turn.answer)),
         ),
       ),
     );
     this.list.scrollTop = this.list.scrollHeight;
-    this.onchange(turns);
-  }
-
-  edit(i, again) {
-    const turn = this.turns[i];
-    this.set(this.turns.slice(0, i));
-    this.onedit(turn, again);
   }
 }
 

@@ -1,8 +1,6 @@
 /* Elements, icons and numbers. The only module that makes DOM nodes. Text from models, files and
    traces reaches the page only through text nodes and attributes, never as markup. */
 
-import { ENDS, laid } from '../records/text.js';
-
 const SVG = 'http://www.w3.org/2000/svg';
 
 /** An element: its tag with its classes (`'p.vl-help'`), properties if it has any, children.
@@ -113,46 +111,6 @@ export function icon(name, size = 16) {
     }),
   );
 }
-
-/** Numbers as the page writes them; unknown is a dash, never zero. */
-export const fmt = {
-  number: (x, digits = 2) => (Number.isFinite(x) ? x.toFixed(digits) : '–'),
-  speed: (x) => (Number.isFinite(x) ? (x >= 99.95 ? x.toFixed(0) : x.toFixed(1)) : '–'),
-  times: (x) => (Number.isFinite(x) ? `${x.toFixed(2)}×` : '–'),
-  seconds: (x) =>
-    Number.isFinite(x)
-      ? x < 1
-        ? `${(x * 1000).toFixed(x < 0.01 ? 1 : 0)} ms`
-        : `${x.toFixed(2)} s`
-      : '–',
-  percent: (x) => (Number.isFinite(x) ? `${(100 * x).toFixed(x > 0 && x < 0.095 ? 1 : 0)} %` : '–'),
-  prob: (p) =>
-    Number.isFinite(p)
-      ? p >= 0.9995
-        ? '1.00'
-        : p < 0.001
-          ? '<.001'
-          : p.toFixed(3).replace(/^0/, '')
-      : '–',
-  bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),
-};
-
-const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
-
-/** A token's text; a token that only ends an answer or a turn is shown as a mark. */
-export const marked = (text) => (END.test(text) ? ENDS : text);
-
-/** A token's piece of text shown by itself: spaces and line breaks are made visible. */
-export function shown(text) {
-  return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
-}
-
-/** A drafted token's text; its number where the record has no texts. */
-export const wordOf = (tree, node) => shown(tree.texts?.[node] ?? `#${tree.tokens[node]}`);
-
-/** A node's probability as it is written; null if it is unknown. */
-export const probability = (logp, node) =>
-  logp?.[node] == null ? null : fmt.prob(Math.exp(logp[node]));
 
 /** A switch between the few values of a choice, as buttons that a keyboard walks. */
 export function segmented(label, choices, value, onpick) {

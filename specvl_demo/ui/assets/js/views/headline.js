@@ -1,32 +1,14 @@
 /* The sentence above the race, in plain words and with this race's numbers: what is awaited, how
    the lanes compare, how it ended. Words in a token's colour are marked like tokens. */
 
-import { fmt, h, marked } from './dom.js';
-import { ENDS } from '../records/text.js';
+import { h } from './dom.js';
+import { ENDS, marked } from '../records/text.js';
+import { best, drafterInWords } from '../records/highlights.js';
 import { differences, doubt, doubts, hedged } from '../records/verdict.js';
+import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
-
-/** The lane that the sentence is about: the only one that drafts, or the fastest of those whose times are meaningful;
- *  if there are none, of those that have a rough speedup, and first of those whose answer is the plain model's by
- *  their method. null where times tell of no lane that it won. */
-export function best(race) {
-  const all = race.list.filter((lane) => lane !== race.baseline);
-  if (all.length < 2) return all[0] ?? null;
-  const speed = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane) ?? 0;
-  const sound = all.filter((lane) => doubt(race, lane) === null);
-  const rough = all.filter((lane) => hedged(doubt(race, lane)));
-  const exact = rough.filter((lane) => lane.begin.lossless);
-  const among = [sound, exact, rough].find((lanes) => lanes.length) ?? [null];
-  return among.reduce((a, b) => (speed(b) > speed(a) ? b : a));
-}
-
-/** What drafts in a lane: a rule, such as lookup, is certain of everything it drafts. */
-export const guesser = (lane) =>
-  lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
-    ? W.headline.model
-    : W.headline.rule;
 
 /** Nodes of the sentence. waiting: what the machine is doing before the first words, or ''. */
 export function headline(race, waiting) {
@@ -38,9 +20,9 @@ export function headline(race, waiting) {
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   if (!race.finished) {
-    const speed = (one) => race.now(one).speed || 0;
+    const speed = (one) => race.now(one).n_tokens_per_s || 0;
     const leader = all.reduce((a, b) => (speed(b) > speed(a) ? b : a));
-    const far = (one) => [race.now(one).tokens, race.over(one), one.tokens.length];
+    const far = (one) => [race.now(one).n_tokens, race.over(one), one.tokens.length];
     const told = [leader.title, far(leader), far(base), all.length];
     const { head, length, slower } = race;
     if (race.back) return [W.player.back(slower), W.headline.back(...told)];
@@ -69,11 +51,11 @@ export function headline(race, waiting) {
   const green = kept.some((text) => marked(text) !== ENDS);
   return [
     ...(green
-      ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(guesser(lane))]
-      : [W.headline[kept.length ? 'ended' : 'none'](guesser(lane), of)]),
-    t.relaxed && '; ',
-    t.relaxed && h('span.tk.relaxed', W.headline.relaxed(t.relaxed, t.tokens)),
-    t.relaxed && W.headline.through(t.relaxed),
+      ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(drafterInWords(lane))]
+      : [W.headline[kept.length ? 'ended' : 'none'](drafterInWords(lane), of)]),
+    t.n_relaxed && '; ',
+    t.n_relaxed && h('span.tk.relaxed', W.headline.relaxed(t.n_relaxed, t.n_tokens)),
+    t.n_relaxed && W.headline.through(t.n_relaxed),
     W.headline.answer(!differs, lane.given.text),
     doubted ? time : h('b', time),
     rivals.length && !doubted && W.headline.fastest(rivals.length + 1),
@@ -113,28 +95,3 @@ function undecided(race, lanes) {
 
 /** The beginning of a piece of an answer. */
 const start = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());
-
-/** A token worth looking at first: one that the target chose although the drafter found another
- *  likelier, else one that the target wrote where the drafter was surest of something else; null if
- *  nothing was drafted. */
-export function instructive(lane) {
-  let found = null;
-  let most = 0.05;
-  lane.rounds.forEach((round) => {
-    const { parent, draft_logp: logp } = round.tree;
-    if (!logp) return;
-    const p = (i) => Math.exp(logp[i] ?? -Infinity);
-    round.tokens.forEach((token, at) => {
-      const stands = round.path[at];
-      const taken = token.origin === 'draft' ? round.path[at + 1] : null;
-      const rivals = parent.map((_, i) => i).filter((i) => parent[i] === stands && i !== taken);
-      const rival = Math.max(0, ...rivals.map(p));
-      const score =
-        (rival - (taken ? p(taken) : 0)) *
-        (taken ? 1 : 0.6) *
-        (/[\p{L}\d]{3}/u.test(token.text) ? 1 : 0.3);
-      if (score > most) [most, found] = [score, lane.at(round.index).tokens + at];
-    });
-  });
-  return found;
-}

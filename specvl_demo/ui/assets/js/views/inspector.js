@@ -3,23 +3,13 @@
    its selection; draws nothing else. */
 
 import { backCloses } from './back.js';
-import {
-  button,
-  h,
-  fmt,
-  icon,
-  marked,
-  probability,
-  shown,
-  iconButton,
-  headRow,
-  wordOf,
-} from './dom.js';
+import { button, h, headRow, icon, iconButton } from './dom.js';
 import { term } from './explain.js';
 import { PHASES, children, depths, fallen, reason } from '../records/fold.js';
 import { tokenChip } from './lane.js';
 import { sight } from './patches.js';
-import { ENDS } from '../records/text.js';
+import { ENDS, marked, probability, shown, wordOf } from '../records/text.js';
+import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
 const MOST_ROWS = 8;
@@ -136,7 +126,7 @@ export class Inspector {
   /** A whole round: its tokens, its seconds, its notes. */
   round(lane, round) {
     if (!round) return [h('p.vl-hint', W.inspect.hint)];
-    const first = lane.at(round.index).tokens;
+    const first = lane.at(round.index).n_tokens;
     const [drafted, kept] = [round.tree.tokens.length - 1, round.path.length - 1];
     const facts = W.inspect.roundFacts(drafted, kept, fmt.seconds(round.clock_s));
     this.head.replaceChildren(h('b', W.inspect.round(round.index)), h('span', facts));
@@ -150,7 +140,7 @@ export class Inspector {
   }
 
   token(lane, round, token, index) {
-    const n = lane.at(Infinity).tokens;
+    const n = lane.at(Infinity).n_tokens;
     const move = (step) => {
       const go = () => this.race.select({ lane: lane.name, token: index + step, picked: true });
       const name = step < 0 ? W.inspect.previous : W.inspect.next;
@@ -200,7 +190,7 @@ export class Inspector {
     const token = tokens[at];
     const kind = !token ? 'ended' : lost === node ? 'rejected' : 'after';
     head(kind, kind === 'rejected' ? kind : 'idle');
-    const index = lane.at(round.index).tokens + at;
+    const index = lane.at(round.index).n_tokens + at;
     const written = token && shown(lane.said(index));
     const relaxed = token?.origin === 'relaxed' && written;
     const top = candidates?.[at]?.[0];

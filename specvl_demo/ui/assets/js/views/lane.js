@@ -2,10 +2,10 @@
    tokens that make one character together. Colours come from the records' origins; a second cue (the line under the
    text) says the same. */
 
-import { h, marked, put, shown } from './dom.js';
+import { h, put } from './dom.js';
 import { term } from './explain.js';
 import { rejected, wordsOf } from '../records/fold.js';
-import { MOST_TEXT, laid } from '../records/text.js';
+import { MOST_TEXT, laid, marked, shown } from '../records/text.js';
 import { differences } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
@@ -113,7 +113,7 @@ export class LaneView {
     const ahead = [...this.guess.children].filter(
       (n) => !n.hidden && n.dataset.kind !== 'rejected',
     );
-    const rest = race.back ? lane.tokens.slice(race.now(lane).tokens + ahead.length) : [];
+    const rest = race.back ? lane.tokens.slice(race.now(lane).n_tokens + ahead.length) : [];
     put(this.rest, laid(wordsOf(rest), MOST_TEXT));
   }
 

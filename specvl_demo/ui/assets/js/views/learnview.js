@@ -6,7 +6,7 @@ import { Chart } from './chart.js';
 import { declared } from './declared.js';
 import { button, h, icon } from './dom.js';
 import { formula } from './formula.js';
-import { instructive } from './headline.js';
+import { instructive } from '../records/highlights.js';
 import { sight } from './patches.js';
 import { Race } from '../state/race.js';
 import * as trace from '../records/trace.js';

@@ -3,15 +3,13 @@
 
 import { h, put } from './dom.js';
 import { Fields, Panel } from './settings.js';
+import { weightKinds } from '../state/request.js';
 import { W } from '../words/words.js';
 
-/** What can be chosen on this machine: only a GPU has packed weights. */
-const ways = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
-
 export class LoadingPanel {
-  constructor(catalog, onchange) {
+  constructor(catalog, form) {
     this.catalog = catalog;
-    this.onchange = onchange;
+    this.form = form;
     this.note = h('p.vl-help.vl-refusal', { role: 'status' });
     this.ran = h('p.vl-help');
     this.panel = new Panel(W.loading.title, () => this.reset());
@@ -24,7 +22,7 @@ export class LoadingPanel {
     this.values = values;
     this.fields = new Fields(declared(pair, this.catalog.limits), values, () => {
       this.tell();
-      this.onchange();
+      this.form.changed();
     });
     this.panel.fill(this.fields.node, this.note, this.ran);
     this.tell();
@@ -33,22 +31,12 @@ export class LoadingPanel {
   reset() {
     for (const key of Object.keys(this.values)) delete this.values[key];
     this.show(this.pair, this.values);
-    this.onchange();
+    this.form.changed();
   }
 
   tell() {
     this.panel.tally(this.fields.changed);
-    put(this.note, this.refusal ?? '');
-  }
-
-  /** Why the pair cannot be loaded as chosen, in a sentence; null if it can. */
-  get refusal() {
-    const { loading } = this.pair;
-    return (
-      ways(loading)
-        .map((key) => loading[key][this.values[key]])
-        .find((why) => typeof why === 'string') ?? null
-    );
+    put(this.note, this.form.loadingRefusal ?? '');
   }
 
   /** A race has begun: show its precision, and what its pictures cost. */
@@ -75,7 +63,7 @@ function declared(pair, limits) {
     ],
   });
   return [
-    ...ways(pair.loading).map(way),
+    ...weightKinds(pair.loading).map(way),
     {
       ...{ key: 'picture_detail', kind: 'float', default: standard, min, max },
       ...{ title: W.loading.detail, help: W.loading.detailHelp },

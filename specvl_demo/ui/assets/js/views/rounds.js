@@ -1,7 +1,8 @@
 /* All rounds of the lane in focus as a table, folded below its tree; a row opens its round. */
 
-import { fmt, h, headRow, icon } from './dom.js';
+import { h, headRow, icon } from './dom.js';
 import { tokenChip } from './lane.js';
+import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
 export class Rounds {
@@ -38,7 +39,7 @@ export class Rounds {
 
   row(lane, round) {
     const plain = lane.begin.method === 'ar';
-    const first = lane.at(round.index).tokens;
+    const first = lane.at(round.index).n_tokens;
     const number = (value) => h('td.number', String(value));
     const text = round.tokens.map((t, i) =>
       tokenChip(lane.said(first + i), plain ? 'ar' : t.origin),

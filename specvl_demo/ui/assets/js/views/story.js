@@ -3,7 +3,8 @@
 
 import { backClosesDialog } from './back.js';
 import { button, h, put } from './dom.js';
-import { guesser, headline } from './headline.js';
+import { headline } from './headline.js';
+import { drafterInWords } from '../records/highlights.js';
 import { judged } from './lane.js';
 import { MOST_TEXT, laid } from '../records/text.js';
 import { stills } from './tiles.js';
@@ -158,7 +159,7 @@ export class Story {
   says({ round, checked, over }) {
     if (over) return headline(this.race, '');
     const plain = this.lane.begin.method === 'ar';
-    const by = guesser(this.lane);
+    const by = drafterInWords(this.lane);
     if (!round) return [plain ? W.story.plain : W.story.begin(this.lane.title, by)];
     if (!drafts(round)) return [plain ? W.story.step : W.story.nothing];
     const later = round.index >= SPELT_OUT;

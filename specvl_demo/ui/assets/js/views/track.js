@@ -1,9 +1,10 @@
 /* The track: one row a lane, its bar full where it is done, and the numbers that decide a race in aligned columns. */
 
-import { h, put, fmt } from './dom.js';
+import { h, put } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from '../records/fold.js';
 import { doubt, early, hedged } from '../records/verdict.js';
+import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
@@ -83,25 +84,25 @@ export class Track {
       row.classList.toggle('focused', race.focus === lane.name);
       row.classList.toggle('over', race.over(lane));
       const most = lane.complete ? lane.tokens.length : lane.begin.max_new_tokens;
-      fill.style.transform = `scaleX(${Math.min(1, t.tokens / Math.max(1, most))})`;
-      bar.setAttribute('aria-valuenow', t.tokens);
+      fill.style.transform = `scaleX(${Math.min(1, t.n_tokens / Math.max(1, most))})`;
+      bar.setAttribute('aria-valuenow', t.n_tokens);
       bar.setAttribute('aria-valuemax', most);
-      put(count, String(t.tokens));
+      put(count, String(t.n_tokens));
       const why = reasons.get(lane);
-      const x = lane === race.baseline ? told && t.speed && 1 : race.speedup(lane);
+      const x = lane === race.baseline ? told && t.tokens_per_s && 1 : race.speedup(lane);
       const rough = race.finished && hedged(why);
       put(cells.speedup, rough ? W.track.about(rough.toFixed(1)) : fmt.times(why ? null : x));
       const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
       if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
       const help = total ? W.track.totalHelp(fmt.seconds(lane.before)) : '';
       cells.speedup.title = !why ? help : rough ? why.sentence : W.track.unknown(why.sentence);
-      put(cells.speed, fmt.speed(t.speed));
+      put(cells.speed, fmt.speed(t.tokens_per_s));
       put(cells.tau, fmt.number(t.tau));
-      put(cells.clock, fmt.seconds(t.clock || null));
+      put(cells.clock, fmt.seconds(t.clock_s || null));
       // Times that other programs stretched are no base for a comparison by hand either.
       cells.speed.title = cells.clock.title = disturbed?.sentence ?? '';
       PHASES.forEach((phase, i) => {
-        const share = t.clock > 0 ? t[phase] / t.clock : 0;
+        const share = t.clock_s > 0 ? t[phase] / t.clock_s : 0;
         shares[i].style.flexGrow = share.toFixed(4);
         shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
       });

@@ -3,8 +3,10 @@
    probability. While a round is on its way it grows: drafts appear level by level, then the check sweeps over them. */
 
 import { explained } from './explain.js';
-import { h, svg, put, fmt, probability, shown, wordOf } from './dom.js';
+import { h, svg, put } from './dom.js';
 import { children, depths, reason, rejected } from '../records/fold.js';
+import { probability, shown, wordOf } from '../records/text.js';
+import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
 const PAD = { left: 18, right: 14, top: 36, bottom: 26 };
@@ -108,7 +110,7 @@ export class TreeView {
     const { focused, currentRound: round } = this.race;
     const own = node === round.tree.tokens.length;
     const at = own ? round.tokens.length - 1 : round.path.indexOf(node) - 1;
-    const token = focused.at(round.index).tokens + at;
+    const token = focused.at(round.index).n_tokens + at;
     const what = at >= 0 ? { token } : { round: round.index, node };
     this.race.select({ lane: focused.name, ...what, picked: true });
   }
@@ -182,7 +184,7 @@ export class TreeView {
   paint(round, width, height) {
     const { tree, path } = round;
     const last = round.tokens.length - 1;
-    const before = this.lane.at(round.index).tokens;
+    const before = this.lane.at(round.index).n_tokens;
     const said = (i) => this.lane.said(before + i);
     const drafted = tree.tokens.length; // the node after all of them is the target's own token
     const plan = lay(tree, path, round.tokens[last].origin === 'target');

@@ -2,11 +2,11 @@
    the browser with other numbers, next to the recorded race and the formula. */
 
 import { term } from './explain.js';
-import { button, h, icon, put, svg, fmt } from './dom.js';
+import { button, h, icon, put, svg } from './dom.js';
 import { breakEven, learn, payOff, simulate } from '../records/simulate.js';
 import { doubt } from '../records/verdict.js';
 import { WHATIF } from '../words/whatifwords.js';
-import { W } from '../words/words.js';
+import { fmt } from '../words/numbers.js';
 
 const LONGEST = 20;
 

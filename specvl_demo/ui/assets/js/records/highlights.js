@@ -1,0 +1,55 @@
+/* What to look at first in a finished race: a lane, and a token of it. */
+
+import { doubt, hedged } from './verdict.js';
+import { W } from '../words/words.js';
+
+/** @import { Lane } from './fold.js' */
+/** @import { Race } from '../state/race.js' */
+
+/** The lane that the sentence is about: the only one that drafts, or the fastest of those whose times are meaningful;
+ *  if there are none, of those that have a rough speedup, and first of those whose answer is the plain model's by
+ *  their method. null where times tell of no lane that it won.
+ *  @param {Race} race @returns {Lane | null} */
+export function best(race) {
+  const all = race.list.filter((lane) => lane !== race.baseline);
+  if (all.length < 2) return all[0] ?? null;
+  const speed = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane) ?? 0;
+  const sound = all.filter((lane) => doubt(race, lane) === null);
+  const rough = all.filter((lane) => hedged(doubt(race, lane)));
+  const exact = rough.filter((lane) => lane.begin.lossless);
+  const among = [sound, exact, rough].find((lanes) => lanes.length) ?? [null];
+  return among.reduce((a, b) => (speed(b) > speed(a) ? b : a));
+}
+
+/** What drafts in a lane: a rule, such as lookup, is certain of everything it drafts.
+ *  @param {Lane} lane */
+export const drafterInWords = (lane) =>
+  lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
+    ? W.headline.model
+    : W.headline.rule;
+
+/** A token worth looking at first: one that the target chose although the drafter found another
+ *  likelier, else one that the target wrote where the drafter was surest of something else; null if
+ *  nothing was drafted.
+ *  @param {Lane} lane @returns {number | null} */
+export function instructive(lane) {
+  let found = null;
+  let most = 0.05;
+  lane.rounds.forEach((round) => {
+    const { parent, draft_logp: logp } = round.tree;
+    if (!logp) return;
+    const p = (i) => Math.exp(logp[i] ?? -Infinity);
+    round.tokens.forEach((token, at) => {
+      const stands = round.path[at];
+      const taken = token.origin === 'draft' ? round.path[at + 1] : null;
+      const rivals = parent.map((_, i) => i).filter((i) => parent[i] === stands && i !== taken);
+      const rival = Math.max(0, ...rivals.map(p));
+      const score =
+        (rival - (taken ? p(taken) : 0)) *
+        (taken ? 1 : 0.6) *
+        (/[\p{L}\d]{3}/u.test(token.text) ? 1 : 0.3);
+      if (score > most) [most, found] = [score, lane.at(round.index).n_tokens + at];
+    });
+  });
+  return found;
+}

@@ -1,0 +1,68 @@
+/* The visitor's own races, which this browser keeps, and traces from disk. Events: 'change';
+   'problem' sentence: a trace cannot be opened. */
+
+import { Emitter } from './emitter.js';
+import * as kept from './keep.js';
+import * as trace from '../records/trace.js';
+import { W } from '../words/words.js';
+
+/** @import { Race } from './race.js' */
+/** @import { KeptRace, Parts } from './types.js' */
+
+export class Archive extends Emitter {
+  /** The newest first. @type {KeptRace[]} */
+  runs = [];
+
+  /** @param {Parts} parts */
+  constructor(parts) {
+    super();
+    this.parts = parts;
+  }
+
+  /** Keep a finished race so that it can be shown again, in a later visit too. @param {Race} race */
+  keep(race) {
+    const { shown, ...meta } = race.meta; // the pictures are in the records
+    const lanes = race.list.map((lane) => lane.begin.title);
+    const run = { records: trace.recordsOf(race), meta, lanes, at: Date.now() };
+    kept.keepRun(run);
+    this.runs.unshift(run);
+    this.emit('change');
+  }
+
+  /** The races of earlier visits. */
+  async load() {
+    this.runs = await kept.runs();
+    this.emit('change');
+  }
+
+  async forget() {
+    await kept.forget();
+    this.runs = [];
+    this.emit('change');
+  }
+
+  /** How the lanes of a trace compare, if the server finds it sound; else {problem}. @param {File} file */
+  async compared(file) {
+    const { upload, server } = this.parts.api;
+    const sent = await upload(file).catch(() => null);
+    const remarks = sent && (await server.compare_trace(sent.path).catch(() => null));
+    return remarks ?? { problem: await this.parts.runner.reason(W.trace.notRead) };
+  }
+
+  /** Show a trace from the visitor's disk; what is wrong with it is told with its line.
+   *  @param {File | undefined} file */
+  async open(file) {
+    if (!file) return;
+    this.emit('problem', '');
+    const compared = await this.compared(file);
+    if (compared.problem) {
+      this.emit('problem', W.trace.wrong(file.name, compared.problem));
+      return;
+    }
+    const records = trace.parse(await file.text());
+    const begin = trace.first(records);
+    const question = begin.notes?.question || file.name;
+    const meta = { question, machine: begin.device, file: file.name, compared };
+    this.parts.stage.show(records, { source: 'recorded', ...meta }, true);
+  }
+}

@@ -1,0 +1,140 @@
+/* Pictures and clips of a question: which are there, which were refused and why. Count, kind and size
+   are checked before anything is sent; the server checks again. Events: 'show': draw them anew;
+   'refused'; 'say' {text, wrong}; 'chosen' {media, coming}: the visitor changed them. */
+
+import { Emitter } from './emitter.js';
+import { keepFile } from './keep.js';
+import { fmt } from '../words/numbers.js';
+import { W } from '../words/words.js';
+
+/** @import { Catalog, Media } from './types.js' */
+
+const MOST_REFUSED = 2; // are shown
+
+export class Files extends Emitter {
+  /** @type {Media[]} */
+  media = [];
+  /** Files that did not become part of the question. @type {{ name: string, why: string }[]} */
+  refused = [];
+  /** An example's, before a file of the visitor's own took their place. @type {Media[]} */
+  before = [];
+  /** How many are being sent. */
+  busy = 0;
+  /** How many of a choice have not been looked at yet. */
+  coming = 0;
+
+  /** @param {Catalog['limits']} limits @param {(file: File) => Promise<{ path: string; url: string }>} upload */
+  constructor(limits, upload) {
+    super();
+    this.limits = limits;
+    this.upload = upload;
+  }
+
+  /** @param {File} file @returns {Media['kind'] | null} */
+  kind(file) {
+    const dot = file.name.slice(file.name.lastIndexOf('.')).toLowerCase();
+    const typed = /^image\/(png|jpe?g|webp|bmp|gif)$/.test(file.type);
+    if (typed || this.limits.picture_types.includes(dot)) return 'image';
+    return this.limits.clip_types.includes(dot) ? 'video' : null;
+  }
+
+  /** @param {File[]} files */
+  async add(files) {
+    this.forgive(); // what was wrong with the choice before is over
+    this.coming = files.length;
+    for (const file of files) {
+      this.coming -= 1;
+      const kind = this.kind(file);
+      const why = this.unfit(file, kind);
+      if (why) this.refuse(file.name, why);
+      else if (kind) await this.send(file, kind);
+    }
+  }
+
+  /** Why a file cannot be part of the question; null if it can.
+   *  @param {File} file @param {Media['kind'] | null} kind */
+  unfit({ name, size }, kind) {
+    const { bytes, clip_types: clips, files, picture_types: pictures } = this.limits;
+    const types = [...pictures, ...clips].map((type) => type.slice(1).toUpperCase());
+    if (!kind) return W.media.unknown(name, types.join(', '));
+    if (!size) return W.media.empty(name);
+    if (size > bytes) return W.media.large(name, fmt.bytes(size), fmt.bytes(bytes));
+    return this.own.length + this.busy >= files ? W.media.many(name, files) : null;
+  }
+
+  /** A file that is not part of the question: it stays visible, and no race runs until it is removed.
+   *  @param {string} name @param {string} why */
+  refuse(name, why) {
+    const others = this.refused.filter((file) => file.name !== name);
+    this.refused = [...others, { name, why }].slice(-MOST_REFUSED);
+    this.emit('refused');
+  }
+
+  /** Remove all refused files, or one of them. @param {{ name: string, why: string }} [refused] */
+  forgive(refused) {
+    this.refused = refused ? this.refused.filter((file) => file !== refused) : [];
+    this.emit('refused');
+    if (refused) this.emit('chosen', { media: this.media });
+  }
+
+  /** @param {File} file @param {Media['kind']} kind */
+  async send(file, kind) {
+    this.busy += 1;
+    this.say(W.media.sending(file.name));
+    let sent;
+    try {
+      sent = await this.upload(file);
+    } catch {
+      this.say('');
+      this.refuse(file.name, W.media.failed(file.name));
+      return;
+    } finally {
+      this.busy -= 1;
+    }
+    keepFile(sent.path, file);
+    this.join({ path: sent.path, url: sent.url, name: file.name, kind });
+    if (/\.gif$/i.test(file.name)) this.say(W.media.moving(file.name));
+  }
+
+  /** What the visitor added; an example's pictures are shown only until then. */
+  get own() {
+    return this.media.filter((item) => !item.example);
+  }
+
+  /** @param {Media} item */
+  join(item) {
+    if (!this.own.length) this.before = this.media;
+    this.change([...this.own, item]);
+  }
+
+  /** @param {Media} item */
+  remove(item) {
+    this.change(this.media.filter((other) => other !== item));
+  }
+
+  /** @param {Media[]} media */
+  change(media) {
+    this.show(media.slice(0, this.limits.files));
+    this.emit('chosen', { media: this.media, coming: this.coming });
+  }
+
+  /** @param {Media[]} media */
+  show(media) {
+    this.media = media;
+    this.say('');
+    this.emit('show');
+  }
+
+  /** A file that the browser cannot show will not be read by the model either. @param {Media} item */
+  dropBroken(item) {
+    if (!this.media.includes(item)) return;
+    const rest = this.media.filter((other) => other !== item);
+    this.change(rest.length ? rest : this.before);
+    this.refuse(item.name, W.media.broken(item.name));
+  }
+
+  /** @param {string} text */
+  say(text, wrong = false) {
+    this.emit('say', { text, wrong });
+  }
+}

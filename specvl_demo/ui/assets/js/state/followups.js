@@ -1,0 +1,102 @@
+/* How a conversation goes on from the race on the page: another question, an earlier one, or another
+   token than a lane wrote. */
+
+import { wordsOf } from '../records/fold.js';
+import { first } from '../records/trace.js';
+import { W } from '../words/words.js';
+
+/** @import { Parts } from './types.js' */
+/** @import { Lane } from '../records/fold.js' */
+
+export class FollowUps {
+  /** @param {Parts} parts */
+  constructor(parts) {
+    this.parts = parts;
+    const { race, form, stage } = parts;
+    race.on('branch', (taken) => this.branch(taken));
+    form.on('fresh', () => this.anew());
+    form.on('example', (example) => {
+      form.setTurns([]);
+      stage.example(example);
+    });
+  }
+
+  /** Continue from another candidate than the token that a lane wrote at a position, next to what it
+   *  had written. @param {{ lane: Lane, index: number, id: number, text: string }} taken */
+  branch({ lane, index, id, text }) {
+    const { race, form } = this.parts;
+    if (form.running) {
+      form.say(W.run.busy, true);
+      return;
+    }
+    const { asked } = race.meta;
+    if (!asked) return;
+    const { tokens, given } = lane;
+    const methods = lane === race.baseline ? asked.methods : [lane.begin.method];
+    const branch = {
+      lane: lane.title,
+      chosen: tokens[index].text,
+      taken: text,
+      of: race.meta.branch?.of ?? race.meta.example ?? race.list[0].begin.request,
+      before: given.text + wordsOf(tokens.slice(0, index)),
+      after: wordsOf(tokens.slice(index + 1)),
+    };
+    const prefix = [...given.ids, ...tokens.slice(0, index).map((token) => token.id), id];
+    form.setTurns(asked.history);
+    form.restore({ ...asked, methods });
+    form.run({ prefix, branch });
+  }
+
+  /** Show the race from which branches were taken, as it was. */
+  back() {
+    const { catalog, race, archive, form, stage } = this.parts;
+    const of = race.meta.branch?.of;
+    const run = archive.runs.find(
+      ({ records, meta }) => first(records).request === of && !meta.branch,
+    );
+    const example = catalog.examples.find(({ id }) => id === of);
+    if (example) form.choose(example);
+    else if (run) stage.bringOut(run.records, run.meta, false);
+    else form.say(W.branch.lost, true);
+  }
+
+  /** Begin another conversation: nothing of this one stays but its last pictures, and a question that
+   *  is in the form already. */
+  anew() {
+    const { form, stage } = this.parts;
+    const question = form.next === 'on' ? form.request.question : '';
+    const pictures = [...form.turns, form.request].map(({ media }) => media);
+    form.last = null;
+    form.setTurns([]);
+    form.nextQuestion({ question, media: pictures.findLast((media) => media.length) });
+    stage.offer();
+  }
+
+  /** The race becomes part of the conversation in which it was asked; the form awaits the next
+   *  question, or has it already. */
+  follow() {
+    const { form, race, stage } = this.parts;
+    const turn = stage.turn();
+    form.followUp = true;
+    const typed = form.next === 'on';
+    if (typed) form.turnOver();
+    form.followUp = false;
+    form.last = null;
+    form.setTurns([...(race.meta.asked?.history ?? []), turn]);
+    if (typed) form.emit('focus');
+    else form.nextQuestion();
+    stage.offer();
+  }
+
+  /** Drop an earlier question with all that came after it, and put it back into the form.
+   *  @param {number} i @param {boolean} again ask it at once */
+  takeUp(i, again) {
+    const { form } = this.parts;
+    const { question, media } = form.turns[i];
+    form.setTurns(form.turns.slice(0, i));
+    form.last = null;
+    form.restore({ question, media });
+    if (again) form.run();
+    else form.emit('focus');
+  }
+}

@@ -1,0 +1,401 @@
+/* The form: what will be asked next, and what running it means for the conversation. Every control
+   reads and writes its `request` (views/formview.js). Events: 'update': the request was replaced;
+   'change': it changed; 'turns': the conversation did; 'refused' sentence: a method cannot be
+   chosen; 'run' Run; 'example' Example; 'running'; 'say' {text, wrong}; 'settled': what was wrong is
+   over; 'focus': the question is awaited; 'answered': and can be replaced; 'scope'; 'stop'; 'fresh':
+   another conversation is wanted. */
+
+import { better, scope } from './scope.js';
+import { Emitter } from './emitter.js';
+import { Files } from './files.js';
+import { blank, chosen, parts, paths, unsampled, weightKinds } from './request.js';
+import { W } from '../words/words.js';
+
+/** @import { Before, Catalog, Example, Last, Media, Method, Pair, Request, RunOptions, Turn } from './types.js' */
+
+/** @typedef {{ media: Media[] } & Pick<Request, 'question' | 'pair' | 'methods' | 'settings'>} Replaced */
+
+export class Form extends Emitter {
+  running = false;
+  /** @type {Last | null} */
+  last = null;
+  /** The visitor wants the next question to go on from the last one. */
+  followUp = false;
+  /** What an example's question was before a file took the place of its pictures. @type {Replaced | null} */
+  replacedExample = null;
+  problem = '';
+  scopeShown = true;
+
+  /** @param {Catalog} catalog @param {(file: File) => Promise<{ path: string; url: string }>} upload */
+  constructor(catalog, upload) {
+    super();
+    this.catalog = catalog;
+    this.request = blank(catalog);
+    this.home = this.request.pair; // asked about pictures of the visitor's own
+    this.files = new Files(catalog.limits, upload);
+    this.files.on('chosen', ({ media, coming }) => this.takeMedia(media, coming));
+  }
+
+  /** The visitor added or removed pictures. @param {Media[]} media @param {number} [coming] files on their way */
+  takeMedia(media, coming = 0) {
+    const { pair } = this.request;
+    this.settle();
+    this.replaceExample(media, coming);
+    this.request.media = media;
+    if (this.request.pair !== pair) this.emit('update');
+    this.changed();
+  }
+
+  /** The conversation so far. */
+  get turns() {
+    return this.request.history;
+  }
+
+  /** @param {Turn[]} turns */
+  setTurns(turns) {
+    this.request.history = turns;
+    this.emit('turns');
+    this.changed();
+  }
+
+  /** What running the form means for the conversation whose last question is on the page: 'same'
+   *  asks it again, 'on' adds a turn, 'new' begins another conversation. A single question is no
+   *  conversation yet: it is followed only if the visitor chose so.
+   *  @returns {'same' | 'on' | 'new'} */
+  get next() {
+    const { request, last } = this;
+    if (!last) return 'same';
+    const { asked } = last;
+    const shown = paths(request.media) === paths(asked.media);
+    if (shown && request.question.trim() === asked.question.trim()) return 'same';
+    if (request.pair !== asked.pair) return 'new';
+    if (shown && !request.question.trim()) return 'new'; // the picture is described
+    const begun = shown && asked.history.length > 0;
+    return begun || (this.mayFollow && this.followUp) ? 'on' : 'new';
+  }
+
+  /** Whether another question can go on from the last one: of its pictures, or with further ones. */
+  get mayFollow() {
+    const asked = this.last?.asked;
+    if (!asked || this.request.pair !== asked.pair) return false;
+    return this.request.media.length > 0 || asked.media.length === 0;
+  }
+
+  /** What the model is asked: the question, or where it is empty, to describe what is shown.
+   *  @param {Pick<Request, 'question' | 'media'>} request */
+  inWords({ question, media } = this.request) {
+    const { describe } = this.catalog;
+    if (question.trim() || !media.length) return question;
+    if (media.some((m) => m.kind === 'video')) return describe.video;
+    return media.length > 1 ? describe.images : describe.image;
+  }
+
+  /** The turns that the question in the form continues. @returns {Turn[]} */
+  get earlier() {
+    const { last, next, request } = this;
+    if (!last || next === 'same') return request.history;
+    return next === 'on' ? [...last.asked.history, last.turn] : [];
+  }
+
+  /** Add the last question to the conversation, or begin another one, according to `next`. */
+  turnOver() {
+    const { earlier, last, next, request } = this;
+    this.followUp = false;
+    if (!last || next === 'same') return;
+    const sent = new Set(last.asked.media.map((m) => m.path));
+    if (next === 'on') request.media = request.media.filter((m) => !sent.has(m.path));
+    this.last = null; // it is in the conversation now, or in none
+    this.setTurns(earlier);
+    this.files.show(request.media);
+  }
+
+  /** Bring back the conversation and the pictures from before a run that came to nothing. @param {Before} before */
+  undo({ turns, media, last }) {
+    this.setTurns(turns);
+    this.last = last;
+    this.request.media = media;
+    this.files.show(media);
+    this.changed();
+  }
+
+  /** Make room for the next question of the conversation, or for one about these pictures.
+   *  @param {{ question?: string, media?: Media[] }} [given] */
+  nextQuestion({ question = '', media = [] } = {}) {
+    Object.assign(this.request, { question, media });
+    this.update();
+    this.emit('focus');
+  }
+
+  /** The chosen pair, as the catalog describes it. @returns {Pair} */
+  get pairFacts() {
+    const { pairs } = this.catalog;
+    return pairs.find((p) => p.id === this.request.pair) ?? pairs[0];
+  }
+
+  /** Why a method cannot be chosen now; null if it can. @param {Method} method */
+  refusal(method) {
+    const served = this.pairFacts.methods[method.name];
+    if (typeof served === 'string') return served;
+    const { lanes } = this.catalog.limits;
+    const { methods } = this.request;
+    const full = methods.length >= lanes && !methods.includes(method.name);
+    return full ? W.ask.fullLanes(lanes) : null;
+  }
+
+  /** @param {string} name @param {boolean} on */
+  toggle(name, on) {
+    const { request } = this;
+    const method = this.catalog.methods.find((m) => m.name === name);
+    const refusal = on && method && this.refusal(method);
+    if (refusal) this.emit('refused', refusal);
+    else request.methods = [...request.methods.filter((m) => m !== name), ...(on ? [name] : [])];
+    this.update();
+  }
+
+  /** The methods of the catalog's papers that the pair supports. */
+  get paperMethods() {
+    const { methods } = this.pairFacts;
+    return this.catalog.papers.filter((name) => methods[name] === true);
+  }
+
+  /** Race all papers against the plain model, at once. */
+  racePapers() {
+    if (this.running) return;
+    this.request.methods = this.paperMethods;
+    this.update();
+    this.run();
+  }
+
+  /** Fill the whole form from an example: the page shows the race that was recorded with it.
+   *  @param {Example} example */
+  choose(example) {
+    this.fill(example);
+    this.emit('example', example);
+  }
+
+  /** @param {Example} example */
+  fill(example, methods = example.methods) {
+    this.files.forgive();
+    Object.assign(this.request, this.of(example, methods), { history: this.request.history });
+    this.update();
+  }
+
+  /** The request of an example. @param {Example} example @returns {Request} */
+  of(example, methods = example.methods) {
+    const own = example.settings && methods === example.methods;
+    return {
+      ...blank(this.catalog),
+      media: example.media.map((m) => ({ ...m, example: example.id })),
+      question: example.question,
+      methods: [...methods],
+      settings: own ? { [methods[0]]: { ...example.settings } } : {},
+      ...(example.pair && { pair: example.pair }),
+    };
+  }
+
+  /** The form's request as a text that is equal if the same race is requested. */
+  key(request = this.request) {
+    return JSON.stringify(parts(request));
+  }
+
+  /** What the form has in place of what a request has, in words. @param {Request} asked @returns {string[]} */
+  changedSince(asked) {
+    const now = parts(this.request).map((part) => JSON.stringify(part));
+    const before = parts(asked).map((part) => JSON.stringify(part));
+    const bare = !this.request.media.length;
+    const words = W.run.changes.map((word, i) => (i === 1 && bare ? W.run.without : word));
+    return words.filter((_, i) => now[i] !== before[i]);
+  }
+
+  /** Take over a whole request, for example from a link. Names of a pair and of methods that are not
+   *  known here are dropped, and returned. @param {Partial<Request>} request */
+  restore(request) {
+    const { catalog, request: mine } = this;
+    const standard = blank(catalog);
+    for (const key of /** @type {(keyof Request)[]} */ (Object.keys(standard)))
+      if (typeof request[key] === typeof standard[key])
+        Object.assign(mine, { [key]: request[key] });
+    const names = new Set(catalog.methods.map((m) => m.name));
+    const unknown = [...mine.methods].filter((m) => !names.has(m));
+    mine.methods = [...mine.methods]
+      .filter((m) => names.has(m) && m !== 'ar')
+      .slice(0, catalog.limits.lanes);
+    if (!catalog.pairs.some((p) => p.id === mine.pair)) {
+      unknown.unshift(mine.pair);
+      mine.pair = standard.pair;
+    }
+    this.update();
+    return unknown;
+  }
+
+  /** Whether the form still asks what an example asks, of the same pictures, and nothing before.
+   *  @param {Pick<Example, 'question' | 'media'>} example */
+  untouched({ question, media }) {
+    const { request } = this;
+    return (
+      !request.history.length &&
+      request.question.trim() === question.trim() &&
+      paths(request.media) === paths(media)
+    );
+  }
+
+  /** An example's question goes with its pictures, unless those that take their place are as many and
+   *  of the same kind; its pair gives way to the page's, or the one that the visitor chose.
+   *  @param {Media[]} media @param {number} coming files that are still on their way */
+  replaceExample(media, coming) {
+    const { catalog, replacedExample: before, request } = this;
+    this.replacedExample = null;
+    const asks = [before?.question, ''].includes(request.question);
+    if (before && asks && paths(media) === paths(before.media)) {
+      Object.assign(request, before); // the new file was no picture
+      return;
+    }
+    const example = catalog.examples.find((e) => this.untouched(e));
+    if (!example || media.some((item) => item.example) || !media.length) return;
+    const { question, pair, methods, settings } = request;
+    this.replacedExample = { media: request.media, question, pair, methods, settings };
+    const home = catalog.pairs.find((p) => p.id === this.home);
+    if (home && pair !== home.id)
+      Object.assign(request, { pair: home.id, methods: [...home.first], settings: {} });
+    const same = media.every((item) => item.kind === example.media[0]?.kind);
+    if (!same || media.length + coming !== example.media.length) request.question = '';
+  }
+
+  /** Change the pair. A visitor who has not chosen methods gets the pair's default ones; an example
+   *  that was not touched gives way to one of the pair's, and what a visitor typed or added stays.
+   *  @param {string} id */
+  changePair(id) {
+    const { request, catalog } = this;
+    const [before, now] = [request.pair, id].map((name) =>
+      catalog.pairs.find((pair) => pair.id === name),
+    );
+    this.home = id;
+    if (now && String(request.methods) === String(before?.first)) request.methods = [...now.first];
+    request.pair = id;
+    const own = catalog.examples.find((e) => e.pair === id);
+    const shown = catalog.examples.find((e) => this.untouched(e));
+    if (own && shown && shown.pair !== id)
+      this.choose(own); // the other pair's example means nothing to this one
+    else this.update();
+  }
+
+  resetSampling() {
+    this.request.sampling = {};
+    this.request.system = '';
+    this.update();
+  }
+
+  /** What the chosen pair cannot judge about the question, in a sentence; '' if nothing. */
+  get scope() {
+    const { question, media } = this.request;
+    return question.trim() || media.length ? scope(this.catalog, this.request) : '';
+  }
+
+  /** Whether it is told in the form: it may stand above the answers already. @param {boolean} on */
+  setScopeShown(on) {
+    this.scopeShown = on;
+    this.emit('scope');
+  }
+
+  /** The pair that was made for what this one cannot judge; undefined where none is here. */
+  get fittingPair() {
+    return this.scope ? better(this.catalog, this.request) : undefined;
+  }
+
+  /** The example whose settings a method has, the one in the form first; undefined where there is none.
+   *  @param {string} name */
+  exampleLike(name) {
+    const { pair, settings } = this.request;
+    const own = JSON.stringify(settings[name]);
+    const alike = this.catalog.examples.filter(
+      (e) => e.pair === pair && e.methods[0] === name && JSON.stringify(e.settings) === own,
+    );
+    return alike.find((e) => this.untouched(e)) ?? alike[0];
+  }
+
+  /** Tell that the request was replaced: every control shows it. */
+  update() {
+    this.files.show(this.request.media);
+    this.emit('update');
+    this.changed();
+  }
+
+  changed() {
+    this.emit('change');
+  }
+
+  /** What the question or its conversation has too much of, in a sentence; null if nothing. */
+  full() {
+    const { media, history, question, system } = this.request;
+    const { turns, shown, question: most } = this.catalog.limits;
+    if (question.length > most) return W.ask.long(question.length, most);
+    if (system.length > most) return W.ask.longSystem(system.length, most);
+    if (history.length > turns) return W.chat.tooLong(history.length, turns);
+    const n = history.reduce((sum, turn) => sum + turn.media.length, media.length);
+    return n > shown ? W.chat.tooMuch(n, shown) : null;
+  }
+
+  get unsampled() {
+    return unsampled(this.catalog, this.request, this.request.sampling.temperature);
+  }
+
+  /** Why the pair cannot be loaded as chosen, in a sentence; null if it can. */
+  get loadingRefusal() {
+    const { loading, id } = this.pairFacts;
+    const values = this.request.loading[id] ?? {};
+    const reasons = weightKinds(loading).map((key) => loading[key][String(values[key])]);
+    return reasons.find((why) => typeof why === 'string') ?? null;
+  }
+
+  /** Check what the page can check, then request the race. @param {RunOptions} [options] */
+  run({ branch, undrawn, ...over } = {}) {
+    if (this.running) return;
+    const empty = !this.request.question.trim() && !this.request.media.length;
+    if (empty || this.files.busy) {
+      this.say(empty ? W.ask.empty : W.ask.uploading, true);
+      if (empty) this.emit('focus');
+      return;
+    }
+    const before = { turns: this.request.history, media: this.request.media, last: this.last };
+    this.turnOver();
+    const { sampling, loading, methods: all, ...rest } = structuredClone(this.request);
+    const left = this.unsampled;
+    const methods = all.filter((name) => !left.some((method) => method.name === name));
+    const without = left.map(({ title }) => title);
+    const [refused] = rest.media.length ? [] : this.files.refused;
+    const wrong =
+      (refused && W.media.refusedRun(refused.name)) ??
+      this.full() ??
+      this.loadingRefusal ??
+      (left.length && !methods.length ? W.ask.greedy(without) : null);
+    if (wrong) {
+      this.undo(before);
+      this.say(wrong, true);
+      return;
+    }
+    this.files.forgive(); // it runs without them
+    const choices = chosen({ ...rest, sampling, loading });
+    const request = { ...rest, methods, baseline: true, ...choices, ...over };
+    this.emit('run', { request, branch, undrawn, without, before });
+  }
+
+  /** @param {boolean} running */
+  setRunning(running) {
+    this.running = running;
+    this.emit('running');
+    if (!running) this.say('');
+  }
+
+  /** Say what is happening, or what is wrong. @param {string} text */
+  say(text, wrong = false) {
+    this.problem = wrong ? text : '';
+    this.emit('say', { text, wrong });
+  }
+
+  /** The question has changed: what was wrong with it is over. */
+  settle() {
+    if (!this.problem) return;
+    this.say('');
+    this.emit('settled');
+  }
+}

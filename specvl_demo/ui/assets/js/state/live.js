@@ -1,0 +1,168 @@
+/* Runs the form's request on the server and puts what comes on the page. Events: 'pace' name of how
+   lanes are drawn while they compute, null once they are done; 'begun' the first record; 'over': the
+   race is complete. */
+
+import { PACES } from './drawing.js';
+import { Emitter } from './emitter.js';
+import * as trace from '../records/trace.js';
+import { W } from '../words/words.js';
+
+/** @import { Pace } from './drawing.js' */
+/** @import { Branch, Meta, Parts, Run, RunRequest } from './types.js' */
+/** @import { AnyRecord } from '../records/records.js' */
+
+const PATIENT_S = 3; // how long a stage may last before its seconds are counted
+const SHORT_S = 6; // a race that took longer was seen while it ran
+
+export class Live extends Emitter {
+  /** @param {Parts} parts */
+  constructor(parts) {
+    super();
+    this.parts = parts;
+    const { form } = parts;
+    form.on('run', (run) => this.run(run));
+    form.on('stop', () => this.stop());
+  }
+
+  stop() {
+    this.parts.runner.stop();
+    this.parts.form.say(W.run.stopping);
+    this.parts.stage.await(W.run.stopping);
+  }
+
+  /** @param {Run} run */
+  async run({ request, branch, undrawn, without, before }) {
+    const { race, form, stage } = this.parts;
+    stage.coming = null;
+    stage.emit('open', 'race');
+    stage.emit('top');
+    form.setRunning(true);
+    form.last = null;
+    const earlier = { meta: race.meta, records: trace.recordsOf(race) };
+    race.clear(this.meta(request, branch));
+    const { limits, methods } = this.parts.catalog;
+    const lanes = ['ar', ...request.methods].flatMap((name) =>
+      methods.filter((m) => m.name === name),
+    );
+    race.expect(lanes, Number(request.max_new_tokens ?? limits.tokens));
+    const pace = undrawn ? 'undrawn' : this.parts.drawing.name;
+    this.setPace(pace);
+    if (without.length) stage.tell(W.ask.greedy(without), true);
+    stage.fit();
+    const failure = await this.follow(request, pace);
+    form.setRunning(false);
+    this.setPace(null);
+    stage.await('');
+    const written = race.list.some((lane) => lane.tokens.length);
+    if (written) this.parts.archive.keep(race);
+    else if (failure === null) {
+      race.clear({ source: 'ended', question: form.inWords(request), form: race.meta.form });
+    } else {
+      form.undo(before);
+      this.bringBack(earlier, request);
+    }
+    this.emit('ended');
+    this.tellEnd(failure, written, pace);
+  }
+
+  /** What the page knows of a race that begins.
+   *  @param {RunRequest} request @param {Branch | undefined} branch @returns {Meta} */
+  meta(request, branch) {
+    const { form, catalog } = this.parts;
+    const pictures = request.media.filter((item) => item.kind === 'image');
+    return {
+      source: 'live',
+      question: form.inWords(request),
+      machine: catalog.machine,
+      form: form.key(),
+      asked: structuredClone(form.request),
+      shown: pictures.map(({ name, url }) => ({ name, frames: [url] })),
+      scope: form.scope,
+      branch,
+    };
+  }
+
+  /** Take the records of a run as they come. Returns the error sentence, or null.
+   *  @param {RunRequest} request @param {Pace} pace @returns {Promise<string | null>} */
+  async follow(request, pace) {
+    const { form, race, stage, runner } = this.parts;
+    const unseen = pace === 'undrawn' ? W.run.undrawn : '';
+    let begun = false;
+    let status = '';
+    let since = Date.now();
+    /** @param {string} text */
+    const say = (text) => runner.stopping || form.say(text); // that it stops stays said
+    const counting = setInterval(() => {
+      const seconds = Math.round((Date.now() - since) / 1000);
+      if (status.endsWith('…') && seconds >= PATIENT_S) say(W.run.waited(status, seconds));
+    }, 1000);
+    const failure = await runner.run(
+      { ...request, hz: PACES[pace].hz },
+      {
+        status: (text) => {
+          status = text;
+          since = Date.now();
+          say(text);
+          stage.await(text || unseen);
+        },
+        record: (record) => {
+          if (!begun) say(unseen);
+          if (record.kind === 'begin') this.emit('begun', record);
+          begun = true;
+          status = '';
+          race.take(record);
+        },
+      },
+    );
+    clearInterval(counting);
+    return failure;
+  }
+
+  /** The race that was on the page before one that never began; none, if there was none.
+   *  @param {{ meta: Meta, records: AnyRecord[] }} earlier @param {RunRequest} request */
+  bringBack({ meta, records }, request) {
+    const { race, form, stage } = this.parts;
+    if (!records.length) {
+      race.clear({ source: 'ended', question: form.inWords(request), form: race.meta.form });
+      return;
+    }
+    race.clear(meta);
+    for (const record of records) race.take(record);
+    stage.offerNext();
+  }
+
+  /** @param {string | null} failure @param {boolean} written whether there is an answer @param {Pace} pace */
+  tellEnd(failure, written, pace) {
+    const { form, race, stage } = this.parts;
+    const stopped = race.list.some((lane) => lane.end?.stop === 'cancelled');
+    const goesOn = stage.from && W.chat.goesOn(stage.from);
+    const ended = stopped
+      ? [W.run.stopped, goesOn].filter(Boolean).join(' ')
+      : W.run.finished(race.list.length);
+    stage.fit();
+    form.say(failure ?? (written ? ended : ''), failure !== null);
+    if (!written && failure === null) {
+      stage.tell(W.run.unbegun);
+      stage.offer('again');
+    } else stage.offerNext();
+    if (!written || failure !== null || stopped) return;
+    this.emit('over');
+    this.lookBack(pace);
+    form.emit('answered');
+  }
+
+  /** Lanes begin to compute and are drawn at a pace; null: they are done. @param {Pace | null} pace */
+  setPace(pace) {
+    this.parts.stage.undrawn = pace === 'undrawn';
+    this.emit('pace', pace);
+  }
+
+  /** A race that was hardly drawn while it ran is played back from its record. @param {Pace} pace */
+  lookBack(pace) {
+    const { race, stage, drawing } = this.parts;
+    drawing.learn(pace, Math.max(0, ...race.list.map((lane) => lane.end?.watching ?? 0)));
+    const unseen = pace === 'undrawn' || (pace !== 'full' && race.length < SHORT_S);
+    if (unseen && !this.parts.still()) this.parts.replay.replay();
+    else stage.point();
+  }
+}

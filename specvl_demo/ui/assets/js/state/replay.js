@@ -1,0 +1,105 @@
+/* Shows a finished race again, from its record: moves the race's head along the lanes' own clocks,
+   stretched so that an eye can follow it, or at its true speed; the views do the rest. Event:
+   'change'. */
+
+import { Emitter } from './emitter.js';
+
+/** @import { Race } from './race.js' */
+
+const SHOW_S = 8; // how long a stretched replay lasts
+const WATCHABLE_S = 6; // races that last this long are shown as they were, never faster
+const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
+
+export class Replay extends Emitter {
+  stretched = true;
+  playing = false;
+  rate = 1;
+  /** When the last frame was, in milliseconds. @type {number | null} */
+  last = null;
+
+  /** @param {Race} race */
+  constructor(race) {
+    super();
+    this.race = race;
+    race.on('reset', () => {
+      this.pause();
+      this.setStretched(true);
+    });
+  }
+
+  /** How many times slower than it was a race is shown where it is stretched; never faster. */
+  get stretch() {
+    const { length } = this.race;
+    return length >= WATCHABLE_S || !length ? 1 : SHOW_S / length;
+  }
+
+  /** From the start, like an unseen race. */
+  replay() {
+    if (this.race.selected) this.race.select(null);
+    this.setStretched(true);
+    this.race.setHead(0);
+    this.play();
+  }
+
+  /** @param {boolean} on */
+  setStretched(on) {
+    this.stretched = on;
+    this.pace();
+    this.emit('change');
+  }
+
+  pace() {
+    const { race } = this;
+    this.rate = this.stretched ? 1 / this.stretch : 1;
+    const drafting = race.list.filter((lane) => lane.begin.method !== 'ar');
+    const rounds = Math.max(1, ...drafting.map((lane) => lane.rounds.length));
+    race.slower = 1 / this.rate;
+    race.slow = race.length / rounds / this.rate >= VISIBLE_S;
+  }
+
+  play() {
+    if (this.race.head === null || this.race.head >= this.race.length) this.race.setHead(0);
+    this.playing = true;
+    this.last = null;
+    this.pace();
+    this.emit('change');
+    requestAnimationFrame((now) => this.step(now));
+  }
+
+  pause() {
+    this.playing = false;
+    this.emit('change');
+  }
+
+  toggle() {
+    if (this.playing) this.pause();
+    else this.play();
+  }
+
+  /** Show the whole race at once. */
+  finish() {
+    this.playing = false;
+    this.race.setHead(null);
+    this.race.emit('shown');
+  }
+
+  /** @param {number} part of the race, 0 to 1 */
+  scrub(part) {
+    this.playing = false;
+    this.pace();
+    this.race.setHead(part * this.race.length);
+  }
+
+  /** @param {number} now */
+  step(now) {
+    if (!this.playing) return;
+    const passed = this.last === null ? 0 : (now - this.last) / 1000;
+    this.last = now;
+    const head = (this.race.head ?? 0) + passed * this.rate;
+    if (head >= this.race.length) this.finish();
+    else {
+      this.race.setHead(head);
+      requestAnimationFrame((next) => this.step(next));
+    }
+  }
+}

@@ -1,0 +1,199 @@
+/* Which race is on the page, and what is told around it. Events: 'notice'; 'offers'; 'waiting';
+   'outdated'; 'open' name of a view; 'top': its head comes into view; 'idle' title: nothing to show
+   for an example. */
+
+import { Emitter } from './emitter.js';
+import { revive } from './revive.js';
+import { best, instructive } from '../records/highlights.js';
+import * as trace from '../records/trace.js';
+import { doubt } from '../records/verdict.js';
+import { W } from '../words/words.js';
+
+/** @import { Example, Meta, Parts, Turn } from './types.js' */
+/** @import { AnyRecord } from '../records/records.js' */
+
+/** What can come next: 'follow', another question about the same pictures; 'again', the same once
+ *  more; 'undrawn', the same without drawing it. @typedef {'follow' | 'again' | 'undrawn'} Offer */
+
+export class Stage extends Emitter {
+  /** Something that a viewer of the race must know: what went wrong, or that it differs from the form's. */
+  notice = { text: '', wrong: false };
+  /** @type {Offer[]} */
+  offers = [];
+  /** What the machine is doing while nothing is written yet; '' once there is something to see. */
+  waiting = '';
+  /** Whether the race runs unseen. */
+  undrawn = false;
+  /** Whether the form requests something else now. */
+  outdated = false;
+  /** The example whose race is on its way. @type {Example | null} */
+  coming = null;
+
+  /** @param {Parts} parts */
+  constructor(parts) {
+    super();
+    this.parts = parts;
+    const { race, form } = parts;
+    race.on('reset', () => {
+      this.await('');
+      this.outdated = false;
+      this.emit('outdated');
+      this.tell('');
+      this.offer();
+    });
+    race.on('shown', () => this.point());
+    form.on('change', () => this.fit());
+    form.on('settled', () => this.tell(''));
+    form.on('say', ({ text, wrong }) => wrong && this.tell(text, true));
+  }
+
+  /** @param {string} text */
+  tell(text, wrong = false) {
+    this.notice = { text, wrong };
+    this.emit('notice');
+  }
+
+  /** @param {string} text */
+  await(text) {
+    this.waiting = text;
+    this.emit('waiting');
+  }
+
+  /** @param {Offer[]} next */
+  offer(...next) {
+    this.offers = next;
+    this.emit('offers');
+  }
+
+  /** Whether the race on the page is still the one that the form requests. It is greyed until one
+   *  fits again; an error stays visible meanwhile. */
+  fit() {
+    const { form } = this.parts;
+    const { form: key, asked, question, scope } = this.parts.race.meta;
+    const other = key !== undefined && key !== form.key();
+    this.outdated = !form.running && other && form.next === 'same';
+    this.emit('outdated');
+    if (this.outdated) this.parts.replay.pause();
+    form.setScopeShown(!other && form.scope === scope); // it stands above the answers
+    if (this.notice.wrong) return;
+    const changes = this.outdated && asked ? form.changedSince(asked) : [];
+    this.tell(this.outdated ? W.run.outdated(question || W.chat.nothing, changes) : '');
+  }
+
+  /** Put records on the page; `play` shows how they were made. The form stays.
+   *  @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
+  show(records, meta, play) {
+    const { drawing, form, race, replay } = this.parts;
+    if (form.running) {
+      form.say(W.run.busy, true);
+      return;
+    }
+    this.coming = null;
+    form.last = null;
+    race.clear(meta);
+    for (const record of records) race.take(record);
+    this.offerNext();
+    this.emit('open', 'race');
+    form.say('');
+    this.fit();
+    if (meta.gone) this.tell(W.run.gone(meta.gone), true);
+    if (meta.file) this.tell(W.run.fromFile(meta.file));
+    if (!play || this.parts.still()) {
+      this.point();
+      return;
+    }
+    replay.replay();
+    if (drawing.share === undefined) drawing.measure(() => replay.playing).catch(() => null);
+  }
+
+  /** Put records on the page, and their request, if it is known, into the form.
+   *  @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
+  bringOut(records, meta, play) {
+    const { form } = this.parts;
+    const { asked } = meta;
+    if (asked && !form.running) {
+      form.setTurns(asked.history);
+      form.restore(asked);
+    }
+    this.show(records, asked ? { ...meta, form: form.key() } : meta, play);
+  }
+
+  /** Show a kept race again, with the form as it was; files of an earlier visit are sent once more.
+   *  @param {AnyRecord[]} records @param {Meta} meta */
+  async again(records, meta) {
+    const { catalog, form, api } = this.parts;
+    const revived = !form.running && meta.asked && (await revive(meta.asked, this.parts));
+    this.bringOut(records, { ...meta, ...(revived || {}) }, true);
+  }
+
+  /** The recorded race of an example, at once; Run then makes it live. @param {Example} example */
+  async example(example) {
+    const { form, race } = this.parts;
+    if (form.running) return;
+    this.coming = example;
+    const { id, question, price, machine, recorded, compared } = example;
+    const asked = form.of(example);
+    const scope = example.fails ?? '';
+    try {
+      if (!example.trace) {
+        race.clear({ question });
+        this.emit('idle', example.title);
+        this.emit('open', 'race');
+        return;
+      }
+      const records = await trace.fetched(example.trace);
+      if (this.coming !== example) return; // what a visitor types or picks meanwhile stays
+      const facts = { question, price, machine, recorded, compared };
+      const own = { form: form.key(asked), asked: form.of(example) };
+      this.show(records, { source: 'recorded', example: id, scope, ...facts, ...own }, true);
+    } catch (fault) {
+      race.clear({ question });
+      form.say(/** @type {Error} */ (fault).message, true);
+    }
+  }
+
+  /** A race that was shown to its end opens the lane that its sentence names, and the most instructive
+   *  token, unless the visitor looks at others already. */
+  point() {
+    const { race } = this.parts;
+    if (race.selected) return;
+    if (!race.chosen) race.setFocus(best(race)?.name, false);
+    const lane = race.focused;
+    const token = lane && instructive(lane);
+    if (lane && token !== null) race.select({ lane: lane.name, token });
+  }
+
+  /** For a stopped race, the title of the lane whose text a follow-up continues; null if AR's is
+   *  complete. */
+  get from() {
+    const { followed, baseline } = this.parts.race;
+    return followed && ((baseline && followed !== baseline) || followed.end?.stop === 'cancelled')
+      ? followed.title
+      : null;
+  }
+
+  /** A visitor's own race that ended without a fault can be followed by a question, once, while its
+   *  pictures are on the server; one that was disturbed can be measured without drawing it. */
+  offerNext() {
+    const { race, form } = this.parts;
+    const { source, asked, gone } = race.meta;
+    const live = source === 'live';
+    const ended = race.list.every((lane) => lane.end && lane.end.stop !== 'error');
+    const open = live && asked && !gone && form.turns.length <= asked.history.length;
+    const follows = open && ended && race.followed !== null;
+    form.last = follows ? { asked, turn: this.turn() } : null;
+    form.changed();
+    /** @type {Offer[]} */
+    const offers = follows ? ['follow'] : [];
+    if (live && ended && race.list.some((lane) => doubt(race, lane)?.load)) offers.push('undrawn');
+    this.offer(...offers);
+  }
+
+  /** The race as a turn of its conversation. @returns {Turn} */
+  turn() {
+    const { followed, meta } = this.parts.race;
+    if (!followed || !meta.asked) throw new Error('only a race that asked something is a turn');
+    const question = this.parts.form.inWords(meta.asked);
+    return { question, answer: followed.answer.trim(), media: meta.asked.media, from: this.from };
+  }
+}

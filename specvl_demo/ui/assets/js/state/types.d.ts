@@ -1,0 +1,230 @@
+/* What the page's state is made of, beside the records: what is asked, what can be chosen, what the server sends. */
+
+import type { Archive } from './archive.js';
+import type { Drawing } from './drawing.js';
+import type { Form } from './form.js';
+import type { Race } from './race.js';
+import type { Replay } from './replay.js';
+import type { Runner } from './runner.js';
+import type { Stage } from './stage.js';
+import type { AnyRecord, Remarks, Scalar, Thumbnail } from '../records/records.js';
+
+/** A picture or clip on the server. example: the id of the example that it comes from. */
+export interface Media {
+  path: string;
+  url: string;
+  name: string;
+  kind: 'image' | 'video';
+  example?: string;
+}
+
+/** An earlier question. from: the lane that wrote the answer, if the race was stopped. */
+export interface Turn {
+  question: string;
+  answer: string;
+  media: Media[];
+  from?: string | null;
+}
+
+export interface Values {
+  [name: string]: Scalar | undefined;
+}
+
+/** What the form asks. settings: by method, only what was changed; loading: by pair. */
+export interface Request {
+  pair: string;
+  media: Media[];
+  question: string;
+  system: string;
+  methods: string[];
+  settings: { [method: string]: Values };
+  sampling: Values;
+  loading: { [pair: string]: Values };
+  history: Turn[];
+}
+
+/** What one press of Run sends. prefix: token ids with which the answer has to begin. */
+export interface RunRequest extends Omit<Request, 'sampling' | 'loading'> {
+  baseline: true;
+  prefix?: number[];
+  max_new_tokens?: Scalar;
+}
+
+/** How a run is shown. without: titles of the methods left out; undrawn: nothing is drawn meanwhile. */
+export interface RunOptions {
+  prefix?: number[];
+  branch?: Branch;
+  undrawn?: boolean;
+}
+
+/** The form before a run, to be brought back if it comes to nothing. */
+export interface Before {
+  turns: Turn[];
+  media: Media[];
+  last: Last | null;
+}
+
+/** A run as the form hands it over. */
+export interface Run {
+  request: RunRequest;
+  without: string[];
+  before: Before;
+  branch?: Branch;
+  undrawn?: boolean;
+}
+
+/** The question of the race on the page that another one can follow, and what it becomes then. */
+export interface Last {
+  asked: Request;
+  turn: Turn;
+}
+
+/** Where an answer was continued from another token. of: the request, or the example, of that race. */
+export interface Branch {
+  lane: string;
+  chosen: string;
+  taken: string;
+  of: string;
+  before: string;
+  after: string;
+}
+
+/** What the page knows of the race that it shows, besides its records. */
+export interface Meta {
+  /** 'live': a visitor's own; 'ended': one that wrote nothing; 'recorded': from an example or a file. */
+  source?: 'live' | 'ended' | 'recorded';
+  question?: string;
+  machine?: string;
+  /** `Form.key` of the request that it answers: if it is another one than the form's, the race is outdated. */
+  form?: string;
+  asked?: Request;
+  /** The pictures that the model was shown. */
+  shown?: Thumbnail[];
+  /** What the pair cannot judge about the question, in a sentence. */
+  scope?: string;
+  branch?: Branch;
+  /** How the lanes compare with AR, once the race is over. */
+  compared?: Remarks;
+  /** Of an example: its id, what its method cost, and when it was recorded. */
+  example?: string;
+  price?: string;
+  recorded?: string;
+  /** The name of the file that it was read from. */
+  file?: string;
+  /** The names of files of the question that are lost. */
+  gone?: string;
+}
+
+/** A race that this browser keeps. lanes: their titles; at: when it ended, in milliseconds. */
+export interface KeptRace {
+  records: AnyRecord[];
+  meta: Meta;
+  lanes: string[];
+  at: number;
+}
+
+/** A trained pair, as the catalog describes it. methods: true, or why one does not run here. */
+export interface Pair {
+  id: string;
+  title: string;
+  available: boolean;
+  device: string;
+  help: string;
+  reason: string;
+  first: string[];
+  loading: { [key: string]: { [way: string]: string | true } };
+  knows: 'anything' | 'photographs' | 'scenes';
+  words: string[] | null;
+  methods: { [name: string]: string | true };
+}
+
+export interface Method {
+  name: string;
+  title: string;
+  help: string;
+  lossless: boolean;
+  greedy: boolean;
+  expert: boolean;
+}
+
+/** A question that the page offers, with its recorded race. fails: why its answer is wrong. */
+export interface Example {
+  id: string;
+  title: string;
+  pair: string;
+  question: string;
+  media: Media[];
+  methods: string[];
+  settings?: Values;
+  trace: string;
+  compared: Remarks;
+  fails?: string;
+  price?: string;
+  machine?: string;
+  recorded?: string;
+}
+
+/** What can be chosen here (ui/page/catalog.py). */
+export interface Catalog {
+  machine: string;
+  pairs: Pair[];
+  methods: Method[];
+  papers: string[];
+  rules: Rules;
+  describe: { image: string; images: string; video: string };
+  examples: Example[];
+  sampling: any[];
+  limits: {
+    files: number;
+    shown: number;
+    lanes: number;
+    turns: number;
+    bytes: number;
+    question: number;
+    tokens: number;
+    picture_types: string[];
+    clip_types: string[];
+    picture_detail: [number, number, number];
+  };
+}
+
+/** Tokens below which a lane is not timed, and the load from which times are disturbed. */
+export interface Rules {
+  tokens: number;
+  load: number;
+}
+
+/** An event of the stream (ui/serve); records come under their own kind. */
+export type StreamEvent =
+  | { k: 'run'; record?: undefined }
+  | { k: 'queue'; place: number; record?: undefined }
+  | { k: 'status'; stage: string; detail?: string; record?: undefined }
+  | { k: 'begin' | 'round' | 'end' | 'remarks'; record: AnyRecord }
+  | { k: 'error'; text: string; record?: undefined }
+  | { k: 'done'; record?: undefined };
+
+/** What the board component gives the page. */
+export interface Api {
+  server: { [name: string]: (payload?: unknown) => Promise<any> };
+  upload: (file: File) => Promise<{ path: string; url: string }>;
+  trigger: (event: string, payload: unknown) => void;
+  watch: (fn: (value: string) => void) => void;
+  url: (name: string) => string;
+}
+
+/** The parts of the page's state, and what they need of the browser. */
+export interface Parts {
+  api: Api;
+  catalog: Catalog;
+  race: Race;
+  runner: Runner;
+  replay: Replay;
+  drawing: Drawing;
+  form: Form;
+  stage: Stage;
+  archive: Archive;
+  /** Whether the visitor wants nothing to move. */
+  still: () => boolean;
+  /** Offers the visitor a file. */
+  download: (name: string, content: BlobPart, type?: string) => void;
+}

@@ -1,0 +1,82 @@
+/* The answers side by side, one a lane; of a branch, the one that it was taken from before them. */
+
+import { button, h } from './dom.js';
+import { LaneView } from './lane.js';
+import { MOST_TEXT, laid, shown } from '../records/text.js';
+import { W } from '../words/words.js';
+
+/** @import { Painter } from './paint.js' */
+/** @import { Race } from '../state/race.js' */
+/** @import { Lane } from '../records/fold.js' */
+
+export class Answers {
+  /** By name. @type {Map<string, LaneView>} */
+  lanes = new Map();
+
+  /** onback: the race from which branches were taken is wanted.
+   *  @param {Race} race @param {Painter} painter @param {() => void} onback */
+  constructor(race, painter, onback) {
+    this.race = race;
+    this.painter = painter;
+    this.onback = onback;
+    this.node = h('div.vl-lanes');
+    this.node.addEventListener('scroll', (e) => this.scrollAlike(e.target), true);
+    race.on('reset', () => {
+      this.lanes.clear();
+      this.node.replaceChildren(...this.original());
+    });
+    race.on('lane', ({ lane }) => this.add(lane));
+    race.on('begin', ({ lane }) => {
+      const view = this.lanes.get(lane.name);
+      view.begun();
+      view.update();
+    });
+    race.on('round end', ({ lane }) => this.lanes.get(lane.name)?.update());
+    race.on('head select focus', (_, type) => {
+      for (const view of this.lanes.values()) view.update(type !== 'head');
+    });
+    race.on('lane focus', () => this.beside());
+  }
+
+  /** @param {Lane} lane */
+  add(lane) {
+    const view = new LaneView(this.race, lane, this.painter);
+    this.lanes.set(lane.name, view);
+    this.node.append(view.node);
+    this.node.dataset.count = String(this.node.children.length);
+  }
+
+  /** Long answers scroll in step. */
+  scrollAlike(scrolled) {
+    if (this.race.head !== null || !this.race.finished) return;
+    for (const { box } of this.lanes.values())
+      if (box !== scrolled && box.scrollTop !== scrolled.scrollTop)
+        box.scrollTop = scrolled.scrollTop;
+  }
+
+  /** For a branch, the answer that it was taken from, with the position where it leaves it. */
+  original() {
+    const { branch } = this.race.meta;
+    if (!branch) return [];
+    const { lane, before, chosen, taken, after } = branch;
+    const fork = h('b.vl-fork', { title: W.branch.fork(shown(taken)), text: laid(chosen) });
+    const words = [laid(before, MOST_TEXT), fork, laid(after, MOST_TEXT)];
+    return [
+      h(
+        'section.vl-lane.vl-original.done',
+        { 'aria-label': W.branch.title(lane) },
+        h('header', h('b', W.branch.title(lane)), button(W.branch.back, this.onback)),
+        h('div.vl-text', { tabindex: '0' }, h('div.vl-words', words)),
+      ),
+    ];
+  }
+
+  /** On a phone the plain lane and one other stand side by side: the one in focus, else the last. */
+  beside() {
+    const { race } = this;
+    const rivals = race.list.filter((lane) => lane !== race.baseline);
+    const other = rivals.find((lane) => lane === race.focused) ?? rivals.at(-1);
+    for (const [name, { node }] of this.lanes)
+      node.classList.toggle('beside', [race.baseline?.name, other?.name].includes(name));
+  }
+}

@@ -1,0 +1,313 @@
+/* Draws the form: pictures or a clip, the question, pair, methods and their parameters, sampling.
+   What it asks is the state's (state/form.js); every control reads and writes that. */
+
+import { button, h, put, icon } from './dom.js';
+import { LoadingPanel } from './loading.js';
+import { MediaWell } from './media.js';
+import { MethodList } from './methodlist.js';
+import { MethodPanel } from './methodpanel.js';
+import { Fields, Panel, field, tell } from './settings.js';
+import { Tiles } from './tiles.js';
+import { chosen } from '../state/request.js';
+import { W } from '../words/words.js';
+
+/** @import { Form } from '../state/form.js' */
+/** @import { Catalog } from '../state/types.js' */
+
+export class FormView {
+  /** races: the list of the visitor's own races. panel(asked): a method's parameters, from the server.
+   *  @param {Form} form @param {Catalog} catalog @param {(asked: object) => Promise<any>} panel */
+  constructor(form, catalog, panel, races) {
+    this.form = form;
+    this.catalog = catalog;
+    this.panel = panel;
+    this.races = races;
+    this.node = this.build();
+    form.on('update', () => this.show());
+    form.on('change', () => this.changed());
+    form.on('refused', (sentence) => this.methods.say(sentence));
+    form.on('turns', () => this.hint());
+    form.on('running', () => this.showRunning());
+    form.on('say', ({ text, wrong }) => this.say(text, wrong));
+    form.on('focus', () => this.question.focus());
+    form.on('scope', () => (this.scopeNote.hidden = !form.scopeShown));
+    form.on('answered', () => {
+      if (document.activeElement === this.question) this.question.select(); // the next one replaces it
+    });
+    this.show();
+  }
+
+  build() {
+    const submit = (e) => {
+      e.preventDefault();
+      this.form.run();
+    };
+    const { examples } = this.catalog;
+    this.tiles = new Tiles(this.catalog, (example) => this.form.choose(example));
+    return h(
+      'form.vl-ask',
+      { 'aria-label': W.ask.title, on: { submit, input: () => this.form.settle() } },
+      this.buildQuestion(),
+      this.buildFoot(),
+      h(
+        'div.vl-ask-start',
+        examples.length > 0 &&
+          h('div.vl-field', h('span.vl-label', W.ask.examples), this.tiles.node),
+        this.races,
+      ),
+      h('div.vl-ask-rest', this.buildPair(), this.buildParameters()),
+    );
+  }
+
+  /** Pictures, question, conversation, methods. */
+  buildQuestion() {
+    const { form, catalog } = this;
+    const keydown = (e) => {
+      if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return;
+      e.preventDefault();
+      form.run();
+    };
+    const input = () => this.write('question');
+    const more = { id: 'vl-question', rows: '2', placeholder: W.ask.questionHint };
+    this.well = new MediaWell(form.files);
+    this.question = h('textarea', { ...more, on: { input, keydown } });
+    this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
+    this.untyped = h('p.vl-help.vl-untyped', { role: 'status' });
+    this.methods = new MethodList(catalog, {
+      toggle: (name, on) => form.toggle(name, on),
+      refusal: (method) => form.refusal(method),
+      race: () => form.racePapers(),
+    });
+    const keys = h('span.vl-help.vl-keys', W.ask.keys);
+    return h(
+      'div.vl-ask-rest',
+      this.well.node,
+      h(
+        'div.vl-field',
+        h('div.vl-line', this.questionLabel, keys),
+        this.question,
+        this.untyped,
+        this.buildTurn(),
+      ),
+      this.methods.node,
+    );
+  }
+
+  /** What the question means for the conversation. */
+  buildTurn() {
+    const { form } = this;
+    this.goesOn = h('span');
+    const change = () => {
+      form.followUp = this.followUp.checked;
+      form.changed();
+    };
+    this.followUp = h('input', { type: 'checkbox', id: 'vl-keep-on', on: { change } });
+    this.keeping = h('label', { for: 'vl-keep-on' }, this.followUp, W.chat.keepOn);
+    this.fresh = button(W.chat.clear, () => form.emit('fresh'));
+    const parts = [this.goesOn, this.fresh, this.keeping];
+    return (this.turnNote = h('div.vl-help.vl-turn', { role: 'status' }, parts));
+  }
+
+  /** The pair, what it is good for, and those that do not run here. */
+  buildPair() {
+    const { pairs } = this.catalog;
+    const here = pairs.filter((p) => p.available);
+    const larger = pairs.filter((p) => !p.available);
+    this.pair = h(
+      'select',
+      { id: 'vl-pair', on: { change: () => this.form.changePair(this.pair.value) } },
+      here.map((p) => h('option', { value: p.id, text: p.title })),
+    );
+    this.pairNote = h('p.vl-help');
+    this.scopeNote = h('p.vl-scope', { role: 'status' });
+    const turn = () => this.form.changePair(this.form.fittingPair.id);
+    this.switch = button('', turn, 'vl-small vl-switch', { hidden: true });
+    const reasons = larger.flatMap(({ title, reason }) => [h('dt', title), h('dd', reason)]);
+    const elsewhere = h(
+      'details.vl-others',
+      h('summary', icon('chevron'), h('span', W.ask.elsewhere(larger.length))),
+      h('p.vl-help', W.ask.elsewhereHelp),
+      h('dl.vl-elsewhere', reasons),
+    );
+    return h(
+      'div.vl-field',
+      h('label', { for: 'vl-pair', text: W.ask.pair }),
+      this.pair,
+      this.pairNote,
+      this.scopeNote,
+      this.switch,
+      larger.length > 0 && elsewhere,
+    );
+  }
+
+  /** The parameters of the methods, of sampling and of loading. */
+  buildParameters() {
+    this.settings = h('div.vl-settings');
+    this.sampling = new Panel(W.ask.sampling, () => this.form.resetSampling());
+    this.loading = new LoadingPanel(this.catalog, this.form);
+    const input = () => this.write('system');
+    this.system = h('textarea', { id: 'vl-system', rows: '2', on: { input } });
+    this.changes = h('span.vl-changed');
+    this.showSampling();
+    return h(
+      'details.vl-parameters',
+      h('summary', icon('chevron'), h('span', W.ask.parameters), this.changes),
+      this.settings,
+      this.sampling.node,
+      this.loading.node,
+    );
+  }
+
+  /** Run, Stop, and what is happening. */
+  buildFoot() {
+    const go = { type: 'submit', class: 'vl-primary', id: 'vl-run' };
+    this.go = h('button', go, icon('play'), h('span', W.ask.run));
+    const stop = () => this.form.emit('stop');
+    const halt = { id: 'vl-stop', disabled: true, on: { click: stop } };
+    this.halt = h('button.vl-secondary', halt, icon('stop'), W.ask.stop);
+    const unfold = () => this.unfold();
+    this.more = h(
+      'button.vl-secondary.vl-more',
+      { 'aria-expanded': 'false', 'aria-label': W.ask.more, on: { click: unfold } },
+      icon('edit'),
+      h('span', W.ask.moreShort),
+    );
+    this.waiting = h('progress.vl-waiting', { hidden: true, 'aria-label': W.ask.waiting });
+    this.status = h('p.vl-status', { id: 'vl-status' }); // the stage says the same aloud
+    const buttons = h('div.vl-buttons', this.more, this.go, this.halt);
+    return h('div.vl-ask-foot', this.waiting, this.status, buttons);
+  }
+
+  /** Take over what was typed. @param {'question' | 'system'} key */
+  write(key) {
+    this.form.request[key] = this[key].value;
+    this.form.changed();
+  }
+
+  /** On a small screen the form is folded away under its own button. */
+  unfold(open = !this.node.classList.contains('open')) {
+    this.node.classList.toggle('open', open);
+    this.more.setAttribute('aria-expanded', String(open));
+    if (!open) return;
+    this.question.focus({ preventScroll: true });
+    // Only when it is laid out: until then the browser holds what is in sight where it is.
+    requestAnimationFrame(() => this.well.node.scrollIntoView({ block: 'start' }));
+  }
+
+  /** Bring every control in line with the request. */
+  show() {
+    const { request, pairFacts: pair } = this.form;
+    this.pair.value = request.pair;
+    put(this.pairNote, pair.available ? pair.help : pair.reason);
+    this.mark();
+    this.system.value = request.system;
+    this.showSampling();
+    this.loading.show(pair, (request.loading[pair.id] ??= {}));
+    this.panels();
+  }
+
+  /** Which methods are chosen and possible; those that cannot sample have no lane. */
+  mark() {
+    const { request, unsampled, pairFacts, paperMethods } = this.form;
+    const left = unsampled.map(({ name }) => name);
+    const lanes = request.methods.filter((name) => !left.includes(name)); // the plain lane's number is 0
+    this.methods.show(request, pairFacts.methods, lanes, paperMethods.length);
+  }
+
+  showSampling() {
+    const fields = new Fields(this.catalog.sampling, this.form.request.sampling, () => {
+      this.sampling.tally(fields.changed);
+      this.mark(); // some cannot sample
+      this.form.changed();
+    });
+    const system = field('vl-system', W.ask.system, this.system, W.ask.systemHelp);
+    this.sampling.fill(fields.node, system);
+    this.sampling.tally(fields.changed);
+  }
+
+  /** One panel of parameters for every chosen method; panels that stay keep their state. */
+  panels() {
+    const { form } = this;
+    const { pair, settings, methods } = form.request;
+    const old = new Map([...this.settings.children].map((node) => [node.dataset.key, node]));
+    const panel = (name) => {
+      const values = (settings[name] ??= {});
+      const key = `${pair}/${name}`;
+      if (old.get(key)?.values === values) return old.get(key);
+      const method = this.catalog.methods.find((m) => m.name === name);
+      const made = new MethodPanel(method, pair, values, {
+        ask: this.panel,
+        change: () => form.changed(),
+        tally: () => this.tally(),
+        like: () => form.exampleLike(name),
+      });
+      made.node.dataset.key = key;
+      return Object.assign(made.node, { values, panel: made });
+    };
+    this.settings.replaceChildren(...methods.map(panel));
+  }
+
+  /** How many values were changed, those of examples apart. */
+  tally() {
+    const panels = [...this.settings.children].map((node) => node.panel);
+    const own = panels.filter((panel) => !panel.on.like());
+    const examples = panels.map((panel) => panel.on.like()).filter(Boolean);
+    const others = Object.keys(chosen(this.form.request)).length;
+    const changed = own.reduce((sum, panel) => sum + panel.changed, others);
+    tell(this.changes, changed, examples);
+  }
+
+  changed() {
+    const { form } = this;
+    const { request, next, mayFollow } = form;
+    this.tally();
+    if (this.question.value !== request.question) this.question.value = request.question;
+    this.hint();
+    this.followUp.checked = form.followUp;
+    const chose = mayFollow && form.followUp;
+    this.fresh.hidden = next !== 'on' || chose; // otherwise the list of earlier questions has it
+    this.keeping.hidden = !mayFollow || next === 'same' || (next === 'on' && !chose);
+    this.turnNote.classList.toggle('kept', mayFollow); // its place is there before it says anything
+    put(this.scopeNote, form.scope);
+    const { fittingPair } = form;
+    this.switch.hidden = !fittingPair;
+    if (fittingPair) put(this.switch, W.scope.use(fittingPair.title));
+  }
+
+  /** What an empty question asks, and what the question goes on from. */
+  hint() {
+    const { last, earlier, next, request } = this.form;
+    const { history, media, question } = request;
+    const empty = !question.trim() && media.length > 0;
+    const words = this.form.inWords();
+    put(this.untyped, empty ? W.ask.untyped(words) : '');
+    const pictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.length, 0);
+    const followed = pictures(history) ? W.chat.questionHint : W.chat.textHint;
+    const first = empty ? words : W.ask.questionHint;
+    this.question.placeholder = history.length ? followed : first;
+    const fresh = next === 'new' ? W.chat.fresh : '';
+    const on = earlier.length > 0 && !(last && next === 'same');
+    put(this.goesOn, on ? W.chat.on(earlier.length, pictures(earlier)) : fresh);
+    put(this.questionLabel, earlier.length ? W.chat.question : W.ask.question);
+  }
+
+  showRunning() {
+    const { running } = this.form;
+    if (running) this.unfold(false);
+    const [off, on] = running ? [this.go, this.halt] : [this.halt, this.go];
+    const had = /** @type {HTMLElement} */ (document.activeElement);
+    const lost = had === off || (this.node.contains(had) && !had.offsetParent); // or folded away
+    off.disabled = true;
+    on.disabled = false;
+    if (lost) on.focus({ preventScroll: true });
+    put(this.go.querySelector('span'), running ? W.ask.runningNow : W.ask.run);
+  }
+
+  say(text, wrong) {
+    const { running } = this.form;
+    put(this.status, text);
+    this.status.classList.toggle('wrong', wrong);
+    this.waiting.hidden = !(running && text && !wrong); // until the first words come
+    this.node.setAttribute('aria-busy', String(running));
+  }
+}

@@ -1,0 +1,67 @@
+/* The charts of the lane in focus: one of its method's own, and the speedup. */
+
+import { Chart } from './chart.js';
+import { byDepth, speedup } from './charts.js';
+import { declared } from './declared.js';
+import { h } from './dom.js';
+import { dig } from '../records/fold.js';
+
+/** @import { Painter } from './paint.js' */
+/** @import { Race } from '../state/race.js' */
+
+export class RaceCharts {
+  /** @type {Chart | null} */
+  own = null;
+
+  /** url: of the drawing library. @param {Race} race @param {Painter} painter @param {string} url */
+  constructor(race, painter, url) {
+    this.race = race;
+    this.make = (spec) => new Chart(spec, race, painter, url);
+    this.common = [speedup].map(this.make);
+    this.node = h('div.vl-charts');
+    this.choose();
+    race.on('reset', () => this.choose());
+    race.on('compared round end head select focus', () => this.draw());
+    race.on('lane focus', (_, type) => this.choose(type === 'focus'));
+    race.on('round', ({ lane }) => {
+      if (lane.rounds.length === 1 && lane === race.focused) this.choose();
+    });
+    race.on('end', ({ lane }) => {
+      if (lane === race.focused) this.choose(); // its first round may lack the numbers
+    });
+  }
+
+  get all() {
+    return [this.own, ...this.common];
+  }
+
+  /** Choose a chart of the focused lane's own: the first declared one whose numbers its rounds carry;
+   *  where there is none, a common chart stands in its place. now: the visitor asked for it. */
+  choose(now = false) {
+    const lane = this.race.focused;
+    if ((!lane || lane.pending) && this.own) {
+      this.draw(); // the next race may well ask for the same
+      return;
+    }
+    const charts = lane?.begin.charts ?? [];
+    const carried = charts.find((chart) =>
+      lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined),
+    );
+    const chart = carried ?? (lane?.rounds.length ? undefined : charts[0]);
+    const spec = chart ? declared(chart) : byDepth;
+    if (spec.id !== this.own?.spec.id) {
+      this.own?.remove();
+      this.own = this.make(spec);
+      this.node.replaceChildren(...this.all.map((c) => c.node));
+    }
+    this.draw(now);
+  }
+
+  draw(now = false) {
+    for (const chart of this.all) chart.update(now || this.race.finished);
+  }
+
+  repaint() {
+    for (const chart of this.all) chart.repaint();
+  }
+}

@@ -1,0 +1,62 @@
+/* The head of the race: where it comes from, what was asked about which pictures, the replay's
+   controls, what it can be kept as. */
+
+import { h, put } from './dom.js';
+import { Player } from './player.js';
+import { saveMenu } from './savemenu.js';
+import { W } from '../words/words.js';
+
+/** @import { Race } from '../state/race.js' */
+/** @import { Replay } from '../state/replay.js' */
+
+export class RaceHead {
+  /** @param {Race} race @param {Replay} replay @param {(as: string) => void} onsave */
+  constructor(race, replay, onsave) {
+    this.race = race;
+    this.badge = h('span.vl-badge');
+    this.question = h('p.vl-question');
+    this.thumbs = h('span.vl-question-media');
+    this.saving = saveMenu(onsave);
+    const player = new Player(replay).node;
+    const parts = [this.badge, this.thumbs, this.question, player, this.saving];
+    this.node = h('div.vl-race-head', parts);
+    race.on('reset', () => this.title());
+    race.on('lane begin', () => this.pictures());
+    race.on('end', () => this.origin());
+    race.on('load lane end reset', () => {
+      const running = race.list.some((lane) => !lane.end);
+      this.saving.hidden = running || !race.list.length; // what is still written cannot be kept
+    });
+  }
+
+  title() {
+    const { machine, question, recorded, source } = this.race.meta;
+    this.origin();
+    this.badge.title = source === 'recorded' ? W.run.recordedOn(machine, recorded) : '';
+    put(this.question, source ? question || W.chat.nothing : '');
+    this.thumbs.replaceChildren();
+  }
+
+  /** Where the race comes from: recorded, a file, live, or live a moment ago. */
+  origin() {
+    const { source, file } = this.race.meta;
+    const over = this.race.list.length > 0 && this.race.list.every((lane) => lane.end);
+    const names = {
+      recorded: file ? W.run.opened : W.run.recorded,
+      live: over ? W.run.yours : W.run.live,
+      ended: W.run.yours,
+    };
+    this.badge.className = `vl-badge ${over ? '' : (source ?? '')}`;
+    put(this.badge, names[source] ?? '');
+  }
+
+  pictures() {
+    const list = (this.race.meta.shown ?? []).filter((m) => m.frames[0]);
+    if (list.length === this.thumbs.children.length) return;
+    const picture = ({ frames, name }) => {
+      const title = frames.length > 1 ? W.patches.frames(frames.length) : name;
+      return h('img', { src: frames[0], alt: name, title });
+    };
+    this.thumbs.replaceChildren(...list.map(picture));
+  }
+}

@@ -1,0 +1,32 @@
+/* Everything a race can be kept as, in one menu. */
+
+import { button, h, icon } from './dom.js';
+import { W } from '../words/words.js';
+
+/** onsave(as): one was chosen. @param {(as: string) => void} onsave */
+export function saveMenu(onsave) {
+  const open = (on) => {
+    list.hidden = !on;
+    opener.setAttribute('aria-expanded', String(on));
+  };
+  const turn = () => open(list.hidden);
+  const opener = button(W.run.save, turn, 'vl-small', { 'aria-expanded': 'false' });
+  opener.prepend(icon('save'));
+  const choose = (as) => {
+    open(false);
+    opener.focus();
+    onsave(as);
+  };
+  const choices = Object.entries(W.run.saveAs).map(([as, text]) => button(text, () => choose(as)));
+  const list = h('div.vl-card.vl-menu', { hidden: true }, choices);
+  const keydown = (e) => {
+    const step = { ArrowDown: 1, ArrowUp: -1, Escape: 0 }[e.key];
+    if (step === undefined || list.hidden) return;
+    e.preventDefault();
+    const next = choices[(choices.indexOf(e.target) + step) % choices.length];
+    if (!step) open(false);
+    (step ? (next ?? choices.at(-1)) : opener).focus();
+  };
+  const focusout = (e) => e.currentTarget.contains(e.relatedTarget) || open(false);
+  return h('span.vl-menu-box', { on: { keydown, focusout } }, opener, list);
+}

@@ -1,0 +1,82 @@
+/* The tabs, and one view at a time below them. */
+
+import { h } from './dom.js';
+import * as link from '../state/link.js';
+import { W } from '../words/words.js';
+
+const NAMES = Object.keys(W.tabs);
+
+export class Tabs {
+  /** The view that the visitor chose. @type {string | null} */
+  picked = null;
+
+  /** body: the element whose data names the open view. onopen(name): a view is shown.
+   *  @param {{ [name: string]: HTMLElement[] }} contents @param {(name: string) => void} onopen */
+  constructor(contents, body, onopen) {
+    this.body = body;
+    this.onopen = onopen;
+    this.tabs = NAMES.map((name) => this.tab(name));
+    this.panels = Object.fromEntries(NAMES.map((name) => [name, panel(name, contents[name])]));
+    this.node = h('div.vl-tabs', { role: 'tablist', 'aria-label': W.name }, this.tabs);
+    addEventListener('popstate', () => this.openAddressed());
+    this.openAddressed();
+  }
+
+  tab(name) {
+    return h('button', {
+      role: 'tab',
+      id: `vl-tab-${name}`,
+      data: { view: name },
+      'aria-controls': `vl-view-${name}`,
+      text: W.tabs[name],
+      on: { click: () => this.pick(name), keydown: (e) => this.key(e) },
+    });
+  }
+
+  /** Show the view that the address names. */
+  openAddressed() {
+    this.open(link.view(NAMES) ?? 'race', false);
+  }
+
+  /** Show a view. fresh: it gets its own address, so that Back works. */
+  open(name, fresh) {
+    const { dataset } = this.body;
+    const other = fresh && dataset.view !== name;
+    if (other) history.pushState(null, '', `#${name}`);
+    for (const tab of this.tabs) {
+      const on = tab.dataset.view === name;
+      tab.setAttribute('aria-selected', String(on));
+      tab.tabIndex = on ? 0 : -1;
+      this.panels[tab.dataset.view].hidden = !on;
+    }
+    if (other) scrollTo(0, 0);
+    dataset.view = name; // on a phone the form belongs to the race alone
+    this.onopen(name);
+  }
+
+  /** Show the view of a tab that a visitor chose. */
+  pick(name) {
+    this.picked = name;
+    this.open(name, true);
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = this.tabs.at((this.tabs.indexOf(event.currentTarget) + step) % this.tabs.length);
+    next.focus();
+    next.click();
+  }
+}
+
+const panel = (name, contents) =>
+  h(
+    'div.vl-panel',
+    {
+      role: 'tabpanel',
+      id: `vl-view-${name}`,
+      'aria-labelledby': `vl-tab-${name}`,
+      hidden: true,
+    },
+    contents,
+  );
