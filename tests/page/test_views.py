@@ -95,11 +95,11 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened):
     expect(view).to_contain_text("60 answers; how long they take is unknown until a race has run")
     # A race that left half of the machine to others tells what is to be expected while they do.
     seconds = opened.evaluate("""() => {
-      const { compare, race } = specvl;
-      compare.learn(race);
-      compare.learn({ list: [{ tokens: [], end: { load: 0.5 } }], meta: { asked: { pair: '' } } });
-      compare.open();
-      const { before, token } = compare.raced.pocket;
+      const { bench, race } = specvl;
+      bench.learn(race);
+      bench.learn({ list: [{ tokens: [], end: { load: 0.5 } }], meta: { asked: { pair: '' } } });
+      bench.open();
+      const { before, token } = bench.raced.pocket;
       return 60 * (before + 64 * token) / 0.5;
     }""")
     about = f"{math.ceil(seconds)} s" if seconds < 90 else f"{math.ceil(seconds / 60)} min"
@@ -176,7 +176,7 @@ def test_a_comparison_stopped_at_once_says_so_and_one_left_goes_on(opened):
         await new Promise((sent) => { window.sent = sent; });
         return server.start_bench(made);
       };
-      specvl.compare.api = { server: { ...server, start_bench } };
+      specvl.api = { ...specvl.api, server: { ...server, start_bench } };
     }""")
     go.dblclick()
     opened.wait_for_function("Boolean(window.sent)")

@@ -2,6 +2,7 @@
    of them. `mount` is called once, by the board component. */
 
 import { Archive } from './state/archive.js';
+import { Bench } from './state/bench.js';
 import { keepColours } from './state/colours.js';
 import { Drawing, PACES } from './state/drawing.js';
 import { FollowUps } from './state/followups.js';
@@ -70,10 +71,12 @@ class Page {
     this.followUps = new FollowUps(this);
     this.sharing = new Sharing(this);
     this.visit = new Visit(this);
+    const { clip_types: clips, picture_types: pictures } = catalog.limits;
+    this.bench = new Bench(this, ['.jsonl', ...pictures, ...clips]);
   }
 
   makeViews() {
-    const { api, catalog, form, followUps, race, runner, stage } = this;
+    const { api, catalog, form, followUps, race, stage } = this;
     const url = api.url('plotly');
     const on = {
       save: (as) => this.sharing.save(as),
@@ -88,7 +91,7 @@ class Page {
     this.chat = new Conversation(form, followUps);
     this.story = new Story(race, () => this.replay.finish());
     this.view = new RaceView({ ...this, url, on });
-    this.compare = new CompareView(catalog, runner, this.painter, api, () => form.request);
+    this.compare = new CompareView(this.bench, catalog, this.painter, url);
     this.learn = new LearnView(catalog, this.painter, url, (example) => {
       form.choose(example);
       this.open('race');
@@ -136,7 +139,7 @@ class Page {
       this.painter.computing(pace && PACES[pace]);
     });
     live.on('ended', () => this.visit.keep());
-    live.on('over', () => this.compare.learn(race));
+    live.on('over', () => this.bench.learn(race));
     document.addEventListener('dragover', (e) => {
       if ([...e.dataTransfer.types].includes('Files')) e.preventDefault();
     });
@@ -150,7 +153,7 @@ class Page {
     if (!files.length || event.defaultPrevented) return;
     event.preventDefault();
     const file = files.find((f) => /\.jsonl?$/.test(f.name));
-    if (this.body.dataset.view === 'compare') this.compare.take(event);
+    if (this.body.dataset.view === 'compare') this.compare.takeDropped(event);
     else if (file) {
       this.open('race');
       this.archive.open(file);

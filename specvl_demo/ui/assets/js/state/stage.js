@@ -74,7 +74,7 @@ export class Stage extends Emitter {
     this.outdated = !form.running && other && form.next === 'same';
     this.emit('outdated');
     if (this.outdated) this.parts.replay.pause();
-    form.setScopeShown(!other && form.scope === scope); // it stands above the answers
+    form.setScopeShown(other || form.scope !== scope); // else it stands above the answers
     if (this.notice.wrong) return;
     const changes = this.outdated && asked ? form.changedSince(asked) : [];
     this.tell(this.outdated ? W.run.outdated(question || W.chat.nothing, changes) : '');
@@ -121,7 +121,7 @@ export class Stage extends Emitter {
   /** Show a kept race again, with the form as it was; files of an earlier visit are sent once more.
    *  @param {AnyRecord[]} records @param {Meta} meta */
   async again(records, meta) {
-    const { catalog, form, api } = this.parts;
+    const { form } = this.parts;
     const revived = !form.running && meta.asked && (await revive(meta.asked, this.parts));
     this.bringOut(records, { ...meta, ...(revived || {}) }, true);
   }

@@ -135,7 +135,7 @@ export class Visit {
    *  left: another one ran when the page was left.
    *  @param {KeptRace} run @param {boolean} fits @param {string} gone @param {boolean} left */
   async bringOut({ records, meta }, fits, gone, left) {
-    const { catalog, form, stage } = this.parts;
+    const { form, stage } = this.parts;
     const own = fits
       ? { asked: structuredClone(form.request), gone }
       : meta.asked && (await revive(meta.asked, this.parts));

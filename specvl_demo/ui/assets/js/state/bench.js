@@ -1,0 +1,341 @@
+/* A bench: methods on many questions, asked one after the other, each a separate run in the server's
+   line. The server keeps the answers and folds them; a stopped bench keeps what was done. Events:
+   'change' of what will be asked; 'files' number of those left out; 'running'; 'progress' part that is
+   done; 'report'; 'say' {text, wrong}; 'restored'. */
+
+import { coloursOf } from './colours.js';
+import { Emitter } from './emitter.js';
+import * as kept from './keep.js';
+import { chosen, unsampled } from './request.js';
+import { COMPARE } from '../words/comparewords.js';
+import { W } from '../words/words.js';
+
+/** @import { Race } from './race.js' */
+/** @import { Media, Method, Parts } from './types.js' */
+
+const FRESH_MS = 2000; // how old a table may be while the bench runs
+const WAIT_MS = 300; // until we look again whether a race of this page is over
+
+/** @typedef {'shipped' | 'files' | 'form' | 'examples'} Source */
+
+/** How fast a pair was in a race: seconds before the first token and for each, and the share of the
+ *  machine that other programs left. @typedef {{ before: number, token: number, free: number }} Pace */
+
+export class Bench extends Emitter {
+  running = false;
+  /** The visitor has chosen methods, or a bench has. */
+  touched = false;
+  /** @type {Source} */
+  source = 'shipped';
+  /** Names of the ticked methods. @type {string[]} */
+  methods = [];
+  /** What is asked of every picture. */
+  question = '';
+  /** As they were typed. @type {{ [name: string]: string }} */
+  fields = { questions: '10', repeats: '3', tokens: '64', temperature: '0' };
+  /** @type {File[]} */
+  files = [];
+  /** The name that the server gave the bench. @type {string | undefined} */
+  id;
+  /** Its tables, charts and answers, as the server folds them. @type {any} */
+  report = null;
+  /** Titles of methods left out since they are not defined for sampling. @type {string[]} */
+  left = [];
+  /** By pair, of the last race on this page. @type {{ [pair: string]: Pace }} */
+  raced = {};
+  free = 1; // what other programs left the last race of all
+
+  /** @param {Parts} parts @param {string[]} endings of files that can be asked about */
+  constructor(parts, endings) {
+    super();
+    this.parts = parts;
+    this.endings = endings;
+  }
+
+  /** The form's request, for its pair, pictures, question and settings. */
+  get request() {
+    return this.parts.form.request;
+  }
+
+  /** The methods that can be compared. */
+  get offered() {
+    return this.parts.catalog.methods.filter((m) => m.name !== 'ar' && m.name !== 'custom');
+  }
+
+  /** Whether the form's pair supports a method. @param {Method} method */
+  supports({ name }) {
+    return this.parts.form.pairFacts.methods[name] === true;
+  }
+
+  /** The ticked methods that the pair supports. */
+  get chosen() {
+    const possible = this.offered.filter((m) => this.supports(m) && this.methods.includes(m.name));
+    return possible.map(({ name }) => name);
+  }
+
+  /** Whether no more methods can be ticked: not more than can race. */
+  get full() {
+    return this.chosen.length >= this.parts.catalog.limits.lanes;
+  }
+
+  /** The view is opened: it begins with the form's methods. */
+  open() {
+    if (!this.touched) this.methods = [...this.request.methods];
+    this.touched = true;
+    this.emit('change');
+  }
+
+  /** @param {string} name @param {boolean} on */
+  toggle(name, on) {
+    const others = this.methods.filter((other) => other !== name);
+    this.methods = on ? [...others, name] : others;
+  }
+
+  changed() {
+    this.emit('change');
+    this.keep();
+  }
+
+  /** A race on this page is over: it tells how fast this machine is today, and how busy now.
+   *  @param {Pick<Race, 'list' | 'meta'>} race */
+  learn({ list, meta }) {
+    const lanes = list.filter((lane) => lane.tokens.length);
+    const free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end?.load ?? 0)));
+    const token = lanes.map((lane) => lane.at(Infinity).clock_s / lane.tokens.length);
+    const before = middle(lanes.map((lane) => lane.before));
+    this.free = free;
+    if (meta.asked) this.raced[meta.asked.pair] = { before, token: middle(token), free };
+  }
+
+  /** How many answers are asked for, and the time that they take on the machine as busy as it was last
+   *  found, if all are as long as they may be; undefined if that is unknown. */
+  estimate() {
+    const { questions, repeats, tokens } = this.fields;
+    const raced = this.raced[this.request.pair];
+    const asked = this.source === 'form' ? 1 : Number(questions);
+    const answers = asked * Number(repeats) * (1 + this.chosen.length);
+    const each = raced && raced.before + Number(tokens) * raced.token;
+    const seconds = raced && (answers * each * raced.free) / this.free;
+    return { answers, tokens: Number(tokens), seconds, load: 1 - this.free };
+  }
+
+  /** Files for the bench: one of questions, the others pictures and clips; what is neither is left out.
+   *  @param {File[]} files */
+  add(files) {
+    const fits = files.filter(({ name }) =>
+      this.endings.some((ending) => name.toLowerCase().endsWith(ending)),
+    );
+    this.files.push(...fits);
+    this.emit('files', files.length - fits.length);
+  }
+
+  removeFiles() {
+    this.files = [];
+    this.emit('files', 0);
+  }
+
+  /** What is asked, as the server reads it: {lines, name, files}; empty for the pair's own questions. */
+  async lines() {
+    const { question, media, pair } = this.request;
+    if (this.source === 'form')
+      return { lines: line(question || COMPARE.describe, media), files: named(media) };
+    if (this.source === 'examples') {
+      const examples = this.parts.catalog.examples.filter((e) => e.pair === pair);
+      const rows = examples.map((e) => line(e.question || COMPARE.describe, e.media, e.id));
+      const all = named(examples.flatMap((e) => e.media));
+      const files = all.filter((m, i) => all.findIndex((o) => o.path === m.path) === i);
+      return { lines: rows.join('\n'), files };
+    }
+    return this.source === 'files' ? this.sendFiles() : {};
+  }
+
+  async sendFiles() {
+    const written = this.files.find((file) => /\.jsonl?$/i.test(file.name));
+    const sent = [];
+    for (const file of this.files.filter((other) => other !== written)) {
+      const { path } = await this.parts.api.upload(file);
+      sent.push({ path, name: file.name });
+    }
+    const question = this.question || COMPARE.describe;
+    const rows = sent.map(({ name }) => JSON.stringify({ id: name, question, media: [name] }));
+    const lines = written ? await written.text() : rows.join('\n');
+    return { lines, name: written?.name ?? 'questions.jsonl', files: sent };
+  }
+
+  /** Why nothing can be asked, in a sentence; undefined if it can. @param {string[]} methods */
+  refusal(methods) {
+    const { question, media } = this.request;
+    if (!methods.length) return this.left.length ? W.ask.greedy(this.left) : COMPARE.noMethod;
+    if (this.source === 'files' && !this.files.length) return COMPARE.noFile;
+    return this.source === 'form' && !question.trim() && !media.length
+      ? COMPARE.noQuestion
+      : undefined;
+  }
+
+  async run() {
+    const { api, catalog, runner } = this.parts;
+    const { pair, settings, system } = this.request;
+    const { questions, repeats, tokens, temperature } = this.fields;
+    const greedy = unsampled(catalog, { methods: this.chosen, settings }, temperature);
+    const methods = this.chosen.filter((name) => !greedy.some((method) => method.name === name));
+    this.left = greedy.map(({ title }) => title);
+    const refusal = this.refusal(methods);
+    if (refusal) {
+      this.say(refusal, true);
+      return;
+    }
+    this.setRunning(true);
+    this.say(COMPARE.sending);
+    const asked = await this.lines().catch(() => null);
+    const made = asked && {
+      ...{ pair, settings, system, ...chosen(this.request), ...asked, methods },
+      ...{ questions: Number(questions), repeats: Number(repeats) },
+      ...{ max_new_tokens: Number(tokens), temperature: Number(temperature) },
+    };
+    const begun = made && (await api.server.start_bench(made).catch(() => null));
+    if (!begun?.bench) {
+      this.setRunning(false);
+      this.say(begun?.problem ?? (await runner.reason(COMPARE.notSent)), true);
+      return;
+    }
+    this.id = begun.bench;
+    this.report = null;
+    this.emit('report');
+    this.keep();
+    await this.follow(begun);
+  }
+
+  /** Go on with a bench that was stopped. */
+  async goOn() {
+    this.setRunning(true);
+    await this.follow();
+  }
+
+  /** Ask for one question after the other until the bench is done, is stopped, or cannot go on. */
+  async follow(size = this.report) {
+    const { total } = size;
+    let done = this.report?.done ?? 0;
+    const first = done;
+    const began = Date.now();
+    let failure = null;
+    for (let fresh = 0; this.running && failure === null && done < total;) {
+      const left = done > first ? ((Date.now() - began) / (done - first)) * (total - done) : null;
+      this.emit('progress', done / total);
+      failure = await this.askNext(COMPARE.asking(done, size, left && left / 1000));
+      if (failure === undefined) break;
+      if (failure === null && this.running) done += 1;
+      if (Date.now() - fresh <= FRESH_MS) continue;
+      await this.refresh();
+      fresh = Date.now();
+    }
+    await this.refresh();
+    this.setRunning(false);
+    this.tellEnd(size, failure ?? null);
+  }
+
+  /** Have the next question answered. Returns what failed, null, or undefined if the bench was stopped
+   *  before. @param {string} text what is said meanwhile */
+  async askNext(text) {
+    const { runner } = this.parts;
+    this.say(text);
+    while (runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
+    if (!this.running) return undefined;
+    return runner.run(
+      { bench: this.id },
+      {
+        status: (what) => {
+          // A question tells no stage after its pictures are opened.
+          const stage = what !== W.run.stage.media && what;
+          if (this.running) this.say([text, stage].filter(Boolean).join(' '));
+        },
+        record: () => {},
+      },
+    );
+  }
+
+  /** Whether a bench can be gone on with. */
+  get unfinished() {
+    return Boolean(this.report) && this.report.done < this.report.total;
+  }
+
+  /** @param {{ questions: number, repeats: number }} size @param {string | null} failure */
+  tellEnd(size, failure) {
+    const ended = this.report?.done ? COMPARE.stopped : COMPARE.stoppedEmpty;
+    const over = this.report && !this.unfinished;
+    this.emit('restored');
+    this.say(failure ?? (over ? COMPARE.done(size) : ended), failure !== null);
+  }
+
+  /** The tables of what is done so far. */
+  async refresh() {
+    const report = await this.parts.api.server.bench_progress(this.id).catch(() => null);
+    if (!report?.rows) return;
+    const colours = coloursOf(report.rows.map((/** @type {any} */ row) => row.name));
+    report.rows.forEach((/** @type {any} */ row, /** @type {number} */ i) => {
+      row.colour = colours[i];
+    });
+    this.report = report;
+    this.emit('report');
+  }
+
+  /** End it with what is computed now; until that is over, no other one can begin. */
+  stop() {
+    const { runner } = this.parts;
+    this.running = false;
+    this.emit('stopping');
+    this.say(COMPARE.stopping);
+    if (runner.request?.bench) runner.stop(); // a race that it waits for goes on
+  }
+
+  /** @param {boolean} on */
+  setRunning(on) {
+    this.running = on;
+    this.emit('running');
+    this.keep();
+  }
+
+  /** @param {string} text */
+  say(text, wrong = false) {
+    this.emit('say', { text, wrong });
+  }
+
+  /** Keep the form, and which bench it began, for a reload of this tab. */
+  keep() {
+    const { id: bench, running: left, source, chosen: methods } = this;
+    kept.keepBench({ bench, left, source, methods, fields: Object.entries(this.fields) });
+  }
+
+  /** The form as this tab left it, with what the server has of its bench. */
+  async restore() {
+    const { bench, left, source, methods, fields } = kept.bench() ?? {};
+    if (!fields) return;
+    Object.assign(this.fields, Object.fromEntries(fields));
+    this.source = source;
+    this.methods = methods;
+    this.touched = true;
+    this.id = bench;
+    this.emit('change');
+    if (bench) await this.refresh();
+    this.emit('restored');
+    if (left) this.say(COMPARE.left(Boolean(this.report)), true);
+  }
+
+  /** Tables and traces as one archive, made by the server. */
+  async save() {
+    const { api, download, runner } = this.parts;
+    const made = await api.server.bench_archive(this.id).catch(() => null);
+    const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
+    if (file?.ok) download('bench.zip', await file.blob(), 'application/zip');
+    else this.say(made?.problem ?? (await runner.reason(COMPARE.notSaved)), true);
+  }
+}
+
+/** @param {number[]} numbers */
+const middle = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1];
+
+/** A line of a file of questions. @param {string} question @param {Media[]} media @param {string} [id] */
+const line = (question, media, id) =>
+  JSON.stringify({ id, question, media: media.map((m) => m.path) });
+
+/** Files under the names by which such lines mean them. @param {Media[]} media */
+const named = (media) => media.map((m) => ({ ...m, name: m.path }));
