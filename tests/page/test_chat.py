@@ -13,7 +13,6 @@ from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
 
 from specvl_demo.places import EXAMPLES
-from specvl_demo.question import MAX_SHOWN, MAX_TURNS
 from tests.contract.test_cli import FIELDS, RACE_FIELDS
 from tests.page.conftest import LIVE, note_sent, ready, reload
 from tests.page.test_files import PNG
@@ -242,49 +241,6 @@ def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
     expect(opened.locator(".vl-turns li")).to_contain_text("As far as SAGE had written it.")
     (turn,) = opened.evaluate("specvl.form.request.history")
     assert turn["answer"] == texts[2] and len(texts[2]) > len(texts[0]) > 0
-
-
-def test_a_full_conversation_is_said_before_it_is_sent(opened):
-    """One question or picture too many: a sentence, nothing sent. Just full, it is asked."""
-    converse = """([turns, pictures]) => {
-      const { media } = specvl.form.request;
-      const turn = (_, i) => ({ question: `q${i}`, answer: 'a', media: i < pictures ? media : [] });
-      specvl.form.setTurns(Array.from({ length: turns }, turn));
-    }"""
-    assert opened.evaluate("specvl.form.request.media.length") == 1
-    note_sent(opened)
-    status = opened.locator("#vl-status")
-    for turns, pictures, words in (
-        (
-            MAX_TURNS + 1,
-            0,
-            (
-                f"At most {MAX_TURNS} earlier questions are remembered, and there are"
-                f" {MAX_TURNS + 1}."
-            ),
-        ),
-        (
-            MAX_TURNS,
-            MAX_SHOWN,
-            f"at most {MAX_SHOWN} pictures and clips; with this question it has {MAX_SHOWN + 1}.",
-        ),
-    ):
-        opened.evaluate(converse, [turns, pictures])
-        opened.locator("#vl-run").click()
-        expect(status).to_contain_text(words)
-        assert not opened.evaluate("specvl.form.running || Boolean(window.sent)")
-    opened.evaluate(converse, [MAX_TURNS, MAX_SHOWN - 1])
-    opened.locator("#vl-question").fill("a" * 20_001)
-    opened.locator("#vl-run").click()
-    expect(opened.locator(".vl-notice.wrong")).to_contain_text(
-        "The question has 20,001 characters; 20,000 are the limit."
-    )
-    assert opened.evaluate("specvl.form.request.question.length") == 20_001  # nothing is cut off
-    opened.locator("#vl-question").fill("And below it?")
-    run_race(opened)
-    sent = opened.evaluate("window.sent")
-    assert len(sent["history"]) == MAX_TURNS
-    assert sum(len(turn["media"]) for turn in [*sent["history"], sent]) == MAX_SHOWN
 
 
 def test_every_wait_has_a_sign(opened):

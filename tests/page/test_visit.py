@@ -212,28 +212,6 @@ SNAP = """() => {
 """A second pair that runs here, for photographs, with an example of its own."""
 
 
-def test_another_pair_replaces_an_untouched_example_and_nothing_typed_or_added(opened):
-    """Another question, another picture, or a conversation: each stays, while a race runs too."""
-    opened.evaluate(SNAP)
-    question, pair = opened.locator("#vl-question"), opened.locator("#vl-pair")
-    asked = "specvl.form.request.media.map((m) => m.name)"
-    question.fill("How many are red?")
-    pair.select_option("snap")
-    expect(question).to_have_value("How many are red?")
-    assert opened.evaluate(asked) == ["scene.png"]
-    choose(opened, "scene", 2)
-    pair.select_option("snap")
-    expect(question).to_have_value("Who is it?")
-    assert opened.evaluate(asked) == ["snap.png"]
-    choose(opened, "scene", 2)
-    opened.evaluate("() => { specvl.runner.api.trigger = () => {}; }")
-    opened.locator("#vl-run").click()
-    question.fill("How many are red?")
-    pair.select_option("snap")
-    expect(question).to_have_value("How many are red?")
-    assert opened.evaluate(asked) == ["scene.png"]
-
-
 def test_an_own_picture_is_asked_of_the_pages_pair_not_of_an_examples(opened, tmp_path: Path):
     """The example's pair, methods and settings go with its pictures, and come back if the file was
     no picture; a pair that the visitor chose from the list stays.
