@@ -29,12 +29,12 @@ VECTOR = 16
 """Inputs that are rounded at once."""
 _ROOT = 0
 _OPENMP = "libgomp.so.1"
-_SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN = range(5)
+_SINGLE, _HALF, _EIGHT, _SIXTEEN, _EIGHT_BY_SIXTEEN, _SPLIT_SIXTEEN = range(6)
 """Kinds of a matrix in kernels.c."""
 _MAX_SUM = 0.99 * 2**31
 """Of integers of 32 bits, with room for rounding."""
-_BYTES = ("bytes_at_once", "byte_zero")
-"""Constants of the library, for matrices and rows in 8 bits."""
+_HIGHEST = 2**15
+"""What rows of 16 bits are counted from where they are split in bytes."""
 
 _ADDRESS, _SIZE, _FLOAT, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 
@@ -242,13 +242,12 @@ def pack_8_bits(weight: Tensor, largest: float | None) -> PackedMatrix | None:
     exact = weight.float()
     step = exact.abs().amax(1).clamp_min(1e-12) / 127
     numbers = (exact / step[:, None]).round_().to(torch.int8)
-    # Inputs that the processor sums at once, and what stands for zero in a row.
-    together, zero = (ctypes.c_int.in_dll(library(), name).value for name in _BYTES)
-    start = -zero * numbers.sum(1, dtype=torch.int32)
+    start = -_constant("byte_zero") * numbers.sum(1, dtype=torch.int32)
     unit = None if largest is None else largest / 127
     # Both steps are multiplied in float32.
     step = step * torch.tensor(1 / 127 if unit is None else unit)
-    return PackedMatrix(_EIGHT, (n, k), _group_blocks(numbers, together), start, step, unit or 0.0)
+    packed = _group_blocks(numbers, _constant("bytes_at_once"))
+    return PackedMatrix(_EIGHT, (n, k), packed, start, step, unit or 0.0)
 
 
 def pack_integers(weight: Tensor, bits: int) -> PackedMatrix | None:
@@ -262,9 +261,20 @@ def pack_integers(weight: Tensor, bits: int) -> PackedMatrix | None:
     step = torch.maximum(exact.norm(dim=1) / length, exact.abs().amax(1) / largest)
     step.clamp_min_(1e-20)
     numbers = (exact / step[:, None]).round_().to(torch.int16 if bits == 16 else torch.int8)
-    start = torch.zeros(n, dtype=torch.int32)
-    kind = _SIXTEEN if bits == 16 else _EIGHT_BY_SIXTEEN
-    return PackedMatrix(kind, (n, k), _group_blocks(numbers, 2), start, step, length / _MAX_SUM)
+    planes, kind = [numbers], _SIXTEEN if bits == 16 else _EIGHT_BY_SIXTEEN
+    inputs = _constant("split_weights")
+    if bits == 16 and inputs and k % inputs == 0:
+        planes, kind = [(numbers >> 8).to(torch.int8), numbers.to(torch.int8)], _SPLIT_SIXTEEN
+    split = kind == _SPLIT_SIXTEEN or (bits == 8 and bool(_constant("split_rows")))
+    packed = torch.stack([_group_blocks(plane, 4 if split else 2) for plane in planes], 1)
+    # Sums wrap around, as the library's do.
+    start = (-_HIGHEST * split * numbers.sum(1)).to(torch.int32)
+    return PackedMatrix(kind, (n, k), packed, start, step, length / _MAX_SUM)
+
+
+def _constant(name: str) -> int:
+    """Return a constant of the library, which says how it reads integers."""
+    return ctypes.c_int.in_dll(library(), name).value
 
 
 def _group_blocks(numbers: Tensor, together: int) -> Tensor:

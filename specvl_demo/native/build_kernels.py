@@ -6,6 +6,7 @@ that has it: `python build_kernels.py FOLDER` builds them for all processors tha
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,20 +46,26 @@ class CpuLevel(NamedTuple):
 
 _X86, _ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
 _AVX2, _AVX512 = "avx2 fma f16c", "avx512f avx512bw avx512vl"
+_AVX512_OPTIONS = "-mavx512f -mavx512bw -mavx512vl -mfma -mf16c"
+_VNNI, _VNNI_OPTIONS = f"{_AVX512} avx512_vnni {_AVX2}", f"{_AVX512_OPTIONS} -mavx512vnni"
 LEVELS = (
     CpuLevel(
-        "avx512-vnni",
+        "avx512-amx",
         _X86,
-        f"{_AVX512} avx512_vnni {_AVX2}",
-        "-mavx512f -mavx512bw -mavx512vl -mavx512vnni -mfma -mf16c",
+        f"{_VNNI} amx_tile amx_int8",
+        f"{_VNNI_OPTIONS} -mamx-tile -mamx-int8",
     ),
-    CpuLevel("avx512", _X86, f"{_AVX512} {_AVX2}", "-mavx512f -mavx512bw -mavx512vl -mfma -mf16c"),
+    CpuLevel("avx512-vnni", _X86, _VNNI, _VNNI_OPTIONS),
+    CpuLevel("avx512", _X86, f"{_AVX512} {_AVX2}", _AVX512_OPTIONS),
     CpuLevel("avx2-vnni", _X86, f"{_AVX2} avx_vnni", "-mavx2 -mfma -mf16c -mavxvnni"),
     CpuLevel("avx2", _X86, _AVX2, "-mavx2 -mfma -mf16c"),
     CpuLevel("arm-dotprod", _ARM, "asimd asimddp", "-march=armv8.2-a+dotprod"),
     CpuLevel("arm", _ARM, "asimd", "-march=armv8-a"),
 )
 """The best first."""
+_MATRIX_TILES = "amx_tile"
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+"""A system call of Linux on x86-64, and what it is asked for."""
 
 
 def cpu_levels() -> list[CpuLevel]:
@@ -160,9 +168,19 @@ def _cpu_features() -> set[str]:
         lines = _PROCESSORS.read_text().splitlines()
     except OSError:
         return set()
-    return next(
+    features = next(
         (set(line.split()) for line in lines if line.startswith(("flags", "Features"))), set()
     )
+    return features if _may_use_tiles() else features - {_MATRIX_TILES}
+
+
+@cache
+def _may_use_tiles() -> bool:
+    """Ask the kernel, once a process, to keep matrix tiles for its threads; false if it refuses."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    system = ctypes.CDLL(None, use_errno=True)
+    return bool(system.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def _compiler() -> str | None:

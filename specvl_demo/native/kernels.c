@@ -27,9 +27,14 @@ static inline int64_t more(int64_t a, int64_t b) { return a > b ? a : b; }
 #define GROUP 32 /* Outputs of a matrix that lie side by side. */
 #define VECTORS (GROUP / LANES)
 #define MAX_ROWS (LANES == 16 ? 14 : 6) /* Of a tile, whose sums are kept in registers. */
-const int bytes_at_once = BYTES_AT_ONCE, byte_zero = BYTE_ZERO;
+#define FEW_ROWS 2                      /* It takes longer to share them among threads. */
+#define MOST_ROWS 32                    /* Of any tile. */
+#define TILE_BYTES 64                   /* Of each of a matrix tile's 16 rows. */
+#define SPLIT (BYTE_ZERO == 128)        /* Rows of 16 bits are two of bytes. */
+const int bytes_at_once = BYTES_AT_ONCE, byte_zero = BYTE_ZERO, split_rows = SPLIT,
+          split_weights = TILES ? TILE_BYTES : 0;
 
-enum { SINGLE, HALF, EIGHT_BITS, SIXTEEN_BITS, EIGHT_BY_SIXTEEN };
+enum { SINGLE, HALF, EIGHT_BITS, SIXTEEN_BITS, EIGHT_BY_SIXTEEN, SPLIT_SIXTEEN };
 
 /* A packed matrix [n, k]: [n / 32, k / together, 32, together] numbers. Floats are summed in
  * float32, and `unit` is the number that one stands for.
@@ -38,6 +43,10 @@ enum { SINGLE, HALF, EIGHT_BITS, SIXTEEN_BITS, EIGHT_BY_SIXTEEN };
  * EIGHT_BITS: rows are rounded to 8 bits too, and `unit` is the number that one stands for in them;
  * without one (0), a 127th of each row's largest number. Otherwise rows have 16 bits, and `unit`
  * times a row's length is the least number that one stands for in it, with which no sum overflows.
+ *
+ * A number of 16 bits may be split in two bytes, high * 256 + low, and its products with another in
+ * two sums: with integers nothing is lost. Then high bytes of rows are counted from -128, and each
+ * group of SPLIT_SIXTEEN has [k / 4, 32, 4] high bytes before as many low ones.
  */
 typedef struct {
   const void *packed;
@@ -49,16 +58,22 @@ typedef struct {
 } Matrix;
 
 INLINE int bytes_of(int kind) {
-  return kind == SINGLE ? 4 : kind == HALF || kind == SIXTEEN_BITS ? 2 : 1;
+  return kind == SINGLE ? 4 : kind == EIGHT_BITS || kind == EIGHT_BY_SIXTEEN ? 1 : 2;
+}
+
+/* Into how many bytes numbers of rows are split, each a word of four inputs. */
+INLINE int planes_of(int kind) {
+  return (kind == EIGHT_BY_SIXTEEN && SPLIT) || kind == SPLIT_SIXTEEN ? 2 : 1;
 }
 
 /* Inputs that lie side by side in a row, and for each output. */
 INLINE int together_of(int kind) {
-  return kind <= HALF ? 1 : kind == EIGHT_BITS ? BYTES_AT_ONCE : 2;
+  return kind <= HALF ? 1 : planes_of(kind) == 2 ? 4 : kind == EIGHT_BITS ? BYTES_AT_ONCE : 2;
 }
 
-/* Some rows with a group of outputs. Rows lie side by side, [k / together, rows] words, each of a
- * float or of as many integers, which have a scale for each row. */
+/* Some rows with a group of outputs. Rows lie side by side, [k / together, planes, rows] words, each
+ * of a float or of as many integers, which have a scale for each row. For matrix tiles, they are
+ * [k / 64, planes, per_tile, 64] bytes. */
 typedef struct {
   const Matrix *matrix;
   int64_t group;
@@ -67,6 +82,7 @@ typedef struct {
   float *out; /* [rows, 32], rows apart by `stride`. */
   int64_t stride;
   int add; /* To what `out` has. */
+  int64_t rows, per_tile;
 } Tile;
 
 /* Fetch what is read 8 KB after p. With more than two rows, sums take long enough for two steps:
@@ -79,13 +95,22 @@ INLINE void fetch(const char *p, int rows) {
 
 INLINE Ints take(int kind, const char *p, int v) {
   if (kind == HALF) return (Ints)from_half(p + v * 2 * LANES);
-  int pairs = kind == EIGHT_BY_SIXTEEN || (kind == EIGHT_BITS && BYTES_AT_ONCE == 2);
-  return pairs ? from_bytes(p + v * 2 * LANES) : (Ints)load(p + v * 4 * LANES);
+  return bytes_of(kind) == 1 && together_of(kind) == 2 ? from_bytes(p + v * 2 * LANES) : (Ints)load(p + v * 4 * LANES);
 }
 
 INLINE Ints add_product(int kind, Ints sum, Ints row, Ints weights) {
   if (kind <= HALF) return (Ints)fused((Floats)row, (Floats)weights, (Floats)sum);
-  return kind == EIGHT_BITS ? dot_bytes(sum, row, weights) : dot_pairs(sum, row, weights);
+  return together_of(kind) == 4 || kind == EIGHT_BITS ? dot_bytes(sum, row, weights)
+                                                      : dot_pairs(sum, row, weights);
+}
+
+/* Write or add a row's outputs from number `at` of the group, out of its sums. */
+INLINE void put(const Tile *t, int floats, int64_t row, int64_t at, Ints sum) {
+  const Matrix *w = t->matrix;
+  float *out = t->out + row * t->stride + at, scale = floats ? 1 : t->scale[row];
+  Floats y = floats ? (Floats)sum * w->unit
+                    : __builtin_convertvector(sum, Floats) * load(w->step + t->group * GROUP + at);
+  store(out, t->add ? fused(y, all(scale), load(out)) : y * scale);
 }
 
 /* So many vectors of outputs, from number `at` of the group. */
@@ -95,54 +120,116 @@ INLINE void tile_part(int kind, int rows, int vectors, int at, const Tile *t) {
   int64_t first = t->group * GROUP + at;
   const char *p = (const char *)w->packed + t->group * w->k * GROUP * bytes + at * together * bytes;
   const int32_t *x = t->x;
-  Ints sum[MAX_ROWS][VECTORS], weights[VECTORS];
+  const int planes = planes_of(kind);
+  Ints sum[2][MAX_ROWS][VECTORS], weights[VECTORS];
   EACH (r, rows)
-    EACH (v, vectors) sum[r][v] = floats ? (Ints){0} : (Ints)load(w->start + first + v * LANES);
-  for (int64_t i = 0; i < w->k; i += together, x += rows, p += GROUP * together * bytes) {
-    fetch(p, rows);
-    if (GROUP * together * bytes > 64) fetch(p + 64, rows);
-    EACH (v, vectors) weights[v] = take(kind, p, v);
-    EACH (r, rows) {
-      Ints row = x[r] + (Ints){0};
-      EACH (v, vectors) sum[r][v] = add_product(kind, sum[r][v], row, weights[v]);
+    EACH (v, vectors) {
+      sum[0][r][v] = sum[1][r][v] = (Ints){0};
+      if (!floats) sum[planes - 1][r][v] = (Ints)load(w->start + first + v * LANES);
     }
+  for (int64_t i = 0; i < w->k; i += together, p += GROUP * together * bytes) {
+    if (at == 0) fetch(p, rows);
+    if (at == 0 && GROUP * together * bytes > 64) fetch(p + 64, rows);
+    EACH (v, vectors) weights[v] = take(kind, p, v);
+    EACH (s, planes)
+      EACH (r, rows) {
+        Ints row = *x++ + (Ints){0};
+        EACH (v, vectors) sum[s][r][v] = add_product(kind, sum[s][r][v], row, weights[v]);
+      }
   }
   EACH (r, rows)
     EACH (v, vectors) {
-      float *out = t->out + r * t->stride + at + v * LANES;
-      Floats y =
-          floats ? (Floats)sum[r][v] * w->unit
-                 : __builtin_convertvector(sum[r][v], Floats) * load(w->step + first + v * LANES);
-      float scale = floats ? 1 : t->scale[r];
-      store(out, t->add ? fused(y, all(scale), load(out)) : y * scale);
+      Ints whole = planes == 2 ? (sum[0][r][v] << 8) + sum[1][r][v] : sum[0][r][v];
+      put(t, floats, r, at + v * LANES, whole);
     }
 }
 
-/* Half a group at a time where registers do not hold the sums of a whole one. */
+/* Less than a group at a time where registers do not hold the sums of a whole one. */
 INLINE void tile_of(int kind, int rows, const Tile *t) {
   if (rows > MAX_ROWS) return;
-  int vectors = rows * VECTORS <= SUMS ? VECTORS : VECTORS / 2;
+  int sums = rows * planes_of(kind) * VECTORS;
+  int vectors = sums <= SUMS ? VECTORS : sums <= 2 * SUMS ? VECTORS / 2 : VECTORS / 4;
   for (int at = 0; at < GROUP; at += vectors * LANES) tile_part(kind, rows, vectors, at, t);
 }
 
 INLINE void tile_rows(int kind, int64_t rows, const Tile *t) {
+#define ROWS(n) case n: return tile_of(kind, n, t);
   switch (rows) {
-    case 1: return tile_of(kind, 1, t);
-    case 2: return tile_of(kind, 2, t);
-    case 3: return tile_of(kind, 3, t);
-    case 4: return tile_of(kind, 4, t);
-    case 5: return tile_of(kind, 5, t);
-    case 6: return tile_of(kind, 6, t);
-    case 7: return tile_of(kind, 7, t);
-    case 8: return tile_of(kind, 8, t);
-    case 9: return tile_of(kind, 9, t);
-    case 10: return tile_of(kind, 10, t);
-    case 11: return tile_of(kind, 11, t);
-    case 12: return tile_of(kind, 12, t);
-    case 13: return tile_of(kind, 13, t);
-    case 14: return tile_of(kind, 14, t);
+    ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6) ROWS(7)
+    ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
   }
 }
+
+#if TILES
+/* Matrix tiles 0 and 1 sum products of 16 rows of bytes with both halves of a group, 2 and 3 those
+ * of the other rows; 4 and 5 hold these rows, 6 and 7 the weights. */
+static void configure_tiles(int64_t rows) {
+  struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+  } config = {.palette = 1};
+  int64_t first = fewer(rows, 16), second = more(rows - first, 1);
+  for (int i = 0; i < 8; i++)
+    config.bytes[i] = TILE_BYTES, config.rows[i] = i > 5 ? 16 : i < 2 || i == 4 ? first : second;
+  /* Compilers know neither that all of it is read, nor that tiles read memory. */
+  __asm__ volatile("" : : "r"(&config) : "memory");
+  _tile_loadconfig(&config);
+}
+
+#define ADD_PRODUCT(sum, rows, weights) \
+  if (unsigned_weights) { \
+    _tile_dpbuud(sum, rows, weights); \
+  } else { \
+    _tile_dpbusd(sum, rows, weights); \
+  }
+
+/* The products of a tile's rows of bytes with a group: sums [rows, 32]. */
+INLINE void sum_bytes(const char *w, int64_t k, const char *x, int64_t rows, int unsigned_weights,
+                      int32_t *sums) {
+  int64_t first = fewer(rows, 16);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t i = 0; i < k; i += TILE_BYTES, w += GROUP * TILE_BYTES, x += rows * TILE_BYTES) {
+    for (int at = 0; at < GROUP * TILE_BYTES; at += 64) __builtin_prefetch(w + 8192 + at, 0, 3);
+    _tile_loadd(4, x, TILE_BYTES);
+    _tile_loadd(6, w, GROUP * 4);
+    _tile_loadd(7, w + GROUP * 2, GROUP * 4);
+    ADD_PRODUCT(0, 4, 6);
+    ADD_PRODUCT(1, 4, 7);
+    if (rows == first) continue;
+    _tile_loadd(5, x + first * TILE_BYTES, TILE_BYTES);
+    ADD_PRODUCT(2, 5, 6);
+    ADD_PRODUCT(3, 5, 7);
+  }
+  _tile_stored(0, sums, GROUP * 4);
+  _tile_stored(1, sums + GROUP / 2, GROUP * 4);
+  if (rows == first) return;
+  _tile_stored(2, sums + first * GROUP, GROUP * 4);
+  _tile_stored(3, sums + first * GROUP + GROUP / 2, GROUP * 4);
+}
+
+static void matrix_tile(const Tile *t) {
+  const Matrix *w = t->matrix;
+  int64_t rows = planes_of(w->kind) * t->per_tile, second = rows - t->per_tile;
+  const char *p = (const char *)w->packed + t->group * w->k * GROUP * bytes_of(w->kind);
+  int32_t sums[2][MOST_ROWS * GROUP];
+  sum_bytes(p, w->k, t->x, rows, 0, sums[0]);
+  if (w->kind == SPLIT_SIXTEEN) sum_bytes(p + w->k * GROUP, w->k, t->x, rows, 1, sums[1]);
+  for (int64_t r = 0; r < t->rows; r++)
+    for (int at = 0; at < GROUP; at += LANES) {
+      int64_t high = r * GROUP + at, low = high + second * GROUP;
+      Ints sum = (Ints)load(sums[0] + low);
+      if (second) sum += (Ints)load(sums[0] + high) << 8;
+      if (w->kind == SPLIT_SIXTEEN)
+        sum = ((sum + (Ints)load(sums[1] + high)) << 8) + (Ints)load(sums[1] + low);
+      sum += (Ints)load(w->start + t->group * GROUP + at);
+      put(t, 0, r, at, sum);
+    }
+}
+#endif
 
 /* The number that one stands for in a row [k] of integers of 16 bits, or that its numbers are
  * divided by for 8 bits; not a number if one of the row is not finite. */
@@ -156,25 +243,34 @@ static float scale_of(const Matrix *w, const float *row) {
   return least > largest / 32767 ? least : largest / 32767;
 }
 
-/* Round a row's inputs from .. end, multiples of 16, into a column of words [.., rows]. */
-INLINE void round_row(int kind, float unit, const float *row, float scale, int64_t from,
-                      int64_t end, int32_t *to, int64_t rows) {
-  int eight = kind == EIGHT_BITS, together = together_of(kind);
+/* Round a row of `count` in a tile; `to` is where its first word goes. */
+INLINE void round_row(int kind, float unit, const float *row, float scale, int64_t k, char *to,
+                      int64_t count, int tiled) {
+  const int eight = kind == EIGHT_BITS, together = together_of(kind), planes = planes_of(kind);
   Floats inverse = all(1 / (eight ? unit == 0 ? (float)(1 / 127.0) : unit : scale));
-  for (int64_t i = from; i < end; i += LANES) {
+  for (int64_t i = 0; i < k; i += LANES) {
     Floats x = load(row + i);
-    x = eight ? fused(x / scale, inverse, all(128)) : x * inverse;
+    /* With a unit, the scale is 1 or not a number. */
+    x = eight ? fused(unit == 0 ? x / scale : x * scale, inverse, all(128)) : x * inverse;
     if (eight) x = larger(choose(x < 255.0f, x, all(255)), all(0));
     Ints n = nearest(x) - (eight ? 128 - BYTE_ZERO : 0);
-    int32_t words[LANES / 2];
-    if (together == 4) {
-      Narrow8 narrow = __builtin_convertvector(n, Narrow8);
-      memcpy(words, &narrow, sizeof narrow);
-    } else {
-      Narrow16 narrow = __builtin_convertvector(n, Narrow16);
-      memcpy(words, &narrow, sizeof narrow);
+    for (int s = 0; s < planes; s++) {
+      int32_t words[LANES / 2];
+      if (together == 4) {
+        Ints byte = planes == 1 || s == 1 ? n : (n >> 8) + 128;
+        Narrow8 narrow = __builtin_convertvector(byte, Narrow8);
+        memcpy(words, &narrow, sizeof narrow);
+      } else {
+        Narrow16 narrow = __builtin_convertvector(n, Narrow16);
+        memcpy(words, &narrow, sizeof narrow);
+      }
+      if (tiled)
+        memcpy(to + (i / TILE_BYTES * planes + s) * count * TILE_BYTES + i % TILE_BYTES, words,
+               LANES);
+      else
+        for (int j = 0; j < LANES / together; j++)
+          ((int32_t *)to)[((i / together + j) * planes + s) * count] = words[j];
     }
-    for (int j = 0; j < LANES / together; j++) to[(i / together + j) * rows] = words[j];
   }
 }
 
@@ -194,49 +290,82 @@ static const float *norm_row(const Norm *norm, const float *row, int64_t k) {
   return norm->normed;
 }
 
+/* Groups or rows first .. end. */
+typedef struct {
+  int64_t first, end;
+} Span;
+
+/* Those of n that are this thread's. */
+static Span share_of(int64_t n) {
+  int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
+  return (Span){n * thread / threads, n * (thread + 1) / threads};
+}
+
 /* Rows of a product as tiles read them, each tile's side by side, and the scales of integers. */
 typedef struct {
   float *scale;
   char *x;
   int64_t rows, per_tile;
+  int tiled; /* For matrix tiles. */
 } Rows;
 
-static int64_t row_bytes(const Matrix *w) { return w->k / together_of(w->kind) * 4; }
-
-/* As many tiles as are needed, of nearly equal size. */
-static Rows rows_in(void *memory, int64_t rows) {
-  int64_t tiles = (rows + MAX_ROWS - 1) / MAX_ROWS;
-  return (Rows){memory, (char *)memory + rows * sizeof(float), rows, (rows + tiles - 1) / tiles};
+static int64_t row_bytes(const Matrix *w) {
+  return w->k / together_of(w->kind) * planes_of(w->kind) * 4;
 }
 
-/* Arrange the inputs from .. end of x [rows, k], rows apart by `stride`; `norm` may be none. Inputs
- * are multiples of 16, except for floats without a norm. */
-static void arrange(const Matrix *w, const float *x, int64_t stride, const Norm *norm, int64_t from,
-                    int64_t end, Rows *to) {
-  for (int64_t r = 0; r < to->rows; r++) {
+#define SPARE 32 /* Numbers of 32 bits beside those of twice the rows. */
+
+/* As many tiles as are needed, of nearly equal size, in memory for twice the rows. */
+static Rows rows_in(const Matrix *w, float *memory, int64_t rows) {
+  int bytes = w->kind == EIGHT_BITS || w->kind == EIGHT_BY_SIXTEEN;
+  int tiled =
+      TILES && (w->kind == SPLIT_SIXTEEN || (bytes && rows > FEW_ROWS && w->k % TILE_BYTES == 0));
+  int64_t most = tiled ? MOST_ROWS / planes_of(w->kind) : MAX_ROWS;
+  int64_t tiles = (rows + most - 1) / most;
+  uintptr_t x = ((uintptr_t)(memory + rows) + 63) / 64 * 64;
+  return (Rows){memory, (char *)x, rows, (rows + tiles - 1) / tiles, tiled};
+}
+
+/* Arrange rows `own` of x [rows, k]; `norm` may be none. Inputs are multiples of 16, except for
+ * floats without a norm. */
+static void arrange(const Matrix *w, const float *x, const Norm *norm, Span own, Rows *to) {
+  for (int64_t r = own.first; r < own.end; r++) {
     int64_t first = r / to->per_tile * to->per_tile, count = fewer(to->per_tile, to->rows - first);
-    const float *row = norm ? norm_row(norm, x + r * stride, w->k) : x + r * stride;
-    char *tile = to->x + first * row_bytes(w);
+    const float *row = norm ? norm_row(norm, x + r * w->k, w->k) : x + r * w->k;
+    char *at = to->x + first * row_bytes(w) + (r - first) * (to->tiled ? TILE_BYTES : 4);
     if (w->kind <= HALF) {
-      for (int64_t i = from; i < end; i++) ((float *)tile)[i * count + r - first] = row[i];
-    } else {
-      float scale = scale_of(w, row);
-      if (from == 0) to->scale[r] = scale;
-      int32_t *words = (int32_t *)tile + r - first;
-      if (w->kind == EIGHT_BITS)
-        round_row(EIGHT_BITS, w->unit, row, scale, from, end, words, count);
-      else
-        round_row(SIXTEEN_BITS, w->unit, row, scale, from, end, words, count);
+      for (int64_t i = 0; i < w->k; i++) ((float *)at)[i * count] = row[i];
+      continue;
+    }
+    float scale = to->scale[r] = scale_of(w, row);
+    if (to->tiled) count = to->per_tile;
+#define ROUND(kind) round_row(kind, w->unit, row, scale, w->k, at, count, to->tiled)
+    switch (w->kind) {
+      case EIGHT_BITS: ROUND(EIGHT_BITS); break;
+      case SIXTEEN_BITS: ROUND(SIXTEEN_BITS); break;
+      default: ROUND(EIGHT_BY_SIXTEEN); /* Those of SPLIT_SIXTEEN are alike. */
     }
   }
+}
+
+/* Before a thread's products of these rows; without any, after them. */
+static void set_tiles(const Matrix *w, const Rows *x) {
+#if TILES
+  if (!x) _tile_release();
+  if (x && x->tiled) configure_tiles(x->per_tile * planes_of(w->kind));
+#endif
 }
 
 /* A group's outputs for the tile that begins at row `first`: out [.., 32], rows apart by `stride`.
  */
 static void multiply_group(const Matrix *w, int64_t group, const Rows *x, int64_t first, float *out,
                            int64_t stride, int add) {
-  Tile t = {w, group, x->x + first * row_bytes(w), x->scale + first, out, stride, add};
   int64_t rows = fewer(x->per_tile, x->rows - first);
+  Tile t = {w,   group, x->x + first * row_bytes(w), x->scale + first, out, stride, add,
+            rows, x->per_tile};
+#if TILES
+  if (x->tiled) return matrix_tile(&t);
+#endif
   switch (w->kind) {
     case SINGLE: return tile_rows(SINGLE, rows, &t);
     case HALF: return tile_rows(HALF, rows, &t);
@@ -257,12 +386,20 @@ static void multiply_rows(const Matrix *w, const Rows *rows, float *out, int64_t
 /* out[r * stride ...] = x[r] W^T for x [rows, k]; 0 without memory. */
 int multiply(const Matrix *w, const float *x, int64_t rows, float *out, int64_t stride,
              int threads) {
-  void *memory = malloc(rows * (sizeof(float) + row_bytes(w)));
+  float *memory = malloc(2 * rows * row_bytes(w) + (rows + SPARE) * sizeof(float));
   if (!memory) return 0;
-  Rows arranged = rows_in(memory, rows);
-  arrange(w, x, w->k, NULL, 0, w->k, &arranged);
+  Rows arranged = rows_in(w, memory, rows);
+  if (rows <= FEW_ROWS) arrange(w, x, NULL, (Span){0, rows}, &arranged);
 #pragma omp parallel num_threads(threads) if (threads > 1)
-  multiply_rows(w, &arranged, out, stride, 0);
+  {
+    if (rows > FEW_ROWS) {
+      arrange(w, x, NULL, share_of(rows), &arranged);
+#pragma omp barrier
+    }
+    set_tiles(w, &arranged);
+    multiply_rows(w, &arranged, out, stride, 0);
+    set_tiles(NULL, NULL);
+  }
   free(memory);
   return 1;
 }
@@ -418,15 +555,11 @@ static void attend(const Stack *m, const Step *s, int64_t layer, const float *qu
     int64_t first = task % parts * many;
 #define ATTEND(width, n) \
   attend_some(width, n, m, s, layer, sequence, head, first, queries, out, scores, room)
+#define WIDTH(n) \
+  case n: ATTEND(n, FEW_QUERIES); break; \
+  case n + 1: ATTEND(n, MANY_QUERIES); break;
     switch (m->head_width + (shared - first > FEW_QUERIES)) {
-      case 16: ATTEND(16, FEW_QUERIES); break;
-      case 17: ATTEND(16, MANY_QUERIES); break;
-      case 32: ATTEND(32, FEW_QUERIES); break;
-      case 33: ATTEND(32, MANY_QUERIES); break;
-      case 64: ATTEND(64, FEW_QUERIES); break;
-      case 65: ATTEND(64, MANY_QUERIES); break;
-      case 128: ATTEND(128, FEW_QUERIES); break;
-      case 129: ATTEND(128, MANY_QUERIES); break;
+      WIDTH(16) WIDTH(32) WIDTH(64) WIDTH(128)
     }
   }
 }
@@ -479,22 +612,17 @@ typedef struct {
   float *queries, *mixed, *inner, *scores;
   int64_t room;
   float *normed;
-  void *arranged; /* All threads' if there are more than FEW_ROWS, else each one's. */
+  float *arranged; /* All threads' if there are more than FEW_ROWS, else each one's. */
 } Work;
-
-#define FEW_ROWS 2 /* It takes longer to share their arrangement. */
 
 static Rows share(const Matrix *w, const float *x, int64_t rows, const Norm *norm,
                   const Work *work) {
-  Rows to = rows_in(work->arranged, rows);
-  if (rows <= FEW_ROWS) {
-    arrange(w, x, w->k, norm, 0, w->k, &to);
-    return to;
-  }
-  int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads(), parts = w->k / 16;
-  arrange(w, x, w->k, norm, parts * thread / threads * 16, parts * (thread + 1) / threads * 16,
-          &to);
+  Rows to = rows_in(w, work->arranged, rows);
+  arrange(w, x, norm, rows > FEW_ROWS ? share_of(rows) : (Span){0, rows}, &to);
+  if (rows > FEW_ROWS) {
 #pragma omp barrier
+  }
+  set_tiles(w, &to);
   return to;
 }
 
@@ -536,7 +664,7 @@ static void read_features(const Stack *m, const Step *s, int64_t layer, const Wo
 static void read_rows(const Stack *m, const Step *s, int64_t layer, const Work *work) {
   const Layer *l = m->layers + layer;
   int64_t rows = s->sequences * s->rows;
-  float outputs[MAX_ROWS * GROUP];
+  float outputs[MOST_ROWS * GROUP];
   Norm norm = {l->norm, m->root, work->normed};
   Rows x = share(&l->qkv, s->input ? s->input : s->x, rows, s->input ? NULL : &norm, work);
 #pragma omp for schedule(static)
@@ -553,7 +681,7 @@ static void run_layer(const Stack *m, const Step *whole, int64_t layer, int lead
   const Layer *l = m->layers + layer;
   int64_t skipped = l->kv ? 1 : whole->holes, rows = whole->sequences * whole->rows;
   int64_t inner = l->down.k;
-  float outputs[2][MAX_ROWS * GROUP];
+  float outputs[2][MOST_ROWS * GROUP];
   Norm after_norm = {l->after_norm, m->root, work->normed};
   Step own = *whole, *s = &own;
   own.cache += skipped * own.row, own.at -= skipped;
@@ -609,7 +737,7 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
     inner = more(inner, more(l->down.k, l->kv ? l->kv->n : 0));
     most = more(most, more(l->qkv.k, inner));
   }
-  int64_t room = (s->at + s->rows + 15) / 16 * 16, arranged = rows * (1 + most);
+  int64_t room = (s->at + s->rows + 15) / 16 * 16, arranged = rows * (1 + most) + SPARE;
   int64_t shared = rows * (2 * mixed + inner) + arranged;
   int64_t each = MANY_QUERIES * room + most + (rows > FEW_ROWS ? 0 : arranged);
   float *memory = malloc((shared + threads * each) * sizeof(float));
@@ -630,6 +758,7 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
     }
     for (int64_t layer = first; layer < end; layer++) run_layer(m, s, layer, layer == first, &work);
     if (s->hidden) leave(m, s, rows, &work);
+    set_tiles(NULL, NULL);
   }
   free(memory);
   return 1;

@@ -23,7 +23,10 @@
 #else
 #error "These kernels need AVX2 with FMA and F16C, or 64-bit ARM."
 #endif
-#if defined __AVX512VNNI__ || defined __AVXVNNI__
+#ifdef EMULATED
+#include EMULATED /* In tests: matrix tiles and products of bytes in plain C. */
+#endif
+#if defined __AVX512VNNI__ || defined __AVXVNNI__ || defined EMULATED
 #define BYTES_AT_ONCE 4
 #define BYTE_ZERO 128
 #elif defined __ARM_FEATURE_DOTPROD
@@ -32,6 +35,12 @@
 #else
 #define BYTES_AT_ONCE 2 /* As integers of 16 bits. */
 #define BYTE_ZERO 0
+#endif
+/* Whether there are matrix tiles (AMX), which multiply 16 rows of bytes by 16 outputs. */
+#if defined __AMX_INT8__ || defined EMULATED
+#define TILES 1
+#else
+#define TILES 0
 #endif
 #define PARTS (16 / LANES) /* Registers that hold the 16 lanes of a sum of a row's numbers. */
 #define INLINE __attribute__((always_inline)) static inline
@@ -98,7 +107,10 @@ INLINE Ints dot_pairs(Ints sum, Ints a, Ints b) {
 }
 
 INLINE Ints dot_bytes(Ints sum, Ints row, Ints weights) {
-#if defined __AVX512VNNI__
+#if defined EMULATED
+  emulate_dot_bytes(&sum, &row, &weights, LANES);
+  return sum;
+#elif defined __AVX512VNNI__
   return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)row, (__m512i)weights);
 #elif defined __AVXVNNI__
   return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)row, (__m256i)weights);

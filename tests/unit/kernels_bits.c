@@ -1,6 +1,10 @@
 /* Prints a hash of what each part of kernels.c computes out of the same numbers, so that builds for
- * two processors can be compared: `test_processors.py` compiles this file with it. */
+ * two processors can be compared: `test_kernels.py` compiles this file with it. */
 #include <stdio.h>
+#ifdef __AMX_INT8__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #include KERNELS
 
 static uint64_t state = 1;
@@ -22,10 +26,15 @@ static void tell(const char *name, int64_t index, const void *made, size_t size)
   printf("%s %d %016llx\n", name, (int)index, (unsigned long long)hash);
 }
 
-/* Random weights; those in 8 bits lie as the build reads them. */
+/* Random weights; integers lie as the build reads them. */
 static Matrix matrix(int kind, int64_t n, int64_t k) {
+  int split = kind == SIXTEEN_BITS && split_weights && k % split_weights == 0;
   int size = kind == SINGLE ? 4 : kind == HALF || kind == SIXTEEN_BITS ? 2 : 1;
-  int together = kind <= HALF ? 1 : kind == EIGHT_BITS ? bytes_at_once : 2;
+  int together = kind <= HALF                              ? 1
+                 : kind == EIGHT_BITS                      ? bytes_at_once
+                 : kind == EIGHT_BY_SIXTEEN && split_rows ? 4
+                 : split                                   ? 4
+                                                           : 2;
   char *packed = calloc(n * k, size);
   int32_t *start = calloc(n, sizeof(int32_t));
   float *step = numbers(n, 1e-3f);
@@ -36,12 +45,20 @@ static Matrix matrix(int kind, int64_t n, int64_t k) {
       uint32_t number = any();
       if (kind == SINGLE) ((float *)packed)[at] = (number % 2001 - 1000.0f) / 10007;
       if (kind == HALF) ((uint16_t *)packed)[at] = number % 1024 + (8 + number / 1024 % 4) * 1024;
-      if (kind == SIXTEEN_BITS) ((int16_t *)packed)[at] = number % 4001 - 2000;
+      int sixteen = number % 4001 - 2000;
+      if (split) {
+        int64_t low = o / 32 * k * 32 + at;
+        packed[low] = sixteen >> 8, packed[low + k * 32] = sixteen;
+      } else if (kind == SIXTEEN_BITS) {
+        ((int16_t *)packed)[at] = sixteen;
+      }
       if (kind == EIGHT_BITS || kind == EIGHT_BY_SIXTEEN) packed[at] = number % 255 - 127;
       if (kind == EIGHT_BITS) start[o] -= byte_zero * packed[at];
+      if (kind == EIGHT_BY_SIXTEEN && split_rows) start[o] -= 32768 * packed[at];
+      if (split) start[o] -= 32768 * sixteen;
     }
   float unit = kind <= HALF ? 0.5f : kind == EIGHT_BITS ? 4.0f / 127 : 1e-4f;
-  return (Matrix){packed, start, step, k, n, unit, kind};
+  return (Matrix){packed, start, step, k, n, unit, split ? SPLIT_SIXTEEN : kind};
 }
 
 static void layers(int64_t head_width, int kind, int rotated) {
@@ -85,6 +102,9 @@ static void layers(int64_t head_width, int kind, int rotated) {
 }
 
 int main(void) {
+#ifdef __AMX_INT8__
+  if (syscall(SYS_arch_prctl, 0x1023, 18)) return 1; /* Permission to use matrix tiles. */
+#endif
   for (int kind = SINGLE; kind <= EIGHT_BY_SIXTEEN; kind++) {
     Matrix w = matrix(kind, 96, 112);
     for (int64_t rows = 1; rows < 30; rows++) {
@@ -102,6 +122,14 @@ int main(void) {
     float *row = numbers(n, 9);
     log_softmax(row, 1, n, NULL, 0);
     tell("log-probabilities", n, row, n * sizeof(float));
+  }
+  for (int kind = EIGHT_BITS; kind <= EIGHT_BY_SIXTEEN; kind++) {
+    Matrix w = matrix(kind, 96, 192); /* Matrix tiles hold 64 inputs. */
+    for (int64_t rows = 1; rows < 80; rows += rows < 40 ? 1 : 13) {
+      float *x = numbers(rows * w.k, 2), *made = numbers(rows * w.n, 0);
+      multiply(&w, x, rows, made, w.n, 1 + rows % 2);
+      tell("wide product", kind * 100 + rows, made, rows * w.n * sizeof(float));
+    }
   }
   return 0;
 }

@@ -326,7 +326,10 @@ CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 BUILT_FOR_RUNNING = tuple(flag for flag in build_kernels.FLAGS if flag not in ("-fPIC", "-shared"))
 
 
-def hashes(level: CpuLevel, folder: Path) -> list[str]:
+EMULATED = f'-DEMULATED="{Path(__file__).with_name("emulated_tiles.h")}"'
+
+
+def hashes(level: CpuLevel, folder: Path, *more: str) -> list[str]:
     """Return the lines that the program prints, built for a level."""
     program, run = folder / level.name, []
     compiler = build_kernels._compiler()
@@ -337,7 +340,7 @@ def hashes(level: CpuLevel, folder: Path) -> list[str]:
         compiler, run = CROSS, [EMULATOR, "-cpu", "max"]
     elif not build_kernels._cpu_features().issuperset(level.features.split()):
         pytest.skip(f"this processor is no {level.name}")
-    options = (*BUILT_FOR_RUNNING, *level.options.split(), f'-DKERNELS="{SOURCE}"')
+    options = (*BUILT_FOR_RUNNING, *level.options.split(), f'-DKERNELS="{SOURCE}"', *more)
     if run:
         options += ("-static",)
     command = [compiler, *options, "-o", str(program), str(PROGRAM), "-lm"]
@@ -357,9 +360,37 @@ CASES = [
 @pytest.mark.parametrize("level", CASES)
 def test_every_processor_computes_the_same_bits(level: CpuLevel, tmp_path: Path):
     expected = PROGRAM.with_suffix(".txt").read_text().splitlines()
-    lines = hashes(level, tmp_path)
-    assert len(lines) == len(expected)
-    assert [line for line in lines if line not in expected] == []
+    assert hashes(level, tmp_path) == expected
+
+
+@compiles
+def test_matrix_tiles_compute_the_same_bits(tmp_path: Path):
+    """What processors with AMX run, by the emulated instructions: few processors have it."""
+    expected = PROGRAM.with_suffix(".txt").read_text().splitlines()
+    assert hashes(build_kernels.cpu_levels()[-1], tmp_path, EMULATED) == expected
+
+
+@in_8_bits
+@compiles
+@torch.inference_mode()
+def test_what_is_packed_for_matrix_tiles_gives_the_same_bits(tmp_path: Path, monkeypatch, request):
+    weight, x = numbers(96, 192), numbers(21, 192, seed=1)
+
+    def products() -> list[torch.Tensor]:
+        packed = [
+            *(kernels.pack_integers(weight, bits) for bits in (8, 16)),
+            *(kernels.pack_8_bits(weight, largest) for largest in (None, 4.0)),
+        ]
+        return [matrix(x[:rows]) for matrix in packed if matrix is not None for rows in (1, 21)]
+
+    expected, level = products(), build_kernels.cpu_levels()[-1]
+    monkeypatch.setattr(build_kernels, "FLAGS", (*build_kernels.FLAGS, EMULATED))
+    monkeypatch.setattr(build_kernels, "cpu_levels", lambda: [level])
+    monkeypatch.setenv(places.CACHE_VARIABLE, str(tmp_path))
+    request.addfinalizer(kernels._load_library.cache_clear)
+    kernels._load_library.cache_clear()
+    assert kernels._constant("split_weights")
+    assert all(map(torch.equal, products(), expected))
 
 
 packs = pytest.mark.skipif(packed_linear.PACKING is None, reason="torch packs no half precision")
