@@ -21,6 +21,7 @@ from typing import Any
 from specvl_demo import pairs
 from specvl_demo.core import engine
 from specvl_demo.media import MediaFile
+from specvl_demo.options import Sampling
 from specvl_demo.question import Question, Turn
 from specvl_demo.records import Round
 from specvl_demo.serving import choosing, loader, session
@@ -64,7 +65,7 @@ def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
         ]
         for kind, args in conversations(pair).items():
             for i, question in enumerate(args):
-                asked = replace(question, max_new_tokens=tokens, **sampling)
+                asked = replace(question, max_new_tokens=tokens, sampling=Sampling(**sampling))
                 request = session.make_request(loaded, asked)
                 title = kind if i == 0 else "follow-up"
                 lanes: dict[str, dict[str, Any]] = {}

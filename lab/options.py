@@ -63,11 +63,6 @@ def requests(
 ) -> Iterator[Request]:
     """Yield the cases as requests, each with the next seed, one at a time, for their pictures."""
     for at, case in enumerate(cases):
-        question = replace(
-            case,
-            max_new_tokens=max_new_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            seed=sampling.seed + at,
-        )
+        seeded = replace(sampling, seed=sampling.seed + at)
+        question = replace(case, max_new_tokens=max_new_tokens, sampling=seeded)
         yield session.make_request(loaded, question, detail="light")

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from recipes.features import Example, extended
 from specvl_demo.core.types import Prompt
-from specvl_demo.options import SEED
+from specvl_demo.options import SEED, Sampling
 from specvl_demo.question import Question
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loaded import LoadedPair
@@ -69,10 +69,8 @@ def ask_all(
     with out.open("a") as file:
         for line in bar:
             seed = zlib.crc32(str(line).encode()) % (SEED.high + 1)
-            temperature = line.get("temperature", 0.0)
-            question = replace(
-                _question(line, folder), max_new_tokens=most, temperature=temperature, seed=seed
-            )
+            sampling = Sampling(line.get("temperature", 0.0), seed=seed)
+            question = replace(_question(line, folder), max_new_tokens=most, sampling=sampling)
             asked = session.make_request(loaded, question, detail="light")
             (lane,) = session.run_lanes(loaded, asked, [choice])
             ids = _words(banned, lane.token_ids)

@@ -1,11 +1,14 @@
-"""The options of an answer and of a bench: default, bounds and help of each; ways to load weights.
+"""The options of an answer and of a bench: default, bounds and help of each; ways to load weights;
+how tokens are sampled.
+
 Only `Option.check` checks a number. Imports nothing heavy.
 """
 
 from __future__ import annotations
 
 import reprlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -85,7 +88,134 @@ TOP_P = Option(
     "Samples only from the most likely tokens that add up to this probability.",
 )
 SEED = Option("seed", "Seed", 0, 0, 2**31 - 1, "The same seed gives the same answer again.")
-OF_ANSWERS = (NEW_TOKENS, TEMPERATURE, TOP_P, SEED)
+TOP_K = Option(
+    "top_k",
+    "Top-k",
+    0,
+    1,
+    10**6,
+    "Samples only from this many most likely tokens; 0: from all.",
+    or_zero=True,
+)
+MIN_P = Option(
+    "min_p",
+    "Min-p",
+    0.0,
+    0.0,
+    1.0,
+    "Samples only from tokens that have at least this share of the likeliest one's probability.",
+)
+REPETITION_PENALTY = Option(
+    "repetition_penalty",
+    "Repetition penalty",
+    1.0,
+    0.1,
+    10.0,
+    "Above 1, tokens of the prompt and of the answer so far become less likely; 1 changes nothing,"
+    " 0 takes the checkpoint's own.",
+    or_zero=True,
+)
+PRESENCE_PENALTY = Option(
+    "presence_penalty",
+    "Presence penalty",
+    0.0,
+    -2.0,
+    2.0,
+    "Is subtracted from the logits of tokens that the answer already has.",
+)
+FREQUENCY_PENALTY = Option(
+    "frequency_penalty",
+    "Frequency penalty",
+    0.0,
+    -2.0,
+    2.0,
+    "Is subtracted from a token's logit for each time that the answer already has it.",
+)
+MIN_NEW_TOKENS = Option(
+    "min_new_tokens",
+    "Min new tokens",
+    0,
+    0,
+    MAX_NEW_TOKENS,
+    "The answer does not end, nor stop at a string, before it has this many tokens.",
+)
+LOGPROBS = Option(
+    "logprobs",
+    "Log-probabilities",
+    0,
+    0,
+    20,
+    "Adds every token's log-probability and those of this many likeliest tokens, both the model's"
+    " own and after penalties, temperature and cuts.",
+)
+LOGIT_BIAS = Option(
+    "logit_bias", "A logit bias", 0.0, -100.0, 100.0, "Added to the logits of tokens, by id."
+)
+MAX_BIASED, MAX_STOPS, MAX_STOP_CHARACTERS = 1024, 16, 200
+"""Tokens with a bias; stop strings, and the characters of each."""
+FIRST = (NEW_TOKENS, TEMPERATURE, TOP_P, SEED)
+FURTHER = (TOP_K, MIN_P, REPETITION_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, MIN_NEW_TOKENS)
+OF_ANSWERS = (*FIRST, *FURTHER, LOGPROBS)
+NAMES = frozenset(option.name for option in OF_ANSWERS) | {"logit_bias", "stop", "ignore_eos"}
+"""Of all that a question may say of its answer."""
+STOP_HELP = "text before which the answer is cut"
+IGNORE_EOS_HELP = "never end the answer before its maximum length, or a stop string"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the target chooses its tokens; temperature 0 is greedy. What is not set changes nothing.
+
+    # choice: with `ignore_eos`, tokens that end an answer are never chosen, as in llama.cpp. vLLM
+    writes them and goes on, after what no model was trained on.
+
+    Attributes:
+        logit_bias: Added to the logits, by token id.
+        stop: Strings before the first of which the answer is cut.
+    """
+
+    temperature: float = TEMPERATURE.default
+    top_p: float = TOP_P.default
+    seed: int = SEED.default
+    top_k: int = TOP_K.default
+    min_p: float = MIN_P.default
+    repetition_penalty: float = REPETITION_PENALTY.default
+    presence_penalty: float = PRESENCE_PENALTY.default
+    frequency_penalty: float = FREQUENCY_PENALTY.default
+    min_new_tokens: int = MIN_NEW_TOKENS.default
+    logprobs: int = LOGPROBS.default
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        for option in OF_ANSWERS:
+            if option is not NEW_TOKENS:
+                option.check(getattr(self, option.name))
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the target takes its likeliest token."""
+        return self.temperature == 0.0
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits depend on what was written, or are biased, before temperature and cuts."""
+        penalties = self.repetition_penalty - 1, self.presence_penalty, self.frequency_penalty
+        return any((*penalties, self.logit_bias, self.ignore_eos, self.min_new_tokens))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Temperature, top-p, seed, and what else was changed, as plain values."""
+        plain, values = Sampling(), {each.name: getattr(self, each.name) for each in fields(self)}
+        values["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
+        values["stop"] = list(self.stop)
+        changed = [*values][:3] + [
+            name for name in values if getattr(self, name) != getattr(plain, name)
+        ]
+        return {name: values[name] for name in changed}
+
+
 DETAIL = Option(
     "picture_detail",
     "The picture detail",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,12 +22,14 @@ from specvl_demo.media import MediaFile, VideoFrames, Visual, load_files
 from specvl_demo.media.files import Want
 from specvl_demo.options import (
     DETAIL,
+    LOGIT_BIAS,
+    MAX_BIASED,
     MAX_NEW_TOKENS_SERVED,
+    MAX_STOP_CHARACTERS,
+    MAX_STOPS,
     NEW_TOKENS,
     OF_ANSWERS,
-    SEED,
-    TEMPERATURE,
-    TOP_P,
+    Sampling,
 )
 
 MAX_TURNS = 16
@@ -87,9 +90,7 @@ class Question:
     system: str = ""
     prefix: str | tuple[int, ...] = ()
     max_new_tokens: int = NEW_TOKENS.default
-    temperature: float = TEMPERATURE.default
-    top_p: float = TOP_P.default
-    seed: int = SEED.default
+    sampling: Sampling = field(default_factory=Sampling)
     picture_detail: float = DETAIL.default
     up_to: bool = False
     id: str | int | None = None
@@ -204,12 +205,6 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
     answers = [text_of(turn.get("answer", ""), "An answer", limit) for turn in past]
     served = MAX_NEW_TOKENS_SERVED if visitor else None
     name, answer = data.get("id"), data.get("answer")
-    numbers: dict[str, Any] = {
-        option.name: option.check(
-            data.get(option.name, option.default), served if option is NEW_TOKENS else None
-        )
-        for option in OF_ANSWERS
-    }
     detail = data.get(DETAIL.name)
     return Question(
         words=words[-1],
@@ -217,7 +212,8 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
         earlier=tuple(map(Turn, words, media, answers)),
         system=text_of(data.get("system", ""), "The system prompt", limit),
         prefix=_read_prefix(_first(data, PREFIX), served or NEW_TOKENS.high),
-        **numbers,
+        max_new_tokens=NEW_TOKENS.check(data.get(NEW_TOKENS.name, NEW_TOKENS.default), served),
+        sampling=read_sampling(data),
         picture_detail=DETAIL.default if detail is None else DETAIL.check(detail),
         up_to=data.get("up_to") is True,
         id=name if isinstance(name, str | int) else None,
@@ -276,6 +272,42 @@ def _read_prefix(value: Any, limit: int) -> tuple[int, ...] | str:
     if n > limit:
         raise ValueError(f"The answer's beginning has {n} {what}; at most {limit} are allowed.")
     return prefix
+
+
+def read_sampling(data: Mapping[str, Any]) -> Sampling:
+    """Return how tokens are sampled; ValueError if something is not of its kind."""
+    if not isinstance(ignore := data.get("ignore_eos", False), bool | None):
+        raise wrong_kind("ignore_eos", "true or false", ignore)
+    numbers: dict[str, Any] = {
+        option.name: option.check(data.get(option.name, option.default))
+        for option in OF_ANSWERS
+        if option is not NEW_TOKENS
+    }
+    biases, stops = _read_biases(data.get(LOGIT_BIAS.name)), _read_stops(data.get("stop"))
+    return Sampling(**numbers, logit_bias=biases, stop=stops, ignore_eos=bool(ignore))
+
+
+def _read_stops(value: Any) -> tuple[str, ...]:
+    stops = list_of([value] if isinstance(value, str) else value, str, "Stop strings", "texts")
+    longest = max(map(len, stops), default=1)
+    if len(stops) > MAX_STOPS or not all(stops) or longest > MAX_STOP_CHARACTERS:
+        raise ValueError(
+            f"At most {MAX_STOPS} stop strings of 1 to {MAX_STOP_CHARACTERS} characters are"
+            f" allowed, got {len(stops)} of up to {longest}, {stops.count('')} of them empty."
+        )
+    return tuple(map(replace_surrogates, stops))
+
+
+def _read_biases(value: Any) -> dict[int, float]:
+    """Return biases by token id; the loaded model checks that it has these tokens."""
+    if not isinstance(value, Mapping | None):
+        raise wrong_kind("Logit biases", "an object of numbers by token id", value)
+    names = [str(token) for token in value or ()]
+    wrong = next((name for name in names if not (name.isascii() and name.isdecimal())), None)
+    if wrong is not None or len(names) > MAX_BIASED:
+        what = f"got {len(names)}" if wrong is None else f"not {reprlib.repr(wrong)}"
+        raise ValueError(f"Logit biases are for at most {MAX_BIASED} ids of tokens, {what}.")
+    return {int(name): LOGIT_BIAS.check(bias) for name, bias in zip(names, (value or {}).values())}
 
 
 def _first(data: Mapping[str, Any], names: Iterable[str], otherwise: Any = None) -> Any:

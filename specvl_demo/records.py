@@ -30,7 +30,10 @@ Origin = Literal["draft", "relaxed", "target"]
 """draft: drafted, and the target's choice too · relaxed: drafted and accepted, though not the
 target's choice · target: the target's own.
 """
-Stop = Literal["eos", "length", "cancelled", "error"]
+Stop = Literal["eos", "stop", "length", "cancelled", "error"]
+"""stop: at a stop string."""
+WHOLE: tuple[Stop, ...] = ("eos", "stop", "length")
+"""The ends of answers that were written as far as they were to be."""
 PHASES = ("draft_s", "verify_s", "commit_s", "other_s")
 
 Int: TypeAlias = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
@@ -185,7 +188,7 @@ class Begin(_RecordPart, frozen=True, tag_field="kind", tag="begin"):
     lossless: bool
     pair: str
     models: dict[str, str | None]
-    sampling: dict[str, Scalar]
+    sampling: dict[str, Value]
     max_new_tokens: Annotated[int, Meta(ge=1, le=MAX_NEW_TOKENS)]
     dtype: str
     device: str

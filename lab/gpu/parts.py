@@ -25,6 +25,7 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.timing import peak_bytes, synchronize
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import build_parts
+from specvl_demo.options import Sampling
 from specvl_demo.pairs import PairSpec, Role, on_disk
 from specvl_demo.pairs.fitting import Options, memory_needs
 from specvl_demo.places import EXAMPLES
@@ -146,8 +147,7 @@ class _Asking:
                 question,
                 self.pictures,
                 max_new_tokens=self.limit,
-                temperature=temperature,
-                seed=seed,
+                sampling=Sampling(temperature, seed=seed),
             )
             yield session.make_request(self.loaded, asked, detail="light")
 

@@ -96,7 +96,9 @@ def answer_batch(options: argparse.Namespace) -> int:
 def bench(options: argparse.Namespace) -> int:
     """Measure methods side by side on many questions; print tables, or one JSON document."""
     pair = named_pair(options.pair, options.target, options.drafter)
-    choices = choose_methods(methods_to_run(options, pair), options.set, pair, 0.0)
+    names = methods_to_run(options, pair, options.temperature)
+    choices = choose_methods(names, options.set, pair, options.temperature)
+    sampling = question.read_sampling(vars(options))
     from specvl_demo.compare import measure, questions
     from specvl_demo.compare.page import page_of
     from specvl_demo.compare.peers import PEERS
@@ -109,7 +111,7 @@ def bench(options: argparse.Namespace) -> int:
     loaded = _load_pair(options, pair, roles)
     with progress_bar() as tell:
         report = measure.run_bench(
-            loaded, cases, choices, options.repeats, options.max_new_tokens, peers, tell
+            loaded, cases, choices, options.repeats, options.max_new_tokens, peers, tell, sampling
         )
     if options.json:
         print_json(report)

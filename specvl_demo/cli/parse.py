@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -12,8 +13,9 @@ from typing import Any, NoReturn, get_args
 
 from specvl_demo import pairs
 from specvl_demo.options import (
-    NEW_TOKENS,
+    IGNORE_EOS_HELP,
     OF_ANSWERS,
+    STOP_HELP,
     Dtype,
     Number,
     Option,
@@ -65,6 +67,13 @@ def _parse_assignment(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"must be KEY=VALUE, not {text!r}")
     return key.strip(), value.strip()
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be JSON, not {text!r}") from None
 
 
 def _methods(text: str) -> list[str]:
@@ -162,12 +171,18 @@ PAIR = (
         choices=get_args(Switch),
     ),
 )
+ANSWER_OPTIONS = (
+    *(answer_option(bounded) for bounded in OF_ANSWERS),
+    option("--logit-bias", "JSON", "{id: bias} of tokens, -100 to 100", type=_json, default={}),
+    repeated_option("--stop", "TEXT", STOP_HELP),
+    flag("--ignore-eos", IGNORE_EOS_HELP),
+)
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
     option("--answer-prefix", "TEXT", "text that every answer must begin with", default=""),
     repeated_option("--image", "FILE", "a picture"),
     repeated_option("--video", "FILE", "a clip"),
-    *(answer_option(bounded) for bounded in OF_ANSWERS),
+    *ANSWER_OPTIONS,
     DTYPE,
     SET,
     option("--trace", "FILE", "save all records as JSON lines"),
@@ -178,7 +193,7 @@ BENCH = (
     option("--methods", "A,B,…", "comma-separated, or all (default)", type=_methods, default="all"),
     option("--suite", about="the pocket pair's own questions, as without it", choices=["pocket"]),
     number("--repeats", "N", "interleaved", (1, 1000), 5),
-    answer_option(NEW_TOKENS),
+    *ANSWER_OPTIONS,
     option("--data", "FILE", "your own questions, a line of JSON each"),
     number("--prompts", "N", "ask only the first N questions", (1, 100_000), 1000),
     DTYPE,

@@ -13,6 +13,7 @@ from specvl_demo.compare import provenance
 from specvl_demo.compare.page import Report, report_of
 from specvl_demo.compare.peers import LibraryPeers
 from specvl_demo.methods.base import Choice
+from specvl_demo.options import Sampling
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Question
 from specvl_demo.report import answers as folds
@@ -32,10 +33,15 @@ def run_bench(
     max_new_tokens: int,
     peers: Sequence[str] = (HF_GENERATE,),
     tell: Tell = lambda text, share: None,
+    sampling: Sampling | None = None,
 ) -> Report:
-    """Return the report of `bench --json`. choices: AR first. peers: The library's own ways."""
+    """Return the report of `bench --json`. choices: AR first. peers: The library's own ways, which
+    run only if nothing is asked of sampling.
+    """
     load = MachineLoad()
-    cases = [replace(case, max_new_tokens=max_new_tokens, temperature=0.0) for case in cases]
+    sampling = sampling or Sampling()
+    cases = [replace(case, max_new_tokens=max_new_tokens, sampling=sampling) for case in cases]
+    peers = peers if sampling == Sampling() else ()
     questions = [session.make_request(loaded, case, detail="light") for case in cases]
     session.warm_up(loaded, questions[0], choices)
     library = LibraryPeers(loaded.models, peers, choices)

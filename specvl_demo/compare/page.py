@@ -88,7 +88,8 @@ def report_of(
     """Return `machine, settings, rows`, as `bench --json` prints them. cases: As they were asked.
     measured: The repeats so far.
     """
-    temperature = cases[0].temperature
+    sampling = cases[0].sampling
+    how = "greedy" if sampling.greedy else f"T={sampling.temperature:g}"
     answered = cases[: len(measured[0].answers["ar"]) if measured else 0]
     methods = {choice.method.name: choice.settings for choice in choices}
     settings = {
@@ -97,7 +98,7 @@ def report_of(
         "references": sum(bool(case.reference) for case in answered),
         "max_new_tokens": cases[0].max_new_tokens,
         "repeats": repeats,
-        "sampling": f"T={temperature:g}" if temperature else "greedy",
+        "sampling": ", ".join([how, *tables.further_words(sampling.record)]),
         "methods": methods,
         "peers": list(peers),
     }

@@ -49,16 +49,39 @@ class TokenTexts:
 
 
 class Detokenizer:
-    """The text of one answer, token by token."""
+    """The text of one answer, token by token; `stopped` once it has reached a stop string."""
 
-    def __init__(self, token_texts: TokenTexts, before: int) -> None:
+    def __init__(self, token_texts: TokenTexts, before: int, stop: Sequence[str] = ()) -> None:
         """before: the prompt's last token."""
         self._token_texts = token_texts
         self._before = before
         self._open: tuple[int, ...] = ()
+        self._stop, self._held, self.stopped = stop, "", False
 
-    def decode_next(self, token: int, last: bool = False) -> str:
-        """Return the piece this token adds: empty while a character is incomplete and goes on."""
+    def decode_next(self, token: int, last: bool = False, may_stop: bool = True) -> str:
+        """Return the piece this token adds: empty while a character is incomplete and goes on.
+
+        What may become a stop string is held back until later tokens decide, so that no text is
+        ever taken back. may_stop: Whether stop strings count yet.
+        """
+        piece = self._decode(token, last)
+        return self._cut(piece, last) if self._stop and may_stop else piece
+
+    def _cut(self, piece: str, last: bool) -> str:
+        text, self._held = self._held + piece, ""
+        places = [at for stop in self._stop if (at := text.find(stop)) >= 0]
+        if places:
+            self.stopped = True
+            return text[: min(places)]
+        starts = (at for at in range(len(text)) if self._may_stop(text[at:]))
+        end = len(text) if last else next(starts, len(text))
+        self._held = text[end:]
+        return text[:end]
+
+    def _may_stop(self, text: str) -> bool:
+        return any(stop.startswith(text) for stop in self._stop)
+
+    def _decode(self, token: int, last: bool) -> str:
         piece = self._token_texts.added_text(token)
         if self._open or _BROKEN in piece:
             self._open = (*self._open, token)

@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 import torch
 
+from specvl_demo.core.adjusted import AdjustedDrafter, adjust_scores
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.recorder import Recorder
-from specvl_demo.core.sampling import Sampler, Sampling
+from specvl_demo.core.sampling import Sampler, warp_logits
 from specvl_demo.core.types import (
     Capture,
     Drafter,
@@ -31,7 +32,7 @@ from specvl_demo.core.types import (
     Verifier,
     VisionEncoder,
 )
-from specvl_demo.options import NEW_TOKENS
+from specvl_demo.options import NEW_TOKENS, Sampling
 from specvl_demo.records import Begin, Chart, End, Prefix, Record, Round, Stop, Totals, ViewSeen
 
 NOT_FINITE = (
@@ -207,12 +208,14 @@ class Lane:
         self._watch, self._session = watch, session
         self._device = target.decoder.device
         self._eos = target.vocabulary.eos
-        self._sampler = Sampler(request.sampling, self._device)
-        self._sampler.advance(len(prompt.prefix))  # the draws of a place do not depend on its past
+        # The draws of a place do not depend on whether what is before it was given.
+        ids, n_prefix = prompt.ids.tolist(), len(prompt.prefix)
+        self._sampler = Sampler(request.sampling, self._device, ids, n_prefix, self._eos)
         drawn = parts.draws != "argmax" and not request.sampling.greedy
         self._draws = self._sampler if drawn else None
         self._root = int(prompt.ids[-1])
-        self._recorder = Recorder(request.token_texts, self._root, request.detail == "full")
+        full, stop = request.detail == "full", request.sampling.stop
+        self._recorder = Recorder(request.token_texts, self._root, full, stop)
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
         return self._begin_record(encoded.seconds, prefill.seconds, draft_prefill_s)
 
@@ -230,7 +233,7 @@ class Lane:
             lossless=parts.lossless,
             pair=request.pair,
             models={"target": target.name, "drafter": parts.drafter.name},
-            sampling=vars(request.sampling).copy(),
+            sampling=request.sampling.record,
             max_new_tokens=request.max_new_tokens,
             dtype=str(target.decoder.dtype).removeprefix("torch."),
             device=str(self._device),
@@ -272,20 +275,22 @@ class Lane:
             self.stop = "cancelled"
             return None
         drafter, policy, watch = self.parts.drafter, self.parts.policy, self._watch
-        session = self._session
+        session, sampler, sampling = self._session, self._sampler, request.sampling
         if session is None:
             raise RuntimeError("the lane has not begun: call begin() before step()")
         watch.start()
         # Filled by the device: copying from the host would wait for it.
         root = torch.full((1,), self._root, device=self._device)
-        tree = policy.propose(drafter, root, self._remaining - 1, self._draws)
+        asked_drafter = AdjustedDrafter(drafter, sampler) if sampling.adjusts else drafter
+        tree = policy.propose(asked_drafter, root, self._remaining - 1, self._draws)
         if len(tree) > policy.max_nodes:
             raise ValueError(
                 f"the policy proposed {len(tree)} nodes; its max_nodes is {policy.max_nodes}"
             )
         watch.lap("draft_s")
-        scores = session.score(tree)
-        verdict = self.parts.verifier.verify(tree, scores, self._sampler)
+        raw = session.score(tree)
+        scores = adjust_scores(raw, tree, sampler) if sampling.adjusts else raw
+        verdict = self.parts.verifier.verify(tree, scores, sampler)
         watch.lap("verify_s")
         emitted = self._cut_at_end(verdict.tokens)
         path = verdict.path[: len(emitted)]
@@ -296,7 +301,7 @@ class Lane:
         watch.skip()
         session.commit(path)
         if not self.done:
-            drafter.commit(tree, verdict, scores)
+            drafter.commit(tree, verdict, raw)
             policy.update(tree, verdict)
         watch.lap("commit_s")
         laps: dict[str, Any] = watch.read()
@@ -306,10 +311,14 @@ class Lane:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
         fields, more = written
         notes |= more
-        if request.detail == "full" and not request.sampling.greedy:
+        if request.detail == "full" and not sampling.greedy:
             rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
-            notes["draws"] = self._sampler.describe_draws(scores.logits[path], emitted, rows)
-        self._sampler.advance(len(emitted))
+            notes["draws"] = sampler.describe_draws(scores.logits[path], emitted, rows)
+        if sampling.logprobs:
+            drawn = warp_logits(scores.logits[path], sampling)
+            given = emitted, raw.logits[path], drawn, sampling.logprobs
+            notes["logprobs"] = self._recorder.log_probabilities(*given)
+        sampler.advance(emitted)
         round_ = Round(
             lane=self.name,
             index=self.totals.n_rounds,
@@ -328,14 +337,20 @@ class Lane:
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes())
 
     def _cut_at_end(self, tokens: Sequence[int]) -> list[int]:
-        """Return a round's tokens up to the first end of sequence and within max_new_tokens."""
-        emitted = list(tokens[: self._remaining])
+        """Return a round's tokens up to the first end of sequence or stop string and within
+        max_new_tokens.
+        """
+        emitted, sampling = list(tokens[: self._remaining]), self._request.sampling
         end = next((i for i, token in enumerate(emitted) if token in self._eos), None)
         if end is not None:
             emitted = emitted[: end + 1]
             self.stop = "eos"
         elif len(emitted) == self._remaining:
             self.stop = "length"
+        if sampling.stop:
+            first = sampling.min_new_tokens - self.totals.n_tokens
+            emitted = emitted[: self._recorder.read_texts(emitted, self.done, first)]
+            self.stop = "stop" if self._recorder.stopped else self.stop
         self._remaining -= len(emitted)
         self._root = emitted[-1]
         return emitted

@@ -1,11 +1,13 @@
 """The record of a round: tokens with their text and origin, the tree, likely alternatives.
 
-Given a scored tree and the accepted path, returns the parts of a Round. Probabilities are the
-models' own, before temperature and cuts. Knows records and tensors; no clocks, caches or rules.
+Given a scored tree and the accepted path, returns the parts of a Round. Probabilities are those
+before temperature and cuts, but after penalties if there are any. Knows records and tensors; no
+clocks, caches or rules.
 """
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -46,12 +48,34 @@ class Recorder:
     Args:
         before: The prompt's last token.
         full: Also record candidates and the target's log-probabilities.
+        stop: Strings that end the answer.
     """
 
-    def __init__(self, token_texts: TokenTexts, before: int, full: bool) -> None:
+    def __init__(
+        self, token_texts: TokenTexts, before: int, full: bool, stop: Sequence[str] = ()
+    ) -> None:
         self._word = token_texts.display_text
-        self._detokenizer = Detokenizer(token_texts, before)
+        self._detokenizer = Detokenizer(token_texts, before, stop)
         self._full = full
+        self._texts: list[str] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the answer has reached a stop string."""
+        return self._detokenizer.stopped
+
+    def read_texts(self, emitted: Sequence[int], last: bool, first: int = 0) -> int:
+        """Decode a round's tokens, and return how many of them remain up to a stop string.
+
+        first: The number, from 1, of the first token that may complete one.
+        """
+        self._texts = []
+        for i, token in enumerate(emitted, 1):
+            ends = last and i == len(emitted)
+            self._texts.append(self._detokenizer.decode_next(token, ends, i >= first))
+            if self.stopped:
+                break
+        return len(self._texts)
 
     def read_drafter(
         self, drafter: Drafter, tree: DraftTree, path: Sequence[int], visual: Tensor
@@ -133,11 +157,31 @@ class Recorder:
 
     def _tokens(self, verdict: Verdict, emitted: Sequence[int], last: bool) -> list[Token]:
         origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
-        end = len(emitted) - 1
-        return [
-            Token(token, self._detokenizer.decode_next(token, last=last and i == end), origin)
-            for i, (token, origin) in enumerate(zip(emitted, (*origins, "target"), strict=False))
-        ]
+        if not self._texts:
+            self.read_texts(emitted, last)
+        texts, self._texts = self._texts, []
+        return list(map(Token, emitted, texts, (*origins, "target")))
+
+    def log_probabilities(
+        self, emitted: Sequence[int], raw: Tensor, drawn: Tensor, k: int
+    ) -> dict[str, list[Any]]:
+        """Return the log-probabilities of the n emitted tokens, each followed by its place's k
+        likeliest, as `ids`, `texts`, `before` and `after` of n × (1 + k) tokens.
+
+        Args:
+            raw: [n, V] the target's own logits: "before".
+            drawn: [n, V] what tokens are chosen from, after penalties, temperature and cuts.
+            k: At most V.
+        """
+        before, after = (logits.log_softmax(-1, dtype=torch.float32) for logits in (raw, drawn))
+        written = to_device(emitted, before.device)[:, None]
+        listed = torch.cat((written, highest.topk(before, min(k, before.shape[-1]))[1]), dim=1)
+        ids = listed.flatten().tolist()
+        numbers = [logp.gather(-1, listed).flatten().tolist() for logp in (before, after)]
+        # JSON has no infinity: a token that was cut has no log-probability.
+        lists = [[logp if math.isfinite(logp) else None for logp in some] for some in numbers]
+        texts = list(map(self._word, ids))
+        return {"ids": ids, "texts": texts, "before": lists[0], "after": lists[1]}
 
     def _candidates(self, ids: Sequence[float], probs: Sequence[float], n: int) -> Alternatives:
         """Return each row's candidates with a probability above 0."""

@@ -9,13 +9,15 @@ sampling. A drafter may be given the same noise: its drafts still depend on text
 Two distributions that differ by rounding, at a total variation ε, choose different tokens in at
 most 2ε / (1 + ε) of all draws; no draw that does not know the other distribution does better (arXiv
 2408.07978, § 3).
+
+Biases, penalties and a minimum length change logits by what was written before them: a node's own
+path, so that they change no answer by how it was drafted (`core/adjusted.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo import options
 from specvl_demo.core import highest
+from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree
+from specvl_demo.options import NEW_TOKENS, Sampling
 
 COUPLED = 0.85
 """Assumed probability that a token drafted with the target's own draw is the target's."""
@@ -36,29 +39,11 @@ passes of one row and of several.
 """
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How the target chooses. temperature 0 is greedy; top_p 1 means no limit."""
-
-    temperature: float = options.TEMPERATURE.default
-    top_p: float = options.TOP_P.default
-    seed: int = options.SEED.default
-
-    def __post_init__(self) -> None:
-        options.TEMPERATURE.check(self.temperature)
-        options.TOP_P.check(self.top_p)
-        options.SEED.check(self.seed)
-
-    @property
-    def greedy(self) -> bool:
-        """Whether the target takes its likeliest token."""
-        return self.temperature == 0.0
-
-
 def warp_logits(logits: Tensor, sampling: Sampling) -> Tensor:
     """Return log-probabilities up to a constant [..., V] in float32, -inf for tokens that are cut.
 
-    Applies temperature, then top-p, as Hugging Face's `generate` does; greedy changes nothing. A
+    Applies temperature, top-k, top-p, min-p, as Hugging Face's `generate` does; greedy changes
+    nothing. A
     rounding of ε moves a cut's edge over a token of probability m in about ε / m of all
     distributions, and that token is chosen in m of them: cuts add about ε to what rounding changes.
     """
@@ -66,12 +51,17 @@ def warp_logits(logits: Tensor, sampling: Sampling) -> Tensor:
     if sampling.greedy:
         return logits
     logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
+    if 0 < sampling.top_k < logits.shape[-1]:
+        least = highest.topk(logits, sampling.top_k)[0][..., -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
     if sampling.top_p < 1.0:
         ordered, ids = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
         before = ordered.cumsum(-1, dtype=torch.float64) - ordered
         outside = torch.zeros_like(before, dtype=torch.bool)
         outside.scatter_(-1, ids, before >= sampling.top_p)
         logits = logits.masked_fill(outside, -torch.inf)
+    if sampling.min_p > 0.0:
+        logits = logits.masked_fill(logits < math.log(sampling.min_p), -torch.inf)
     return logits
 
 
@@ -84,11 +74,35 @@ class Sampler:
     """One lane's choice of tokens.
 
     Every lane makes its own noise, so that no lane's clock profits from another's work.
+
+    Attributes:
+        level: The target's log-normaliser where it last scored, which the log-probabilities of a
+            drafter lack to be logits like the target's, on which penalties depend.
     """
 
-    def __init__(self, sampling: Sampling, device: torch.device) -> None:
+    def __init__(
+        self,
+        sampling: Sampling,
+        device: torch.device,
+        prompt: Sequence[int] = (),
+        n_prefix: int = 0,
+        ends: Iterable[int] = (),
+    ) -> None:
+        """prompt: Its ids, of which the last n_prefix begin the answer. ends: Ids that end it."""
         self.sampling, self.device = sampling, device
-        self._emitted = 0
+        self._emitted = self._n_prefix = n_prefix
+        self._answer = list(prompt[len(prompt) - n_prefix :])
+        self.level = torch.zeros((), device=device)
+        if sampling.adjusts:
+            least = NEW_TOKENS.high if sampling.ignore_eos else sampling.min_new_tokens
+            self._first_end = n_prefix + least
+            bias, ends = sampling.logit_bias, list(ends)
+            self._width = 1 + max([*prompt, *bias, *ends, 0])
+            tables = torch.zeros(3, self._width)
+            tables[0, list(prompt)] = 1
+            tables[1, list(bias)] = torch.tensor([*bias.values()])
+            tables[2, ends] = 1
+            self._tables = to_device(tables, device)
         self._drafted: list[Tensor] = []
         self._noise: dict[int, Tensor] = {}
 
@@ -105,11 +119,39 @@ class Sampler:
         scores = warp_logits(logits, self.sampling)
         return scores if self.sampling.greedy else self._add_noise(scores, depth)
 
+    def adjusted(self, logits: Tensor, tokens: Tensor, above: Tensor) -> Tensor:
+        """Return logits [k, V] after bias, penalties and the minimum length, in float32.
+
+        In the library's order: bias, then the repetition penalty over prompt and answer; then
+        frequency and presence over the answer, as OpenAI defines them.
+
+        Args:
+            tokens: [m] drafted ids.
+            above: [k, m] 1 where a row's logits come after a token, 0 elsewhere.
+        """
+        sampling, size = self.sampling, logits.shape[-1]
+        self._width = max(self._width, size)
+        answer = to_device(self._answer, logits.device)
+        written = torch.cat((answer, tokens)).expand(len(logits), -1)
+        times = F.pad(above.float(), (len(answer), 0), value=1.0)
+        counts = times.new_zeros(len(logits), self._width).scatter_add_(1, written, times)
+        tables = self._tables.to(logits.device)
+        wide = F.pad(tables, (0, self._width - tables.shape[-1]))
+        counts, (prompt, bias, ends) = counts[:, :size], wide[:, :size]
+        logits, penalty = logits.float() + bias, sampling.repetition_penalty or 1.0
+        repeated = torch.where(logits < 0, logits * penalty, logits / penalty)
+        logits = torch.where(counts + prompt > 0, repeated, logits)
+        logits = logits - sampling.frequency_penalty * counts
+        logits = logits - sampling.presence_penalty * (counts > 0)
+        early = above.sum(-1, keepdim=True) + self._emitted < self._first_end
+        return logits.masked_fill(early & (ends > 0), -torch.inf)
+
     def near_ties(self, scores: Tensor) -> list[bool]:
         """Whether rounding may decide between the highest two of `scores` [k, V], for each row."""
         best, _ = highest.topk(scores, 2)
         lead = (best[:, 0] - best[:, 1]) * (self.sampling.temperature or 1.0)
-        return (lead < NEAR_TIE_NATS).tolist()
+        penalty = self.sampling.repetition_penalty or 1.0
+        return (lead < NEAR_TIE_NATS * max(penalty, 1 / penalty)).tolist()
 
     def draft(self, logp: Tensor, depth: int) -> Tensor:
         """Draw the drafter's tokens with the target's noise: log-probabilities [k, V] -> ids [k].
@@ -173,9 +215,10 @@ class Sampler:
                 facts["q"][i], facts["overlap"][i] = there
         return facts
 
-    def advance(self, n_tokens: int) -> None:
-        """Move on by n_tokens of the answer."""
-        self._emitted += n_tokens
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Move on by these tokens of the answer."""
+        self._emitted += len(tokens)
+        self._answer += tokens
         self._drafted.clear()
         self._noise = {at: noise for at, noise in self._noise.items() if at >= self._emitted}
 

@@ -58,6 +58,7 @@ def confidence(lane: LaneRecords) -> Confidence | None:
         and begin.n_visual
         and not begin.prefix.ids
         and not begin.sampling.get("temperature")
+        and begin.sampling.keys() <= {"temperature", "top_p", "seed"}
         and end is not None
         and end.stop == "eos"
         and len(lane.token_ids) <= MAX_TOKENS

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from specvl_demo.records import LaneRecords, Round, tie_nats
+from specvl_demo.records import WHOLE, LaneRecords, Round, tie_nats
 from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar
 
 MIN_TOKENS = 20
@@ -224,7 +224,7 @@ def ar_lane(lanes: Sequence[LaneRecords]) -> LaneRecords | None:
 
 def _is_complete(lane: LaneRecords) -> bool:
     """Whether a lane wrote its answer to its end."""
-    return lane.end is not None and lane.end.stop in ("eos", "length")
+    return lane.end is not None and lane.end.stop in WHOLE
 
 
 def _why_cut(lanes: Sequence[LaneRecords]) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from csv import writer
 from typing import Any
 
-from specvl_demo.records import Begin, LaneRecords
+from specvl_demo.records import Begin, LaneRecords, Round
 from specvl_demo.report.metrics import compare_with_ar, measure_lanes
 from specvl_demo.report.remarks import ar_lane, compare_answers
 
@@ -27,6 +27,7 @@ def lane_row(lane: LaneRecords) -> dict[str, Any]:
     """Return the figures of one lane: the fields of `generate --json`, in their order."""
     measured = measure_lanes(lane)
     totals = measured.totals
+    logprobs = [row for round_ in lane.rounds for row in log_probabilities(round_)]
     return {
         "text": lane.text,
         "token_ids": lane.token_ids,
@@ -43,7 +44,7 @@ def lane_row(lane: LaneRecords) -> dict[str, Any]:
         "tokens_per_s": totals.tokens_per_s,
         "stop": lane.end.stop if lane.end else None,
         "seed": lane.begin.sampling.get("seed"),
-    }
+    } | ({"logprobs": logprobs} if logprobs else {})
 
 
 def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
@@ -101,9 +102,27 @@ def run_facts(begin: Begin) -> str:
     sampling = "greedy" if begin.sampling else "sampling unknown"
     if temperature := begin.sampling.get("temperature"):
         sampling = f"temperature {temperature}, seed {begin.sampling.get('seed')}"
+    sampling = ", ".join([sampling, *further_words(begin.sampling)])
     versions = ", ".join(f"{name} {version}" for name, version in begin.versions.items())
     parts = begin.pair, begin.device, begin.dtype, sampling, versions or "no versions recorded"
     return one_line(" · ".join(filter(None, parts)))
+
+
+def further_words(sampling: Mapping[str, Any]) -> list[str]:
+    """Return what was changed of sampling besides temperature, top-p and seed."""
+    first = ("temperature", "top_p", "seed")
+    return [f"{name} {value}" for name, value in sampling.items() if name not in first]
+
+
+def log_probabilities(round_: Round) -> list[dict[str, Any]]:
+    """Return the log-probabilities that a round noted: of every token the model's own, `before`
+    penalties, temperature and cuts, and the one it was drawn with, `after`; `top` likewise of the
+    likeliest at its place. None: it could not be drawn.
+    """
+    noted: Any = round_.notes.get("logprobs", {})
+    rows = [dict(zip(("id", "text", "before", "after"), row)) for row in zip(*noted.values())]
+    k = len(rows) // len(round_.tokens)
+    return [rows[at] | {"top": rows[at + 1 : at + k]} for at in range(0, len(rows), k or 1)]
 
 
 def format_cell(value: Any) -> str:

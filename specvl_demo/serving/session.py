@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,9 @@ from PIL import Image
 from specvl_demo import records
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
-from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import to_rgb
 from specvl_demo.methods.base import Choice, build_parts
-from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
+from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Sampling
 from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Medium, Question, find_file, read
@@ -58,13 +58,26 @@ def make_request(
         prompt=prompt,
         target=loaded.models.target,
         token_texts=loaded.token_texts,
-        sampling=Sampling(question.temperature, question.top_p, seed=question.seed),
+        sampling=_resolved(question.sampling, loaded),
         max_new_tokens=max_new_tokens,
         detail=detail,
         pair=loaded.pair.id,
         versions=loaded.versions,
         cancelled=cancelled,
     )
+
+
+def _resolved(sampling: Sampling, loaded: LoadedPair) -> Sampling:
+    """Return the sampling with the checkpoint's repetition penalty if that is asked for; ValueError
+    for a bias on a token that the target does not have.
+    """
+    size = loaded.models.target.vocabulary.size
+    if (highest := max(sampling.logit_bias, default=0)) >= size:
+        raise ValueError(f"There is no token {highest} to bias: this target has {size} tokens.")
+    if sampling.repetition_penalty:
+        return sampling
+    config: Any = loaded.models.target.vlm.model.generation_config
+    return replace(sampling, repetition_penalty=config.repetition_penalty or 1.0)
 
 
 def make_lanes(
@@ -254,14 +267,19 @@ class Pair:
         top_p: float = TOP_P.default,
         seed: int = SEED.default,
         prefix: str | Sequence[int] = (),
+        **sampling: Any,
     ) -> Race:
         """Return a race of methods on one question about pictures and clips; ValueError if
         something is unknown or does not fit, before anything is computed.
 
         images, videos: Paths; pictures may also be Pillow's, of an array `Image.fromarray(array)`.
         settings: Parameters by method. prefix: Text or token ids that every answer continues, such
-        as another race's `token_ids` up to some place, and another token after them.
+        as another race's `token_ids` up to some place, and another token after them. sampling: The
+        other fields of `options.Sampling`, such as `repetition_penalty`.
         """
+        if unknown := sampling.keys() - Sampling.__dataclass_fields__:
+            names = ", ".join(Sampling.__dataclass_fields__)
+            raise TypeError(f"race has no argument {', '.join(unknown)}; of sampling: {names}.")
         pair = self._loaded.pair
         fields = {
             "question": question,
@@ -272,6 +290,7 @@ class Pair:
             "temperature": temperature,
             "top_p": top_p,
             "seed": seed,
+            **sampling,
         }
         query = read(fields, _read_medium)
         named_lanes = choosing.read_lanes(methods, settings)

@@ -46,6 +46,7 @@ WRONG_ORIGIN = (
 )
 NOT_LOGGED_IN = "Log in first: this page requires an account."
 NOT_SERVED = "`{name}` is not supported here; leave it out."
+NO_LOGPROBS = "`top_logprobs` needs `logprobs`: true."
 NO_MODEL = "`model` must be the id of a pair, or pair/method; /v1/models lists them."
 NO_SUCH_MODEL = "There is no model {name!r} here; /v1/models lists them."
 NO_MESSAGES = (

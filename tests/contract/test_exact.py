@@ -5,11 +5,18 @@ rounding could decide between two tokens, the text is read again, so that lossle
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from transformers import TemperatureLogitsWarper, TopPLogitsWarper
+from transformers import (
+    LogitsProcessor,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from specvl_demo.core import highest, sampling
 from specvl_demo.core.engine import Lane, SharedPrefill, race
@@ -21,7 +28,7 @@ from specvl_demo.methods.policies import Chain, ChainSettings, StaticTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
 from tests.fakes import TableDrafter, parts
-from tests.shared.tiny import ask, ids_of, tiny_llava, tiny_prompt
+from tests.shared.tiny import EOS, ask, ids_of, tiny_llava, tiny_prompt
 
 
 class Walk(NamedTuple):
@@ -32,10 +39,10 @@ class Walk(NamedTuple):
 
 ROOT = Walk(chain(0))
 
-SAMPLINGS = [Sampling(1.0), Sampling(0.6, top_p=0.8)]
+SAMPLINGS = [Sampling(1.0), Sampling(0.6, top_p=0.8), Sampling(1.2, top_k=9, min_p=0.05)]
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["plain", "cool-top-p"])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["plain", "cool-top-p", "top-k-min-p"])
 def test_draws_have_the_law_of_the_librarys_warpers(sampling: Sampling):
     """5,000 draws, over the positions of one seed and over the first positions of many seeds:
     chi-square at 1e-6. The seeds are fixed, so this cannot fail by chance."""
@@ -67,7 +74,7 @@ def test_rounding_changes_no_token():
         moved = logits * (1 + 2e-6 * torch.randn(1, 50_000, generator=generator))
         drawn = [sampler.choose(one.expand(100, -1), Walk(chain(99))) for one in (logits, moved)]
         assert torch.equal(*drawn)
-        sampler.advance(100)
+        sampler.advance(range(100))
 
 
 def test_a_smaller_vocabulary_has_the_same_noise():
@@ -78,7 +85,7 @@ def test_a_smaller_vocabulary_has_the_same_noise():
     for _ in range(50):
         drafted = sampler.draft(logits.log_softmax(-1), 0)
         assert torch.equal(drafted, sampler.choose(wide, ROOT))
-        sampler.advance(1)
+        sampler.advance([0])
 
 
 def test_a_coupled_draft_agrees_as_often_as_the_coupling_promises():
@@ -91,7 +98,7 @@ def test_a_coupled_draft_agrees_as_often_as_the_coupling_promises():
         chosen = int(sampler.choose(p[None], ROOT))
         agreed += chosen == int(sampler.draft(q[None].log_softmax(-1), 0))
         same += chosen == int(sampler.draft(p[None].log_softmax(-1), 0))
-        sampler.advance(1)
+        sampler.advance([0])
     overlap = float(torch.minimum(p.softmax(-1), q.softmax(-1)).sum())
     assert same == n
     assert overlap / (2 - overlap) - 0.02 < agreed / n < overlap + 0.02
@@ -100,16 +107,63 @@ def test_a_coupled_draft_agrees_as_often_as_the_coupling_promises():
 def warped(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Hugging Face's own processors, in the order of its `generate`."""
     scores = TemperatureLogitsWarper(sampling.temperature)(None, logits)
-    return TopPLogitsWarper(sampling.top_p)(None, scores) if sampling.top_p < 1 else scores
+    scores = TopKLogitsWarper(sampling.top_k)(None, scores) if sampling.top_k else scores
+    scores = TopPLogitsWarper(sampling.top_p)(None, scores) if sampling.top_p < 1 else scores
+    return MinPLogitsWarper(sampling.min_p)(None, scores) if sampling.min_p else scores
 
 
 def test_processing_follows_the_librarys_order():
-    """Temperature and top-p give what Hugging Face's own processors give."""
+    """Temperature, top-k, top-p and min-p give what Hugging Face's own processors give."""
     logits = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)) * 3
-    for temperature, p in [(0.7, 0.9), (1.3, 1.0), (1.0, 0.6), (2.0, 0.3)]:
-        sampling = Sampling(temperature, p)
+    cuts = {"top_p": (0.9, 1.0, 0.3), "top_k": (0, 3, 50), "min_p": (0.0, 0.05, 1.0)}
+    for temperature, *values in product((0.7, 2.0), *cuts.values()):
+        sampling = Sampling(temperature, **dict(zip(cuts, values, strict=True)))
         wanted = warped(logits, sampling).softmax(-1)
         assert torch.allclose(probabilities(logits, sampling), wanted, atol=1e-6)
+
+
+class OpenAIPenalties(LogitsProcessor):
+    """OpenAI's formula, which the library lacks, over what follows the first n ids."""
+
+    def __init__(self, n: int, presence: float, frequency: float) -> None:
+        self.n, self.presence, self.frequency = n, presence, frequency
+
+    def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        counts = ids[0, self.n :].bincount(minlength=scores.shape[-1])
+        return scores - self.frequency * counts - self.presence * (counts > 0)
+
+
+ADJUSTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"repetition_penalty": 1.4}, {"repetition_penalty": 1.4}),
+    ({"repetition_penalty": 0.8}, {"repetition_penalty": 0.8}),
+    ({"presence_penalty": 1.5}, {"openai": (1.5, 0.0)}),
+    ({"presence_penalty": -1.0, "frequency_penalty": 1.2}, {"openai": (-1.0, 1.2)}),
+    ({"logit_bias": {9: 8.0, 20: -9.0}}, {}),
+    ({"min_new_tokens": 9, "logit_bias": {EOS: 9.0}}, {"min_new_tokens": 9}),
+    ({"ignore_eos": True, "logit_bias": {EOS: 9.0}}, {"suppress_tokens": [EOS]}),
+]
+
+
+@pytest.mark.parametrize(("settings", "library"), ADJUSTED, ids=lambda given: " ".join(given))
+def test_the_plain_answer_is_the_librarys(target: Target, settings: Any, library: Any):
+    """Greedy, against `generate` with its own processors. The end is made likely by a bias; without
+    the first setting the answer is another one.
+    """
+    prompt, (presence, frequency) = tiny_prompt(), library.get("openai", (0.0, 0.0))
+    biases = {(token,): bias for token, bias in settings.get("logit_bias", {}).items()}
+    expected = target.vlm.model.generate(
+        **prompt.inputs,
+        max_new_tokens=24,
+        do_sample=False,
+        pad_token_id=0,
+        logits_processor=[OpenAIPenalties(len(prompt), presence, frequency)],
+        sequence_bias=biases or None,
+        **{name: value for name, value in library.items() if name != "openai"},
+    )[0, len(prompt) :].tolist()
+    request = ask(target, prompt, sampling=Sampling(**settings))
+    assert ids_of(race([Lane("ar", parts(), SharedPrefill(request))])) == expected
+    bare = ask(target, prompt, sampling=Sampling(**dict(list(settings.items())[1:])))
+    assert ids_of(race([Lane("ar", parts(), SharedPrefill(bare))])) != expected
 
 
 def test_the_smallest_temperature_takes_the_likeliest_token():

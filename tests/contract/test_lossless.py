@@ -19,12 +19,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specvl_demo.core.engine import Lane, SharedPrefill, race
-from specvl_demo.core.sampling import Level, Sampling
+from specvl_demo.core.sampling import Level
 from specvl_demo.methods.base import METHODS, PARTS, Choice, Models, build_parts, choose
-from specvl_demo.records import Begin, Round, validate_trace
+from specvl_demo.records import Begin, Round, gather_lanes, validate_trace
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.shared.heads import built
+from tests.shared.samplings import drawn_sampling
 from tests.shared.tiny import EOS, ask, ids_of, noisy, tiny_llava, tiny_prompt
 
 PROMPTS = [tiny_prompt(seed=1), tiny_prompt(2, seed=2), tiny_prompt(0, 12, seed=3)]
@@ -144,41 +145,49 @@ def test_the_size_chosen_for_a_machine_is_recorded_and_changes_no_answer(
     assert sizes[0] > sizes[1] > sizes[2] == 2
 
 
+def answer(records: list[Any]) -> tuple[list[int], str, str]:
+    """An answer's tokens, its text, which a stop string may cut, and why it ends."""
+    (lane,) = gather_lanes(records)
+    return lane.token_ids, lane.text, lane.end.stop
+
+
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_draft_changes_an_answer(block: int, pairs: list[Models]):
     rng = random.Random(block)
     accepted: Counter[str] = Counter()
 
-    def run(question: tuple[int, int, float, int], choice: Choice) -> list[Any]:
-        pair, prompt, temperature, seed = question
-        sampling = Sampling(temperature, top_p=0.95 if temperature else 1.0, seed=seed)
+    samplings = [drawn_sampling(rng, t, s) for t in (0.0, 0.7, 1.3) for s in (0.0, 0.3)]
+
+    def run(question: tuple[int, int, int], choice: Choice) -> list[Any]:
+        pair, prompt, how = question
+        sampling = samplings[how]
         request = ask(pairs[pair].target, PROMPTS[prompt], sampling=sampling, max_new_tokens=16)
         return list(race([Lane("l", build_parts(choice, pairs[pair]), SharedPrefill(request))]))
 
     @cache
-    def plain(question: tuple[int, int, float, int]) -> list[int]:
-        return ids_of(run(question, choose("ar")))
+    def plain(question: tuple[int, int, int]) -> Any:
+        return answer(run(question, choose("ar")))
 
     ran = 0
     while ran < DRAWS:
         try:
             choice = drawn(rng)
             greedy = choice.verifier.name != "strict" or rng.random() < 0.5
-            temperature = 0.0 if greedy else rng.choice((0.7, 1.3))
-            question = (rng.randrange(3), rng.randrange(3), temperature, rng.randrange(2))
+            how = rng.randrange(2) if greedy else rng.randrange(2, len(samplings))
+            question = (rng.randrange(3), rng.randrange(3), how)
             records = run(question, choice)
         except ValueError as refusal:  # parts that do not fit
             assert "\n" not in str(refusal)
             continue
         ran += 1
-        assert ids_of(records) == plain(question), choice.settings
+        assert answer(records) == plain(question), (choice.settings, samplings[how])
         validate_trace(records)
         assert records[0].settings == choice.settings
         for record in records:
             if isinstance(record, Round):
                 assert not record.n_relaxed, choice.settings
                 accepted[choice.drafter.name] += record.n_accepted
-                if temperature:
+                if not samplings[how].greedy:
                     check_draws(record)
     assert accepted["small"] > 10, accepted
 

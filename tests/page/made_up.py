@@ -255,11 +255,11 @@ def altered(record: Record, job: Job) -> Record:
         return replace(
             record, dtype=job.options.dtype or record.dtype, exactness=exact, prefix=prefix
         )
-    if isinstance(record, Round) and job.question.seed == BUSY:
+    if isinstance(record, Round) and job.question.sampling.seed == BUSY:
         return replace(record, notes=record.notes | {"load": 0.9})
-    if isinstance(record, End) and job.question.seed == BUSY:
+    if isinstance(record, End) and job.question.sampling.seed == BUSY:
         return replace(record, load=0.9)
-    if isinstance(record, End) and job.question.seed == DOUBTFUL:
+    if isinstance(record, End) and job.question.sampling.seed == DOUBTFUL:
         return replace(record, confidence=records.Confidence("guessing", 0.31, 0.27))
     return record
 

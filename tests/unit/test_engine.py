@@ -1,6 +1,7 @@
 """The loop on tables, whose distribution is known exactly: answers, bookkeeping, clocks, races."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -8,9 +9,8 @@ import pytest
 import torch
 
 from specvl_demo import records
-from specvl_demo.core.detokenizer import TokenTexts
+from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
-from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Policy, Prompt
 from specvl_demo.methods.ar import OneNode
@@ -22,9 +22,12 @@ from specvl_demo.methods.policies import (
     StaticTree,
 )
 from specvl_demo.methods.sage import EntropyTree, SageSettings
+from specvl_demo.options import Sampling
 from specvl_demo.records import Begin, Round
+from specvl_demo.report import tables
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
 from tests.shared.refusals import refuses
+from tests.shared.samplings import drawn_sampling
 from tests.shared.tiny import spell
 
 V = 8
@@ -78,30 +81,104 @@ def random_policy(rng: random.Random) -> Policy:
 
 
 def test_random_drafts_never_change_the_answer():
-    """Random tables, drafters, trees, limits and ends, greedy or sampled: the plain answer, to the
-    token. An end is the last token and ends the lane, the limit holds, the cache holds the prompt
-    and the answer but for its last token, records add up. Real models have
+    """Random tables, drafters, trees, limits, ends and settings of sampling: the plain answer, to
+    the token and the letter. An end is the last token and ends the lane, the limit holds, the cache
+    holds the prompt and the answer but for its last token, records add up. Real models have
     tests/contract/test_lossless.py.
     """
-    accepted = 0
+    accepted, stops = 0, Counter[str]()
     for seed in range(300):
         rng = random.Random(seed)
         logits, eos = random_table(rng), frozenset(rng.sample(range(1, 12), rng.choice((0, 1, 3))))
-        hot = (Sampling(0.9, seed=seed), Sampling(1.4, top_p=0.8, seed=seed))
         target, n = TableTarget(logits, eos=eos), rng.randint(1, 24)
-        asked = request(target, n, sampling=rng.choice((Sampling(), *hot)), detail="light")
+        how = drawn_sampling(rng, rng.choice((0.0, 0.9, 1.4)), rng.choice((0.0, 0.35)))
+        asked = request(target, n, sampling=how, detail="light")
         plain = run(asked)
         drafter = TableDrafter(random_table(rng, near=logits))
         made = replace(parts(drafter, random_policy(rng)), draws=rng.choice(("argmax", "shared")))
         found = list(race([Lane("l", made, SharedPrefill(asked))]))
         said, stop = ids(found), found[-1].stop
         assert (said, stop) == (ids(plain), plain[-1].stop), seed
-        assert stop == ("eos" if said[-1] in eos else "length") and not eos & set(said[:-1])
-        assert len(said) == n or (len(said) < n and stop == "eos")
+        (lane,), (plain_lane,) = records.gather_lanes(found), records.gather_lanes(plain)
+        assert lane.text == plain_lane.text
+        assert stop in ("stop", "eos" if said[-1] in eos else "length") and not eos & set(said[:-1])
+        assert len(said) == n or (len(said) < n and stop in ("eos", "stop"))
+        assert len(said) >= min(n, how.min_new_tokens) and (stop, how.ignore_eos) != ("eos", True)
+        noted = tables.lane_row(lane).get("logprobs")
+        assert noted == tables.lane_row(plain_lane).get("logprobs")
+        assert not how.logprobs or [row["id"] for row in noted] == said
+        stops[stop] += 1
         assert target.sessions[-1].decided == [0, 0, *said[:-1]]
         records.validate_trace(found)
         accepted += found[-1].totals.n_accepted
+    assert min(stops.values()) > 10 and len(stops) == 3, stops
     assert accepted > 600  # equal answers would prove nothing if no draft were ever right
+
+
+@pytest.mark.parametrize("policy", [Chain(ChainSettings(4)), StaticTree(RANKS)])
+@pytest.mark.parametrize("temperature", [0.0, 1.1])
+def test_drafts_are_processed_as_the_target_is(policy: Policy, temperature: float):
+    """A drafter with the target's own logits loses no token by penalties, cuts or a bias."""
+    table = random_table(random.Random(5))
+    cuts = {"top_k": 5, "min_p": 0.02, "logit_bias": {4: 2.0}, "ignore_eos": True}
+    how = Sampling(temperature, presence_penalty=1.5, frequency_penalty=0.7, **cuts)
+    query = request(TableTarget(table, eos=frozenset({3})), 24, sampling=how)
+    made = replace(parts(TableDrafter(table), policy), draws="shared")
+    rounds = [r for r in race([Lane("l", made, SharedPrefill(query))]) if isinstance(r, Round)]
+    assert [r.n_accepted for r in rounds] == [4, 4, 4, 4, 3]
+
+
+def test_log_probabilities_are_told_before_and_after_all_processing():
+    how = Sampling(0.5, seed=1, top_k=2, presence_penalty=1.0, logprobs=3, logit_bias={0: 2.0})
+    (lane,) = records.gather_lanes(run(request(TableTarget(CYCLE / 4), 3, sampling=how)))
+    last, written = 0, []
+    for row in tables.lane_row(lane)["logprobs"]:
+        before, logits = (CYCLE / 4)[last].log_softmax(-1), (CYCLE / 4)[last].clone()
+        logits[0] += 2.0
+        logits[written] -= 1.0
+        after = (
+            (logits / 0.5).where(logits >= logits.topk(2).values[-1], -torch.inf).log_softmax(-1)
+        )
+        assert [entry["before"] for entry in row["top"]] == pytest.approx(
+            before.topk(3).values.tolist()
+        )
+        for entry in (row, *row["top"]):
+            assert entry["before"] == pytest.approx(float(before[entry["id"]]))
+            drawn = float(after[entry["id"]])
+            assert entry["after"] == (pytest.approx(drawn) if drawn > -torch.inf else None)
+        last = row["id"]
+        written.append(last)
+    assert len({*written}) > 1
+
+
+PIECES = ("a", "b", "ab", " ", "ba", "c a", "é", "")
+
+
+def test_text_up_to_a_stop_string_is_never_taken_back():
+    """Random pieces and stop strings: what was text after any token is the beginning of the final
+    text, which ends where the first stop string begins once a token has completed one.
+    """
+    texts, cut = TokenTexts(lambda ids, keep_special=False: "".join(PIECES[i] for i in ids)), 0
+    for seed in range(400):
+        rng = random.Random(seed)
+        tokens = rng.choices(range(len(PIECES)), k=rng.randint(1, 12))
+        stops = [
+            "".join(rng.choices("abc é", k=rng.randint(1, 4))) for _ in range(rng.randint(1, 3))
+        ]
+        text, whole, reader = "", "", Detokenizer(texts, 0, stops)
+        for at, token in enumerate(tokens, 1):
+            text += reader.decode_next(token, last=at == len(tokens))
+            whole += PIECES[token]
+            places = [whole.find(stop) for stop in stops if stop in whole]
+            assert reader.stopped == bool(places)
+            assert whole.startswith(text) and not any(stop in text for stop in stops)
+            if places:
+                assert text == whole[: min(places)]
+                cut += 1
+                break
+        else:
+            assert text == whole
+    assert 100 < cut < 300
 
 
 def test_origins_path_and_candidates_line_up():

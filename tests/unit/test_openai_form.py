@@ -14,7 +14,7 @@ from PIL import Image
 from starlette.applications import Starlette
 
 from specvl_demo.media import PLACE
-from specvl_demo.options import MAX_NEW_TOKENS_SERVED
+from specvl_demo.options import MAX_NEW_TOKENS_SERVED, Sampling
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import app, chat
 from specvl_demo.ui.page.handlers import PageHandlers
@@ -82,6 +82,23 @@ def test_values_that_change_nothing_are_taken(api: Api):
     nothing = {"parallel_tool_calls": True, "tool_choice": "auto", "repetition_penalty": 1.0}
     nothing |= {"top_k": -1, "min_p": 0, "reasoning_effort": "low"}
     assert api.complete(**nothing).status_code == 200
+
+
+def test_settings_of_sampling_are_read_as_clients_spell_them(api: Api):
+    sent = {"top_k": 5, "min_p": 0.1, "stop": "x", "logprobs": True, "top_logprobs": 3}
+    sent |= {"frequency_penalty": 0.5, "presence_penalty": -1, "logit_bias": {"7": -100}}
+    sent |= {"repetition_penalty": 1.2, "min_tokens": 2, "ignore_eos": True, "seed": 4}
+    assert api.complete(**sent).status_code == 200
+    named = {"top_k": 5, "min_p": 0.1, "frequency_penalty": 0.5, "presence_penalty": -1.0}
+    named |= {"repetition_penalty": 1.2, "min_new_tokens": 2, "ignore_eos": True, "logprobs": 3}
+    sampling = Sampling(**named, seed=4, stop=("x",), logit_bias={7: -100.0})
+    assert api.jobs[0].question.sampling == sampling
+
+
+def test_without_a_seed_each_request_draws_another(api: Api):
+    for _ in range(3):
+        api.complete(temperature=1)
+    assert len({job.question.sampling.seed for job in api.jobs}) == 3
 
 
 def encoded(kind: str, folder: Path) -> str:

@@ -272,9 +272,13 @@ def test_pictures_stand_where_a_question_marks_their_places():
     assert re.search(f"{shown}{shown}what is this", plain)
 
 
+SAMPLED = {"seed": 3, "max_new_tokens": 9, "top_k": 4, "logit_bias": {"5": 1}}
+SAMPLED |= {"stop": ["x", "yz"], "ignore_eos": True}
+
+
 def page(folder: Path) -> Question:
     file = {"path": str(folder / "a.png"), "name": "mine"}
-    asked = {"pair": "pocket", "question": "what", "media": file, "seed": 3}
+    asked = {"pair": "pocket", "question": "what", "media": file, **SAMPLED}
     return read_job(asked | {"max_new_tokens": 9.0}, [folder]).question
 
 
@@ -285,19 +289,19 @@ def endpoint(folder: Path) -> Question:
         "image": {"path": str(folder / "a.png")},
         "video": None,
     }
-    sampling = {"seed": 3, "max_new_tokens": 9, "answer_prefix": "", "picture_detail": None}
+    sampling = {**SAMPLED, "answer_prefix": "", "picture_detail": None}
     return read_job(asked | sampling, [folder]).question
 
 
 def command(folder: Path) -> Question:
     words = ["generate", "--method", "ar", "--prompt", "what", "--image", str(folder / "a.png")]
-    return read(vars(parse_arguments([*words, "--seed", "3", "--max-new-tokens", "9"])))
+    words += ["--seed", "3", "--max-new-tokens", "9", "--top-k", "4", "--logit-bias", '{"5": 1}']
+    return read(vars(parse_arguments([*words, "--stop", "x", "--stop", "yz", "--ignore-eos"])))
 
 
 def line(folder: Path) -> Question:
     text = json.dumps({"id": "x", "prompt": "what", "images": ["a.png"], "answer": "halves"})
-    sampling = {"seed": 3, "max_new_tokens": 9}
-    return read(parse_line(text) | sampling, partial(find_file, folders=[folder]))
+    return read(parse_line(text) | SAMPLED, partial(find_file, folders=[folder]))
 
 
 @pytest.mark.parametrize("door", [page, endpoint, command, line])
@@ -305,7 +309,9 @@ def test_every_door_reads_the_same_question(tmp_path: Path, door: Callable[[Path
     (tmp_path / "a.png").write_bytes(b"x")
     question = door(tmp_path)
     assert (question.words, question.paths) == ("what", [str(tmp_path / "a.png")])
-    assert (question.seed, question.max_new_tokens, question.temperature) == (3, 9, 0.0)
+    stops = {"stop": ("x", "yz"), "ignore_eos": True}
+    assert question.sampling == Sampling(seed=3, top_k=4, logit_bias={5: 1.0}, **stops)
+    assert question.max_new_tokens == 9
     assert type(question.max_new_tokens) is int
     assert question.prefix in ((), "") and not question.earlier and not question.system
 
@@ -358,6 +364,7 @@ def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order():
     assert bench.methods == ["ar", "chain", "ngram"] and bench.n_steps == 4
     step = benches.Step(bench, 3)
     assert [name for name, _ in step.job.lanes] == ["chain", "ngram", "ar"]
-    assert step.job.timed and (step.job.question.seed, step.job.question.temperature) == (1, 0)
+    sampling = step.job.question.sampling
+    assert step.job.timed and (sampling.seed, sampling.temperature) == (1, 0)
     sampled = benches.read_bench(request | {"temperature": 0.8}, [], None)
-    assert sampled.jobs[0].question.temperature == 0.8
+    assert sampled.jobs[0].question.sampling.temperature == 0.8

@@ -20,9 +20,9 @@ from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
 from specvl_demo.options import (
     DETAIL,
+    FIRST,
     MAX_NEW_TOKENS_SERVED,
     NEW_TOKENS,
-    OF_ANSWERS,
     Dtype,
     Option,
     Quantised,
@@ -66,7 +66,7 @@ def build_catalog(first_pair: str) -> dict[str, Any]:
         "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
         "describe": question.DESCRIBE,
         "examples": example_entries(),
-        "sampling": [_param_entry(_as_param(option), None) for option in OF_ANSWERS],
+        "sampling": [_param_entry(_as_param(option), None) for option in FIRST],
         "limits": {
             "files": question.MAX_FILES,
             "shown": question.MAX_SHOWN,

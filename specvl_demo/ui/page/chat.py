@@ -24,7 +24,18 @@ from starlette.routing import Route
 
 from specvl_demo.media.files import HEAD_BYTES, PLACE, sniff_format
 from specvl_demo.methods import base
-from specvl_demo.options import MAX_NEW_TOKENS_SERVED, NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Option
+from specvl_demo.options import (
+    FIRST,
+    FURTHER,
+    LOGPROBS,
+    MAX_NEW_TOKENS_SERVED,
+    MIN_NEW_TOKENS,
+    NEW_TOKENS,
+    REPETITION_PENALTY,
+    SEED,
+    TOP_K,
+    Option,
+)
 from specvl_demo.question import wrong_kind
 from specvl_demo.records import Begin, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import tables
@@ -34,24 +45,27 @@ from specvl_demo.ui.page.endpoints import TAKEN
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.response import RefusedRequest, openai_error
 
-OWN = {"model", "messages", "stream", "stream_options"}
+OWN = {"model", "messages", "stream", "stream_options", "logprobs"}
 SAMPLING: dict[str, Option] = {
     "max_completion_tokens": NEW_TOKENS,
     "max_tokens": NEW_TOKENS,
-    "temperature": TEMPERATURE,
-    "top_p": TOP_P,
-    "seed": SEED,
+    "min_tokens": MIN_NEW_TOKENS,
+    "repeat_penalty": REPETITION_PENALTY,
+    "top_logprobs": LOGPROBS,
+    **{option.name: option for option in (*FIRST, *FURTHER) if option is not NEW_TOKENS},
 }
 """Fields that are options of the page; the first one given counts."""
+PASSED = ("stop", "logit_bias", "ignore_eos")
+"""Fields that are read as those of the page."""
 IDLE = {
     *{"user", "metadata", "safety_identifier", "prompt_cache_key", "store", "service_tier"},
     *{"cache_prompt", "keep_alive", "parallel_tool_calls", "reasoning_effort", "verbosity"},
 }
 """Fields that change nothing in an answer of models without tools and without hidden reasoning."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **{"n": (1,), "best_of": (1,), "top_k": (-1, 0), "modalities": (["text"],)},
+    **{"n": (1,), "best_of": (1,), "modalities": (["text"],)},
     **{"response_format": ({"type": "text"},), "tool_choice": ("none", "auto")},
-    **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p"), (1,)),
+    **dict.fromkeys(("length_penalty", "typical_p"), (1,)),
     "skip_special_tokens": (True,),
 }
 """Values, besides null, that request nothing unsupported."""
@@ -110,7 +124,7 @@ class ChatApi:
         if body.get("stream") is True:
             options = body.get("stream_options")
             with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
-            chunks = _stream_chunks(model, with_usage, first, records)
+            chunks = _stream_chunks(body, with_usage, first, records)
             return StreamingResponse(chunks, media_type="text/event-stream")
         heard = list(first)
         try:
@@ -123,7 +137,8 @@ class ChatApi:
         row = tables.lane_row(lane)
         message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
         reason, usage = _finish_reason(lane), _token_usage(lane)
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        listed = _logprobs(row.pop("logprobs", []), body)
+        choice = {"index": 0, "message": message, "logprobs": listed, "finish_reason": reason}
         answer = {**_response_head(model, "chat.completion"), "choices": [choice], "usage": usage}
         return JSONResponse({**answer, "specvl": row})  # the other fields of `generate --json`
 
@@ -131,11 +146,12 @@ class ChatApi:
         """Return a request as the page would send it, its files written, which are removed with
         the caller's connection; raises RefusedRequest if it needs something unsupported.
         """
-        used = {*OWN, *SAMPLING, *IDLE}
+        used = {*OWN, *SAMPLING, *PASSED, *IDLE}
         for name, value in body.items():
             if not (name in used or value is None or value in NEUTRAL.get(name, NOTHING)):
                 raise RefusedRequest(400, messages.NOT_SERVED.format(name=name[:100]), name)
-        kinds = (("stream", bool, "true or false"), ("stream_options", dict, "an object"))
+        switch = bool, "true or false"
+        kinds = (("stream", *switch), ("logprobs", *switch), ("stream_options", dict, "an object"))
         for name, kind, expected in kinds:
             if not isinstance(body.get(name), kind | None):
                 raise RefusedRequest(400, str(wrong_kind(f"`{name}`", expected, body[name])), name)
@@ -151,6 +167,13 @@ class ChatApi:
         for name, option in SAMPLING.items():
             if body.get(name) is not None and option.name not in payload:
                 payload[option.name] = _check_sampling(name, option, body[name])
+        payload |= {name: body[name] for name in PASSED if body.get(name) is not None}
+        if body.get("logprobs"):  # one alternative at least has the page note them
+            payload[LOGPROBS.name] = payload.get(LOGPROBS.name) or 1
+        elif payload.pop(LOGPROBS.name, 0):
+            raise RefusedRequest(400, messages.NO_LOGPROBS, "top_logprobs")
+        # As elsewhere, a program that asks again without a seed gets another sample.
+        payload.setdefault(SEED.name, secrets.randbelow(SEED.high))
         return payload | self._read_conversation(body.get("messages"), caller)
 
     def _read_conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
@@ -252,23 +275,42 @@ def _check_sampling(name: str, option: Option, value: Any) -> Any:
     # "length" at the limit here.
     if highest and isinstance(value, int) and (value == -1 or value > highest):
         return highest
+    if option is TOP_K and value == -1:  # as others spell it
+        return TOP_K.default
     try:
         return option.check(value, highest)
     except ValueError as fault:
         raise RefusedRequest(400, str(fault), name) from None
 
 
+def _logprobs(rows: Sequence[dict[str, Any]], body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return log-probabilities in OpenAI's form: `logprob` is the model's own; `logprob_drawn`,
+    after penalties, temperature and cuts, is ours.
+    """
+    if not body.get("logprobs"):
+        return None
+
+    def entry(row: Mapping[str, Any]) -> dict[str, Any]:
+        numbers = {"logprob": row["before"], "logprob_drawn": row["after"]}
+        return {"token": row["text"], "bytes": list(row["text"].encode()), **numbers}
+
+    k = body.get("top_logprobs") or 0
+    content = [entry(row) | {"top_logprobs": list(map(entry, row["top"][:k]))} for row in rows]
+    return {"content": content, "refusal": None}
+
+
 async def _stream_chunks(
-    model: str,
+    body: Mapping[str, Any],
     with_usage: bool,
     first: Sequence[Record],
     records: AsyncGenerator[Sequence[Record], None],
 ) -> AsyncGenerator[bytes, None]:
     """Yield an answer as server-sent events; a comment is sent while it waits."""
-    base = _response_head(model, "chat.completion.chunk")
+    base = _response_head(body["model"], "chat.completion.chunk")
 
-    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def chunk(delta: Mapping[str, Any], finish: str | None = None, rows: Any = ()) -> bytes:
+        listed = _logprobs(rows, body) if rows else None
+        choice = {"index": 0, "delta": delta, "logprobs": listed, "finish_reason": finish}
         return _server_sent_event({**base, "choices": [choice]})
 
     heard: list[Record] = []
@@ -280,7 +322,8 @@ async def _stream_chunks(
                 heard += some
                 rounds = [round_ for round_ in some if isinstance(round_, Round)]
                 text = "".join(token.text for round_ in rounds for token in round_.tokens)
-                yield chunk({"content": text}) if text else b": waiting\n\n"
+                rows = [row for round_ in rounds for row in tables.log_probabilities(round_)]
+                yield chunk({"content": text}, rows=rows) if text or rows else b": waiting\n\n"
                 some = await anext(records, None)
         except RefusedRequest as refusal:
             yield _server_sent_event(openai_error(*refusal.args))
@@ -299,7 +342,7 @@ def _response_head(model: str, kind: str) -> dict[str, Any]:
 
 def _finish_reason(lane: LaneRecords) -> str:
     """Return why an answer ended; the limit of time is a limit of length."""
-    return "stop" if lane.end and lane.end.stop == "eos" else "length"
+    return "stop" if lane.end and lane.end.stop in ("eos", "stop") else "length"
 
 
 def _model_entry(name: str) -> dict[str, Any]:

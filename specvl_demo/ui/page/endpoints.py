@@ -14,7 +14,13 @@ from typing import Any
 
 import gradio as gr
 
-from specvl_demo.options import DETAIL, MAX_NEW_TOKENS_SERVED, OF_ANSWERS
+from specvl_demo.options import (
+    DETAIL,
+    IGNORE_EOS_HELP,
+    MAX_NEW_TOKENS_SERVED,
+    OF_ANSWERS,
+    STOP_HELP,
+)
 from specvl_demo.records import Record, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
@@ -34,6 +40,9 @@ TAKEN = {
     "image": (list[File] | File | None, None, "An uploaded picture, or a list of them."),
     "video": (list[File] | File | None, None, "An uploaded clip, or a list of them."),
     **{option.name: (type(option.default), option.default, option.help) for option in OF_ANSWERS},
+    "logit_bias": (dict | None, None, "Added to the logits of tokens, by id: -100 to 100."),
+    "stop": (list[str] | str | None, None, f"A list of {STOP_HELP}."),
+    "ignore_eos": (bool, False, f"{IGNORE_EOS_HELP.capitalize()}."),
     "system": (str, "", "A system prompt, if the model supports one."),
     "settings": (dict | None, None, "Parameters by name; for `race`, by method and name."),
     "dtype": (str, "", "Weights in float32, bfloat16 or float16; empty for what fits the machine."),

@@ -15,7 +15,7 @@ import msgspec
 
 from specvl_demo import pairs, question
 from specvl_demo.pairs.machine import computed_s, n_cores
-from specvl_demo.records import End, LaneRecords, Record, Round
+from specvl_demo.records import WHOLE, End, LaneRecords, Record, Round
 from specvl_demo.report import figure, html, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
@@ -99,7 +99,7 @@ class PageHandlers:
         """
         job = read_job(payload, self.folders, baseline)
         for lane in job.lanes:  # what can be refused is refused before a stream has begun
-            choosing.choose(pairs.find(job.pair), *lane, job.question.temperature)
+            choosing.choose(pairs.find(job.pair), *lane, job.question.sampling.temperature)
         fault, begun, over = None, False, 0
         late = messages.TOO_LONG.format(seconds=self.queue.limit_s)
         async with aclosing(self.queue.events(self._job_of_caller(caller, job))) as running:
@@ -111,7 +111,7 @@ class PageHandlers:
                 records = [record for record in payloads if isinstance(record, Record)]
                 begun = begun or any(isinstance(record, Round) for record in records)
                 ends = [record for record in records if isinstance(record, End)]
-                over += sum(end.stop in ("eos", "length") for end in ends)
+                over += sum(end.stop in WHOLE for end in ends)
                 yield records
         if fault and over < len(job.lanes) and not (begun and fault == late):
             raise ValueError(fault)

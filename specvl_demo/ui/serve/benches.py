@@ -21,7 +21,7 @@ from specvl_demo.compare.page import ReportPage, page_of, report_of
 from specvl_demo.compare.provenance import disturbance
 from specvl_demo.media import MediaFile
 from specvl_demo.methods import base
-from specvl_demo.options import QUESTIONS, REPEATS, TEMPERATURE
+from specvl_demo.options import NAMES, QUESTIONS, REPEATS, TEMPERATURE
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import NOTHING, Question, list_of, text_of
@@ -35,7 +35,7 @@ from specvl_demo.ui.serve.queue import Event
 
 MAX_ANSWERS = 1000
 """Answers of one bench: questions × repeats × methods."""
-SHARED = ("system", "max_new_tokens", "temperature", "top_p", "picture_detail")
+SHARED = ("system", "picture_detail", *(NAMES - {"seed"}))
 """What all questions of a bench have in common."""
 MAX_KEPT = 8
 """BenchRuns kept, the newest; of one client only the newest."""
@@ -244,7 +244,7 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
     shared = {name: payload[name] for name in SHARED if name in payload}
     questions = islice(_read_questions(payload, first.pair, folders, shared), n)
     jobs = [
-        replace(first, question=replace(question, seed=seed), timed=True)
+        replace(first, question=seeded(question, seed), timed=True)
         for seed, question in enumerate(questions)
     ]
     if not jobs:
@@ -254,6 +254,10 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
         raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MAX_ANSWERS))
     methods = [name for name, _ in first.lanes]
     return BenchRun(secrets.token_urlsafe(12), client, first.pair, methods, repeats, jobs)
+
+
+def seeded(question: Question, seed: int) -> Question:
+    return replace(question, sampling=replace(question.sampling, seed=seed))
 
 
 def _read_questions(

@@ -108,7 +108,9 @@ class Engine:
         try:
             # 1. The pair, with the drafters that the lanes need.
             pair, question = pairs.find(job.pair), job.question
-            choices = [choosing.choose(pair, *lane, question.temperature) for lane in job.lanes]
+            choices = [
+                choosing.choose(pair, *lane, question.sampling.temperature) for lane in job.lanes
+            ]
             roles = choosing.roles_of(choices)
             if fresh := not self.has_loaded(pair, roles, job.options):
                 yield {"k": "status", "stage": "loading", "detail": pair.title}

@@ -154,7 +154,10 @@ class ZeroGpuWorker(Worker):
             return None
         try:
             pair = pairs.find(job.pair)
-            choices = [choosing.choose(pair, *lane, job.question.temperature) for lane in job.lanes]
+            choices = [
+                choosing.choose(pair, *lane, job.question.sampling.temperature)
+                for lane in job.lanes
+            ]
         except ValueError as fault:
             return str(fault)
         if missing := set(choosing.roles_of(choices)) - set(self._roles):

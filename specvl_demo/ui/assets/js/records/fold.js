@@ -96,7 +96,7 @@ export class Lane {
 
   /** Whether the lane wrote its answer to its end. */
   get complete() {
-    return ['eos', 'length'].includes(this.end?.stop ?? '');
+    return ['eos', 'stop', 'length'].includes(this.end?.stop ?? '');
   }
 
   /** @param {End} end */

@@ -25,7 +25,7 @@ export interface Begin {
   lossless: boolean;
   pair: string;
   models: { [name: string]: string | null };
-  sampling: { [name: string]: Scalar };
+  sampling: { [name: string]: Value };
   max_new_tokens: number;
   dtype: string;
   device: string;
@@ -200,7 +200,7 @@ export interface LikelyToken {
 export interface End {
   kind: 'end';
   lane: string;
-  stop: 'cancelled' | 'eos' | 'error' | 'length';
+  stop: 'cancelled' | 'eos' | 'error' | 'length' | 'stop';
   totals: Totals;
   peak_bytes?: number | null;
   message?: string | null;
