@@ -6,7 +6,7 @@ const root = (window.gradio_config?.root ?? '').replace(/\/?$/, '/');
 const { files, scripts, styles } = NAMED;
 const address = (path) => new URL(root + 'gradio_api/file=' + path, document.baseURI).href;
 // Gradio's loader goes on asking for sixty frames a second after it has left the page (6.31), which
-// takes a tenth of a core for nothing. Its next look at the clock fails and ends its loop, unheard.
+// takes a tenth of a core for nothing. Its next reading of the clock throws, which ends its loop; that error is not printed.
 const unheard = (event) => event.preventDefault();
 const heed = () => {
   delete performance.now;
@@ -21,8 +21,8 @@ performance.now = () => {
   throw new Error('the loader has left the page');
 };
 setTimeout(heed, 300);
-// It cuts its stream when the page is left, and prints that as errors, before a page can hear that it is left. Where a
-// server is gone the page says so itself.
+// Gradio aborts its stream when the page is left and prints that as errors, before a page can know that it is left. If the
+// server is gone, the page says so itself.
 const cut = (part) => part?.name === 'AbortError' || part?.startsWith?.('Connection errored out');
 const { error } = console;
 console.error = (...said) => said.some(cut) || error.apply(console, said);

@@ -18,11 +18,11 @@ export function doubt(race, lane) {
   return compared.cut ? { kind: 'cut', sentence: compared.cut } : compared.lanes[lane.name].doubt;
 }
 
-/** The rough speedup of a lane whose times were disturbed, which is told with the reason; null if there is none. */
+/** The rough speedup of a lane whose times were disturbed, which is shown with the reason; null if there is none. */
 export const hedged = (why) => (why?.kind === 'disturbed' && why.about) || null;
 
 /** Why the speedup of some lanes is not shown, every kind of reason once: [[reason, lanes]]. What
- *  disturbs one lane disturbs the machine: of several, the clearest is told. */
+ *  disturbs one lane disturbs the machine: of several reasons, the clearest is shown. */
 export function doubts(race) {
   const found = new Map();
   for (const lane of race.list) {

@@ -11,7 +11,7 @@ import { COMPARE } from '../words/comparewords.js';
 import { W } from '../words/words.js';
 
 /** @import { Race } from './race.js' */
-/** @import { Media, Method, Parts } from './types.js' */
+/** @import { Api, Media, Method, Parts } from './types.js' */
 
 const FRESH_MS = 2000; // how old a table may be while the bench runs
 const WAIT_MS = 300; // until we look again whether a race of this page is over
@@ -146,20 +146,8 @@ export class Bench extends Emitter {
       const files = all.filter((m, i) => all.findIndex((o) => o.path === m.path) === i);
       return { lines: rows.join('\n'), files };
     }
-    return this.source === 'files' ? this.sendFiles() : {};
-  }
-
-  async sendFiles() {
-    const written = this.files.find((file) => /\.jsonl?$/i.test(file.name));
-    const sent = [];
-    for (const file of this.files.filter((other) => other !== written)) {
-      const { path } = await this.parts.api.upload(file);
-      sent.push({ path, name: file.name });
-    }
-    const question = this.question || COMPARE.describe;
-    const rows = sent.map(({ name }) => JSON.stringify({ id: name, question, media: [name] }));
-    const lines = written ? await written.text() : rows.join('\n');
-    return { lines, name: written?.name ?? 'questions.jsonl', files: sent };
+    if (this.source !== 'files') return {};
+    return sendFiles(this.files, this.question || COMPARE.describe, this.parts.api.upload);
   }
 
   /** Why nothing can be asked, in a sentence; undefined if it can. @param {string[]} methods */
@@ -328,6 +316,20 @@ export class Bench extends Emitter {
     if (file?.ok) download('bench.zip', await file.blob(), 'application/zip');
     else this.say(made?.problem ?? (await runner.reason(COMPARE.notSaved)), true);
   }
+}
+
+/** Send the visitor's own files, and return what asks about them.
+ *  @param {File[]} files @param {string} question @param {Api['upload']} upload */
+async function sendFiles(files, question, upload) {
+  const written = files.find((file) => /\.jsonl?$/i.test(file.name));
+  const sent = [];
+  for (const file of files.filter((other) => other !== written)) {
+    const { path } = await upload(file);
+    sent.push({ path, name: file.name });
+  }
+  const rows = sent.map(({ name }) => JSON.stringify({ id: name, question, media: [name] }));
+  const lines = written ? await written.text() : rows.join('\n');
+  return { lines, name: written?.name ?? 'questions.jsonl', files: sent };
 }
 
 /** @param {number[]} numbers */

@@ -8,7 +8,22 @@
 import { better, scope } from './scope.js';
 import { Emitter } from './emitter.js';
 import { Files } from './files.js';
-import { blank, chosen, parts, paths, unsampled, weightKinds } from './request.js';
+import {
+  asksExample,
+  blank,
+  changesBetween,
+  chosen,
+  inWords,
+  loadingRefusal,
+  mayFollow,
+  nextTurn,
+  ofExample,
+  parts,
+  paths,
+  takeOver,
+  tooMuch,
+  unsampled,
+} from './request.js';
 import { W } from '../words/words.js';
 
 /** @import { Before, Catalog, Example, Last, Media, Method, Pair, Request, RunOptions, Turn } from './types.js' */
@@ -19,12 +34,11 @@ export class Form extends Emitter {
   running = false;
   /** @type {Last | null} */
   last = null;
-  /** The visitor wants the next question to go on from the last one. */
-  followUp = false;
+  followUp = false; // whether the visitor wants the next question to go on from the last one
   /** What an example's question was before a file took the place of its pictures. @type {Replaced | null} */
   replacedExample = null;
   problem = '';
-  scopeShown = true;
+  scopeShown = true; // `scope` may stand above the answers already
 
   /** @param {Catalog} catalog @param {(file: File) => Promise<{ path: string; url: string }>} upload */
   constructor(catalog, upload) {
@@ -60,34 +74,20 @@ export class Form extends Emitter {
 
   /** What running the form means for the conversation whose last question is on the page: 'same'
    *  asks it again, 'on' adds a turn, 'new' begins another conversation. A single question is no
-   *  conversation yet: it is followed only if the visitor chose so.
-   *  @returns {'same' | 'on' | 'new'} */
+   *  conversation yet: it is followed only if the visitor chose so. */
   get next() {
-    const { request, last } = this;
-    if (!last) return 'same';
-    const { asked } = last;
-    const shown = paths(request.media) === paths(asked.media);
-    if (shown && request.question.trim() === asked.question.trim()) return 'same';
-    if (request.pair !== asked.pair) return 'new';
-    if (shown && !request.question.trim()) return 'new'; // the picture is described
-    const begun = shown && asked.history.length > 0;
-    return begun || (this.mayFollow && this.followUp) ? 'on' : 'new';
+    return nextTurn(this.request, this.last, this.followUp);
   }
 
-  /** Whether another question can go on from the last one: of its pictures, or with further ones. */
+  /** Whether another question can go on from the last one. */
   get mayFollow() {
-    const asked = this.last?.asked;
-    if (!asked || this.request.pair !== asked.pair) return false;
-    return this.request.media.length > 0 || asked.media.length === 0;
+    return mayFollow(this.request, this.last);
   }
 
   /** What the model is asked: the question, or where it is empty, to describe what is shown.
    *  @param {Pick<Request, 'question' | 'media'>} request */
-  inWords({ question, media } = this.request) {
-    const { describe } = this.catalog;
-    if (question.trim() || !media.length) return question;
-    if (media.some((m) => m.kind === 'video')) return describe.video;
-    return media.length > 1 ? describe.images : describe.image;
+  inWords(request = this.request) {
+    return inWords(this.catalog, request);
   }
 
   /** The turns that the question in the form continues. @returns {Turn[]} */
@@ -154,8 +154,7 @@ export class Form extends Emitter {
 
   /** The methods of the catalog's papers that the pair supports. */
   get paperMethods() {
-    const { methods } = this.pairFacts;
-    return this.catalog.papers.filter((name) => methods[name] === true);
+    return this.catalog.papers.filter((name) => this.pairFacts.methods[name] === true);
   }
 
   /** Race all papers against the plain model, at once. */
@@ -180,17 +179,9 @@ export class Form extends Emitter {
     this.update();
   }
 
-  /** The request of an example. @param {Example} example @returns {Request} */
+  /** The request of an example. @param {Example} example */
   of(example, methods = example.methods) {
-    const own = example.settings && methods === example.methods;
-    return {
-      ...blank(this.catalog),
-      media: example.media.map((m) => ({ ...m, example: example.id })),
-      question: example.question,
-      methods: [...methods],
-      settings: own ? { [methods[0]]: { ...example.settings } } : {},
-      ...(example.pair && { pair: example.pair }),
-    };
+    return ofExample(this.catalog, example, methods);
   }
 
   /** The form's request as a text that is equal if the same race is requested. */
@@ -200,43 +191,19 @@ export class Form extends Emitter {
 
   /** What the form has in place of what a request has, in words. @param {Request} asked @returns {string[]} */
   changedSince(asked) {
-    const now = parts(this.request).map((part) => JSON.stringify(part));
-    const before = parts(asked).map((part) => JSON.stringify(part));
+    const changes = changesBetween(asked, this.request);
     const bare = !this.request.media.length;
     const words = W.run.changes.map((word, i) => (i === 1 && bare ? W.run.without : word));
-    return words.filter((_, i) => now[i] !== before[i]);
+    return words.filter((_, i) => changes[i]);
   }
 
   /** Take over a whole request, for example from a link. Names of a pair and of methods that are not
    *  known here are dropped, and returned. @param {Partial<Request>} request */
   restore(request) {
-    const { catalog, request: mine } = this;
-    const standard = blank(catalog);
-    for (const key of /** @type {(keyof Request)[]} */ (Object.keys(standard)))
-      if (typeof request[key] === typeof standard[key])
-        Object.assign(mine, { [key]: request[key] });
-    const names = new Set(catalog.methods.map((m) => m.name));
-    const unknown = [...mine.methods].filter((m) => !names.has(m));
-    mine.methods = [...mine.methods]
-      .filter((m) => names.has(m) && m !== 'ar')
-      .slice(0, catalog.limits.lanes);
-    if (!catalog.pairs.some((p) => p.id === mine.pair)) {
-      unknown.unshift(mine.pair);
-      mine.pair = standard.pair;
-    }
+    const { taken, unknown } = takeOver(this.catalog, this.request, request);
+    Object.assign(this.request, taken);
     this.update();
     return unknown;
-  }
-
-  /** Whether the form still asks what an example asks, of the same pictures, and nothing before.
-   *  @param {Pick<Example, 'question' | 'media'>} example */
-  untouched({ question, media }) {
-    const { request } = this;
-    return (
-      !request.history.length &&
-      request.question.trim() === question.trim() &&
-      paths(request.media) === paths(media)
-    );
   }
 
   /** An example's question goes with its pictures, unless those that take their place are as many and
@@ -250,7 +217,7 @@ export class Form extends Emitter {
       Object.assign(request, before); // the new file was no picture
       return;
     }
-    const example = catalog.examples.find((e) => this.untouched(e));
+    const example = catalog.examples.find((e) => asksExample(request, e));
     if (!example || media.some((item) => item.example) || !media.length) return;
     const { question, pair, methods, settings } = request;
     this.replacedExample = { media: request.media, question, pair, methods, settings };
@@ -273,15 +240,14 @@ export class Form extends Emitter {
     if (now && String(request.methods) === String(before?.first)) request.methods = [...now.first];
     request.pair = id;
     const own = catalog.examples.find((e) => e.pair === id);
-    const shown = catalog.examples.find((e) => this.untouched(e));
+    const shown = catalog.examples.find((e) => asksExample(request, e));
     if (own && shown && shown.pair !== id)
       this.choose(own); // the other pair's example means nothing to this one
     else this.update();
   }
 
   resetSampling() {
-    this.request.sampling = {};
-    this.request.system = '';
+    Object.assign(this.request, { sampling: {}, system: '' });
     this.update();
   }
 
@@ -291,26 +257,9 @@ export class Form extends Emitter {
     return question.trim() || media.length ? scope(this.catalog, this.request) : '';
   }
 
-  /** Whether it is told in the form: it may stand above the answers already. @param {boolean} on */
-  setScopeShown(on) {
-    this.scopeShown = on;
-    this.emit('scope');
-  }
-
   /** The pair that was made for what this one cannot judge; undefined where none is here. */
   get fittingPair() {
     return this.scope ? better(this.catalog, this.request) : undefined;
-  }
-
-  /** The example whose settings a method has, the one in the form first; undefined where there is none.
-   *  @param {string} name */
-  exampleLike(name) {
-    const { pair, settings } = this.request;
-    const own = JSON.stringify(settings[name]);
-    const alike = this.catalog.examples.filter(
-      (e) => e.pair === pair && e.methods[0] === name && JSON.stringify(e.settings) === own,
-    );
-    return alike.find((e) => this.untouched(e)) ?? alike[0];
   }
 
   /** Tell that the request was replaced: every control shows it. */
@@ -324,39 +273,21 @@ export class Form extends Emitter {
     this.emit('change');
   }
 
-  /** What the question or its conversation has too much of, in a sentence; null if nothing. */
-  full() {
-    const { media, history, question, system } = this.request;
-    const { turns, shown, question: most } = this.catalog.limits;
-    if (question.length > most) return W.ask.long(question.length, most);
-    if (system.length > most) return W.ask.longSystem(system.length, most);
-    if (history.length > turns) return W.chat.tooLong(history.length, turns);
-    const n = history.reduce((sum, turn) => sum + turn.media.length, media.length);
-    return n > shown ? W.chat.tooMuch(n, shown) : null;
-  }
-
   get unsampled() {
     return unsampled(this.catalog, this.request, this.request.sampling.temperature);
-  }
-
-  /** Why the pair cannot be loaded as chosen, in a sentence; null if it can. */
-  get loadingRefusal() {
-    const { loading, id } = this.pairFacts;
-    const values = this.request.loading[id] ?? {};
-    const reasons = weightKinds(loading).map((key) => loading[key][String(values[key])]);
-    return reasons.find((why) => typeof why === 'string') ?? null;
   }
 
   /** Check what the page can check, then request the race. @param {RunOptions} [options] */
   run({ branch, undrawn, ...over } = {}) {
     if (this.running) return;
-    const empty = !this.request.question.trim() && !this.request.media.length;
+    const { history: turns, media, question } = this.request;
+    const empty = !question.trim() && !media.length;
     if (empty || this.files.busy) {
       this.say(empty ? W.ask.empty : W.ask.uploading, true);
       if (empty) this.emit('focus');
       return;
     }
-    const before = { turns: this.request.history, media: this.request.media, last: this.last };
+    const before = { turns, media, last: this.last };
     this.turnOver();
     const { sampling, loading, methods: all, ...rest } = structuredClone(this.request);
     const left = this.unsampled;
@@ -365,8 +296,8 @@ export class Form extends Emitter {
     const [refused] = rest.media.length ? [] : this.files.refused;
     const wrong =
       (refused && W.media.refusedRun(refused.name)) ??
-      this.full() ??
-      this.loadingRefusal ??
+      tooMuch(this.request, this.catalog.limits) ??
+      loadingRefusal(this.pairFacts, this.request) ??
       (left.length && !methods.length ? W.ask.greedy(without) : null);
     if (wrong) {
       this.undo(before);
@@ -374,8 +305,8 @@ export class Form extends Emitter {
       return;
     }
     this.files.forgive(); // it runs without them
-    const choices = chosen({ ...rest, sampling, loading });
-    const request = { ...rest, methods, baseline: true, ...choices, ...over };
+    const choices = { ...chosen({ ...rest, sampling, loading }), ...over };
+    const request = { ...rest, methods, baseline: true, ...choices };
     this.emit('run', { request, branch, undrawn, without, before });
   }
 

@@ -1,6 +1,8 @@
 /* What a request asks, and when two of them ask the same: plain functions over the catalog. */
 
-/** @import { Catalog, Media, Method, Request, Values } from './types.js' */
+import { W } from '../words/words.js';
+
+/** @import { Catalog, Example, Last, Media, Method, Pair, Request, Values } from './types.js' */
 
 /** The request before the visitor changes anything.
  *  @param {Catalog} catalog @returns {Request} */
@@ -51,3 +53,106 @@ export const paths = (media) => media.map((m) => m.path).join();
 /** The kinds of weights that can be chosen for a pair on this machine: only a GPU has packed ones.
  *  @param {{ [key: string]: unknown }} loading */
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
+
+/** Whether a request asks what an example asks, of the same pictures, and nothing before.
+ *  @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
+export const asksExample = (request, { question, media }) =>
+  !request.history.length &&
+  request.question.trim() === question.trim() &&
+  paths(request.media) === paths(media);
+
+/** The request of an example. @param {Catalog} catalog @param {Example} example @param {string[]} methods
+ *  @returns {Request} */
+export function ofExample(catalog, example, methods) {
+  const own = example.settings && methods === example.methods;
+  return {
+    ...blank(catalog),
+    media: example.media.map((m) => ({ ...m, example: example.id })),
+    question: example.question,
+    methods: [...methods],
+    settings: own ? { [methods[0]]: { ...example.settings } } : {},
+    ...(example.pair && { pair: example.pair }),
+  };
+}
+
+/** The example whose settings a method has, the one that is asked first; undefined where there is none.
+ *  @param {Catalog} catalog @param {Request} request @param {string} name */
+export function exampleLike(catalog, request, name) {
+  const own = JSON.stringify(request.settings[name]);
+  const alike = catalog.examples.filter(
+    ({ pair, methods, settings }) =>
+      pair === request.pair && methods[0] === name && JSON.stringify(settings) === own,
+  );
+  return alike.find((e) => asksExample(request, e)) ?? alike[0];
+}
+
+/** Which parts of a request are others than they were. @param {Request} before @param {Request} now */
+export function changesBetween(before, now) {
+  const [old, fresh] = [before, now].map((r) => parts(r).map((part) => JSON.stringify(part)));
+  return fresh.map((part, i) => part !== old[i]);
+}
+
+/** What another request changes in one, and the names of a pair and of methods in it that are not known.
+ *  @param {Catalog} catalog @param {Request} request @param {Partial<Request>} other */
+export function takeOver(catalog, request, other) {
+  const standard = blank(catalog);
+  const taken = { ...request };
+  for (const key of /** @type {(keyof Request)[]} */ (Object.keys(standard)))
+    if (typeof other[key] === typeof standard[key]) Object.assign(taken, { [key]: other[key] });
+  const names = new Set(catalog.methods.map((m) => m.name));
+  const unknown = [...taken.methods].filter((m) => !names.has(m));
+  taken.methods = [...taken.methods]
+    .filter((m) => names.has(m) && m !== 'ar')
+    .slice(0, catalog.limits.lanes);
+  if (!catalog.pairs.some((p) => p.id === taken.pair)) {
+    unknown.unshift(taken.pair);
+    taken.pair = standard.pair;
+  }
+  return { taken, unknown };
+}
+
+/** Whether another question can go on from the last one: of its pictures, or with further ones.
+ *  @param {Request} request @param {Last | null} last */
+export function mayFollow(request, last) {
+  if (!last || request.pair !== last.asked.pair) return false;
+  return request.media.length > 0 || last.asked.media.length === 0;
+}
+
+/** What a request means for the conversation, see `Form.next`. @param {Request} request
+ *  @param {Last | null} last @param {boolean} followUp @returns {'same' | 'on' | 'new'} */
+export function nextTurn(request, last, followUp) {
+  if (!last) return 'same';
+  const { asked } = last;
+  const shown = paths(request.media) === paths(asked.media);
+  if (shown && request.question.trim() === asked.question.trim()) return 'same';
+  if (request.pair !== asked.pair) return 'new';
+  if (shown && !request.question.trim()) return 'new'; // the picture is described
+  const begun = shown && asked.history.length > 0;
+  return begun || (followUp && mayFollow(request, last)) ? 'on' : 'new';
+}
+
+/** What a question or its conversation has too much of, in a sentence; null if nothing.
+ *  @param {Request} request @param {Catalog['limits']} limits */
+export function tooMuch({ media, history, question, system }, limits) {
+  const { turns, shown, question: most } = limits;
+  if (question.length > most) return W.ask.long(question.length, most);
+  if (system.length > most) return W.ask.longSystem(system.length, most);
+  if (history.length > turns) return W.chat.tooLong(history.length, turns);
+  const n = history.reduce((sum, turn) => sum + turn.media.length, media.length);
+  return n > shown ? W.chat.tooMuch(n, shown) : null;
+}
+
+/** Why a pair cannot be loaded as chosen, in a sentence; null if it can. @param {Pair} pair @param {Request} request */
+export function loadingRefusal({ loading, id }, request) {
+  const values = request.loading[id] ?? {};
+  const reasons = weightKinds(loading).map((key) => loading[key][String(values[key])]);
+  return reasons.find((why) => typeof why === 'string') ?? null;
+}
+
+/** What the model is asked: the question, or where it is empty, to describe what is shown.
+ *  @param {Catalog} catalog @param {Pick<Request, 'question' | 'media'>} request */
+export function inWords({ describe }, { question, media }) {
+  if (question.trim() || !media.length) return question;
+  if (media.some((m) => m.kind === 'video')) return describe.video;
+  return media.length > 1 ? describe.images : describe.image;
+}

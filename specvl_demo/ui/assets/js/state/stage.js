@@ -74,7 +74,8 @@ export class Stage extends Emitter {
     this.outdated = !form.running && other && form.next === 'same';
     this.emit('outdated');
     if (this.outdated) this.parts.replay.pause();
-    form.setScopeShown(other || form.scope !== scope); // else it stands above the answers
+    form.scopeShown = other || form.scope !== scope; // else it stands above the answers
+    form.emit('scope');
     if (this.notice.wrong) return;
     const changes = this.outdated && asked ? form.changedSince(asked) : [];
     this.tell(this.outdated ? W.run.outdated(question || W.chat.nothing, changes) : '');

@@ -8,7 +8,7 @@ import { MethodList } from './methodlist.js';
 import { MethodPanel } from './methodpanel.js';
 import { Fields, Panel, field, tell } from './settings.js';
 import { Tiles } from './tiles.js';
-import { chosen } from '../state/request.js';
+import { chosen, exampleLike } from '../state/request.js';
 import { W } from '../words/words.js';
 
 /** @import { Form } from '../state/form.js' */
@@ -239,7 +239,7 @@ export class FormView {
         ask: this.panel,
         change: () => form.changed(),
         tally: () => this.tally(),
-        like: () => form.exampleLike(name),
+        like: () => exampleLike(this.catalog, form.request, name),
       });
       made.node.dataset.key = key;
       return Object.assign(made.node, { values, panel: made });

@@ -3,7 +3,7 @@
 
 import { h, put } from './dom.js';
 import { Fields, Panel } from './settings.js';
-import { weightKinds } from '../state/request.js';
+import { loadingRefusal, weightKinds } from '../state/request.js';
 import { W } from '../words/words.js';
 
 export class LoadingPanel {
@@ -36,7 +36,7 @@ export class LoadingPanel {
 
   tell() {
     this.panel.tally(this.fields.changed);
-    put(this.note, this.form.loadingRefusal ?? '');
+    put(this.note, loadingRefusal(this.pair, this.form.request) ?? '');
   }
 
   /** A race has begun: show its precision, and what its pictures cost. */

@@ -7,7 +7,7 @@ const FREE = { text: 0, heavy: 0 };
 const SHARE = 0.25; // of the main thread, for all charts together
 const SHORTEST_MS = 200; // between two drawings of a chart
 const LONGEST_MS = 480;
-const PATIENCE_MS = 150; // so long a chart gives way to text
+const PATIENCE_MS = 150; // how long a chart gives way to text
 
 export class Painter {
   constructor() {

@@ -369,7 +369,7 @@ function curve([x0, y0], [x1, y1], cls, width) {
   });
 }
 
-/** At most so much of a token beside its node. */
+/** The beginning of a token, as long as there is room beside its node. */
 const short = (text, most) => shown(text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 /** Beside a leaf, above a node that has children. */
