@@ -105,9 +105,6 @@ class TableSession:
     def commit(self, path: Sequence[int]) -> None:
         self.decided += self.tree.tokens[list(path)].tolist()
 
-    def close(self, said: Tensor) -> None:
-        pass
-
 
 class TableDrafter(Drafter):
     """Returns a table's [V, V] log-probabilities after the last token; feeds rows as a real one."""

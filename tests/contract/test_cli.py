@@ -23,9 +23,21 @@ from tests.shared.server import run_python
 
 pytestmark = pytest.mark.usefixtures("assets")
 FIELDS = [
-    *("text", "token_ids", "method", "pair", "lossless", "n_tokens", "n_rounds", "tau"),
-    *("accepted_per_round", "relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s"),
-    *("stop", "seed"),
+    "text",
+    "token_ids",
+    "method",
+    "pair",
+    "lossless",
+    "n_tokens",
+    "n_rounds",
+    "tau",
+    "accepted_per_round",
+    "relaxed_tokens",
+    "prefill_s",
+    "decode_s",
+    "tokens_per_s",
+    "stop",
+    "seed",
 ]
 RACE_FIELDS = ["speedup_decode", "speedup_total", "identical_to_ar", "first_difference"]
 

@@ -14,7 +14,9 @@ from tests.shared.server import run_python
 RULES = {
     "gradio": ("specvl_demo/ui/",),
     "transformers": (
-        *("specvl_demo/decoders/", "specvl_demo/vlm/", "recipes/"),
+        "specvl_demo/decoders/",
+        "specvl_demo/vlm/",
+        "recipes/",
         "specvl_demo/compare/peers.py",
     ),
     "lab": (),
@@ -155,8 +157,11 @@ def drawn(room: str) -> str:
 
 
 DEVICES = (
-    *("recipes/", "specvl_demo/decoders/", "specvl_demo/vlm/"),
-    *("specvl_demo/pairs/fitting.py", "specvl_demo/pairs/machine.py"),
+    "recipes/",
+    "specvl_demo/decoders/",
+    "specvl_demo/vlm/",
+    "specvl_demo/pairs/fitting.py",
+    "specvl_demo/pairs/machine.py",
 )
 """Where a device may be named."""
 

@@ -231,9 +231,15 @@ class Reads(TorchFunctionMode):
 @pytest.mark.parametrize(
     ("method", "most"),
     [
-        *(("ar", 2), ("chain", 4), ("tabed", 4), ("tree", 5), ("sage", 5)),
+        ("ar", 2),
+        ("chain", 4),
+        ("tabed", 4),
+        ("tree", 5),
+        ("sage", 5),
         # A tree grown by level reads each level.
-        *(("eagle2", 9), ("hivis", 9), ("dream", 9)),
+        ("eagle2", 9),
+        ("hivis", 9),
+        ("dream", 9),
     ],
 )
 def test_a_round_seldom_waits_for_the_device(method: str, most: int, models: Any, monkeypatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specvl_demo import pairs, records
-from specvl_demo.core.detokenizer import replace_surrogates
+from specvl_demo.core.detokenizer import Detokenizer, TokenTexts, replace_surrogates
 from specvl_demo.question import Question
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import session
@@ -67,6 +67,15 @@ def test_halves_of_characters_are_mended():
     assert replace_surrogates("a\ud800b\udfffc") == "a\ufffdb\ufffdc"
     for text in ("", "plain", RIGHT_TO_LEFT, "👩‍👩‍👧", "a\0b", "\ufeffx"):
         assert replace_surrogates(text) == text
+
+
+def test_text_waits_for_no_more_tokens_than_a_character_has_bytes():
+    def decode(ids: Sequence[int], keep_special: bool = False) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+    for answer, fourth in (("🙂".encode(), "🙂"), (b"\xf0" * 4, "\ufffd" * 4)):
+        text = Detokenizer(TokenTexts(decode), ord("a"))
+        assert [text.decode_next(token) for token in answer] == ["", "", "", fourth]
 
 
 def test_a_picture_alone_is_described_and_text_alone_answered(loaded: object):

@@ -40,7 +40,10 @@ BEGIN = lanes.begin(
     title="Autoregressive",
     pair="light",
     max_new_tokens=4096,
-    **{"n_prompt": 2, "n_visual": 0, "vision_s": 0.0, "prefill_s": 0.0},
+    n_prompt=2,
+    n_visual=0,
+    vision_s=0.0,
+    prefill_s=0.0,
 )
 
 

@@ -86,7 +86,9 @@ def check(outcome: list[tuple[list[dict[str, Any]], int]]) -> int:
         assert texts(events) == f"{who} " * ROUNDS
         assert ids(events) == [fake_page.token(who, index) for index in range(ROUNDS)]
         assert [event["k"] for event in events if event["k"] in ("begin", "end", "done")] == [
-            *("begin", "end", "done")
+            "begin",
+            "end",
+            "done",
         ]
         places = [event["place"] for event in events if event["k"] == "queue"]
         assert places == sorted(places, reverse=True) and all(1 <= place <= 10 for place in places)

@@ -91,14 +91,21 @@ def test_a_decoder_that_the_system_ends_blames_no_file(tmp_path: Path, monkeypat
 
 
 LIES = [
-    *('"sizes": [[-1, -1]]', '"sizes": [[100000, 100000]]', '"sizes": [[9, 9], [9, 9]]'),
-    *('"sizes": [[9, true]]', '"sizes": {"9": 9}', '"sizes": []', '"error": 7'),
+    '"sizes": [[-1, -1]]',
+    '"sizes": [[100000, 100000]]',
+    '"sizes": [[9, 9], [9, 9]]',
+    '"sizes": [[9, true]]',
+    '"sizes": {"9": 9}',
+    '"sizes": []',
+    '"error": 7',
     '"sizes": [[9, 9]], "times_s": [0]',
 ]
 """What is no answer about one picture."""
 CLIP_LIES = [
-    *('"sizes": [[9, 9]]', '"sizes": [[9, 9]], "times_s": [-1]'),
-    *('"sizes": [[9, 9]], "times_s": [NaN]', '"sizes": [[9, 9]], "times_s": ["0"]'),
+    '"sizes": [[9, 9]]',
+    '"sizes": [[9, 9]], "times_s": [-1]',
+    '"sizes": [[9, 9]], "times_s": [NaN]',
+    '"sizes": [[9, 9]], "times_s": ["0"]',
     '"sizes": [[9, 9], [9, 9], [9, 9]], "times_s": [0, 1, 2]',
     '"sizes": [[2000, 9]], "times_s": [0]',
 ]
@@ -110,8 +117,11 @@ CLIP_LIES = [
     [
         *((f"echo '{{{lie}}}'; exec cat /dev/zero", "picture") for lie in LIES),
         *((f"echo '{{{lie}}}'; exec cat /dev/zero", "clip") for lie in CLIP_LIES),
-        *(("kill -SEGV $$", "picture"), ("exit 3", "picture"), ("echo not json", "picture")),
-        *(("head -c 2000000 /dev/zero | tr '\\0' '['", "picture"), ("echo 7", "picture")),
+        ("kill -SEGV $$", "picture"),
+        ("exit 3", "picture"),
+        ("echo not json", "picture"),
+        ("head -c 2000000 /dev/zero | tr '\\0' '['", "picture"),
+        ("echo 7", "picture"),
         ("echo '{\"sizes\": [[9, 9]]}'", "picture"),
     ],
 )
@@ -147,8 +157,17 @@ def test_bytes_are_counted_before_anything_is_read(tmp_path: Path, monkeypatch):
 
 
 ELSEWHERE = [
-    *("/dev/zero", "/dev/stdin", "/proc/self/environ", "/proc/self/fd/0", "/etc/passwd", "/", ""),
-    *("a\0b.png", "half\ud800.png", "file:///etc/passwd", "http://127.0.0.1/a.png"),
+    "/dev/zero",
+    "/dev/stdin",
+    "/proc/self/environ",
+    "/proc/self/fd/0",
+    "/etc/passwd",
+    "/",
+    "",
+    "a\0b.png",
+    "half\ud800.png",
+    "file:///etc/passwd",
+    "http://127.0.0.1/a.png",
 ]
 """What is nobody's file: devices, the system's own files, addresses, impossible names."""
 
@@ -188,8 +207,14 @@ def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path):
     assert read(str(uploads / "inner" / ".." / "mine.png")).paths == [str(mine)]
     json.dumps([file.name for file in read(str(mine)).all_media]).encode()
     outside = [
-        *(secret, uploads / "out.png", uploads / ".." / "secret.png", uploads / "round.png"),
-        *(uploads, uploads / "pipe.png", uploads / ("x" * 5_000), *ELSEWHERE),
+        secret,
+        uploads / "out.png",
+        uploads / ".." / "secret.png",
+        uploads / "round.png",
+        uploads,
+        uploads / "pipe.png",
+        uploads / ("x" * 5_000),
+        *ELSEWHERE,
     ]
     for path in [*map(str, outside), None, 7, ["a"], {"path": "/etc/passwd"}, True]:
         with pytest.raises(ValueError, match="no longer on the server") as refused:

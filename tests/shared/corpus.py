@@ -7,7 +7,6 @@ happens to fall). Seeded, so that everybody tries the same bytes. Run as a modul
 them, each in a decoding process of its own, and prints what ended otherwise.
 """
 
-import gzip
 import io
 import json
 import os
@@ -65,16 +64,11 @@ def exif(orientation: int) -> Image.Exif:
 
 def stored_for(orientation: int) -> Image.Image:
     """`halves` as a camera stores it when its EXIF says `orientation`."""
-    undo = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }
-    return halves().transpose(undo[orientation]) if orientation in undo else halves()
+    # Pillow's numbers of what undoes the orientations 2 to 8.
+    undo = (0, 3, 1, 5, 2, 6, 4)
+    return (
+        halves().transpose(Image.Transpose(undo[orientation - 2])) if orientation > 1 else halves()
+    )
 
 
 def good_pictures() -> dict[str, bytes]:
@@ -95,7 +89,6 @@ def good_pictures() -> dict[str, bytes]:
         "alpha.png": encode(clear, "PNG"),
         "cmyk.jpg": encode(rgb.convert("CMYK"), "JPEG", quality=95),
         "lying.mp4": encode(rgb, "PNG"),
-        "trailing_bytes.png": encode(rgb, "PNG") + b"\0" * 500,
         "16bit_rgb.png": _png_16bit(np.asarray(rgb).astype(np.uint16) * 257),
     }
     for held in range(1, 9):
@@ -188,15 +181,13 @@ def pictures() -> dict[str, bytes]:
     moving = [image.rotate(90 * i) for i in range(1, 4)]
     animated = {"save_all": True, "append_images": moving, "duration": 80}
     return {
-        "plain.png": encode(image, "PNG"),
-        "plain.jpg": encode(image, "JPEG", quality=90),
-        "lossy.webp": encode(image, "WEBP", quality=80),
-        "plain.gif": encode(image, "GIF"),
-        "plain.bmp": encode(image, "BMP"),
-        "plain.avif": encode(image, "AVIF", quality=70),
-        "animated.gif": encode(image, "GIF", **animated),
-        "animated.webp": encode(image, "WEBP", **animated),
-        "animated.png": encode(image, "PNG", **animated),
+        "plain.jpg": encode(image, "JPEG"),
+        "lossy.webp": encode(image, "WEBP"),
+        **{f"plain.{fmt.lower()}": encode(image, fmt) for fmt in ("PNG", "GIF", "BMP", "AVIF")},
+        **{
+            f"animated.{fmt.lower()}": encode(image, fmt, **animated)
+            for fmt in ("PNG", "GIF", "WEBP")
+        },
     }
 
 
@@ -319,10 +310,7 @@ def other_documents() -> Made:
         "document.pdf": b"%PDF-1.7\n" + bytes(200),
         "phone.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(500),
         "scan.tiff": encode(halves(), "TIFF"),
-        "packed.png.gz": gzip.compress(pictures()["plain.png"]),
         "playlist.m3u8": b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
-        "sound.wav": b"RIFF" + pack("<I", 36) + b"WAVEfmt " + bytes(30),
-        "pickle.bin": b"\x80\4\x95cos\nsystem\n(S'true'\ntR.",
     }
     for name, data in documents.items():
         yield f"{name}.jpg", data, "image", "refused"
@@ -388,12 +376,9 @@ BOXES: dict[str, tuple[bytes, Change, Ends]] = {
     "no_moov.mp4": (b"moov", lambda _: None, "refused"),
     "no_samples.mp4": (b"stsz", lambda body: body[:8] + u32(0), "refused"),
     "four_billion_frames.mp4": (b"stsz", becomes(0, 10, 2**32 - 1), "refused"),
-    "chunks_outside.mp4": (b"stco", lambda body: body[:8] + u32(2**31), "either"),
     "variable_rate.mp4": (b"stts", becomes(0, 3, 8, 512, 8, 2048, 8, 64), "clip"),
     "negative_step.mp4": (b"stts", becomes(0, 2, 12, 512, 12, 2**32 - 400), "either"),
-    "absurd_rate.mp4": (b"mdhd", holds(12, u32(2**31 - 1)), "either"),
     "huge_track.mp4": (b"stsd", holds(8 + 8 + 24, pack(">HH", 60_000, 60_000)), "either"),
-    "unknown_codec.mp4": (b"stsd", holds(12, b"zzzz"), "either"),
     "sound_only.mp4": (b"hdlr", holds(8, b"soun"), "refused"),
     "external_data.mp4": (b"dref", becomes(0, 1, 24, more=b"url \0\0\0\0/etc/passwd\0"), "either"),
 }
@@ -413,9 +398,7 @@ def strange_clips() -> Made:
         "nested.mp4": (mp4[:32] + nested, "refused"),
         "million.avi": (put(put(avi, header + 16, million), stream + 32, million), "refused"),
         "one_frame_an_hour.avi": (put(avi, stream + 20, pack("<II", 3_600, 1)), "refused"),
-        "no_size.avi": (put(avi, header + 32, bytes(8)), "either"),
         "sound_only.avi": (avi.replace(b"vids", b"auds"), "refused"),
-        "no_index.avi": (avi.replace(b"idx1", b"JUNK"), "either"),
         "sound_only.webm": (webm.replace(b"\x83\x81\x01", b"\x83\x81\x02"), "refused"),
         "unknown_codec.webm": (webm.replace(b"V_VP8", b"V_XXX"), "refused"),
         "only_magic.webm": (b"\x1aE\xdf\xa3" * 50, "refused"),
@@ -457,9 +440,7 @@ def layouts() -> Iterator[tuple[str, bytes]]:
         b'GCamera:MotionPhoto="1" GCamera:MotionPhotoVersion="1"/></x:xmpmeta>'
     )
     yield "motion_photo_google.jpg", with_segments(plain, segment(0xE1, motion)) + phone_clip()
-    # Thumbnails: in Exif, and in a maker's block that is spread over segments.
-    block = b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0" + thumbnail
-    yield "thumbnail_in_exif.jpg", with_segments(plain, segment(0xE1, block))
+    # Thumbnails in a maker's block that is spread over segments.
     yield "many_thumbnails.jpg", with_segments(plain, *[segment(0xE2, thumbnail)] * 150)
     # A block of 13 MB that is spread over as many segments as it takes.
     fat = random.Random(8).randbytes(60_000) + SCAN * 10

@@ -61,7 +61,9 @@ def random_tensors(
     shapes: dict[str, dict[str, Any]] = {
         "eagle2": {"fc.weight": (w, 2 * w), "fc.bias": (w,), **block("layers.0")},
         "hivis": {
-            **{"fc.weight": (w, 3 * w), "fc.bias": (w,), "residual": (3, w)},
+            "fc.weight": (w, 3 * w),
+            "fc.bias": (w,),
+            "residual": (3, w),
             **block("layers.0"),
         },
         "dream": {
@@ -73,11 +75,15 @@ def random_tensors(
             "norm.weight": (w,),
         },
         "eagle3": {
-            **{"fc.weight": (w, n_read * w), "norm.weight": (w,), "lm_head.weight": (N_DRAFT, w)},
+            "fc.weight": (w, n_read * w),
+            "norm.weight": (w,),
+            "lm_head.weight": (N_DRAFT, w),
             **block("midlayer", "input_layernorm", "hidden_norm", n=2),
         },
         "dflash": {
-            **{"fc.weight": (w, n_read * w), "hidden_norm.weight": (w,), "norm.weight": (w,)},
+            "fc.weight": (w, n_read * w),
+            "hidden_norm.weight": (w,),
+            "norm.weight": (w,),
             **block("layers.0", "input_layernorm"),
             **normed("layers.0.self_attn"),
             **block("layers.1", "input_layernorm"),

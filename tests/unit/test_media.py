@@ -185,6 +185,15 @@ def test_frames_that_no_packet_tells_of_are_counted(clips: Path):
             clip_reader.read_by_opencv(source, [], 4, Limits(max_clip_frames=20))
 
 
+@pytest.mark.parametrize(("last_s", "duration_s"), [(9.0, None), (9.0, 0.1), (0.1, 9.0)])
+def test_the_longer_of_two_lengths_is_held_against_the_limit(
+    last_s: float, duration_s: float | None
+):
+    frames = [np.zeros((4, 4, 3), np.uint8)] * 2
+    with pytest.raises(MediaError, match="9 seconds"):
+        clip_reader.pack_clip(frames, [0.0, last_s], 2, duration_s, Limits(max_clip_s=1))
+
+
 @pytest.mark.parametrize("decoder", ["opencv", "decord"])
 def test_frames_are_chosen_by_the_times_at_which_they_are_shown(decoder: str, monkeypatch):
     """A screen recording: a frame each at 0, 3, 6 and 9 s, then sixty in a second. A green bar

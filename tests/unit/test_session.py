@@ -368,3 +368,19 @@ def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order():
     assert step.job.timed and (sampling.seed, sampling.temperature) == (1, 0)
     sampled = benches.read_bench(request | {"temperature": 0.8}, [], None)
     assert sampled.jobs[0].question.sampling.temperature == 0.8
+
+
+def test_a_bench_of_one_question_names_its_methods_before_it_has_an_answer():
+    request = {"pair": "pocket", "methods": ["chain"], "questions": 1}
+    report = benches.read_bench(request, [], None).report()
+    assert list(report["settings"]["methods"]) == ["ar", "chain"]
+
+
+def test_the_plain_model_runs_first_unless_it_is_declined():
+    request = {"pair": "pocket", "question": "?", "methods": ["chain"]}
+
+    def lanes(first: bool, **more: bool) -> list[str]:
+        return [name for name, _ in read_job(request | more, [], first).lanes]
+
+    assert lanes(True) == ["ar", "chain"]
+    assert lanes(False) == lanes(True, baseline=False) == ["chain"]

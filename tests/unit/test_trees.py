@@ -53,8 +53,32 @@ def test_the_published_static_tree():
     """SpecVLM's mc_sim_7b_63, as listed in its code: parents and depths of its 26 nodes."""
     shape, ranks = shape_of_rank_paths(EAGLE_TREE)
     assert shape.parent == (
-        *(-1, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4),
-        *(5, 5, 5, 6, 6, 7, 7, 8, 13, 13, 13, 21, 21),
+        -1,
+        0,
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+        4,
+        5,
+        5,
+        5,
+        6,
+        6,
+        7,
+        7,
+        8,
+        13,
+        13,
+        13,
+        21,
+        21,
     )
     assert [shape.depth.count(d) for d in range(6)] == [1, 4, 8, 8, 3, 2]
     assert ranks[:9] == (0, 0, 1, 2, 3, 0, 1, 2, 0)

@@ -21,7 +21,13 @@ from tests.shared.tiny import ids_of, noisy
 
 TOKENS = 14
 OFTEN = (
-    *("llava", "llava-onevision", "qwen2.5-vl", "qwen3-vl", "idefics3", "gemma3", "pixtral"),
+    "llava",
+    "llava-onevision",
+    "qwen2.5-vl",
+    "qwen3-vl",
+    "idefics3",
+    "gemma3",
+    "pixtral",
     "qwen3.5",
 )
 """One family of each layout of visual tokens, and one whose layers keep a running state."""

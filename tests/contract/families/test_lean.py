@@ -35,8 +35,17 @@ from tests.shared.refusals import refuses
 cuda = pytest.fixture(graphs_on_the_processor)
 
 TAKEN = [
-    *("llava", "llava-qwen2", "llava-next", "llava-onevision", "qwen2-vl", "qwen2.5-vl"),
-    *("qwen3-vl", "idefics3", "smolvlm", "mistral3", "internvl"),
+    "llava",
+    "llava-qwen2",
+    "llava-next",
+    "llava-onevision",
+    "qwen2-vl",
+    "qwen2.5-vl",
+    "qwen3-vl",
+    "idefics3",
+    "smolvlm",
+    "mistral3",
+    "internvl",
 ]
 MAX_OPERATIONS = 14
 """Of a layer without norms of its queries and keys, which add three."""
