@@ -7,6 +7,7 @@ exit code 2. Imports nothing heavy itself, so that help, traces and mistakes ret
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import sys
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_guarded(command: Callable[[], int]) -> int:
     """Run a command and return its exit code: 0 done, 1 failed, 2 refused, 130 interrupted."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a console may lack characters of an answer
+        sys.stdout.reconfigure(errors="replace")
     try:
         if sys.flags.optimize > 1:
             raise InputError(

@@ -68,13 +68,16 @@ def answer_batch(options: argparse.Namespace) -> int:
         raise file_error("read", f"--batch {options.batch}", fault) from None
     except ValueError:
         raise InputError(f"--batch {options.batch} is not UTF-8 text.") from None
+    if not (filled := [line for line in lines if line.strip()]) or filled[0].lstrip()[0] == "[":
+        what = "is a JSON array" if filled else "is empty"
+        raise InputError(f"--batch {options.batch} {what}; write one JSON object a line.")
     from specvl_demo.serving import session
 
     shared = {name: value for name, value in vars(options).items() if name not in question.LINE}
     find = partial(question.find_file, folders=(Path(), Path(options.batch).parent))
     loaded = _load_pair(options, pair, choosing.roles_of([choice]))
     wrong = 0
-    for number, line in enumerate(filter(str.strip, lines)):
+    for number, line in enumerate(filled):
         answer: dict[str, object] = {"id": None}
         try:
             data = question.parse_line(line)
@@ -245,4 +248,6 @@ def _open_trace_file(path: str | None) -> AbstractContextManager[FileIO | None]:
 
 
 def print_json(document: object) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+    """Print JSON, in ASCII where the output is not in UTF-8."""
+    escaped = not str(getattr(sys.stdout, "encoding", "")).lower().startswith("utf")
+    sys.stdout.write(json.dumps(document, ensure_ascii=escaped, allow_nan=False) + "\n")

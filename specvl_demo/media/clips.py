@@ -12,7 +12,7 @@ import io
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -27,6 +27,8 @@ READ_THROUGH = 2_000
 """Frames up to which a clip is read from end to end; beyond it, seeking is many times faster."""
 HEAD = 64 * 2**10
 """Bytes at a file's beginning, in which Matroska and WebM have their description."""
+EDIT_MS = 250
+"""Milliseconds that seeking may land before the last frame of a clip without an edit list."""
 TRANSFER = b"\x55\xba\x81"
 """TransferCharacteristics, before a byte."""
 
@@ -143,6 +145,19 @@ def probe(source: ReadableFile, limits: Limits) -> StreamInfo:
     return StreamInfo(codec, times, rate, aspect, curve)
 
 
+def shown_times(source: ReadableFile, times: list[float], limits: Limits) -> list[float]:
+    """Return when each frame that a player shows begins: the times of the packets, unless an edit
+    list hides some of them, which is seen from the last one and makes the clip be read through.
+    """
+    import cv2
+
+    video, moment = open_clip(source), 1000 * max(times, default=0.0)
+    reached = video.set(cv2.CAP_PROP_POS_MSEC, moment) and video.grab()
+    if reached and video.get(cv2.CAP_PROP_POS_MSEC) > moment - EDIT_MS:
+        return times
+    return repair_times(list(_frame_times(open_clip(source), limits)), None) or times
+
+
 def _frame_times(video: VideoCapture, limits: Limits) -> Iterator[float]:
     """Yield the seconds of all that can be grabbed, frames or packets."""
     import cv2
@@ -238,16 +253,21 @@ def _retrieve_frame(video: VideoCapture) -> np.ndarray | None:
     return cv2.cvtColor(frame, cv2.COLOR_BGR2RGB) if ok else None
 
 
-def read_by_decord(source: ReadableFile, n: int) -> tuple[list, list[float], int]:
-    """Do the same with decord, if the user chose it: it indexes the packets and seeks exactly."""
+def read_by_decord(
+    source: ReadableFile, times: list[float], n: int
+) -> tuple[list, list[float], int]:
+    """Do the same with decord, if the user chose it: it indexes the packets and seeks exactly.
+
+    Nothing is returned of a clip that it cannot read, or that has other frames for it.
+    """
     import decord
 
     source.seek(0)
     try:
         video = decord.VideoReader(source, ctx=decord.cpu(0), num_threads=1)
-        starts = video.get_frame_timestamp(range(len(video)))[:, 0]
-        # It counts from the file's beginning, OpenCV from the first frame.
-        moments = choose_frames(repair_times([float(at - starts[0]) for at in starts], None), n)
+        if len(video) != len(times):
+            return [], [], 0
+        moments = choose_frames(times, n)
         frames = list(video.get_batch([frame for frame, _ in moments]).asnumpy())
         return frames, [at for _, at in moments], len(video)
     # The first is decord's own exception class.
@@ -286,17 +306,19 @@ def read_clip(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[d
     """Return the header of a clip and n of its frames, by the decoder of this name."""
     readable = ReadableFile(source)
     stream = probe(readable, limits)
+    table = shown_times(readable, stream.times, limits)
+    frames: list[Any] = []
     # decord takes every clip's colours for those of BT.601, which HDR's are not.
     if decoder == "decord" and stream.curve is None:
-        frames, times, n_source = read_by_decord(readable, n)
-    else:
-        frames, times, n_source = read_by_opencv(readable, stream.times, n, limits)
+        frames, times, n_source = read_by_decord(readable, table, n)
+    if not frames:
+        frames, times, n_source = read_by_opencv(readable, table, n, limits)
     if not frames:
         cause = "is AV1, which"
         if stream.codec != "AV01":
             cause = f"is damaged, or has a codec ({stream.codec}) that"
         raise MediaError(
-            f"{NAME} {cause} {decoder} cannot decode here; convert it to H.264 (ffmpeg -i IN"
+            f"{NAME} {cause} cannot be decoded here; convert it to H.264 (ffmpeg -i IN"
             " -c:v libx264 -pix_fmt yuv420p OUT.mp4)."
         )
     duration_s = n_source / stream.rate if stream.rate else None

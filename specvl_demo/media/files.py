@@ -153,6 +153,6 @@ def check_size(width: int, height: int, limits: Limits) -> None:
         )
     if max(width, height) > limits.max_aspect * min(width, height):
         raise MediaError(
-            f"{NAME} is {width}×{height} pixels, which is too thin for a model (one side is more"
-            f" than {limits.max_aspect} times the other)."
+            f"{NAME} is {width}×{height} pixels, too thin for a model: the longer side may be at"
+            f" most {limits.max_aspect} times the other."
         )

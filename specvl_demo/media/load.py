@@ -79,7 +79,9 @@ _KEPT = (
     *("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"),
     *("LANG", "LC_ALL", "LC_CTYPE", "PYTHONUTF8"),
 )
-_QUIET = {"OPENCV_LOG_LEVEL": "SILENT", "OPENCV_FFMPEG_LOGLEVEL": "-8", "OMP_NUM_THREADS": "1"}
+# FFmpeg prints errors on standard error, where `worker` reads them; with a level set for it, OpenCV
+# prints them on standard output.
+_QUIET = {"OPENCV_LOG_LEVEL": "SILENT", "OMP_NUM_THREADS": "1"}
 
 
 def load_files(

@@ -32,6 +32,11 @@ from specvl_demo.media.files import (
 )
 
 MEMORY_BYTES = 4 * 2**30
+INTERLACED = (
+    f"{NAME} is interlaced, which OpenCV cannot show; convert it (ffmpeg -i IN -vf yadif OUT.mp4),"
+    " or set SPECVL_CLIPS=decord."
+)
+"""From 4.13 to 5.0 it only prints that, and returns frames that were never written."""
 
 
 def limit_resources(cpu_s: float) -> None:
@@ -61,10 +66,14 @@ def decode_item(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[d
     return clips.read_clip(source, item["clips"], n, limits)
 
 
-def write_result(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
+def write_result(item: dict, source: BinaryIO, heard: int, n: int, limits: Limits) -> None:
+    """Write a file's header and pixels. heard: Where what the decoders print is read."""
     images: list[Image.Image] = []
     try:
         header, images = decode_item(item, source, n, limits)
+        with contextlib.suppress(BlockingIOError):
+            if b"Cannot convert interlaced" in os.read(heard, 2**16):
+                header, images = {"error": INTERLACED}, []
     except MediaError as refusal:
         header = {"error": str(refusal)}
     except Image.DecompressionBombError:  # from Pillow, before the size could be checked
@@ -105,7 +114,6 @@ def main() -> NoReturn:
 
     Ends at once, also when standard input closes early: decoders may hang in their own clean-up.
     """
-    os.set_blocking(2, False)  # decoders may print more than is read of it
     job = json.loads(sys.stdin.buffer.readline())
     limits = Limits(**job["limits"])
     # Decoders compute on several cores, so that a file may take more than the time on the clock.
@@ -113,11 +121,15 @@ def main() -> NoReturn:
     with contextlib.ExitStack() as files:
         sources = [files.enter_context(Path(item["path"]).open("rb")) for item in job["items"]]
         load_decoders(job["items"])
+        heard, printed = os.pipe()
+        os.dup2(printed, 2)
+        for end in (heard, 2):
+            os.set_blocking(end, False)  # decoders may print more than is read of it
         sandbox.seal_process()
         threading.Thread(target=_exit_with_parent, daemon=True).start()
         os.write(1, READY)
         for item, source in zip(job["items"], sources, strict=True):
-            write_result(item, source, job["n_frames"], limits)
+            write_result(item, source, heard, job["n_frames"], limits)
     os._exit(0)
 
 

@@ -36,7 +36,7 @@ DISK_FULL = "This machine's disk is full: nothing can be added until older files
 NOT_KEPT = "This machine cannot store files: its upload folder is not writable. Ask without a file."
 NOT_FOUND = "There is nothing here."
 NOT_JSON = "The body of this request must be a JSON object."
-BODY_TOO_LARGE = "A request of this kind may have at most {most} bytes."
+BODY_TOO_LARGE = "A request of this kind may have at most {most:.2g} MB, with all that it shows."
 TOO_MANY_PARTS = "The request has too many parts: at most {most} lists and objects are allowed."
 TOO_DEEP = "The request is nested too deeply: at most {most} levels are allowed."
 NOT_UPLOADED = "A file in this request is not here, or no longer. Upload it first, then ask."
@@ -53,6 +53,7 @@ NO_MESSAGES = (
     "`messages` must be a list: system prompts first, then user and assistant, ending with a"
     " user; only users may send pictures."
 )
+NO_TOOLS = "Models have no tools here: leave out messages of the role {role}, and `tool_calls`."
 NO_PART = "A message's content must be text, or a list of text, image_url and video_url parts."
 NO_DATA_URL = "Send pictures and clips as data URLs (data:image/png;base64,…), not as addresses."
 NO_BASE64 = "The data after `base64,` in a data URL are not base64."

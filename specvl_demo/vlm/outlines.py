@@ -7,7 +7,7 @@ no memory, and compares the two; what the library refuses is told in sentences. 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def weight_files(index: Path, prefix: str = "") -> list[Path]:
     if missing:
         raise ValueError(
             f"{folder.name} lacks {len(missing)} of its {len(files)} weight files"
-            f" ({first_few(missing)}), probably because a download broke off. Load it again while"
+            f" ({_first_few(missing)}), probably because a download broke off. Load it again while"
             " the hub can be reached."
         )
     return files
@@ -183,12 +183,12 @@ def refuse_misfits(report: Mapping[str, Any], name: str) -> None:
         "also hold": [key for key in unexpected if not key.startswith("mtp.")],
         "have other shapes than its config.json asks for:": shapes,
     }
-    parts = [f"{verb} {first_few(keys)}" for verb, keys in wrong.items() if keys]
+    parts = [f"{verb} {_first_few(keys)}" for verb, keys in wrong.items() if keys]
     if parts:
         raise ValueError(f"{name} could not be loaded: its weights {'; they '.join(parts)}.")
 
 
-def first_few(names: Iterable[str]) -> str:
+def _first_few(names: Iterable[str]) -> str:
     every = sorted(names)
     more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
     return ", ".join(every[:_NAMED]) + more
@@ -255,11 +255,6 @@ def memory_sizes(model: Any) -> dict[str, Any]:
     # Small models are published in 16 bits, and packed in 16 bits.
     packed_bytes = 2 * plain.n_weights if packed_decoder.packs_for_cpu(decoder) else 0
     return {"kv": plain.n_cached, "tower": tower, "fused_bytes": packed_bytes}
-
-
-def layer_fields() -> Set[str]:
-    """Return the library's own fields of a config of Llama's kind."""
-    return transformers.Qwen3Config().to_dict().keys()
 
 
 def text_config(folder: Path) -> dict[str, Any]:

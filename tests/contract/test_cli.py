@@ -5,6 +5,7 @@ are meaningless.
 """
 
 import errno
+import io
 import json
 import os
 import subprocess
@@ -57,6 +58,21 @@ def test_generate_json_has_the_fields_and_nothing_else(capsys):
     assert told["tau"] == pytest.approx(told["n_tokens"] / told["n_rounds"])
     assert told["tokens_per_s"] == pytest.approx(told["n_tokens"] / told["decode_s"])
     assert told["seed"] == 3 and told["relaxed_tokens"] == 0 and told["stop"] in ("eos", "length")
+
+
+def test_a_console_ends_no_answer_for_want_of_a_character(monkeypatch):
+    for argv, escape in ((["models"], "?"), (["models", "--json"], "\\u2019")):
+        console = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+        monkeypatch.setattr(sys, "stdout", console)
+        assert main(argv) == 0
+        assert escape in console.buffer.getvalue().decode("ascii")
+
+
+@pytest.mark.parametrize(("text", "kind"), [(" \n", "is empty"), ("[{}]", "is a JSON array")])
+def test_a_batch_file_of_another_kind_is_named(text: str, kind: str, capsys, place: Path):
+    (place / "lines.jsonl").write_text(text)
+    assert main(["generate", "--method", "ar", "--json", "--batch", "lines.jsonl"]) == 2
+    assert f"lines.jsonl {kind}; write one JSON object a line." in capsys.readouterr().err
 
 
 def test_a_batch_answers_every_line(capsys, place: Path):

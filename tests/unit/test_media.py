@@ -107,7 +107,7 @@ def test_both_decoders_agree_and_turn_phone_clips_upright(clips: Path, tmp_path:
     with path.open("rb") as file:
         source = clip_reader.ReadableFile(file)
         packets = clip_reader.probe(source, limits).times
-        by_decord, times, n = clip_reader.read_by_decord(source, 4)
+        by_decord, times, n = clip_reader.read_by_decord(source, packets, 4)
         by_opencv, times_cv, n_cv = clip_reader.read_by_opencv(source, packets, 4, limits)
         monkeypatch.setattr(clip_reader, "READ_THROUGH", 20)
         sought, times_sought, _ = clip_reader.read_by_opencv(source, packets, 4, limits)
@@ -206,6 +206,23 @@ def test_frames_are_chosen_by_the_times_at_which_they_are_shown(decoder: str, mo
     bars = [(np.asarray(frame)[:, 80, 1] > 150).nonzero()[0].min() for frame in clip.frames]
     wanted = [80 * frame / 63 for frame in (0, 0, 1, 1, 2, 2, 3, 63)]
     assert bars == pytest.approx(wanted, abs=1.5)
+
+
+@pytest.mark.parametrize("decoder", ["opencv", "decord"])
+def test_what_an_edit_list_hides_is_not_shown(decoder: str, monkeypatch):
+    """Of 48 frames a player shows the last 12. The bar moves down by 80/47 rows a frame."""
+    if decoder == "decord":
+        pytest.importorskip("decord")
+    monkeypatch.setenv("SPECVL_CLIPS", decoder)
+    clip = load_clip(CLIPS / "trimmed.mp4", n_frames=4)
+    assert clip.times_s == pytest.approx([0, 4 / 12, 7 / 12, 11 / 12], abs=0.02)
+    bars = [(np.asarray(frame)[:, 40, 1] > 150).nonzero()[0].min() for frame in clip.frames]
+    assert bars == pytest.approx([80 * frame / 47 for frame in (36, 40, 43, 47)], abs=2)
+
+
+def test_a_clip_whose_frames_cannot_be_shown_is_named():
+    with pytest.raises(MediaError, match=r"interlaced\.mp4 is interlaced.*yadif"):
+        load_clip(CLIPS / "interlaced.mp4")
 
 
 def test_pixels_of_a_clip_become_square():

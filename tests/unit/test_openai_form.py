@@ -20,7 +20,7 @@ from specvl_demo.ui.page import app, chat
 from specvl_demo.ui.page.handlers import PageHandlers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.route_filter import RouteFilter
+from specvl_demo.ui.serve.route_filter import CHAT_BYTES, RouteFilter
 from specvl_demo.ui.serve.uploads import Uploads
 from tests.page.fake_page import Event, ThreadWorker, compute
 from tests.robustness.support import offered
@@ -149,6 +149,25 @@ def test_the_order_of_texts_and_pictures_is_kept(api: Api, tmp_path: Path):
     first, second, third = (job.question for job in api.jobs)
     assert first.words == f"Before:{PLACE}After:{PLACE}" and len(first.media) == 2
     assert second.words == "Before:\nAfter:" and third.words == "Before:"
+
+
+def test_what_is_not_served_is_said_in_openais_form(api: Api):
+    for path in ("/v1", "/chat/completions", "/api/tags", "/health"):
+        answer = api.send("GET", path)
+        assert answer.status_code == 404 and answer.json()["error"]["message"] == messages.NOT_FOUND
+    assert api.send("GET", "http://here//v1/models").status_code == 200
+    called = {"role": "tool", "tool_call_id": "1", "content": "4"}
+    answer = api.complete(messages=[called, {"role": "user", "content": "Hi"}])
+    assert answer.status_code == 400 and "the role tool" in answer.json()["error"]["message"]
+    large = api.complete("x" * CHAT_BYTES)
+    assert large.status_code == 413 and "at most 16 MB" in large.json()["error"]["message"]
+
+
+def test_a_pasted_object_replacement_character_is_text(api: Api, tmp_path: Path):
+    data = f"data:image/png;base64,{encoded('png', tmp_path)}"
+    content = [{"type": "image_url", "image_url": data}, {"type": "text", "text": "a \ufffc b"}]
+    assert api.complete(content).status_code == 200
+    assert api.jobs[0].question.words == "a \ufffc b"
 
 
 def test_turns_of_one_role_are_merged(api: Api):

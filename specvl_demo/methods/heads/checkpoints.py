@@ -23,7 +23,6 @@ from specvl_demo.methods.heads.files import (
     read_head,
     refuse_unserved,
     rotary_settings,
-    unknown_settings,
 )
 from specvl_demo.methods.opening import Opening
 from specvl_demo.vlm.eight_bits import refuse_unscaled
@@ -154,7 +153,6 @@ def load_head(
     remarks = [] if form.of_target else differences(settings, target or {}, source, form.windows)
     remarks += drop_target_embeddings(tensors, decoder, form.own_embeddings, source)
     geometry = check_fit(form, tensors, settings, source, decoder.width, decoder.vocab)
-    remarks += [] if form.of_target else unknown_settings(settings, source)
     _check_draft_ids(tensors, decoder.vocab, source)
     used = {*form.needed_shapes(tensors), *form.optional, DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used or form.of_target}

@@ -36,15 +36,6 @@ UNSERVED: dict[str, Any] = {
 """Fields of a head's config that change what it computes, and are not served: with the values that
 change nothing.
 """
-READ = {
-    *{AUX_LAYERS, "norm_before_residual", "draft_vocab_size", "target_hidden_size", "block_size"},
-    *{"eagle_config", "dflash_config", "transformer_layer_config", "text_config", "mask_token_id"},
-    *{"target_layer_ids", "num_target_layers", "aux_hidden_state_layer_ids", "use_swa", "causal"},
-    *{"swa_window_size", "is_causal", "sliding_window_non_causal", "rope_theta", "rope_scaling"},
-    *{"speculators_config", "speculators_model_type", "speculators_version", "specvl", "auto_map"},
-    *{"torch_dtype", "target_vocab_size", "embed_requires_grad"},
-}
-"""Fields of a head's config that are read or name what its tensors show, besides the library's."""
 
 
 def read_head(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -97,14 +88,6 @@ def refuse_unserved(settings: Mapping[str, Any], source: str, title: str) -> Non
                 f"{source} is {title} of a kind that is not supported: its config has {name}"
                 f" {value!r}"
             )
-
-
-def unknown_settings(settings: Mapping[str, Any], source: str) -> list[str]:
-    """Return a sentence about settings that are unknown here, if there are any."""
-    fields = {*settings, *settings.get("dflash_config", {})}
-    unknown = fields - READ - UNSERVED.keys() - outlines.layer_fields()
-    named = f"The config of {source} sets {outlines.first_few(unknown)}"
-    return [f"{named}: unknown here, not applied."] if unknown else []
 
 
 def layer_numbers(values: Any, source: str) -> tuple[int, ...]:

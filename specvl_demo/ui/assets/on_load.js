@@ -45,7 +45,11 @@ Promise.all(styles.map((path) => link('stylesheet', address(path))))
     }),
   )
   .catch((fault) => {
-    element.textContent = 'The page could not start: ' + fault.message;
+    const below = location.pathname.replace(/\/$/, '');
+    element.textContent =
+      new URL(root, document.baseURI).pathname === below + '/'
+        ? 'The page could not start: ' + fault.message
+        : `The page could not start: it is served below ${below}; start it with GRADIO_ROOT_PATH=${below}.`;
     throw fault;
   });
 // The event that Python listens to: 'run'

@@ -184,6 +184,8 @@ class ChatApi:
         ):
             raise wrong
         roles = [message.get("role") for message in conversation]
+        if tools := [role for role in roles if role in ("tool", "function")]:
+            raise RefusedRequest(400, messages.NO_TOOLS.format(role=tools[0]), "messages")
         n = next((n for n, role in enumerate(roles) if role not in ("system", "developer")), 0)
         if roles[-1:] != ["user"] or not {*roles[n:]} <= {"user", "assistant"}:
             raise wrong

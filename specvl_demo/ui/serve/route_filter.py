@@ -57,8 +57,8 @@ READ = re.compile(
       | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
       | call/(v2/)?(generate|race)/\w+ )"""
 )
-CHAT = re.compile(r"/v1/.*")
-"""What programs in OpenAI's form ask for."""
+CHAT = re.compile(r"/(v1|api|chat|completions|responses|embeddings|models|health)(/.*)?")
+"""What programs in OpenAI's form ask for, also where they take another base address."""
 WRITE_JSON = re.compile(
     r"/v1/chat/completions|/gradio_api/(queue/join|cancel|component_server/?"
     r"|call/(v2/)?(generate|race)/?)"
@@ -100,6 +100,8 @@ class RouteFilter:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if scope["path"].startswith("//"):  # of a base address that ends in a slash
+            scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         client = str((scope.get("client") or ("",))[0])
         logging_in, uploading = bool(LOGIN.fullmatch(path)), bool(UPLOAD.fullmatch(path))
@@ -162,7 +164,7 @@ class RouteFilter:
         if UPLOAD.fullmatch(path):
             return answer.limit_body(with_timeout(receive), self._max_bytes, self._too_large)
         if LOGIN.fullmatch(path):
-            too_large = messages.BODY_TOO_LARGE.format(most=FORM_BYTES)
+            too_large = messages.BODY_TOO_LARGE.format(most=FORM_BYTES / 2**20)
             return answer.limit_body(with_timeout(receive), FORM_BYTES, too_large)
         if not WRITE_JSON.fullmatch(path):
             raise RefusedRequest(404, messages.NOT_FOUND)
@@ -232,7 +234,7 @@ async def _read_whole_body(receive: Receive, declared: int, max_bytes: int) -> b
             raise RefusedRequest(400, messages.NOT_JSON)
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=max_bytes))
+    raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=max_bytes / 2**20))
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:

@@ -22,7 +22,6 @@ from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families.conftest import load, often
 from tests.cuda import (
-    Counted,
     FakeCuda,
     FakeGraph,
     KernelsTakeAll,
@@ -118,6 +117,16 @@ def test_no_weight_is_stored_twice():
             assert mine.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
     assert other.mlp.up_proj.weight is layer.mlp.up_proj.weight
     assert torch.equal(layer.mlp.up_proj.weight, before)
+
+
+class Counted(OnDeviceOnly):
+    """Counts operators that compute something."""
+
+    n = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.n += not func.is_view and "empty" not in func.name()
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @pytest.mark.parametrize("family", often(TAKEN))
@@ -257,3 +266,23 @@ def test_exact_replays_say_what_the_library_says(cuda: FakeCuda):
     assert FakeGraph.captured
     for one, other in zip(made[:4], made[4:], strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("family", ["llava", "qwen2.5-vl", "qwen3-vl"])
+@torch.inference_mode()
+def test_graphs_of_it_compute_what_the_library_does(family: str):
+    """Every way of attention that this GPU runs, too: `fastest` leaves out those that disagree."""
+    with torch.inference_mode(mode=False):
+        models = [zoo.build(family)[0].cuda() for _ in range(2)]
+    made = []
+    for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
+        stream = prefilled_sequence(decoder, torch.arange(40, device="cuda") + 5, 200)
+        shapes = [chain(0), shape_of((-1, 0, 0, 1, 1, 2)), chain(2)]
+        for shape in shapes:
+            x = decoder.embed(torch.arange(len(shape), device="cuda"))[None]
+            made.append(decoder.logits(stream.score(x, shape)))
+            stream.commit_nodes([0])
+    for one, other in zip(made[:3], made[3:], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)

@@ -103,7 +103,7 @@ export const runs = async () =>
 
 /** Forget all of it. */
 export async function forget() {
-  localStorage.removeItem(FORM);
-  for (const key of [FORM, BENCH]) sessionStorage.removeItem(key);
+  store(FORM, null);
+  for (const key of [FORM, BENCH]) store(key, null, 'sessionStorage');
   for (const name of STORES) await ask(name, 'readwrite', (all) => all.clear());
 }
