@@ -1,7 +1,8 @@
 """SpecVL demo: speculative decoding for vision-language models, shown round by round.
 
 The public interface: `load` a pair, ask it with `Pair.race`, read or save the `Race`; `register` a
-method of your own. Importing the package does not import torch; it makes torchvision importable.
+method of your own. Importing the package does not import torch; it makes torchvision importable,
+and lets idle threads sleep.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from specvl_demo import torchvision_schemas as torchvision_schemas
+from specvl_demo import waiting_threads as waiting_threads
 
 if TYPE_CHECKING:
     from specvl_demo.methods.base import register

@@ -47,7 +47,7 @@ def inside(path: Path, *places: str) -> bool:
 
 
 LAYERS = (
-    ("places", "native", "torchvision_schemas"),
+    ("places", "native", "torchvision_schemas", "waiting_threads"),
     ("records", "media", "ui.messages"),
     ("options",),
     ("core", "report", "pairs"),

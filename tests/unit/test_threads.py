@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from specvl_demo import waiting_threads
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.serving import threads
 from specvl_demo.ui.serve.watching import watcher_pids
@@ -33,6 +34,23 @@ from specvl_demo.ui.serve.watching import watcher_pids
 )
 def test_threads_give_way_to_busy_programs(n: int, n_cores: int, others: float, used: int):
     assert threads.fitting_threads(n, n_cores, others) == used
+
+
+def test_threads_that_wait_soon_sleep_unless_the_user_says_otherwise():
+    """Told by the library itself, which reads the environment when torch is loaded."""
+    program = "import specvl_demo, torch; torch.ones(2)"
+    for given, spins in (({}, waiting_threads.N_SPINS), ({"GOMP_SPINCOUNT": "7"}, "7")):
+        environment = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT",)}
+        shown = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment | {"OMP_DISPLAY_ENV": "verbose"} | given,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+        if "GOMP_SPINCOUNT" not in shown:
+            pytest.skip("torch's threads are not GCC's here")
+        assert f"GOMP_SPINCOUNT = '{spins}'" in shown
 
 
 def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now():
