@@ -67,13 +67,14 @@ def ratio(
 ) -> tuple[float, list[float]] | None:
     """Return the arm's figure over the control's on the same questions, with its interval."""
 
-    def of(questions: Sequence[tuple[Sums, Sums]]) -> float | None:
-        mine, theirs = (pooled(some)[figure] for some in zip(*questions, strict=True))
+    def of(*sums: Any) -> float | None:
+        half = len(sums) // 2
+        mine, theirs = (Sums(*some).figures[figure] for some in (sums[:half], sums[half:]))
         return mine / theirs if mine is not None and theirs else None
 
-    both = list(zip(arm, control, strict=True))
+    both = [(*vars(a).values(), *vars(b).values()) for a, b in zip(arm, control, strict=True)]
     interval = bootstrap(both, of)
-    whole = of(both) if interval is not None else None
+    whole = of(*map(sum, zip(*both, strict=True))) if interval is not None else None
     return None if whole is None or interval is None else (whole, interval)
 
 

@@ -31,6 +31,7 @@ from specvl_demo.options import (
     OF_ANSWERS,
     Sampling,
 )
+from specvl_demo.pairs import DESCRIBE
 
 MAX_TURNS = 16
 """Earlier questions of a conversation."""
@@ -53,11 +54,6 @@ PREFIX = ("prefix", "answer_prefix")
 LINE = frozenset({*WORDS, *MEDIA, "kind", "answer", "before", "id", "split"})
 """What a line of a file may say of a question."""
 
-DESCRIBE = {
-    "image": "Describe the picture.",
-    "images": "Describe the pictures.",
-    "video": "What happens in the clip?",
-}
 NOTHING = "There is nothing to answer: type a question, or add a picture or a clip."
 Medium: TypeAlias = MediaFile | Visual
 
@@ -127,7 +123,7 @@ class Question:
             for medium in self.all_media
         )
 
-    def read_files(self, n_frames: int) -> Question:
+    def read_files(self, n_frames: int, describe: Mapping[str, str] = DESCRIBE) -> Question:
         """Return the question with its files read; one without words asks for a description.
 
         Pictures above `picture_detail` are scaled down: families that split a picture by its size
@@ -140,16 +136,18 @@ class Question:
             _scaled_down(next(visuals) if isinstance(medium, MediaFile) else medium, pixels)
             for medium in self.all_media
         )
-        earlier = tuple(replace(turn, question=_turn_words(turn)) for turn in opened.earlier)
-        return replace(opened, words=_turn_words(opened.turns[-1]), earlier=earlier)
+        earlier = tuple(
+            replace(turn, question=_turn_words(turn, describe)) for turn in opened.earlier
+        )
+        return replace(opened, words=_turn_words(opened.turns[-1], describe), earlier=earlier)
 
 
-def _turn_words(turn: Turn) -> str:
+def _turn_words(turn: Turn, describe: Mapping[str, str]) -> str:
     """Return the words of a turn, those for a description if it has none."""
     if turn.question.strip() or not turn.shown:
         return turn.question
     clips = any(isinstance(medium, VideoFrames) for medium in turn.shown)
-    return DESCRIBE["video" if clips else "images" if len(turn.shown) > 1 else "image"]
+    return describe["video" if clips else "images" if len(turn.shown) > 1 else "image"]
 
 
 def _scaled_down(visual: Visual, pixels: int) -> Visual:

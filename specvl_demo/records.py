@@ -22,6 +22,7 @@ MAX_NEW_TOKENS = 4096
 """The longest answer in tokens. It also bounds a lane's rounds."""
 MAX_NODES = 4096
 MAX_PROMPT = 2**24
+MAX_AGAIN = 64
 MAX_PATCHES = 2**20
 LARGEST = 2**53 - 1
 """The largest number in a record: integers up to it are exact in a browser too."""
@@ -292,11 +293,6 @@ class Totals(_RecordPart, frozen=True):
         """Drafted tokens accepted per round, the target's own token not included."""
         return self.n_accepted / self.n_rounds if self.n_rounds else None
 
-    @property
-    def tokens_per_s(self) -> float | None:
-        """Tokens per second of decoding; None if no time was measured."""
-        return self.n_tokens / self.decode_s if self.decode_s > 0 else None
-
     def plus_round(self, round_: Round) -> Totals:
         return Totals(
             n_tokens=self.n_tokens + len(round_.tokens),
@@ -328,6 +324,8 @@ class End(_RecordPart, frozen=True, tag_field="kind", tag="end"):
     load: Share of all cores that other processes used while the race ran; None if not measured.
     watching: Share of those that showed the race on the same machine, such as a browser; they are
         not part of load.
+    again: Seconds of decoding the same answer again, unseen, because one that short cannot be timed
+        once.
     confidence: None if nothing is known (see `report.confidence`).
     """
 
@@ -339,6 +337,7 @@ class End(_RecordPart, frozen=True, tag_field="kind", tag="end"):
     load: Annotated[float, Meta(ge=0, le=1.001)] | None = None
     confidence: Confidence | None = None
     watching: Annotated[float, Meta(ge=0, le=1.001)] | None = None
+    again: Annotated[list[Seconds], Meta(max_length=MAX_AGAIN)] = []
 
 
 Record = Begin | Round | End

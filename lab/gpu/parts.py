@@ -245,7 +245,7 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
         "method": first.method,
         "temperature": first.sampling.get("temperature", 0.0),
         "lossless": first.lossless,
-        "tokens_per_s": beside.metrics.totals.tokens_per_s,
+        "tokens_per_s": beside.metrics.tokens_per_s,
         "tau": beside.metrics.totals.tau,
         "speedup_vs_ar": beside.speedup_decode,
         "round_steps": sum(costs) if costs else None,

@@ -173,7 +173,7 @@ def _answer_question(
     pair = named_pair(options.pair, options.target, options.drafter)
     names = names or methods_to_run(options, pair, options.temperature)
     chosen = choose_methods(names, options.set, pair, options.temperature)
-    opened = question.read(vars(options)).read_files(pair.n_frames)
+    opened = question.read(vars(options)).read_files(pair.n_frames, pair.describe)
     with _open_trace_file(options.trace) as saved:
         from specvl_demo.serving import session
 

@@ -1,4 +1,4 @@
-"""Methods compared on one machine: interleaved repeats, medians, spread, limits.
+"""Methods compared on one machine: interleaved repeats, spread, limits.
 
 The methods run one after the other on the same case, in an order that shifts with every repeat.
 """

@@ -45,7 +45,10 @@ ASKED = (
     "{cases}, at most {max_new_tokens} tokens, {repeats}. τ: tokens per target forward, including"
     " the target's own."
 )
-SPREAD = " Medians of the repeats; spread: the interquartile range over the median."
+SPREAD = (
+    " Rates are all tokens over all seconds; spread: the interquartile range of the repeats' rates"
+    " over their median."
+)
 QUALITY = (
     " F1 of words: how far the answers' words are those of the reference, in {references} that"
     " came with one."

@@ -93,11 +93,12 @@ class SharedPrefill:
     """What the lanes of a request compute once: encodings by model, prefills by capture.
 
     A prefill holds keys and values of the whole prompt; it is dropped once its lanes have begun.
+    like: What computed the encodings of the same prompt.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, like: SharedPrefill | None = None) -> None:
         self.request = request
-        self._encoded: dict[int, Encoded] = {}
+        self._encoded: dict[int, Encoded] = like._encoded if like else {}
         self._prefills: dict[Capture, Prefill] = {}
         self._reserved: Counter[Capture] = Counter()
 

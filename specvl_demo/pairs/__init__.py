@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,12 @@ ROLES: dict[Role, str] = {
 }
 
 
+DESCRIBE = {
+    "image": "Describe the picture.",
+    "images": "Describe the pictures.",
+    "video": "What happens in the clip?",
+}
+"""What is asked without words, by what is shown."""
 CUSTOM = "custom"
 """The id of a pair of two models that a user has named."""
 
@@ -76,7 +83,8 @@ class Checkpoint:
 class PairSpec:
     """A target with the drafters that fit it: same vocabulary, or heads trained on its features.
 
-    questions: The file of examples/ that it is measured with. n_frames: Of a clip.
+    questions: The file of examples/ that it is measured with. describe: See `DESCRIBE`. n_frames:
+    Of a clip.
     n_tokens: Of a prompt with a picture, and the answer.
     """
 
@@ -90,6 +98,7 @@ class PairSpec:
     knows: Literal["anything", "photographs", "scenes"] = "anything"
     questions: str = "photo-questions.jsonl"
     note: str = ""
+    describe: Mapping[str, str] = field(default_factory=DESCRIBE.copy)
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -119,6 +128,7 @@ def from_json(text: str) -> tuple[PairSpec, ...]:
     for row in entries["pairs"]:
         target = checkpoints[row.pop("target")]
         drafters = {role: checkpoints[name] for role, name in row.pop("drafters").items()}
+        row["describe"] = DESCRIBE | row.pop("describe", {})
         specs.append(PairSpec(target=target, drafters=drafters, **row))
     return tuple(specs)
 

@@ -1,6 +1,5 @@
-"""A bench's rows, folded from the answers of its methods: medians over repeats, intervals over
-questions, figures by kind of question. A rate is Σ tokens / Σ seconds of a repeat, ratios are
-taken within a repeat.
+"""A bench's rows, folded from the answers of its methods, with intervals over questions and figures
+by kind of question. A rate is Σ tokens / Σ seconds of all repeats, a speedup the ratio of two.
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import mean, median, quantiles
+from functools import cache
+from statistics import mean, quantiles
 from typing import Any, TypeVar
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare_with_ar
-from specvl_demo.report.remarks import FULL_LOAD, rough_factor
+from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar
+from specvl_demo.report.remarks import rough_factor
 
 HF_GENERATE, HF_ASSISTED = "hf-generate", "hf-assisted"
 """Hugging Face's own ways of decoding, as rows are named."""
@@ -61,7 +61,7 @@ TOTAL = (
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
 )
 """Columns from pictures to answer, including vision, prefill and the drafter's prefill."""
-BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "accepted_by_depth")
+BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "interval", "accepted_by_depth")
 """What is also reported for each kind of question."""
 COMPARED = (
     *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
@@ -90,6 +90,15 @@ class RepeatResult:
         }
         return RepeatResult(defaultdict(list, some))
 
+    @classmethod
+    def pooled(cls, repeats: Iterable[RepeatResult]) -> RepeatResult:
+        """Return all repeats as one."""
+        pool = cls()
+        for repeat in repeats:
+            for name, answers in repeat.answers.items():
+                pool.answers[name] += answers
+        return pool
+
     def tokens_per_s(self, name: str, total: bool = False) -> float | None:
         """Return tokens per second, of decoding or of everything; None if nothing was measured."""
         some = self.answers.get(name, ())
@@ -110,17 +119,15 @@ def round_robin(ways: Sequence[T], repeat: int) -> list[T]:
 
 
 def hide_disturbed(report: dict[str, Any]) -> dict[str, Any]:
-    """Return the report without anything that compares times if the machine was busy, but for a
-    rough speedup where a race would have one.
+    """Return the report without anything that compares times if the machine was busy, but for rough
+    speedups.
     """
-    machine = report["machine"]
-    if not machine.get("busy"):
+    if not report["machine"].get("busy"):
         return report
-    hedged = machine["others_share_meanwhile"] < FULL_LOAD
 
     def without(row: dict[str, Any]) -> dict[str, Any]:
         kinds = {kind: without(figures) for kind, figures in row.get("by_kind", {}).items()}
-        speedup = row.get("speedup_vs_ar") if hedged else None
+        speedup = row.get("speedup_vs_ar")
         rough = {} if speedup is None else {"speedup_about": rough_factor(speedup)}
         rest = row | dict.fromkeys(set(COMPARED) & set(row)) | rough
         return rest | ({"by_kind": kinds} if kinds else {})
@@ -146,7 +153,7 @@ def method_rows(
     parts = {kind: [repeat.of_kind(kind, kinds) for repeat in repeats] for kind in kinds}
     table = []
     for name in names:
-        row = _method_row(repeats, name) | {"interval": interval_over_questions(repeats, name)}
+        row = _method_row(repeats, name)
         row["quality"] = _mean_f1(repeats, name, references)
         of_kinds = {kind: _method_row(part, name) for kind, part in parts.items()}
         row["by_kind"] = {
@@ -167,27 +174,38 @@ def interval_over_questions(repeats: Sequence[RepeatResult], name: str) -> list[
             four = (mine.n_decoded, mine.decode_s, ar.n_decoded, ar.decode_s)
             times[at] = [a + b for a, b in zip(times[at], four, strict=True)]
 
-    def speedup(some: Sequence[Sequence[float]]) -> float | None:
-        tokens, seconds, ar_tokens, ar_seconds = map(sum, zip(*some, strict=True))
-        timed = seconds and ar_tokens and ar_seconds
-        return tokens / seconds / (ar_tokens / ar_seconds) if timed else None
+    def speedup(tokens: float, seconds: float, ar_tokens: float, ar_s: float) -> float | None:
+        return tokens / seconds / (ar_tokens / ar_s) if seconds and ar_tokens and ar_s else None
 
     return None if name == "ar" else bootstrap(list(times.values()), speedup)
 
 
 def bootstrap(
-    questions: Sequence[T], figure: Callable[[Sequence[T]], float | None]
+    questions: Sequence[Sequence[float]], figure: Callable[..., float | None]
 ) -> list[float] | None:
-    """Return the 95 % interval of a figure of questions, by a percentile bootstrap over them; None
-    for fewer than two, or if no resample has the figure.
+    """Return the 95 % interval of a figure, by a percentile bootstrap over the questions; None for
+    fewer than two, or if no resample has the figure.
+
+    questions: The numbers of each, of which `figure` gets the sums.
     """
     if len(questions) < 2:
         return None
-    draw = random.Random(0)
-    drawn = (figure(draw.choices(questions, k=len(questions))) for _ in range(DRAWS))
-    numbers = [value for value in drawn if value is not None]
+    columns = list(zip(*questions, strict=True))
+    sums = (
+        [sum(map(column.__getitem__, some)) for column in columns]
+        for some in _resamples(len(questions))
+    )
+    figures = (figure(*each) for each in sums)
+    numbers = [value for value in figures if value is not None]
     cuts = quantiles(numbers, n=40, method="inclusive") if numbers else []
     return [cuts[0], cuts[-1]] if cuts else None
+
+
+@cache
+def _resamples(n: int) -> list[list[int]]:
+    """Return which of n questions every resample has."""
+    draw = random.Random(0)
+    return [draw.choices(range(n), k=n) for _ in range(DRAWS)]
 
 
 def f1(answer: str, reference: str) -> float:
@@ -221,38 +239,26 @@ def _method_row(repeats: Sequence[RepeatResult], name: str) -> dict[str, Any]:
     return row | {
         "tau": beside.metrics.totals.tau,
         "accepted_by_depth": accepted_by_depth(round_ for lane in lanes for round_ in lane.rounds),
+        "interval": interval_over_questions(repeats, name),
         "limit": speedup / models_share if speedup and models_share else None,
         **{f"share_{phase}": share for phase, share in shares.items()},
         "relaxed_share": beside.metrics.relaxed_share,
-        "note": f"not meaningful: {doubt}" if doubt else beside.why_slow() or _cost_note(beside),
+        "note": f"not meaningful: {doubt}" if doubt else beside.why_this_speed(),
     }
-
-
-def _cost_note(beside: Comparison) -> str | None:
-    """Say what a round yields and costs in AR steps."""
-    rho = {name: cost or 0.0 for name, cost in beside.rho.items()}
-    whole, tau = sum(rho.values()), beside.metrics.totals.tau
-    if tau is None or not whole:
-        return None
-    rest, nodes = rho["commit"] + rho["other"], round(beside.nodes_per_round)
-    return (
-        f"A round emits {tau:.1f} tokens for {whole:.1f} AR steps: {rho['draft']:.1f} to draft,"
-        f" {rho['verify']:.1f} to verify {nodes} node{'s' * (nodes != 1)}, {rest:.2f} for the"
-        " rest."
-    )
 
 
 def shared_figures(repeats: Sequence[RepeatResult], name: str) -> dict[str, Any]:
     """Return what is known of every way of decoding, also the library's; None if it did not run."""
-    answers = [answer for repeat in repeats for answer in repeat.answers.get(name, ())]
-    ar = [answer.token_ids for repeat in repeats for answer in repeat.answers["ar"]]
+    pool = RepeatResult.pooled(repeats)
+    answers = pool.answers[name]
+    ar = [answer.token_ids for answer in pool.answers["ar"]]
     row: dict[str, Any] = dict.fromkeys([*COLUMNS, *TOTAL])
     row["method"] = name
     if not answers:
         return row
     rates = [rate for repeat in repeats if (rate := repeat.tokens_per_s(name)) is not None]
     row |= {
-        "tokens_per_s": _median(rates),
+        "tokens_per_s": pool.tokens_per_s(name),
         "identical_to_ar": [answer.token_ids for answer in answers] == ar,
         "first_token_ms": 1e3 * mean(answer.first_s for answer in answers),
         "answer_ms": 1e3 * mean(answer.total_s for answer in answers),
@@ -261,11 +267,5 @@ def shared_figures(repeats: Sequence[RepeatResult], name: str) -> dict[str, Any]
     }
     for key, other in AGAINST.items():
         for total, column in ((False, f"speedup_vs_{key}"), (True, f"speedup_total_vs_{key}")):
-            row[column] = _median(repeat.speedup(name, other, total) for repeat in repeats)
+            row[column] = pool.speedup(name, other, total)
     return row
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median of the known values; None if there is none."""
-    numbers = [value for value in values if value is not None]
-    return median(numbers) if numbers else None

@@ -15,6 +15,7 @@ from unicodedata import east_asian_width
 
 from specvl_demo.records import LaneRecords, Origin, Round
 from specvl_demo.report import remarks
+from specvl_demo.report.colours import ORIGINS, PHASE
 from specvl_demo.report.metrics import measure_lanes, runs
 from specvl_demo.report.tables import one_line, run_facts
 
@@ -27,13 +28,16 @@ MAX_LINES = 24
 MAX_BARS = 240
 """Bars of one lane: in longer ones, consecutive rounds are drawn as one."""
 PAINT: dict[Origin, tuple[str, str, str]] = {
-    "draft": ("#d7f0e5", "#009e73", "draft, kept"),
-    "relaxed": ("#fbecd0", "#e69f00", "draft, relaxed"),
-    "target": ("none", "#0072b2", "the target's own"),
+    "draft": ("#d7f0e5", ORIGINS["draft"], "draft, kept"),
+    "relaxed": ("#fbecd0", ORIGINS["relaxed"], "draft, relaxed"),
+    "target": ("none", ORIGINS["target"], "the target's own"),
 }
 """Background, line and name of every origin."""
-PHASES = {"drafting": "#56b4e9", "verifying": "#3d4650", "rest": "#b6bec8"}
-"""No colour of an origin is among them."""
+PHASES = {
+    "drafting": PHASE["draft_s"],
+    "verifying": PHASE["verify_s"],
+    "rest": PHASE["other_s"],
+}
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -13,12 +13,10 @@ from specvl_demo.records import PHASES, LaneRecords, Origin, Round, Totals, fold
 
 SLACK = 0.02
 """How far a measured speedup may exceed τ before it counts as an error: timers are not exact."""
-TOO_LITTLE = 0.05
-"""AR steps below which a cost is not named as a reason for being slow: it would show as 0.0."""
+WORTH_SAVING = 0.1
+"""Share of a check's cost from which it is told what would be gained without it."""
 FEWEST = 5
 """Drafts at a depth below which the share that was accepted is not reported."""
-NOTICED = 0.02
-"""Share of the machine from which other programs may be named as that reason."""
 
 RANK: tuple[Origin, ...] = ("relaxed", "target", "draft")
 
@@ -46,21 +44,29 @@ class Metrics:
     """What one lane, or several pooled together, did. Ratios are None if their denominator is 0.
 
     Attributes:
-        depth: Mean depth of the drafted trees: tokens that a round could have accepted.
         typical_s: Median seconds of a round; None without rounds.
-        load: Mean share of the machine that other programs used; 0 if it was not measured.
+        stretch: Seconds of decoding an answer, the mean of all its timings, over those of the
+            recorded one: above or below 1 only if a short answer was timed again.
     """
 
     totals: Totals
     before_s: float
-    depth: float = 0.0
     typical_s: float | None = None
-    load: float = 0.0
+    stretch: float = 1.0
+
+    @property
+    def decode_s(self) -> float:
+        return self.totals.decode_s * self.stretch
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens per second of decoding, over all timings."""
+        return _ratio(self.totals.n_tokens, self.decode_s)
 
     @property
     def total_s(self) -> float:
         """Seconds of the whole answer: vision, prefill and decoding."""
-        return self.before_s + self.totals.decode_s
+        return self.before_s + self.decode_s
 
     @property
     def tokens_per_s_total(self) -> float | None:
@@ -68,7 +74,7 @@ class Metrics:
 
     @property
     def step_s(self) -> float | None:
-        return _ratio(self.totals.decode_s, self.totals.n_rounds)
+        return _ratio(self.decode_s, self.totals.n_rounds)
 
     @property
     def relaxed_share(self) -> float | None:
@@ -86,14 +92,18 @@ def measure_lanes(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
     """Return metrics of one lane, or of several pooled: all tokens over all seconds."""
     lanes = [lanes] if isinstance(lanes, LaneRecords) else list(lanes)
     rounds = [round_ for lane in lanes for round_ in lane.rounds]
-    loads = [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
+    totals, timed_s = fold(rounds), sum(fmean(timings(lane)) for lane in lanes)
     return Metrics(
-        fold(rounds),
+        totals,
         sum(lane.begin.before_s for lane in lanes),
-        fmean(map(_tree_depth, rounds)) if rounds else 0.0,
         median(round_.seconds for round_ in rounds) if rounds else None,
-        fmean(loads) if loads else 0.0,
+        _ratio(timed_s, totals.decode_s) or 1.0,
     )
+
+
+def timings(lane: LaneRecords) -> list[float]:
+    """Return the seconds of every decoding of a lane's answer, the recorded one first."""
+    return [sum(r.seconds for r in lane.rounds), *(lane.end.again if lane.end else ())]
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,7 @@ class Comparison:
     @property
     def speedup_decode(self) -> float | None:
         """S: decode tokens per second over AR's. Above τ it would be an error."""
-        return _ratio(self.metrics.totals.tokens_per_s, self.ar.totals.tokens_per_s)
+        return _ratio(self.metrics.tokens_per_s, self.ar.tokens_per_s)
 
     @property
     def speedup_total(self) -> float | None:
@@ -114,8 +124,9 @@ class Comparison:
     @property
     def rho(self) -> dict[str, float | None]:
         """ρ by phase: what a round costs in AR steps. S = τ / Σρ."""
-        t, step = self.metrics.totals, self.ar.step_s
-        return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in _phases(t)}
+        times, step = self.metrics, self.ar.step_s
+        rounds, seconds = times.totals.n_rounds, _phases(times.totals)
+        return {name: _ratio(_ratio(s * times.stretch, rounds), step) for name, s in seconds}
 
     def why_doubtful(self) -> str | None:
         """Return why the measurement contradicts itself, else None.
@@ -127,46 +138,51 @@ class Comparison:
             return None
         return f"a speedup of {speedup:.1f} is above τ {tau:.1f}, which is impossible"
 
-    def why_slow(self) -> str | None:
-        """Return one sentence on why the method is not faster than AR here; None if it is.
-
-        The reason is what the time went to: other programs, if it would win without them; else the
-        largest cost without which it would win, or, if it could not even win with every draft
-        accepted, the largest of all; else the drafts.
+    @property
+    def rough_speedup(self) -> float | None:
+        """S where it is doubtful. If the sums contradict themselves it is that of typical rounds,
+        which a few disturbed ones do not change.
         """
         speedup, tau = self.speedup_decode, self.metrics.totals.tau
-        rho = {name: cost for name, cost in self.rho.items() if cost is not None}
-        if speedup is None or tau is None or speedup >= 1 or len(rho) < len(PHASES):
-            return None
-        verify, rest = rho["verify"], rho["commit"] + rho["other"]
-        nodes, accepted = self.nodes_per_round, self.metrics.totals.accepted_per_round
-        costs = [
-            (rho["draft"], f"drafting costs {rho['draft']:.1f} AR steps per round"),
-            (verify - 1, f"verifying {nodes:.0f} nodes costs {verify:.1f} AR steps here"),
-            (rest, f"everything outside the models' forwards costs {rest:.1f} AR steps per round"),
-        ]
-        round_cost = sum(rho.values())
-        hopeless = 1 + self.metrics.depth < round_cost
-        reasons = [
-            (cost, reason)
-            for cost, reason in costs
-            if cost >= TOO_LITTLE and (hopeless or tau >= round_cost - cost)
-        ]
-        few = f"too few drafted tokens are accepted ({accepted:.1f} per round)"
-        reason = max(reasons, default=(0.0, few))[1]
-        if self._is_disturbed(speedup, tau):
-            reason = f"other programs used {100 * self.metrics.load:.0f} % of the machine meanwhile"
-        return f"slower than AR: {reason}, and a round emits {tau:.1f} tokens"
+        if tau is None or self.why_doubtful() is None:
+            return speedup
+        steps = _ratio(self.metrics.typical_s, self.ar.typical_s)
+        return min(tau, _ratio(tau, steps) or tau)
 
-    def _is_disturbed(self, speedup: float, tau: float) -> bool:
-        """Whether the method would be faster if other programs had left it the machine: if all its
-        rounds had taken what most took, or by the share that they used.
+    def why_this_speed(self, rough: bool = False) -> str | None:
+        """Return one sentence on where the speedup comes from, without full stop: what a round
+        yields and costs, and what would be gained without its largest cost; None if unknown.
+
+        rough: The times are doubtful.
         """
-        times, ar = self.metrics, self.ar
-        if times.load < NOTICED or not times.typical_s or ar.typical_s is None:
-            return False
-        alone = speedup * (1 - ar.load) / (1 - times.load) if times.load < 1 else 1.0
-        return max(alone, tau * ar.typical_s / times.typical_s) >= 1
+        speedup, totals = self.rough_speedup if rough else self.speedup_decode, self.metrics.totals
+        tau = totals.tau
+        rho = {name: cost or 0.0 for name, cost in self.rho.items()}
+        whole = sum(rho.values())
+        if not speedup or tau is None or not whole or not totals.n_drafted:
+            return None
+        cost, share = tau / speedup, rho["draft"] / whole
+        also = f", {100 * share:.0f} % of it drafting" if share >= SLACK else ""
+        nodes = f"{self.nodes_per_round:.0f} tokens"
+        savings = {
+            "a free drafter": rho["draft"],
+            f"a check of {nodes} as cheap as of one": max(0.0, rho["verify"] - 1),
+            "nothing outside the models": rho["commit"] + rho["other"],
+        }
+        what, saved = max(savings.items(), key=lambda item: item[1])
+        gain, lever = speedup, ""
+        if saved >= WORTH_SAVING * whole:
+            gain = tau / (cost * (1 - saved / whole))
+            least = f"it would be {gain:.2f}×" if not rough else "most would be gained"
+            lever = f"; with {what} {least}"
+        if gain < 1:
+            lever += f"; too few drafts are kept ({totals.accepted_per_round:.1f} a check)"
+        factor = f"about {speedup:.1f}×" if rough else f"{speedup:.2f}×"
+        joined = "and" if speedup >= 1 else "but"
+        return (
+            f"{factor}: {tau:.1f} tokens a check, {joined} a check costs {cost:.1f} AR steps{also}"
+            f"{lever}"
+        )
 
     @property
     def nodes_per_round(self) -> float:
@@ -175,13 +191,13 @@ class Comparison:
         return 1 + t.n_drafted / max(t.n_rounds, 1)
 
 
-def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
+def accepted_by_depth(rounds: Iterable[Round], fewest: int = FEWEST) -> list[float]:
     """Return the share of positions drafted at depth 1, 2, ... that were accepted, given that all
     before them were.
 
     A position without a draft below the accepted path was not drafted; one after the end of the
-    answer was not judged. Neither counts. The list ends before the first depth with too few drafts:
-    no deeper one has more.
+    answer was not judged. Neither counts. The list ends before the first depth with fewer drafts
+    than `fewest`: no deeper one has more.
     """
     drafted: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
@@ -190,14 +206,7 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
         accepted.update(range(1, depth + 1))
         refused = round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
         drafted.update(range(1, depth + 1 + refused))
-    return [accepted[depth] / n for depth, n in sorted(drafted.items()) if n >= FEWEST]
-
-
-def _tree_depth(round_: Round) -> int:
-    depths = [0]
-    for parent in round_.tree.parent[1:]:
-        depths.append(depths[parent] + 1)
-    return max(depths)
+    return [accepted[depth] / n for depth, n in sorted(drafted.items()) if n >= fewest]
 
 
 def compare_with_ar(

@@ -1,5 +1,5 @@
 """Remarks on a lane compared with the AR lane: whether the answers agree, whether the times are
-valid, why it is slower.
+valid, where its speed comes from.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from specvl_demo.records import WHOLE, LaneRecords, Round, tie_nats
-from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar
+from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar, timings
 
 MIN_TOKENS = 20
-"""Number of tokens below which times are not reported: no speedup, no place."""
+"""Number of timed tokens below which a speedup is only a rough one."""
+TIMED_TOKENS = 40
+"""Number of tokens up to which an answer is decoded again to be timed."""
 MAX_LOAD = 0.25
 """Share of the machine that other programs may use before times count as disturbed."""
-FULL_LOAD = 0.5
-"""From this share on not even a rough speedup is told: two runs of one race may differ twofold."""
 MAX_JITTER = 0.3
 """Spread of AR steps, the interquartile range over the median, above which times count so too."""
 RUN, REPEATED = 4, 0.5
@@ -63,11 +63,11 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why the times of a lane are not reported: a `sentence` without capital letter and full stop.
+    """Why the times of a lane are only rough: a `sentence` without capital letter and full stop.
 
     tokens: How many both lanes have, if only these are too few. load: Of disturbed ones, what other
-    programs, or the browser that showed the race, used. about: The speedup that may be told all
-    the same, as a rough one and with the reason; None where not even that much is known.
+    programs, or the browser that showed the race, used. about: The speedup that is told all the
+    same, as a rough one and with the reason; None where nothing was measured.
     """
 
     kind: Literal["short", "disturbed"]
@@ -78,9 +78,8 @@ class Doubt:
 
     @property
     def rough_speedup(self) -> str | None:
-        """The speedup of a disturbed lane as every reader is told it; None if there is none."""
-        about = self.about if self.kind == "disturbed" else None
-        return None if about is None else rough_factor(about)
+        """The speedup as every reader is told it; None if there is none."""
+        return None if self.about is None else rough_factor(self.about)
 
 
 Change = tuple[int, int, int, int]
@@ -90,14 +89,15 @@ Change = tuple[int, int, int, int]
 class LaneRemarks(Struct, frozen=True):
     """How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
 
-    doubt: Why its times are not reported. slow: Why it is slower. speedup_total: With vision and
-    prefill. changes: See `find_changes`. accepted_by_depth: Of every lane, see
-    `metrics.accepted_by_depth`. repeats: See `repetition_sentence`.
+    doubt: Why its times are only rough. why: See `Comparison.why_this_speed`. speedup_total: With
+    vision and prefill. changes: See `find_changes`. accepted_by_depth: Of every lane, see
+    `metrics.accepted_by_depth`; of few drafts, if no depth has more. repeats: See
+    `repetition_sentence`.
     """
 
     agreement: Agreement | None = None
     doubt: Doubt | None = None
-    slow: str | None = None
+    why: str | None = None
     speedup_total: float | None = None
     changes: list[Change] | None = None
     accepted_by_depth: list[float] = []
@@ -136,15 +136,16 @@ def compare_answers(lane: LaneRecords, ar: LaneRecords) -> Agreement:
 
 
 def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
-    """Return why the times of two lanes are not reported; None if they are."""
+    """Return why the times of two lanes are only rough; None if they are not."""
     tokens = min(len(lane.token_ids), len(ar.token_ids))
+    timed = [(each.token_ids, len(timings(each))) for each in (lane, ar)]
+    enough = min(len(ids) * n for ids, n in timed) >= MIN_TOKENS
     few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
-    few = f"{few} too few to time; {MIN_TOKENS} are needed" if tokens < MIN_TOKENS else ""
+    few = "" if enough else f"{few} too few to time; {MIN_TOKENS} are needed"
     users = {"load": "other programs", "watching": "drawing this page"}
     load, who = max((_highest_load(lane, ar, share), user) for share, user in users.items())
     times = compare_with_ar(lane, ar)
-    contradiction = times.why_doubtful()
-    about = times.speedup_decode if contradiction is None and load < FULL_LOAD else None
+    contradiction, about = times.why_doubtful(), times.rough_speedup
     if load > MAX_LOAD:
         why: str | None = f"{who} kept {100 * load:.0f} % of the machine busy"
     elif few:
@@ -154,7 +155,7 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     if why is None:
         return None
     sentence = "; ".join(filter(None, (f"timing disturbed ({why})", few)))
-    return Doubt("disturbed", sentence, load=load, about=None if few else about)
+    return Doubt("disturbed", sentence, load=load, about=about)
 
 
 def _jitter_sentence(ar: LaneRecords) -> str | None:
@@ -176,7 +177,7 @@ def told_speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> float | str
 
 
 def why_untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
-    """Return why no speedup of a lane of a race with AR is reported; None if one is."""
+    """Return why a lane of a race with AR has no speedup, or a rough one; None if it has one."""
     doubt = timing_doubt(lane, ar_lane(lanes) or lane)
     return _why_cut(lanes) or (doubt.sentence if doubt else None)
 
@@ -197,7 +198,7 @@ def lane_remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     if ar is None or lane is ar or not lane.rounds:
         return None
     text = compare_answers(lane, ar).sentence()
-    time = why_untimed(lane, lanes) or compare_with_ar(lane, ar).why_slow()
+    time = why_untimed(lane, lanes) or compare_with_ar(lane, ar).why_this_speed()
     sentence = f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
     return f"{sentence} {repeats}." if (repeats := repetition_sentence(lane)) else sentence
 
@@ -209,13 +210,20 @@ def race_remarks(lanes: Sequence[LaneRecords]) -> Remarks:
 
 
 def _lane_remarks(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
-    by_depth = accepted_by_depth(lane.rounds)
+    by_depth = accepted_by_depth(lane.rounds) or accepted_by_depth(lane.rounds, 1)
     if ar is None or lane is ar:
         return LaneRemarks(accepted_by_depth=by_depth)
     times, changes = compare_with_ar(lane, ar), find_changes(ar.token_ids, lane.token_ids)
-    slow, total, repeats = times.why_slow(), times.speedup_total, repetition_sentence(lane)
     agreed, doubt = compare_answers(lane, ar), timing_doubt(lane, ar)
-    return LaneRemarks(agreed, doubt, slow, total, changes, by_depth, repeats)
+    return LaneRemarks(
+        agreed,
+        doubt,
+        times.why_this_speed(rough=doubt is not None),
+        times.speedup_total,
+        changes,
+        by_depth,
+        repetition_sentence(lane),
+    )
 
 
 def ar_lane(lanes: Sequence[LaneRecords]) -> LaneRecords | None:

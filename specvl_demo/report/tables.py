@@ -40,8 +40,8 @@ def lane_row(lane: LaneRecords) -> dict[str, Any]:
         "accepted_per_round": totals.accepted_per_round,
         "relaxed_tokens": totals.n_relaxed,
         "prefill_s": measured.before_s or None,
-        "decode_s": totals.decode_s or None,
-        "tokens_per_s": totals.tokens_per_s,
+        "decode_s": measured.decode_s or None,
+        "tokens_per_s": measured.tokens_per_s,
         "stop": lane.end.stop if lane.end else None,
         "seed": lane.begin.sampling.get("seed"),
     } | ({"logprobs": logprobs} if logprobs else {})

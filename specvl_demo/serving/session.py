@@ -26,9 +26,19 @@ from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Sampling
 from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Medium, Question, find_file, read
-from specvl_demo.records import AskedQuestion, Begin, LaneRecords, Record, Round, gather_lanes
+from specvl_demo.records import (
+    WHOLE,
+    AskedQuestion,
+    Begin,
+    End,
+    LaneRecords,
+    Record,
+    Round,
+    gather_lanes,
+)
 from specvl_demo.report import figure, html, tables
 from specvl_demo.report.confidence import confidence
+from specvl_demo.report.remarks import TIMED_TOKENS
 from specvl_demo.serving import choosing, threads
 
 if TYPE_CHECKING:
@@ -36,6 +46,8 @@ if TYPE_CHECKING:
 
 Choices = Sequence[Choice]
 WARM_TOKENS = 6
+AGAIN_S = 1.0
+"""How long short answers may be decoded again."""
 LOAD_EVERY_S = 1.0
 """How often a round of a race notes the share of all cores that other programs use so far."""
 
@@ -49,7 +61,7 @@ def make_request(
     """Return a request to the loaded target; ValueError if a file cannot be read, or the prompt
     does not fit.
     """
-    question = question.read_files(loaded.pair.n_frames)
+    question = question.read_files(loaded.pair.n_frames, loaded.pair.describe)
     prompt, max_new_tokens = loaded.prompter.prompt(question), question.max_new_tokens
     if question.up_to:
         max_new_tokens = min(max_new_tokens, loaded.prompter.context - len(prompt))
@@ -138,7 +150,8 @@ def race(
     notes: AskedQuestion | None = None,
     watchers: Sequence[int] = (),
 ) -> Iterator[Record]:
-    """Yield the records of a race between these choices.
+    """Yield the records of a race between these choices; beside AR, lanes with short answers end
+    last, once these were timed again.
 
     warmed: They ran just before, so no warm-up is needed. notes: What the user asked, recorded only
     with the first lane. watchers: See `MachineLoad`.
@@ -149,6 +162,7 @@ def race(
         warm_up(loaded, request, choices, shared)
     load, noted = MachineLoad(watchers), time.monotonic()
     folded: dict[str, LaneRecords] = {}
+    short: dict[str, End] = {}
     steady = loaded.models.target.decoder.batch_invariant
     with threads.fitted_threads() as fit_threads:
         for record in engine.race(running):
@@ -165,11 +179,51 @@ def race(
                 sure = confidence(folded[record.lane]._replace(end=record))
                 used = {"load": load.others_share(), "watching": load.watchers_share()}
                 record = changed(record, confidence=sure, **used)
+                if len(choices) > 1 and "ar" in folded and _is_short(record):
+                    short[record.lane] = record
+                    continue
             # Only where a row has the same bits on any number of threads, and only for steps: how
             # pictures and prompts are split among threads changes their last bits.
-            if steady and len(folded) == len(running):
+            if steady and len(folded) == len(choices):
                 fit_threads()
             yield record
+        running.clear()  # their caches, with what is captured of them, serve once more
+        again = _decode_again(loaded, shared, choices, short)
+    for name, end in short.items():
+        yield changed(end, again=again[name])
+
+
+def _is_short(end: End) -> bool:
+    """Whether a whole answer has too few tokens to be timed by decoding it once."""
+    return end.stop in WHOLE and 0 < end.totals.n_tokens < TIMED_TOKENS
+
+
+def _decode_again(
+    loaded: LoadedPair, shared: SharedPrefill, choices: Choices, short: Mapping[str, End]
+) -> dict[str, list[float]]:
+    """Return the seconds of decoding short answers again, by lane: in turns, until each has
+    `TIMED_TOKENS` tokens in all, or none can be decoded before `AGAIN_S` is over.
+    """
+    again: dict[str, list[float]] = {name: [] for name in short}
+    waiting = [choice for choice in choices if choice.method.name in short]
+    until, request = time.monotonic() + AGAIN_S, replace(shared.request, detail="light")
+    silent = SharedPrefill(request, like=shared)
+    reserved = make_lanes(loaded, request, waiting, silent)  # they keep the prefill for the others
+    while waiting and reserved:
+        choice = waiting.pop(0)
+        name, totals = choice.method.name, short[choice.method.name].totals
+        if time.monotonic() + totals.decode_s > until:
+            continue
+        (lane,) = make_lanes(loaded, request, [choice], silent)
+        lane.begin()
+        while not lane.done:
+            lane.step()
+        if lane.totals.n_tokens != totals.n_tokens:  # cancelled, or rounding chose other tokens
+            continue
+        again[name].append(lane.clock)
+        if (1 + len(again[name])) * totals.n_tokens < TIMED_TOKENS:
+            waiting.append(choice)
+    return again
 
 
 def run_in_turn(

@@ -64,6 +64,7 @@ export const picture = (name) => ({ path: `/${name}`, url: `/${name}`, name, kin
 
 const pair = (id, knows, tabed) => ({
   ...{ id, knows, title: id, available: true, first: ['sage'], words: null },
+  describe: { image: 'Describe it.', images: 'Describe them.', video: 'Describe the clip.' },
   loading: { fits: { dtype: 'float32' }, dtype: { float32: true, float16: 'no GPU' } },
   methods: { ar: true, sage: true, tabed, lvspec: true },
 });
@@ -81,7 +82,6 @@ export const CATALOG = {
   })),
   papers: ['sage', 'tabed'],
   rules: { tokens: 4, load: 0.25 },
-  describe: { image: 'Describe it.', images: 'Describe them.', video: 'Describe the clip.' },
   examples: [example('scene', 'pocket', 'What is there?', ''), example('dog', 'photo', 'What does it do?', '')],
   limits: {
     ...{ lanes: 2, files: 2, shown: 2, turns: 2, bytes: 1e6, question: 100, tokens: 50 },

@@ -277,7 +277,7 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
         speed = 0.2 if job.question.max_new_tokens == LONG else rate
         spent: dict[str, float] = {}
         made: list[Record] = []
-        n, seed, pictures = asked.max_new_tokens, asked.seed, max(1, len(asked.media))
+        n, seed, pictures = asked.max_new_tokens, asked.sampling.seed, max(1, len(asked.media))
         for plain in race_records(methods, n, seed, pictures):
             record = altered(plain, job)
             if isinstance(record, Round):
@@ -301,7 +301,7 @@ def apart(methods: list[str], job: Job, ended: Callable[[], bool]) -> Iterator[E
     """A question of a bench: lane after lane, until it is stopped."""
     asked = job.question
     for name in methods:
-        for record in race_records([name], min(asked.max_new_tokens, 40), asked.seed):
+        for record in race_records([name], min(asked.max_new_tokens, 40), asked.sampling.seed):
             if isinstance(record, End) and job.question.max_new_tokens == BUSY:
                 record = replace(record, load=0.9)
             yield event(record)

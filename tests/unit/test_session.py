@@ -25,7 +25,7 @@ from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.media import PLACE, VideoFrames
 from specvl_demo.methods.base import choose
 from specvl_demo.question import MAX_CHARACTERS, Question, Turn, find_file, parse_line, read
-from specvl_demo.records import Begin, Confidence, End, Round
+from specvl_demo.records import Begin, Confidence, End, Round, validate_trace
 from specvl_demo.serving import session
 from specvl_demo.ui.serve import benches
 from specvl_demo.ui.serve.jobs import read_job
@@ -136,7 +136,9 @@ def test_words_behind_a_pictures_patches_are_no_patches():
 
 
 def test_warm_up_and_race_share_encodings_and_prefills(models: object, monkeypatch):
-    """Two lanes: one vision pass a model, one prefill, in the warm-up; the race finds them."""
+    """Two lanes: one vision pass a model, one prefill, in the warm-up; the race finds them, and
+    what times short answers again has another prefill.
+    """
     passes: Counter[str] = Counter()
     target, small = models.target, models.drafter("small")
     for owner, name in ((target, "prefill"), (target.vlm, "encode"), (small, "encode")):
@@ -149,9 +151,25 @@ def test_warm_up_and_race_share_encodings_and_prefills(models: object, monkeypat
         monkeypatch.setattr(owner, name, counted)
     loaded, asked = SimpleNamespace(models=models), ask(target, tiny_prompt())
     records = list(session.race(loaded, asked, [choose("ar"), choose("chain")]))
-    assert passes == {"tiny target encode": 1, "tiny drafter encode": 1, "tiny target prefill": 1}
+    assert passes == {"tiny target encode": 1, "tiny drafter encode": 1, "tiny target prefill": 2}
     assert [record.totals.n_tokens for record in records if isinstance(record, End)] == [24, 24]
     assert all(record.prefill_s > 0 for record in records if isinstance(record, Begin))
+
+
+def test_a_short_answer_is_decoded_again_until_it_can_be_timed(models: object, monkeypatch):
+    """24 tokens once more, unseen; only the seconds are told. Beside AR, and within a second."""
+    loaded, request = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
+
+    def race(*names: str) -> list[Any]:
+        return list(session.race(loaded, request, list(map(choose, names)), warmed=True))
+
+    lanes = validate_trace(race("ar", "chain"))
+    assert [len(lane.end.again) for lane in lanes] == [1, 1]
+    assert all(lane.end.again[0] > 0 for lane in lanes)
+    (alone,) = validate_trace(race("chain"))
+    assert alone.end.again == [] and alone.token_ids == lanes[1].token_ids
+    monkeypatch.setattr(session, "AGAIN_S", 0.0)
+    assert [lane.end.again for lane in validate_trace(race("ar", "chain"))] == [[], []]
 
 
 def test_every_lane_ends_with_what_its_whole_records_say_of_its_answer(models: object, monkeypatch):

@@ -32,7 +32,7 @@ from specvl_demo.pairs.fitting import Options
 from specvl_demo.pairs.machine import Machine, detect_machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.places import EXAMPLES
-from specvl_demo.report import confidence, remarks, trace
+from specvl_demo.report import confidence, metrics, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui.serve.jobs import MAX_LANES
 
@@ -63,8 +63,11 @@ def build_catalog(first_pair: str) -> dict[str, Any]:
         "papers": [method.name for method in base.METHODS.values() if method.listed == "paper"],
         "notes": {key: text for part in parts for key, text in part.notes.items()},
         "sure": confidence.SENTENCES,
-        "rules": {"tokens": remarks.MIN_TOKENS, "load": remarks.MAX_LOAD},
-        "describe": question.DESCRIBE,
+        "rules": {
+            "tokens": remarks.MIN_TOKENS,
+            "load": remarks.MAX_LOAD,
+            "drafts": metrics.FEWEST,
+        },
         "examples": example_entries(),
         "sampling": [_param_entry(_as_param(option), None) for option in FIRST],
         "limits": {
@@ -174,6 +177,7 @@ def _pair_entry(pair: PairSpec, machine: Machine) -> dict[str, Any]:
         "first": [m.name for m in sorted(offered, key=lambda m: m.offered or 0)][:1],
         "loading": _loading_options(pair, machine, verdict),
         "knows": pair.knows,
+        "describe": pair.describe,
         "words": _vocabulary_words(pair) if pair.knows == "scenes" else None,
         "methods": {name: _method_verdict(pair, name, machine) for name in base.METHODS},
     }

@@ -126,6 +126,17 @@ export class Lane {
     this.waiting = 0;
   }
 
+  /** Mean seconds of all timings of an answer that was decoded again, over those of the recorded one; else 1. */
+  get stretch() {
+    const [first] = this.timings;
+    return this.timings.reduce((a, b) => a + b) / this.timings.length / first || 1;
+  }
+
+  /** Seconds of every decoding of the answer, the recorded one first. */
+  get timings() {
+    return [this.totals[this.totals.length - 1].clock_s, ...(this.end?.again ?? [])];
+  }
+
   /** Seconds before the first round: vision, prefill and the drafter's share of both. */
   get before() {
     return this.begin.vision_s + this.begin.prefill_s + this.begin.draft_prefill_s;
@@ -137,7 +148,7 @@ export class Lane {
     return {
       ...t,
       tau: t.n_rounds ? t.n_tokens / t.n_rounds : null,
-      tokens_per_s: t.clock_s > 0 ? t.n_tokens / t.clock_s : null,
+      tokens_per_s: t.clock_s > 0 ? t.n_tokens / (t.clock_s * this.stretch) : null,
     };
   }
 
@@ -233,11 +244,11 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** Speedup of a lane after k rounds, beside as much of the AR lane as its clock had seen by then; null while unknown.
- *  @param {Lane} lane @param {Lane} base @param {number} k */
+/** Speedup of a lane after k rounds: how long the AR lane took for as many tokens, over this lane's time; null while
+ *  unknown. @param {Lane} lane @param {Lane} base @param {number} k */
 export function pace(lane, base, k) {
   const t = lane.at(k);
-  const b = base.at(Math.max(1, base.roundsBy(t.clock_s)));
+  const b = base.at(t.n_tokens); // a round of AR writes one token
   return t.tokens_per_s && b.tokens_per_s ? t.tokens_per_s / b.tokens_per_s : null;
 }
 

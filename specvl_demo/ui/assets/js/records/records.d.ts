@@ -195,6 +195,8 @@ export interface LikelyToken {
  * load: Share of all cores that other processes used while the race ran; None if not measured.
  * watching: Share of those that showed the race on the same machine, such as a browser; they are
  * not part of load.
+ * again: Seconds of decoding the same answer again, unseen, because one that short cannot be timed
+ * once.
  * confidence: None if nothing is known (see `report.confidence`).
  */
 export interface End {
@@ -207,6 +209,7 @@ export interface End {
   load?: number | null;
   confidence?: Confidence | null;
   watching?: number | null;
+  again?: number[];
 }
 
 /** Sums over rounds, added up only by `fold`. */
@@ -249,14 +252,15 @@ export interface Remarks {
 /**
  * How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
  *
- * doubt: Why its times are not reported. slow: Why it is slower. speedup_total: With vision and
- * prefill. changes: See `find_changes`. accepted_by_depth: Of every lane, see
- * `metrics.accepted_by_depth`. repeats: See `repetition_sentence`.
+ * doubt: Why its times are only rough. why: See `Comparison.why_this_speed`. speedup_total: With
+ * vision and prefill. changes: See `find_changes`. accepted_by_depth: Of every lane, see
+ * `metrics.accepted_by_depth`; of few drafts, if no depth has more. repeats: See
+ * `repetition_sentence`.
  */
 export interface LaneRemarks {
   agreement?: Agreement | null;
   doubt?: Doubt | null;
-  slow?: string | null;
+  why?: string | null;
   speedup_total?: number | null;
   changes?: [number, number, number, number][] | null;
   accepted_by_depth?: number[];
@@ -285,11 +289,11 @@ export interface Agreement {
 }
 
 /**
- * Why the times of a lane are not reported: a `sentence` without capital letter and full stop.
+ * Why the times of a lane are only rough: a `sentence` without capital letter and full stop.
  *
  * tokens: How many both lanes have, if only these are too few. load: Of disturbed ones, what other
- * programs, or the browser that showed the race, used. about: The speedup that may be told all
- * the same, as a rough one and with the reason; None where not even that much is known.
+ * programs, or the browser that showed the race, used. about: The speedup that is told all the
+ * same, as a rough one and with the reason; None where nothing was measured.
  */
 export interface Doubt {
   kind: 'disturbed' | 'short';

@@ -5,7 +5,7 @@
 import { wordsOf } from './fold.js';
 import { W } from '../words/words.js';
 
-/** Why no speedup of a lane is shown: {kind: 'cut' | 'short' | 'disturbed' | 'unknown', sentence,
+/** Why a lane's speedup is not shown, or only as a rough one: {kind: 'cut' | 'short' | 'disturbed' | 'unknown', sentence,
  *  tokens, load, about}; null if one is. `about` is a rough one, where that much is known. */
 export function doubt(race, lane) {
   const base = race.baseline;
@@ -18,8 +18,8 @@ export function doubt(race, lane) {
   return compared.cut ? { kind: 'cut', sentence: compared.cut } : compared.lanes[lane.name].doubt;
 }
 
-/** The rough speedup of a lane whose times were disturbed, which is shown with the reason; null if there is none. */
-export const hedged = (why) => (why?.kind === 'disturbed' && why.about) || null;
+/** The rough speedup of a lane whose times are doubtful, which is shown with the reason; null if there is none. */
+export const hedged = (why) => why?.about || null;
 
 /** Why the speedup of some lanes is not shown, every kind of reason once: [[reason, lanes]]. What
  *  disturbs one lane disturbs the machine: of several reasons, the clearest is shown. */

@@ -134,20 +134,30 @@ export class Bench extends Emitter {
     this.emit('files', 0);
   }
 
+  get pair() {
+    const { pairs } = this.parts.catalog;
+    return pairs.find(({ id }) => id === this.request.pair) ?? pairs[0];
+  }
+
+  /** What pictures without a question are asked. */
+  get words() {
+    return this.pair.describe.image;
+  }
+
   /** What is asked, as the server reads it: {lines, name, files}; empty for the pair's own questions. */
   async lines() {
     const { question, media, pair } = this.request;
     if (this.source === 'form')
-      return { lines: line(question || COMPARE.describe, media), files: named(media) };
+      return { lines: line(question || this.words, media), files: named(media) };
     if (this.source === 'examples') {
       const examples = this.parts.catalog.examples.filter((e) => e.pair === pair);
-      const rows = examples.map((e) => line(e.question || COMPARE.describe, e.media, e.id));
+      const rows = examples.map((e) => line(e.question || this.words, e.media, e.id));
       const all = named(examples.flatMap((e) => e.media));
       const files = all.filter((m, i) => all.findIndex((o) => o.path === m.path) === i);
       return { lines: rows.join('\n'), files };
     }
     if (this.source !== 'files') return {};
-    return sendFiles(this.files, this.question || COMPARE.describe, this.parts.api.upload);
+    return sendFiles(this.files, this.question || this.words, this.parts.api.upload);
   }
 
   /** Why nothing can be asked, in a sentence; undefined if it can. @param {string[]} methods */

@@ -85,7 +85,7 @@ export class Form extends Emitter {
   }
 
   /** What the model is asked: the question, or where it is empty, to describe what is shown.
-   *  @param {Pick<Request, 'question' | 'media'>} request */
+   *  @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
   inWords(request = this.request) {
     return inWords(this.catalog, request);
   }

@@ -53,7 +53,7 @@ export class Race extends Emitter {
   chosen = false; // whether the visitor picked the lane in focus
 
   /** @param {Rules} [rules] */
-  constructor(rules = { tokens: 0, load: 1 }) {
+  constructor(rules = { tokens: 0, load: 1, drafts: 0 }) {
     super();
     this.rules = rules;
   }

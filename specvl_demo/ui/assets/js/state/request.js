@@ -150,8 +150,9 @@ export function loadingRefusal({ loading, id }, request) {
 }
 
 /** What the model is asked: the question, or where it is empty, to describe what is shown.
- *  @param {Catalog} catalog @param {Pick<Request, 'question' | 'media'>} request */
-export function inWords({ describe }, { question, media }) {
+ *  @param {Catalog} catalog @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
+export function inWords({ pairs }, { pair, question, media }) {
+  const { describe } = pairs.find(({ id }) => id === pair) ?? pairs[0];
   if (question.trim() || !media.length) return question;
   if (media.some((m) => m.kind === 'video')) return describe.video;
   return media.length > 1 ? describe.images : describe.image;

@@ -135,6 +135,7 @@ export interface Pair {
   loading: { [key: string]: { [way: string]: string | true } };
   knows: 'anything' | 'photographs' | 'scenes';
   words: string[] | null;
+  describe: { image: string; images: string; video: string };
   methods: { [name: string]: string | true };
 }
 
@@ -171,7 +172,6 @@ export interface Catalog {
   methods: Method[];
   papers: string[];
   rules: Rules;
-  describe: { image: string; images: string; video: string };
   examples: Example[];
   sampling: any[];
   limits: {
@@ -192,6 +192,7 @@ export interface Catalog {
 export interface Rules {
   tokens: number;
   load: number;
+  drafts: number;
 }
 
 /** An event of the stream (ui/serve); records come under their own kind. */

@@ -105,7 +105,7 @@ export class Chart {
     const built = this.spec.build(this.race, this.colours);
     const empty = !built?.traces;
     this.node.classList.toggle('empty', empty);
-    put(this.note, built?.note ?? '');
+    put(this.note, built?.note || '');
     this.write(built ?? {});
     if (empty) return;
     const layout = this.frame(built);

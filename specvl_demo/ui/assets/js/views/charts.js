@@ -60,46 +60,43 @@ export const speedup = {
     if (!base || !base.rounds.length) return null;
     const lines = [];
     const reasons = doubts(race);
-    const without = reasons.flatMap(([, lanes]) => lanes);
+    const without = reasons
+      .flatMap(([, lanes]) => lanes)
+      .filter((lane) => !hedged(doubt(race, lane)));
     for (const lane of race.list.filter((l) => l !== base && !without.includes(l))) {
+      const rough = hedged(doubt(race, lane));
       // A ratio of two or three steps says nothing yet and would stretch the axis.
       const points = shownRounds(race, lane)
-        .map((r) => [r.clock_s, pace(lane, base, r.index + 1)])
-        .filter(([clock, so]) => so && base.roundsBy(clock) >= SETTLED);
+        .map((r) => [lane.at(r.index + 1), pace(lane, base, r.index + 1)])
+        .filter(([at, so], i, all) => so && (at.n_tokens >= SETTLED || i === all.length - 1))
+        .map(([at, so]) => [at.clock_s, so]);
       if (!points.length) continue;
       const [x, y] = [0, 1].map((at) => points.map((point) => point[at]));
       const colour = c.lanes[lane.colour];
-      const dash = DASHES[(lane.colour - 1) % DASHES.length];
-      lines.push({ name: lane.title, x, y, colour, dash });
+      const dash = rough ? 'dot' : DASHES[(lane.colour - 1) % DASHES.length];
+      const name = rough ? W.charts.rough(lane.title, rough) : lane.title;
+      lines.push({ name, x, y, colour, dash, opacity: rough ? 0.5 : 1 });
     }
     if (!lines.length) {
       const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
-      const rough = (lanes) => lanes.map((l) => [l.title, hedged(doubt(race, l))]);
-      const about = (lanes) =>
-        rough(lanes)
-          .filter(([, x]) => x)
-          .map((told) => W.charts.rough(...told));
-      const note = reasons
-        .map(([why, lanes]) => W.charts.noSpeedup(why, titles(lanes), about(lanes)))
-        .join(' ');
+      const note = reasons.map(([why, lanes]) => W.charts.noSpeedup(why, titles(lanes))).join(' ');
       return note ? { note } : null;
     }
     const rivals = race.list.filter((l) => l !== base);
     const ends = rivals.filter((l) => !without.includes(l));
-    const of = (l) => (without.includes(l) ? null : race.speedup(l));
+    const of = (l) => (without.includes(l) ? null : (hedged(doubt(race, l)) ?? race.speedup(l)));
     return {
-      traces: lines.map((l) =>
-        flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: 2, dash: l.dash } }),
+      traces: lines.map(({ x, y, name, colour: color, dash, opacity }) =>
+        flat(x, y, { name, opacity, line: { color, width: 2, dash } }),
       ),
       legend: [
         ...lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
-        ...reasons.flatMap(([why, lanes]) =>
-          lanes.map((l) => ({
-            name: W.charts.without(l.title),
-            help: W.charts.noSpeedup(why, []),
-          })),
-        ),
+        ...without.map((l) => ({
+          name: W.charts.without(l.title),
+          help: W.charts.noSpeedup(doubt(race, l)),
+        })),
       ],
+      note: reasons.map(([why]) => W.charts.noSpeedup(why)).join(' '),
       xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])),
       xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock_s)) : null,
       ymax: step(1.1 * Math.max(1.8, ...lines.flatMap((l) => l.y)), 1),
@@ -124,13 +121,19 @@ export const byDepth = {
     const { compared } = race.meta;
     if (!compared) return { note: W.charts.byDepthLater };
     const y = (compared.lanes[lane.name]?.accepted_by_depth ?? []).map((share) => 100 * share);
-    if (!y.length) return { note: W.charts.byDepthFew };
+    if (!y.length) return { note: W.charts.byDepthNone };
+    const few = lane.rounds.filter((r) => r.tree.tokens.length > 1).length < race.rules.drafts;
     const deepest = y.length;
+    const more = deepest < Math.max(...lane.rounds.map((r) => r.path.length - 1));
     const x = y.map((_, i) => i + 1);
     return {
       traces: [
-        { type: 'bar', x, y, marker: { color: c.draft }, name: W.charts.kept, hoverinfo: 'x+y' },
+        {
+          ...{ type: 'bar', x, y, opacity: few ? 0.5 : 1 },
+          ...{ marker: { color: c.draft }, name: W.charts.kept, hoverinfo: 'x+y' },
+        },
       ],
+      note: (few && W.charts.byDepthFew) || (more && W.charts.byDepthMore),
       legend: [{ name: W.charts.kept, colour: c.draft, fill: true }],
       xmin: 0.4,
       xmax: deepest,

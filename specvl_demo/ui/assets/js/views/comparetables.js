@@ -44,7 +44,7 @@ export const answered = (all, clips) =>
           'summary',
           icon('chevron'),
           media.map((file) => small(file, clips)),
-          question || COMPARE.describe,
+          question,
         ),
         reference && h('p.vl-help', COMPARE.reference(reference)),
         h(

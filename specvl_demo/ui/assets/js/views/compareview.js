@@ -84,7 +84,7 @@ export class CompareView {
       h('button.vl-secondary', { on: { click: () => input.click() } }, icon(sign), text);
     this.listed = h('span.vl-help');
     this.clear = button(COMPARE.clear, () => bench.removeFiles(), 'vl-small', { hidden: true });
-    const hint = { type: 'text', id: 'vl-c-question', placeholder: COMPARE.describe };
+    const hint = { type: 'text', id: 'vl-c-question' };
     this.question = h('input', hint);
     const openers = [
       opener('image', COMPARE.files, picker),
@@ -161,8 +161,9 @@ export class CompareView {
 
   /** Bring every control in line with what will be asked. */
   show() {
-    const { bench, catalog } = this;
-    const pair = catalog.pairs.find((p) => p.id === bench.request.pair);
+    const { bench } = this;
+    const { pair } = bench;
+    this.question.placeholder = pair.describe.image;
     const { offered } = bench;
     [...this.methods.children].forEach((label, i) => {
       const box = label.querySelector('input');

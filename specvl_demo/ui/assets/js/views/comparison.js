@@ -1,8 +1,8 @@
-/* What is told below the answers of a race that is over: which agree with the plain model's, why some
-   lanes are slow, and how sure the model was. */
+/* What is told below the answers of a race that is over: which agree with the plain model's, where each
+   speed comes from, and how sure the model was. */
 
 import { h, icon, put } from './dom.js';
-import { doubt, doubts } from '../records/verdict.js';
+import { doubts } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
 /** @import { Race } from '../state/race.js' */
@@ -30,16 +30,17 @@ export class Comparison {
     const { compared } = race.meta;
     const known = race.finished && baseline && compared;
     const rivals = known ? race.list.filter((lane) => lane !== baseline) : [];
-    const slow = rivals
-      .filter((lane) => doubt(race, lane) === null && compared.lanes[lane.name].slow)
-      .map((lane) => W.run.slow(lane.title, compared.lanes[lane.name].slow));
-    const folded = slow.length > 1;
+    const speeds = (compared?.cut ? [] : rivals)
+      .map((lane) => [lane.title, compared.lanes[lane.name].why])
+      .filter(([, why]) => why)
+      .map((pair) => pair.join(' '));
+    const folded = speeds.length > 1;
     const repeats = new Set(rivals.map((lane) => compared.lanes[lane.name].repeats));
-    const lines = [...this.agreements(rivals), ...(folded ? [] : slow), ...repeats];
+    const lines = [...this.agreements(rivals), ...(folded ? [] : speeds), ...repeats];
     put(this.agreement, lines.filter(Boolean).join(' · '));
     this.slow.hidden = !folded;
-    put(this.slower, W.run.reasons(slow.length));
-    this.reasons.replaceChildren(...(folded ? slow : []).map((text) => h('li', { text })));
+    put(this.slower, W.run.reasons(speeds.length));
+    this.reasons.replaceChildren(...(folded ? speeds : []).map((text) => h('li', { text })));
   }
 
   /** How answers agree with the plain one, and why some speedups are not shown. */

@@ -68,7 +68,7 @@ export class FormView {
       form.run();
     };
     const input = () => this.write('question');
-    const more = { id: 'vl-question', rows: '2', placeholder: W.ask.questionHint };
+    const more = { id: 'vl-question', rows: '2' };
     this.well = new MediaWell(form.files);
     this.question = h('textarea', { ...more, on: { input, keydown } });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
@@ -283,7 +283,7 @@ export class FormView {
     put(this.untyped, empty ? W.ask.untyped(words) : '');
     const pictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.length, 0);
     const followed = pictures(history) ? W.chat.questionHint : W.chat.textHint;
-    const first = empty ? words : W.ask.questionHint;
+    const first = empty ? words : this.form.pairFacts.describe.image;
     this.question.placeholder = history.length ? followed : first;
     const fresh = next === 'new' ? W.chat.fresh : '';
     const on = earlier.length > 0 && !(last && next === 'same');

@@ -42,11 +42,9 @@ export function headline(race, waiting) {
   const x = race.speedup(lane);
   const time = !doubted
     ? W.headline.took(x, race.meta.compared.lanes[lane.name].speedup_total)
-    : doubted.kind === 'short'
-      ? W.headline.short(doubted)
-      : hedged(doubted)
-        ? W.headline.roughly(doubted)
-        : W.headline.unknown(t.tau, doubted);
+    : hedged(doubted)
+      ? W.headline.roughly(doubted)
+      : W.headline.unknown(t.tau, doubted);
   const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
   const green = kept.some((text) => marked(text) !== ENDS);
   return [

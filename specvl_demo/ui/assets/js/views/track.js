@@ -94,13 +94,16 @@ export class Track {
       put(cells.speedup, rough ? W.track.about(rough.toFixed(1)) : fmt.times(why ? null : x));
       const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
       if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
-      const help = total ? W.track.totalHelp(fmt.seconds(lane.before)) : '';
+      const timed = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
+      const help = [timed, total && W.track.totalHelp(fmt.seconds(lane.before))]
+        .filter(Boolean)
+        .join('. ');
       cells.speedup.title = !why ? help : rough ? why.sentence : W.track.unknown(why.sentence);
       put(cells.speed, fmt.speed(t.tokens_per_s));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.clock_s || null));
       // Times that other programs stretched are no base for a comparison by hand either.
-      cells.speed.title = cells.clock.title = disturbed?.sentence ?? '';
+      cells.speed.title = cells.clock.title = disturbed?.sentence ?? timed;
       PHASES.forEach((phase, i) => {
         const share = t.clock_s > 0 ? t[phase] / t.clock_s : 0;
         shares[i].style.flexGrow = share.toFixed(4);

@@ -4,8 +4,9 @@
 import { term } from './explain.js';
 import { button, h, icon, put, svg } from './dom.js';
 import { breakEven, learn, payOff, simulate } from '../records/simulate.js';
-import { doubt } from '../records/verdict.js';
+import { doubt, hedged } from '../records/verdict.js';
 import { WHATIF } from '../words/whatifwords.js';
+import { W } from '../words/words.js';
 import { fmt } from '../words/numbers.js';
 
 const LONGEST = 20;
@@ -148,7 +149,9 @@ export class WhatIf {
     const made = simulate(known, values);
     const { recorded, n } = known;
     const doubted = doubt(this.race, this.race.focused);
-    const speeds = { ar: 1, recorded: doubted ? null : recorded.speedup, simulated: made.speedup };
+    const rough = hedged(doubted);
+    const was = doubted ? rough : recorded.speedup;
+    const speeds = { ar: 1, recorded: was, simulated: made.speedup };
     const titles = {
       ar: WHATIF.ar,
       recorded: WHATIF.recorded(this.race.focused.title),
@@ -156,7 +159,8 @@ export class WhatIf {
     };
     for (const { name, fill, label, value } of bars) {
       put(label, titles[name]);
-      put(value, fmt.times(speeds[name]));
+      const hedge = name === 'recorded' && rough;
+      put(value, hedge ? W.track.about(rough.toFixed(1)) : fmt.times(speeds[name]));
       // Standing: lengths are speeds. Moving: lengths are tokens written so far.
       const part =
         this.shown === Infinity
@@ -166,7 +170,7 @@ export class WhatIf {
     }
     const as = Object.keys(values).every((key) => values[key] === known[key]);
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
-    const says = doubted ? WHATIF.unsure(s, doubted.sentence, as) : null;
+    const says = doubted ? WHATIF.unsure(s, W.charts.noSpeedup(doubted), as) : null;
     put(this.says, says ?? WHATIF[as ? 'same' : 'other'](s, r));
     put(
       this.formula,

@@ -21,7 +21,6 @@ export const COMPARE = {
   listed: (names, left) =>
     `${count(names.length, 'file')}${names.length ? `: ${names.slice(0, 5).join(', ')}${names.length > 5 ? ', …' : ''}` : ''}${left ? `; ${left} of another kind left out` : ''}`,
   question: 'Ask of each of them',
-  describe: 'Describe the picture.',
   fields: {
     questions: 'Maximum questions',
     repeats: 'Repeats',
@@ -73,7 +72,7 @@ export const COMPARE = {
   reference: (text) => `Right: ${text}`,
   speeds: 'Speedup and its 95 % interval',
   speedsHelp:
-    'Decode speed over autoregressive decoding, the median over repeats. The interval shows how much other questions of this kind could change it: a bootstrap over the questions.',
+    'Decode speed over autoregressive decoding, all tokens over all seconds. The interval shows how much other questions of this kind could change it: a bootstrap over the questions.',
   kinds: 'Speedup by kind of question',
   kindsHelp: 'Decode speed over autoregressive decoding, separately for each kind of question.',
   kind: 'kind of question',

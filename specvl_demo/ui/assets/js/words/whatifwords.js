@@ -20,7 +20,7 @@ export const WHATIF = {
   other: (s, r) =>
     `With these values the answer would come ${s}× as fast as autoregressive decoding; the race itself measured ${r}×.`,
   unsure: (s, why, as) =>
-    `Speedup not measured: ${why}. ${as ? 'The figures as they stand' : 'With these values the figures'} would make ${s}×: treat that with care.`,
+    `${why} ${as ? 'The figures as they stand' : 'With these values the figures'} would make ${s}×: treat that with care.`,
   formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
   curve: 'draft length γ',
   axis: 'speedup',

@@ -80,7 +80,7 @@ export const W = {
     speed: 'Tokens/s',
     speedHelp:
       'Tokens written per second of the lane’s own compute time, without reading the question.',
-    tau: 'Words per check (τ)',
+    tau: 'Tokens per check (τ)',
     tauHelp:
       'Acceptance length: the average number of tokens (words or parts of words) per check by the large model, including its own token. The speedup can never be larger.',
     clock: 'Time',
@@ -89,6 +89,7 @@ export const W = {
     whereHelp:
       'Shares of drafting (guessing), verifying (one pass of the large model), committing (keeping the caches right) and everything else.',
     about: (x) => `about ${x}×`,
+    timed: (seconds) => `Timed ${seconds.length} times: ${seconds.join(', ')}`,
     unknown: (why) => `Speedup not measured: ${why}.`,
     total: (x) => `${x}× in all`,
     totalHelp: (before) => `In all: with ${before} of reading the pictures and the question.`,
@@ -112,18 +113,21 @@ export const W = {
     seconds: 'seconds of the lane’s time',
     depth: 'depth in the draft',
     speedup: 'Running speedup',
-    speedupHelp: 'Decode speed over the autoregressive lane’s so far.',
+    speedupHelp:
+      'How long autoregressive decoding took for as many tokens, over this lane’s time. Pale where times are doubtful.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
     without: (title) => `${title}: not timed`,
-    noSpeedup: ({ sentence }, titles = [], rough = []) =>
-      `Speedup${titles.length ? ` of ${list(titles)}` : ''} not measured${rough.length ? ` exactly (${rough.join(', ')})` : ''}: ${sentence}.`,
+    noSpeedup: ({ sentence, about }, titles = []) =>
+      `Speedup${titles.length ? ` of ${list(titles)}` : ''} ${about ? 'only rough' : 'not measured'}: ${sentence}.`,
     rough: (title, x) => `${title} about ${x.toFixed(1)}×`,
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
       'Of the tokens drafted at each depth after an accepted draft, the share that was kept; positions without a draft do not count, and depths with fewer than five drafts are left out',
     byDepthLater: 'Known once the race is over.',
-    byDepthFew: 'No depth has five drafts: too few to tell.',
+    byDepthNone: 'Nothing was drafted.',
+    byDepthFew: 'Fewer than five drafts: a rough picture.',
+    byDepthMore: 'Deeper drafts were fewer than five.',
     kept: 'share of the drafts at this depth',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
@@ -263,14 +267,12 @@ export const W = {
       W.headline.slower(x)
         ? `but decoding took ${(1 / x).toFixed(2)}× as long`
         : `${x > 1 + EQUAL ? `${x.toFixed(2)}× faster to write` : `but no faster to write (${x.toFixed(2)}×)`}${total ? `, ${total.toFixed(2)}× with reading the question` : ''}`,
-    short: ({ tokens, about }) =>
-      `too short to time (the shorter answer has ${count(tokens, 'token')})${about && about <= 1 + EQUAL ? `; here it took ${W.headline.slower(about) ? 'longer' : 'as long'}` : ''}`,
     roughly: ({ about, sentence }) =>
       `about ${W.headline.slower(about) ? `${(1 / about).toFixed(1)}× as long` : about > 1 + EQUAL ? `${about.toFixed(1)}× faster` : 'as fast'}; ${sentence}`,
     unknown: (tau, { sentence }) =>
-      `${tau.toFixed(2)} words per check (τ); speedup not measured: ${sentence}`,
+      `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`,
     checks: (lanes) =>
-      `Guessed by a small model and confirmed by the large one, words per check (τ): ${list(lanes.map(([title, tau]) => `${title} ${tau.toFixed(2)}`))}.`,
+      `Guessed by a small model and confirmed by the large one, tokens per check (τ): ${list(lanes.map(([title, tau]) => `${title} ${tau.toFixed(2)}`))}.`,
     longer: (titles) => ` ${list(titles)} took longer than one token at a time.`,
     of: (title) => ` of ${title}`,
     fastest: (n) => `, the fastest of ${n}`,
@@ -341,7 +343,6 @@ export const W = {
     examples: 'Start from an example',
     fails: 'model errs',
     question: 'Question',
-    questionHint: 'What is in the picture?',
     pair: 'Target and drafter',
     elsewhere: (n) => `${count(n, 'larger pair')}, for a GPU`,
     elsewhereHelp: 'How to run them: docs/gpu.md of the repository. Why not here:',
@@ -505,7 +506,6 @@ export const W = {
     left: 'The race that was running when the page was left was not kept.',
     gone: (names) =>
       `${names} could not be restored, and a follow-up needs it. Add it again and run.`,
-    slow: (title, why) => `${title} is ${why}`,
     early: (tokens, needed) => `${count(tokens, 'token')} so far; ${needed} are needed`,
     loaded: (load) =>
       `timing disturbed (other programs kept ${(100 * load).toFixed(0)} % of the machine busy)`,
@@ -518,7 +518,7 @@ export const W = {
         `${t}: differs from token ${at + 1} on, a near tie that rounding in ${dtype} decided (${gap.toFixed(3)} nats)${agree(alike)}`,
       differs: ([t], { at, alike }) => `${t}: differs from token ${at + 1} on${agree(alike)}`,
     },
-    reasons: (n) => `Why ${spelt(n)} lanes are slower here`,
+    reasons: (n) => `Why these speeds, of ${spelt(n)} lanes`,
     save: 'Save',
     saveAs: {
       link: 'A link to these settings',
