@@ -4,6 +4,7 @@ The command line, Python, a question of the page (which its endpoints and Compar
 programs in OpenAI's form.
 """
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -166,104 +167,108 @@ def test_python_loads_nothing_that_is_not_there(words: tuple[str, ...], part: st
     refuses(part, sv.load, *words)
 
 
+QUESTIONS = """
+{"pair": "nope"}                             no pair 'nope'; known: photo, pocket,
+{"pair": ["pocket"]}                         The pair must be text, not a list
+{"methods": ["nope"]}                        no method 'nope'; known: .*ar,
+{"methods": "ar"}                            methods must be a list .* not text
+{"settings": {"nope": {}}}                   no method 'nope'; known: .*ar,
+{"settings": "gamma=5"}                      Settings must be an object
+{"settings": {"ar": 5}}                      such as {.*}; under 'ar' is a number
+{"settings": {"ar": {"gamma": [1]}}}         The setting 'gamma' must be .* not a list
+{"media": ["/path"]}                         Pictures and clips must be .* not text
+{"media": "scene.png"}                       not text
+{"history": "before"}                        history must be a list .* not text
+{"max_new_tokens": true}                     Max new tokens must be .* not True
+{"max_new_tokens": 1.5}                      must be .* between 1 and 1024, not 1.5
+{"dtype": "float8"}                          dtype must be one of float32, .* not 'float8'
+{"quantised": ["4bit"]}                      packing of weights must be .* not \\['4bit'\\]
+{"picture_detail": 0}                        detail must be a number between 0.05 and 25
+{"prefix": ["The"]}                          The prefix must be a list of token ids
+"""
+"""What the page sends, two spaces or more, and what the sentence matches."""
+UPLOADS = [{"path": "a.png", "name": "a.png"}] * (MAX_FILES + 1)
 TURN = {"question": "q", "answer": "a", "media": []}
-FILES = [{"path": "{folder}/a.png", "name": "a.png"}] * (MAX_FILES + 1)
-TOO_MANY = f"at most {MAX_FILES} pictures .* got {MAX_FILES + 1}"
-KNOWN = "no method 'nope'; known: .*ar, "
-QUESTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"pair": "nope"}, "no pair 'nope'; known: photo, pocket, "),
-    ({"pair": ["pocket"]}, "The pair must be text, not a list"),
-    ({"methods": ["nope"]}, KNOWN),
-    ({"methods": "ar"}, "methods must be a list .* not text"),
-    ({"settings": {"nope": {}}}, KNOWN),
-    ({"settings": "gamma=5"}, "Settings must be an object"),
-    ({"settings": {"ar": 5}}, "such as {.*}; under 'ar' is a number"),
-    ({"settings": {"ar": {"gamma": [1]}}}, "The setting 'gamma' must be .* not a list"),
-    ({"media": ["/path"]}, "Pictures and clips must be .* not text"),
-    ({"media": "scene.png"}, "not text"),
-    ({"media": FILES}, TOO_MANY),
-    ({"history": [{"question": "q", "media": FILES}]}, TOO_MANY),
+LARGE: list[tuple[dict[str, Any], str]] = [
+    ({"media": UPLOADS}, f"at most {MAX_FILES} pictures .* got {MAX_FILES + 1}"),
+    ({"history": [TURN | {"media": UPLOADS}]}, f"at most {MAX_FILES} pictures"),
     ({"history": [TURN] * (MAX_TURNS + 1)}, f"at most {MAX_TURNS} earlier questions, got"),
-    ({"history": "before"}, "history must be a list .* not text"),
-    ({"max_new_tokens": True}, "Max new tokens must be .* not True"),
-    ({"max_new_tokens": 1.5}, "Max new tokens must be .* between 1 and 1024, not 1.5"),
     ({"seed": 10**5000}, "Seed must be a whole number .* not a number of more than 12 digits"),
-    ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, not 'float8'"),
-    ({"quantised": ["4bit"]}, "packing of weights must be one of none, .* not \\['4bit'\\]"),
-    ({"picture_detail": 0}, "picture detail must be a number between 0.05 and 25"),
     ({"prefix": "é" * 513}, "beginning has 1026 bytes; at most 1024"),
     ({"prefix": [1] * 1025}, "beginning has 1025 tokens; at most 1024"),
-    ({"prefix": ["The"]}, "The prefix must be a list of token ids"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "part"), QUESTIONS, ids=[part[:60] for _, part in QUESTIONS])
-def test_the_page_refuses(tmp_path: Path, fields: dict[str, Any], part: str):
+def read(table: str) -> list[tuple[dict[str, Any], str]]:
+    """Read a table of requests in JSON and parts of the sentences that refuse them."""
+    rows = (line.split("  ", 1) for line in table.strip().splitlines())
+    return [(json.loads(fields), part.strip()) for fields, part in rows]
+
+
+@pytest.mark.parametrize(("fields", "part"), read(QUESTIONS) + LARGE)
+def test_the_page_refuses(tmp_path: Path, monkeypatch, fields: dict[str, Any], part: str):
     """A question of a wrong kind; nothing of it is dropped or cut in silence."""
-    (tmp_path / "a.png").write_bytes(b"x")
-    files = [{**item, "path": str(tmp_path / "a.png")} for item in FILES]
-    placed = {key: files if value is FILES else value for key, value in fields.items()}
-    if part == TOO_MANY and "history" in fields:
-        placed["history"] = [{"question": "q", "media": files}]
+    monkeypatch.chdir(tmp_path)
+    Path("a.png").write_bytes(b"x")
+    asked = {"pair": "pocket", "question": "?", "methods": ["ar"], **fields}
     with pytest.raises(ValueError, match=part) as refusal:
-        read_job({"pair": "pocket", "question": "?", "methods": ["ar"], **placed}, [tmp_path])
+        read_job(asked, [tmp_path])
     assert len(str(refusal.value)) < 1000
 
 
-COMPARISONS: list[tuple[dict[str, Any], str]] = [
-    ({"questions": 101}, "between 1 and 100, not 101"),
-    ({"repeats": True}, "between 1 and 10, not True"),
-    ({"questions": 60, "repeats": 10}, "are too many"),
-    ({"temperature": []}, "Temperature must be 0, or a number"),
-    ({"temperature": 1, "methods": ["lvspec"]}, "lvspec is not defined for sampling"),
-    ({"lines": "{}"}, "line 1: a question is needed, .* this line has nothing"),
-    ({"lines": '{"q": "x"}'}, "line 1: a question is needed, .* this line has q"),
-    ({"lines": '{"question": "?", "image": "/etc/passwd"}'}, "was not added"),
-]
+COMPARISONS = """
+{"questions": 101}                           between 1 and 100, not 101
+{"repeats": true}                            between 1 and 10, not True
+{"questions": 60, "repeats": 10}             are too many
+{"temperature": []}                          Temperature must be 0, or a number
+{"temperature": 1, "methods": ["lvspec"]}    lvspec is not defined for sampling
+{"lines": "{}"}                              line 1: a question is needed, .* has nothing
+{"lines": "{\\"q\\": \\"x\\"}"}                line 1: a question is needed, .* has q
+{"lines": "{\\"question\\": \\"?\\", \\"image\\": \\"/etc/passwd\\"}"}   was not added
+"""
 
 
-@pytest.mark.parametrize(("fields", "part"), COMPARISONS, ids=[part for _, part in COMPARISONS])
+@pytest.mark.parametrize(("fields", "part"), read(COMPARISONS))
 def test_compare_refuses(fields: dict[str, Any], part: str):
     request = {"pair": "pocket", "methods": ["chain"], "questions": 2, "repeats": 2, **fields}
     refuses(part, benches.read_bench, request, [], None)
 
 
-BROKEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,@@@"}}
-ELSEWHERE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
-COMPLETED: list[tuple[dict[str, Any], str]] = [
-    ({"stop": [".", ""]}, "1 to 200 characters are allowed, got 2 of up to 1, 1 of them empty"),
-    ({"stop": 7}, "Stop strings must be texts, not a number"),
-    ({"logit_bias": {"x": 1}}, "at most 1024 ids of tokens, not 'x'"),
-    ({"logit_bias": {"1": 101}}, "A logit bias must be a number between -100 and 100, not 101"),
-    ({"logit_bias": [1]}, "Logit biases must be an object of numbers by token id, not a list"),
-    ({"ignore_eos": "yes"}, "ignore_eos must be true or false, not text"),
-    ({"logprobs": 5}, "`logprobs` must be true or false, not a number"),
-    ({"top_logprobs": 5}, "`top_logprobs` needs `logprobs`"),
-    ({"logprobs": True, "top_logprobs": 21}, "between 0 and 20, not 21"),
-    ({"n": 2}, "`n` is not supported"),
-    ({"n": 0}, "`n` is not supported"),
-    ({"skip_special_tokens": False}, "`skip_special_tokens` is not supported"),
-    ({"stream": "yes"}, "`stream` must be true or false, not text"),
-    ({"tools": [{"type": "function"}]}, "`tools` is not supported"),
-    ({"best_of": 3}, "`best_of` is not supported"),
-    ({"top_k": -2}, "Top-k must be 0, or a whole number between 1 and 1000000, not -2"),
-    ({"repetition_penalty": 11}, "Repetition penalty must be 0, or a number between 0.1 and 10"),
-    ({"length_penalty": 1.1}, "`length_penalty` is not supported"),
-    ({"model": "pocket/native", "stream": True}, "native needs a"),
-    ({"model": "pocket/lvspec", "stream": True, "temperature": 1}, "lvspec is not defined for"),
-    ({"model": 7}, "/v1/models"),
-    ({"temperature": 1000}, "Temperature"),
-    ({"max_tokens": "x"}, "Max new tokens"),
-    ({"max_tokens": -7}, "Max new tokens must be a whole number between 1 and 1024, not -7"),
-    ({"messages": []}, "`messages` must be"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "`messages` must be"),
-    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "content must be"),
-    ({"messages": [{"role": "user", "content": [ELSEWHERE]}]}, "not as addresses"),
-    ({"messages": [{"role": "user", "content": [BROKEN]}]}, "are not base64"),
-]
+# "content" is that of the one message.
+COMPLETED = """
+{"stop": [".", ""]}                          1 to 200 characters are allowed, got 2 of up to 1, 1 of
+{"stop": 7}                                  Stop strings must be texts, not a number
+{"logit_bias": {"x": 1}}                     at most 1024 ids of tokens, not 'x'
+{"logit_bias": {"1": 101}}                   must be a number between -100 and 100, not 101
+{"logit_bias": [1]}                          Logit biases must be an object of numbers by token id
+{"ignore_eos": "yes"}                        ignore_eos must be true or false, not text
+{"logprobs": 5}                              `logprobs` must be true or false, not a number
+{"top_logprobs": 5}                          `top_logprobs` needs `logprobs`
+{"logprobs": true, "top_logprobs": 21}       between 0 and 20, not 21
+{"n": 2}                                     `n` is not supported
+{"n": 0}                                     `n` is not supported
+{"skip_special_tokens": false}               `skip_special_tokens` is not supported
+{"stream": "yes"}                            `stream` must be true or false, not text
+{"tools": [{"type": "function"}]}            `tools` is not supported
+{"best_of": 3}                               `best_of` is not supported
+{"top_k": -2}                                Top-k must be 0, or a whole number between 1 and
+{"repetition_penalty": 11}                   Repetition penalty must be 0, or a number between 0.1
+{"length_penalty": 1.1}                      `length_penalty` is not supported
+{"model": "pocket/native", "stream": true}   native needs a
+{"model": "pocket/lvspec", "stream": true, "temperature": 1}   lvspec is not defined for
+{"model": 7}                                 /v1/models
+{"temperature": 1000}                        Temperature
+{"max_tokens": "x"}                          Max new tokens
+{"max_tokens": -7}                           must be a whole number between 1 and 1024, not -7
+{"messages": []}                             `messages` must be
+{"messages": [{"role": "tool", "content": "x"}]}  `messages` must be
+{"content": [{"type": "input_audio"}]}       content must be
+{"content": [{"type": "image_url", "image_url": "https://example.org/a.png"}]}  not as addresses
+{"content": [{"type": "image_url", "image_url": "data:;base64,@@@"}]}  are not base64
+"""
 
 
-@pytest.mark.parametrize(("fields", "part"), COMPLETED, ids=[part for _, part in COMPLETED])
+@pytest.mark.parametrize(("fields", "part"), read(COMPLETED))
 def test_openais_form_refuses(tmp_path: Path, fields: dict[str, Any], part: str):
     answer = Api(tmp_path).complete(**fields)
     error = answer.json()["error"]
