@@ -19,6 +19,7 @@ from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders import kernels, packed_decoder, packed_linear
+from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.calibration import (
     min_invariant_rows,
     prefilled_sequence,
@@ -35,7 +36,7 @@ from specvl_demo.native import build_kernels
 from specvl_demo.native.build_kernels import LEVELS, SOURCE, CpuLevel
 from specvl_demo.vlm.encoder import VLM
 from tests.shared.refusals import refuses
-from tests.shared.tiny import tiny_llava, tiny_prompt
+from tests.shared.tiny import tiny_llava
 
 SHAPES = [(576, 576), (96, 1536), (4096, 64)]
 TREE = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))
@@ -149,6 +150,23 @@ def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str):
         assert (own - told).std() < (0.1 if kind == "8bit" else 2e-3) * told.std()
 
 
+def check_path(decoder: LanguageBackend, n_before: int, least: int) -> None:
+    """A path in a tree has the bits of plain steps after so many tokens; least: rows of a step."""
+    ids, path = sample_ids(decoder, n_before + len(TREE)), [0, 2, 4, 6, 7]
+    start = prefilled_sequence(decoder, ids[:n_before])
+    stepped, branched = start.fork(200), start.fork(200)
+    for sequence in (stepped, branched):
+        sequence.cache.zero_unused()
+    tokens = ids[n_before:]
+    torch.set_num_threads(3)  # bits do not depend on their number
+    tree = branched.score(decoder.embed(tokens)[None], TREE, min_rows=least)[0, path]
+    torch.set_num_threads(1)
+    for depth, token in enumerate(tokens[path]):
+        step = stepped.score(decoder.embed(token[None])[None], chain(0), min_rows=least)
+        stepped.commit_nodes([0])
+        assert torch.equal(step[0, 0], tree[depth]), (n_before, depth)
+
+
 @half_here
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [16, 128])
@@ -156,17 +174,7 @@ def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str):
 def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str):
     own, _ = decoders(width, kind)
     assert min_invariant_rows(own) == 1
-    ids = sample_ids(own, 60)
-    path = [0, 2, 4, 6, 7]
-    tree, plain = (prefilled_sequence(own, ids[:40], 60) for _ in range(2))
-    tokens = ids[40 : 40 + len(TREE)]
-    torch.set_num_threads(3)  # bits do not depend on their number
-    hidden = tree.score(own.embed(tokens)[None], TREE, min_rows=1)[0, path]
-    torch.set_num_threads(1)
-    for depth, token in enumerate(tokens[path]):
-        step = plain.score(own.embed(token[None])[None], chain(0), min_rows=1)
-        plain.commit_nodes([0])
-        assert torch.equal(step[0, 0], hidden[depth])
+    check_path(own, 40, 1)
 
 
 @half_here
@@ -458,42 +466,13 @@ def test_only_a_drafters_numbers_are_rounded():
         assert 0 < (rounded(x) - told).std() < error * told.std()
 
 
-@in_8_bits
-@torch.inference_mode()
-def test_bfloat16_is_nearer_to_the_truth_than_the_librarys():
-    """Only weights are in bfloat16; and its steps are exact."""
-    model = tiny_llava(kv_heads=2)
-    half = copy.deepcopy(model).bfloat16()
-
-    def logits(vlm: VLM) -> torch.Tensor:
-        hidden = prefill(vlm.decoder, [vlm.encode(tiny_prompt()).context("all")], 0)[1]
-        return vlm.decoder.logits(hidden)[0].float()
-
-    truth, fused = logits(VLM(model, "truth", backend="hf")), VLM(half, "fused")
-    assert isinstance(fused.decoder, PackedDecoder) and min_invariant_rows(fused.decoder) == 1
-    library = logits(VLM(half, "library", backend="hf"))
-    assert (logits(fused) - truth).abs().mean() < (library - truth).abs().mean()
-
-
 @packs
 @by_rows
 @torch.inference_mode()
 def test_a_tree_sums_as_plain_steps_do_at_any_length():
     decoder = VLM(tiny_llava(kv_heads=2).bfloat16(), "fused").decoder
-    ids, path = sample_ids(decoder, 180), [0, 2, 4, 6, 7]
-    least = min_invariant_rows(decoder)
-    for before in (124, 126, 128):
-        start = prefilled_sequence(decoder, ids[:before])
-        stepped, branched = start.fork(200), start.fork(200)
-        tokens = ids[:8].clone()
-        tokens[path] = ids[before : before + len(path)]
-        for stream in (stepped, branched):
-            stream.cache.zero_unused()
-        tree = branched.score(decoder.embed(tokens)[None], TREE, min_rows=least)[0]
-        for node, token in zip(path, ids[before:], strict=False):
-            row = stepped.score(decoder.embed(token[None])[None], chain(0), min_rows=least)[0, 0]
-            stepped.commit_nodes([0])
-            assert torch.equal(row, tree[node]), (before, node)
+    for n_before in (124, 126, 128):
+        check_path(decoder, n_before, min_invariant_rows(decoder))
 
 
 @pytest.mark.parametrize("n", [7, 48, 64, 576])
