@@ -1,5 +1,6 @@
 """Published formats, built to names and shapes on a tiny target, load; what misfits is refused."""
 
+import json
 import os
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +21,7 @@ from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.policies import BestFirst, BestFirstSettings
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.shared.heads import DFLASH, LAYERS, D, begun, decode, published, random_tensors, write
+from tests.shared.heads import DFLASH, D, begun, decode, published, random_tensors, write
 from tests.shared.refusals import refuses
 from tests.shared.tiny import VOCAB, tiny_llava, tiny_prompt
 
@@ -112,36 +113,38 @@ Q, FUSED = "layers.0.self_attn.o_proj.weight", "fc.weight"
 UNSCALED = torch.zeros(D, 2 * D, dtype=torch.float8_e4m3fn)
 STRANGE = {"mystery.weight": torch.ones(2)}
 BEYOND = torch.full((40,), VOCAB)
-REFUSALS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = [
+OF_CONFIG = """
+eagle2  {"num_attention_heads": 5}  5 attention heads
+eagle2  {"rope_scaling": {"type": "yarn"}}  type yarn
+eagle2  {"rope_scaling": {"type": "llama3"}}  must have factor
+eagle2  {"partial_rotary_factor": 0.5}  partial_rotary_factor 0.5
+eagle2  {"rope_parameters": {"partial_rotary_factor": 0.25}}  rotary_factor 0.25
+eagle2  {"head_dim": 32}  has head_dim 32, but its tensors have 16
+eagle2  {"num_key_value_heads": 2}  num_key_value_heads 2, but its tensors have 4
+eagle3  {"eagle_aux_hidden_state_layer_ids": [1, 8]}  layers 1, 8 of its target, which has only 8
+eagle3  {"eagle_aux_hidden_state_layer_ids": [1, 7]}  fuses 3 layers, but its config has 2
+eagle3  {"eagle_aux_hidden_state_layer_ids": ["two", 4, 5]}  target's layers, not ['two', 4, 5]
+eagle3  {"norm_output": true}  not supported: its config has norm_output True
+eagle3  {"eagle_config": {"use_aux_hidden_state": false}}  use_aux_hidden_state False
+"""
+"""The published format, what config.json says otherwise, and the error."""
+OF_TENSORS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = [
     ("hivis", {Q: None}, {}, f"lacks {Q}"),
     ("eagle2", STRANGE, {}, "also holds mystery.weight"),
-    (
-        "dream",
-        {"module.norm.weight": torch.ones(32)},
-        {},
-        "norm.weight must have shape [64], not",
-    ),
+    ("dream", {"module.norm.weight": torch.ones(32)}, {}, "must have shape [64], not"),
     ("eagle2", {"embed_tokens.weight": torch.ones(VOCAB, D)}, {}, "for another model"),
-    ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
-    ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
-    ("eagle2", {}, {"rope_scaling": {"type": "llama3"}}, "must have factor"),
     ("eagle2", {FUSED: torch.full((D, 2 * D), torch.nan)}, {}, "not finite in fc.weight"),
     ("eagle3", {"d2t": BEYOND}, {}, f"vocabulary ends at {VOCAB - 1}"),
     ("eagle2", {FUSED: UNSCALED}, {}, "fc.weight in 8-bit floats without fc.weight_scale"),
     ("dflash", {}, DFLASH | {"projector_type": "dflash2"}, "has projector_type 'dflash2'"),
     ("dflash", {}, DFLASH | {"layer_types": ["sliding_attention"] * 2}, "a sliding_window if one"),
-    ("eagle3", {}, {LAYERS: [1, 8]}, "layers 1, 8 of its target, which has only 8 layers"),
-    ("eagle3", {}, {LAYERS: ["two", 4, 5]}, "target's layers, not ['two', 4, 5]"),
-    ("eagle3", {}, {"norm_output": True}, "not supported: its config has norm_output True"),
-    ("eagle3", {}, {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state False"),
-    ("eagle2", {}, {"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
-    ("eagle2", {}, {"rope_parameters": {"partial_rotary_factor": 0.25}}, "rotary_factor 0.25"),
-    ("eagle2", {}, {"head_dim": 32}, "has head_dim 32, but its tensors have 16"),
-    ("eagle2", {}, {"num_key_value_heads": 2}, "num_key_value_heads 2, but its tensors have 4"),
-    ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, but its config has 2"),
     ("nothing", STRANGE, {}, "is not a head in a known format"),
 ]
 """The published format, what is changed in it (None: left out), its config, and the error."""
+REFUSALS = OF_TENSORS + [
+    (kind, {}, json.loads(config), sentence)
+    for kind, config, sentence in (line.split("  ") for line in OF_CONFIG.strip().splitlines())
+]
 
 
 def test_llama3s_rotary_positions_are_the_librarys():

@@ -66,14 +66,18 @@ def on_meta(model: torch.nn.Module) -> Any:
     return model.to(torch.bfloat16).to("meta")
 
 
+def decoders_of(model: Any) -> list[Backend]:
+    """The library's, and the lean one where it takes the model."""
+    decoder, made = model.get_decoder(), [HFDecoder(model)]
+    if lean.runs_lean(decoder):
+        made.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
+    return made
+
+
 @pytest.mark.parametrize("name", often(zoo.FAMILIES))
 def test_steps_of_every_family_stay_on_the_device(name: str):
     model = on_meta(zoo.FAMILIES[name].build()[0])
-    decoder = model.get_decoder()
-    inners: list[HFDecoder | lean.LeanDecoder] = [HFDecoder(model)]
-    if lean.runs_lean(decoder):
-        inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
-    for inner in inners:
+    for inner in decoders_of(model):
         for shape in SHAPES:
             hidden = compute(with_graphs(inner), shape)
             assert hidden.shape == (1, shape.rows, inner.width)
@@ -100,13 +104,8 @@ def test_logits_are_not_rounded_to_half_precision(form: Any):
 def test_replays_of_every_family_say_what_its_steps_say(name: str, cuda: FakeCuda):
     """Nothing that differs from step to step is left to Python, which no replay runs again."""
     model = zoo.FAMILIES[name].build()[0].eval()
-    decoder = model.get_decoder()
-    plain = HFDecoder(model)
-    truth, layers = decode(plain, 3)
-    inners: list[HFDecoder | lean.LeanDecoder] = [plain]
-    if lean.runs_lean(decoder):
-        inners.append(lean.LeanDecoder(decoder, model.get_output_embeddings()))
-    for inner in inners:
+    truth, layers = decode(HFDecoder(model), 3)
+    for inner in decoders_of(model):
         said, states = decode(with_graphs(inner), 3)
         torch.testing.assert_close(said, truth, atol=1e-3, rtol=1e-3)
         torch.testing.assert_close(states, layers, atol=1e-3, rtol=1e-3)
