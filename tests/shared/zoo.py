@@ -78,9 +78,16 @@ def _text(tokenizer: Any, **changes: Any) -> dict[str, Any]:
     return {"num_hidden_layers": LAYERS} | sizes | heads | ends | rest | changes
 
 
+def _model(kind: str, **parts: Any) -> Any:
+    """The library's class of this kind; its tables of embeddings are not shared."""
+    config = getattr(hf, f"{kind}Config")(tie_word_embeddings=False, **parts)
+    return getattr(hf, f"{kind}ForConditionalGeneration")(config)
+
+
 _LAYERS = {"num_hidden_layers": 2, "num_attention_heads": 2}
 _VISION = {"hidden_size": 32, "intermediate_size": 48, **_LAYERS}
 _TOWER = _VISION | {"num_hidden_layers": 3, "image_size": 56, "patch_size": 14}
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
 _PINPOINTS = [[56, 112], [112, 56], [112, 112]]
 _SQUARE = {"height": 56, "width": 56}
 
@@ -97,14 +104,14 @@ def llava(decoder: str = "Llama", kind: str = "Llava") -> tuple[torch.nn.Module,
         num_additional_image_tokens=1,
         chat_template=_template("<image>\\n", "USER: ", " ", "ASSISTANT:"),
     )
-    config = getattr(hf, kind + "Config")(
+    model = _model(
+        kind,
         vision_config=hf.CLIPVisionConfig(**_TOWER),
         text_config=getattr(hf, decoder + "Config")(**_text(tok)),
         image_token_index=tok.convert_tokens_to_ids("<image>"),
-        tie_word_embeddings=False,
         **tiles,
     )
-    return getattr(hf, kind + "ForConditionalGeneration")(config), processor
+    return model, processor
 
 
 def llava_onevision() -> tuple[torch.nn.Module, Any]:
@@ -117,15 +124,15 @@ def llava_onevision() -> tuple[torch.nn.Module, Any]:
         vision_feature_select_strategy="full",
         chat_template=_template("<image>\\n", video="<video>\\n", **_CHATML),
     )
-    config = hf.LlavaOnevisionConfig(
+    model = _model(
+        "LlavaOnevision",
         vision_config=hf.SiglipVisionConfig(**_TOWER),
         text_config=hf.Qwen2Config(**_text(tok)),
         image_grid_pinpoints=_PINPOINTS,
         image_token_index=tok.convert_tokens_to_ids("<image>"),
         video_token_index=tok.convert_tokens_to_ids("<video>"),
-        tie_word_embeddings=False,
     )
-    return hf.LlavaOnevisionForConditionalGeneration(config), processor
+    return model, processor
 
 
 def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
@@ -148,7 +155,7 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
             **_CHATML,
         ),
     )
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+    rope: dict[str, Any] = dict(_ROPE)
     vision: dict[str, Any] = {"depth": 2, "num_heads": 2, "patch_size": patch}
     if kind == "Qwen2VL":
         vision |= {"embed_dim": 32, "hidden_size": WIDTH, "mlp_ratio": 2}
@@ -174,10 +181,7 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
         text |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
     if moe != kind:
         text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
-    config = getattr(hf, moe + "Config")(
-        vision_config=vision, text_config=text, tie_word_embeddings=False, **ids
-    )
-    return getattr(hf, moe + "ForConditionalGeneration")(config), processor
+    return _model(moe, vision_config=vision, text_config=text, **ids), processor
 
 
 def glm4v() -> tuple[torch.nn.Module, Any]:
@@ -196,15 +200,14 @@ def glm4v() -> tuple[torch.nn.Module, Any]:
             **_CHATML,
         ),
     )
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
     vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "image_size": 56}
-    config = hf.Glm4vConfig(
+    model = _model(
+        "Glm4v",
         vision_config=vision | {"out_hidden_size": WIDTH, "intermediate_size": 48},
-        text_config=_text(tok, rope_parameters=rope),
-        tie_word_embeddings=False,
+        text_config=_text(tok, rope_parameters=_ROPE),
         **{f"{name}_token_id": tok.convert_tokens_to_ids(token) for name, token in named.items()},
     )
-    return hf.Glm4vForConditionalGeneration(config), processor
+    return model, processor
 
 
 def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
@@ -229,15 +232,15 @@ def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
         chat_template=_template("<image>", *turns, video="<video>" if more else ""),
         **more,
     )
-    config = getattr(hf, kind + "Config")(
+    model = _model(
+        kind,
         vision_config=_VISION | {"image_size": 64, "patch_size": 16},
         text_config=hf.LlamaConfig(**_text(tok)),
         image_token_id=tok.convert_tokens_to_ids("<image>"),
         scale_factor=scale,
-        tie_word_embeddings=False,
         pad_token_id=0,
     )
-    return getattr(hf, kind + "ForConditionalGeneration")(config), processor
+    return model, processor
 
 
 def gemma3() -> tuple[torch.nn.Module, Any]:
@@ -321,12 +324,11 @@ def _pixtral(merge: int) -> tuple[torch.nn.Module, Any]:
         "vision_config": hf.PixtralVisionConfig(**_VISION, image_size=64 * merge, patch_size=16),
         "text_config": hf.MistralConfig(**_text(tok, sliding_window=window)),
         "image_token_index": tok.convert_tokens_to_ids("[IMG]"),
-        "tie_word_embeddings": False,
     }
     if merge > 1:
-        return hf.Mistral3ForConditionalGeneration(hf.Mistral3Config(**parts)), processor
+        return _model("Mistral3", **parts), processor
     parts |= {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
-    return hf.LlavaForConditionalGeneration(hf.LlavaConfig(**parts)), processor
+    return _model("Llava", **parts), processor
 
 
 def internvl() -> tuple[torch.nn.Module, Any]:
@@ -340,14 +342,14 @@ def internvl() -> tuple[torch.nn.Module, Any]:
         image_seq_length=4,
         chat_template=_template("<IMG_CONTEXT>\\n", video="<video>\\n", **_CHATML),
     )
-    config = hf.InternVLConfig(
+    model = _model(
+        "InternVL",
         vision_config=_VISION | {"image_size": [56, 56], "patch_size": [14, 14]},
         text_config=hf.Qwen2Config(**_text(tok)),
         image_token_id=tok.convert_tokens_to_ids("<IMG_CONTEXT>"),
         image_seq_length=4,
-        tie_word_embeddings=False,
     )
-    return hf.InternVLForConditionalGeneration(config), processor
+    return model, processor
 
 
 FAMILIES: dict[str, Family] = {
