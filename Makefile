@@ -20,13 +20,14 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
 
-.PHONY: demo test test-slow test-apart test-quick check lint audit weights browser clean help
+.PHONY: demo test test-slow test-apart test-gpu test-quick check lint audit weights browser clean help
 
 help:
 	@echo "make demo    set up .venv and serve the page on http://$(HOST):$(PORT)"
 	@echo "make test    set up what the tests need and run them, but for the slow ones"
 	@echo "make test-slow   the slow ones: every family, clusters, training, long visits"
 	@echo "make test-apart  those of lab/ and recipes/"
+	@echo "make test-gpu    those that need a GPU, which all others are kept away from"
 	@echo "make test-quick  units only: no browser, no server"
 	@echo "make lint    ruff, mypy, names; where node is installed also types and style of the scripts"
 	@echo "make check   lint and types, then both kinds of tests"
@@ -47,6 +48,9 @@ test-slow: weights browser
 test-apart: weights
 	$(PY) -m pytest lab/tests $(PYTEST_ARGS)
 	$(PY) -m pytest recipes/tests $(PYTEST_ARGS)
+
+test-gpu: $(VENV)/.ready-dev
+	SPECVL_TESTS_GPU=$${CUDA_VISIBLE_DEVICES:-0} $(PY) -m pytest -m gpu -rs tests $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.ready-dev
 	$(PYTEST) -m "not slow" tests/unit $(patsubst %,tests/contract/test_%.py,docs imports records) $(PYTEST_ARGS)

@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 # bring.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Recorded answers are a processor's, and all servers would load to one card: a GPU is seen only by
+# the tests of `make test-gpu`, which names it.
+os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("SPECVL_TESTS_GPU", "")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # What somebody fetched must not change it either: the photo pair is tested where a test asks for
 # its weights.

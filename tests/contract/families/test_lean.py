@@ -22,6 +22,7 @@ from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families.conftest import load, often
 from tests.cuda import (
+    Counted,
     FakeCuda,
     FakeGraph,
     KernelsTakeAll,
@@ -117,16 +118,6 @@ def test_no_weight_is_stored_twice():
             assert mine.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
     assert other.mlp.up_proj.weight is layer.mlp.up_proj.weight
     assert torch.equal(layer.mlp.up_proj.weight, before)
-
-
-class Counted(OnDeviceOnly):
-    """Counts operators that compute something."""
-
-    n = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.n += not func.is_view and "empty" not in func.name()
-        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @pytest.mark.parametrize("family", often(TAKEN))
@@ -249,34 +240,20 @@ def test_a_tower_sees_the_same_in_all_windows_at_once(family: str, monkeypatch):
     assert models[0].state_dict().keys() == models[1].state_dict().keys()
 
 
-def check_replays(family: str, device: str, min_rows: int | None, error: float) -> None:
-    """Compare steps of fixed shapes with the library's own."""
+@torch.inference_mode()
+def test_exact_replays_say_what_the_library_says(cuda: FakeCuda):
     with torch.inference_mode(mode=False):
-        models = [zoo.build(family)[0].to(device) for _ in range(2)]
+        models = [zoo.build("qwen2.5-vl")[0] for _ in range(2)]
     made = []
     for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
-        sequence = prefilled_sequence(decoder, torch.arange(40, device=device) + 5, 200).fork(200)
+        sequence = prefilled_sequence(decoder, torch.arange(40) + 5, 200).fork(200)
         sequence.cache.zero_unused()
         for number in range(4):
             shape = shape_of((-1, 0, 0, 1, 1, 2)[: 1 + number])
-            x = decoder.embed(torch.arange(len(shape), device=device) + number)[None]
-            hidden = sequence.score(x, shape, min_rows=min_rows)[:, : len(shape)]
+            x = decoder.embed(torch.arange(len(shape)) + number)[None]
+            hidden = sequence.score(x, shape, min_rows=4)[:, : len(shape)]
             made.append(decoder.logits(hidden))
             sequence.commit_nodes(shape.path(number))
-    for one, other in zip(made[:4], made[4:], strict=True):
-        torch.testing.assert_close(one, other, atol=error, rtol=error)
-
-
-@torch.inference_mode()
-def test_exact_replays_say_what_the_library_says(cuda: FakeCuda):
-    check_replays("qwen2.5-vl", "cpu", 4, 1e-4)
     assert FakeGraph.captured
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("family", ["llava", "qwen2.5-vl", "qwen3-vl"])
-@torch.inference_mode()
-def test_graphs_of_it_compute_what_the_library_does(family: str):
-    """Every way of attention that this GPU runs, too: `fastest` leaves out those that disagree."""
-    check_replays(family, "cuda", None, 1e-3)
+    for one, other in zip(made[:4], made[4:], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
