@@ -34,6 +34,8 @@ MAX_EXACT_OVERHEAD = 0.05
 """Cost of batch-invariant steps, as a share of a plain step, above which they are not the default
 on a GPU: AR runs them too, and a slower AR would inflate every speedup.
 """
+MAX_CPU_FLOAT32_BYTES = 30e9
+"""Above this no pair is loaded in float32 on a CPU by itself: a token would take seconds."""
 USABLE_SHARE = 0.9
 BFLOAT16_FROM = (8, 0)
 """Compute capability from which a GPU supports bfloat16; below it, float16 is native."""
@@ -209,7 +211,8 @@ def plans(
     pair: PairSpec, machine: Machine, options: Options
 ) -> Iterator[tuple[str, int, LoadPlan]]:
     """Yield a device's name, its memory and how the pair would be loaded there, best first: one
-    GPU, several, one with packed weights, then the processor.
+    GPU, several, one with packed weights, then the processor. A shipped pair is so small that a
+    step takes a GPU longer to launch than our kernels to compute: it comes first there.
     """
 
     def half(capability: tuple[int, int]) -> Dtype:
@@ -219,6 +222,11 @@ def plans(
     packings: list[Quantised] = [packing]
     if options.quantised is None and machine.gpus and _has_bitsandbytes():
         packings.append("4bit")
+    rounded: Quantised = "8bit" if pair.target.eight_bits and machine.kernels else "none"
+    on_cpu = "CPU", machine.memory_bytes, LoadPlan(options.dtype or "float32", "cpu", {}, rounded)
+    given = options.dtype is not None or options.quantised is not None or machine.per_call
+    if at_home := pair.shipped and machine.kernels and not given:
+        yield on_cpu
     for quantised in packings:
         for i, gpu in enumerate(machine.gpus):
             plan = LoadPlan(half(gpu.capability), f"cuda:{i}", {}, quantised)
@@ -229,6 +237,5 @@ def plans(
             whole = sum(gpu.memory_bytes for gpu in machine.gpus)
             weakest = min(gpu.capability for gpu in machine.gpus)
             yield name, whole, LoadPlan(half(weakest), "cuda:0", split, quantised)
-    if packing == "none":
-        rounded: Quantised = "8bit" if pair.target.eight_bits and machine.kernels else "none"
-        yield "CPU", machine.memory_bytes, LoadPlan(options.dtype or "float32", "cpu", {}, rounded)
+    if packing == "none" and not at_home:
+        yield on_cpu

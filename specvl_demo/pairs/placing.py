@@ -9,6 +9,15 @@ from specvl_demo.pairs import PairSpec, Role, fitting, on_disk
 from specvl_demo.pairs.fitting import AS_IT_FITS, USABLE_SHARE, LoadPlan, Options
 from specvl_demo.pairs.machine import Machine, gb
 
+AT_HOME = (
+    " It is so small that a GPU would take longer to launch its steps than this processor's kernels"
+    " take to compute them; with a dtype asked for it goes to the GPU."
+)
+SMALLER = (
+    ". Methods without the small drafter need less; so do 4-bit weights, which need the package"
+    " bitsandbytes."
+)
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -56,14 +65,20 @@ def place(
     for name, memory_bytes, plan in fitting.plans(pair, machine, options):
         size, room = fitting.memory_needs(pair, plan, roles).total, memory_bytes * USABLE_SHARE
         packed = f" with {plan.packing} weights" if plan.packing else ""
-        if size <= room:
+        giant = size > fitting.MAX_CPU_FLOAT32_BYTES and options.dtype is None
+        if size <= room and giant and plan.device == "cpu":
+            tried.append(f"{gb(size)} in float32 on the CPU, so slow that --dtype float32 must ask")
+        elif size <= room:
             every = list(dict.fromkeys([*loaded, *roles]))
             if (together := fitting.memory_needs(pair, plan, every).total) <= room:
                 roles, size = every, together
             where = f"Runs on {name} in {plan.dtype}{packed}"
             reason = f"{where}, needs about {gb(size)}{whom}{after}."
+            reason += AT_HOME if plan.device == "cpu" and machine.gpus and pair.shipped else ""
             exact = fitting.exact_or_overhead(pair, plan, options)
             return Placement(True, reason, plan, roles, size, bool(fetch), *exact)
-        tried.append(f"{gb(size)} in {plan.dtype}{packed} on {name} ({gb(memory_bytes)} of memory)")
-    no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
-    return Placement(False, f"Needs about {' or '.join(tried)}{whom}{no_gpu}.")
+        else:
+            where = f"{name} ({gb(memory_bytes)} of memory)"
+            tried.append(f"{gb(size)} in {plan.dtype}{packed} on {where}")
+    no_gpu = SMALLER if machine.gpus else "; there is no GPU that torch can use."
+    return Placement(False, f"Needs about {' or '.join(tried)}{whom}{no_gpu}")

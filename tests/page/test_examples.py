@@ -133,7 +133,7 @@ def test_what_runs_on_this_gpu_is_listed_first(monkeypatch):
     """After the pair that a visitor starts with; each says what it needs, or why it does not."""
     card = Gpu("NVIDIA L4", 24_000_000_000, (8, 9))
     monkeypatch.setattr(
-        catalog, "detect_machine", lambda: Machine(8, 64 * 10**9, "x86_64", (card,))
+        catalog, "detect_machine", lambda: Machine(8, 64 * 10**9, "x86_64", (card,), kernels=True)
     )
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: False)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +134,28 @@ def test_a_verdict_is_a_methods_and_counts_no_other_drafter(monkeypatch):
     refuses("dream needs a", choosing.place_method, find("qwen3-vl-8b"), "dream", L4)
 
 
+def test_a_card_that_is_too_small_leaves_no_giant_in_float32_to_the_processor(monkeypatch):
+    """Not by itself: 50 GB, and seconds a token."""
+    monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: False)
+    roomy = replace(L4, memory_bytes=64_000_000_000)
+    seven = find("qwen2.5-vl-7b")
+    refused = place(seven, roomy, roles=("small",))
+    assert not refused.ok
+    assert "--dtype float32" in refused.reason and "bitsandbytes" in refused.reason
+    giant = place(seven, roomy, Options("float32"), roles=("small",))
+    assert giant.plan.device == "cpu" and giant.needs_bytes > 4e10
+
+
+@pytest.mark.parametrize("name", ["photo", "pocket"])
+def test_shipped_pairs_stay_on_the_processor_where_its_kernels_run(name: str, monkeypatch):
+    monkeypatch.setattr(on_disk, "why_missing", lambda *_: None)
+    both = replace(H200, kernels=True)
+    served = place(find(name), both, roles=())
+    assert served.plan.device == "cpu" and "kernels" in served.reason
+    for other, options in ((both, Options("bfloat16")), (H200, Options())):
+        assert place(find(name), other, options, roles=()).plan.device == "cuda:0"
+
+
 def test_memory_needed_grows_with_the_caches_of_the_lanes():
     """LLaVA-NeXT keeps half a megabyte a token: five lanes outgrow a card that holds two."""
     pair = find("llava-1.6-7b")
@@ -166,6 +189,7 @@ def test_devices_are_looked_for_by_another_process(monkeypatch):
     monkeypatch.setattr(machine, "_torch_gpus", lambda: pytest.fail("this process looked"))
     machine._gpus_by_process.cache_clear()
     assert machine.gpus() == () and not torch.cuda.is_initialized()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # no test sees a GPU, nor do its servers
     done = SimpleNamespace(stdout='a driver says hello\n[["A card", 24000000000, [8, 9]]]\n')
     monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: done)
     machine._gpus_by_process.cache_clear()
@@ -234,5 +258,5 @@ def test_a_target_meant_for_8_bits_takes_them_where_the_processor_has_products_o
 
     assert (quantised(new), quantised(LAPTOP)) == ("8bit", "none")
     assert quantised(new, quantised="none") == quantised(new, dtype="float32") == "8bit"
-    assert quantised(replace(new, gpus=H200.gpus)) == "none"
+    assert quantised(replace(new, gpus=H200.gpus), dtype="bfloat16") == "none"
     assert place(pairs.find("pocket"), new, Options(), ()).plan.quantised == "none"
