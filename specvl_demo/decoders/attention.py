@@ -7,18 +7,14 @@ product. Batch-invariant steps have their own attention (`batch_invariance`), wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""What may compute attention on CUDA. Not cuDNN's, which torch prefers on Hopper and Blackwell: it
-stops at masks of ours that it accepted, and the device with it.
-"""
 ALIGNMENT = 16
 """Bytes that kernels read at once."""
 _WIDEST_SHARED = 256
@@ -27,9 +23,20 @@ MAX_PACKED = 256
 """Rows up to which a group's heads are packed as rows: a mask for each takes memory."""
 
 
-def limit_kernels(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which the library's attention uses only `KERNELS`."""
-    return sdpa_kernel(KERNELS) if device.type == "cuda" else nullcontext()
+def limit_kernels(device: torch.device) -> None:
+    """Let no attention of this process be cuDNN's, which torch prefers on Hopper and Blackwell: it
+    stops at masks of ours that it accepted, and the device with it.
+    """
+    if device.type == "cuda":
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+@cache
+def shares_heads(device: torch.device) -> bool:
+    """Whether a kernel lets heads share keys, in half precision and without a mask: of CUDA the
+    flash kernel, from this capability on. In others' place torch would write out all scores.
+    """
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def attend(
@@ -50,9 +57,9 @@ def attend(
     """
     heads, size, width = queries.shape[1:]
     groups = heads // keys.shape[1]
-    # On CUDA only one kernel lets heads share keys, in half precision and without a mask.
     half = queries.element_size() == 2 and width <= _WIDEST_SHARED
-    if groups == 1 or queries.device.type == "cpu" or (mask is None and half):
+    shared = mask is None and half and shares_heads(queries.device)
+    if groups == 1 or queries.device.type == "cpu" or shared:
         mixed = fused(queries, keys, values, mask, causal, scale)
     elif size <= MAX_PACKED and not causal:
         for_groups = None if mask is None else repeat_mask(mask, groups)
@@ -93,7 +100,7 @@ def fused(
     if mask is not None and queries.device.type != "cpu":
         mask = align_mask(mask if mask.ndim == 4 else mask[None, None])
     maths = queries.is_cuda and not kernels_accept(queries, keys, values, mask)
-    with sdpa_kernel(SDPBackend.MATH) if maths else limit_kernels(queries.device):
+    with sdpa_kernel(SDPBackend.MATH) if maths else nullcontext():
         return F.scaled_dot_product_attention(
             queries,
             keys,

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict
-from specvl_demo.decoders.attention import limit_kernels
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.heads.features import as_index
@@ -57,16 +56,15 @@ class AssistantModel:
             shared: Keys and values [1, heads, n, width] of committed rows, by kind of attention.
         """
         k = len(rows)
-        with limit_kernels(rows.device):
-            made = self.model(
-                inputs_embeds=rows[:, None],
-                position_ids=torch.full((k, 1), position, device=rows.device),
-                shared_kv_states={
-                    kind: tuple(rows.expand(k, -1, -1, -1) for rows in pair)
-                    for kind, pair in shared.items()
-                },
-                use_cache=False,
-            )
+        made = self.model(
+            inputs_embeds=rows[:, None],
+            position_ids=torch.full((k, 1), position, device=rows.device),
+            shared_kv_states={
+                kind: tuple(rows.expand(k, -1, -1, -1) for rows in pair)
+                for kind, pair in shared.items()
+            },
+            use_cache=False,
+        )
         return made.logits[:, 0], made.last_hidden_state[:, 0]
 
 

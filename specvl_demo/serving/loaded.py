@@ -49,6 +49,8 @@ class LoadedPair:
             calibrate = getattr(model, "calibrate", lambda steps: None)
             if (reason := calibrate(steps)) is not None:
                 tell(f"{model.name}: {reason}")
+        if steps is not None and self.may_decline:
+            self.models.target.decline_batch_invariance()  # no trial on a visitor's seconds
         if self.models.target.batch_invariant:
             self._try_exactness(tell)
         self.release_caches()  # caches of these trials

@@ -18,6 +18,7 @@ from transformers.feature_extraction_utils import BatchFeature
 
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
 from specvl_demo.decoders import calibration
+from specvl_demo.decoders.attention import limit_kernels
 from specvl_demo.decoders.selection import select_decoder
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.vlm import shared_drafter, towers
@@ -79,6 +80,7 @@ class VLM:
         self.placeholders = placeholder_ids(model.config)
         towers.make_lean(model)
         self.decoder = select_decoder(model, backend, drafts)
+        limit_kernels(self.decoder.device)
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
             vocab = model.get_input_embeddings().weight.shape[0]
             ids = ids.to(self.decoder.device)

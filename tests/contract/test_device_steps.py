@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specvl_demo.core.tree import chain
-from specvl_demo.decoders import lean
+from specvl_demo.decoders import attention, lean
 from specvl_demo.decoders.attention import (
     align_mask,
     attend,
@@ -83,14 +83,12 @@ def test_steps_of_every_family_stay_on_the_device(name: str):
             assert hidden.shape == (1, shape.rows, inner.width)
 
 
-@pytest.mark.parametrize("form", [HFDecoder, lean.LeanDecoder])
-def test_logits_are_not_rounded_to_half_precision(form: Any):
+def test_logits_are_not_rounded_to_half_precision():
     """Rounded, the highest two are often equal, and an answer is AR's by chance only."""
     model = on_meta(tiny_llava())
-    decoder = form(model) if form is HFDecoder else form(model.get_decoder(), model.lm_head)
-    hidden = torch.empty(1, 3, decoder.width, dtype=torch.bfloat16, device="meta")
-    for logits in (decoder.logits(hidden), decoder.logits(hidden[0])):
-        assert logits.dtype == torch.float32 and logits.shape[-1] == decoder.vocab
+    for decoder in (HFDecoder(model), lean.LeanDecoder(model.get_decoder(), model.lm_head)):
+        hidden = torch.empty(1, 3, decoder.width, dtype=torch.bfloat16, device="meta")
+        assert decoder.logits(hidden).dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -248,6 +246,14 @@ def test_heads_packed_as_rows_attend_alike(rows: int):
             assert attend(*there, given).shape == truth.shape
         assert attend(*there, None, True).shape == truth.shape
     assert took.n == 3
+
+
+def test_heads_share_keys_only_where_a_kernel_reads_them_so(monkeypatch):
+    """On older cards torch would write out the scores of a whole prompt, several times."""
+    monkeypatch.setattr(attention, "shares_heads", lambda device: False)
+    monkeypatch.setattr(attention, "fused", lambda queries, keys, *_: keys)
+    queries, keys = (bfloat16(1, heads, 300, 16).to("meta") for heads in (6, 2))
+    assert attend(queries, keys, keys, causal=True).shape == (300, 6 * 16)
 
 
 def test_a_step_that_reads_a_number_is_found(deep: HFDecoder):
