@@ -70,7 +70,7 @@ def chat_loss(
         both = (ASK + question + ANSWER, answer)
         question, answer = (tokenizer(t, add_special_tokens=False).input_ids for t in both)
         ids = torch.tensor(question + answer, device=language.device)
-        hidden = prefill(language, [text_context(language, ids)], 0)[1]
+        hidden = prefill(language, [text_context(language, ids)], 0).hidden
         logits = language.logits(hidden[:, len(question) - 1 : -1])[0].float()
         total += F.cross_entropy(logits, ids[len(question) :], reduction="sum").item()
         n += len(answer)

@@ -12,8 +12,8 @@ from torch import Tensor
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
-    NOTHING,
-    Capture,
+    NO_AUX,
+    AuxRequest,
     Drafter,
     Encoded,
     Prefill,
@@ -66,13 +66,17 @@ class TableTarget:
             prompt.ids, prompt.visual, torch.zeros(n, 1), torch.arange(n), prompt, seconds=0.25
         )
 
-    def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
+    def prefill(self, encoded: Encoded, aux_request: AuxRequest = NO_AUX) -> Prefill:
         return Prefill(encoded, encoded.embeds[:-1], encoded.ids.tolist(), seconds=0.5)
 
     def open(
-        self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
+        self,
+        prefill: Prefill,
+        max_new_tokens: int,
+        max_nodes: int,
+        aux_request: AuxRequest = NO_AUX,
     ) -> TableSession:
-        self.sessions.append(TableSession(self, prefill.cache))
+        self.sessions.append(TableSession(self, prefill.sequence))
         return self.sessions[-1]
 
     def exactness(self, max_nodes: int) -> str:

@@ -80,7 +80,7 @@ def prefill_cost(
 ) -> Row:
     """Return the cost of a pass over a prompt; its head reads only one row."""
     context = text_context(decoder, torch.arange(length, device=decoder.device) % decoder.vocab)
-    times = seconds_of(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
+    times = seconds_of(lambda: prefill(decoder, [context], 0).hidden, decoder.device, repeats)
     row = {"step": "prefill", "model": name, "rows": length, "context": 0, "vs_step": None}
     return row | _timed(times, decoder.n_bytes, 2.0 * decoder.n_weights * length, limits)
 
@@ -120,7 +120,7 @@ def started(decoder: LanguageBackend, context: int, room: int) -> CachedSequence
     """Return a sequence of so many rows, with room for as many more."""
     ids = torch.arange(context, device=decoder.device) % decoder.vocab
     room = context + max(room, batch_invariance.MAX_NODES)
-    sequence = prefill(decoder, [text_context(decoder, ids)], room)[0]
+    sequence = prefill(decoder, [text_context(decoder, ids)], room).sequence
     sequence.cache.zero_unused()
     return sequence
 

@@ -20,7 +20,7 @@ from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.recorder import Recorder
 from specvl_demo.core.sampling import Sampler, warp_logits
 from specvl_demo.core.types import (
-    Capture,
+    AuxRequest,
     Drafter,
     Encoded,
     LaneStart,
@@ -90,7 +90,7 @@ class Parts:
 
 
 class SharedPrefill:
-    """What the lanes of a request compute once: encodings by model, prefills by capture.
+    """What the lanes of a request compute once: encodings by model, prefills by what they keep.
 
     A prefill holds keys and values of the whole prompt; it is dropped once its lanes have begun.
     like: What computed the encodings of the same prompt.
@@ -99,18 +99,18 @@ class SharedPrefill:
     def __init__(self, request: Request, like: SharedPrefill | None = None) -> None:
         self.request = request
         self._encoded: dict[int, Encoded] = like._encoded if like else {}
-        self._prefills: dict[Capture, Prefill] = {}
-        self._reserved: Counter[Capture] = Counter()
+        self._prefills: dict[AuxRequest, Prefill] = {}
+        self._reserved: Counter[AuxRequest] = Counter()
 
-    def reserve(self, capture: Capture) -> None:
-        """Have the prefill of this capture kept for one more lane, until the lane releases it."""
-        self._reserved[capture] += 1
+    def reserve(self, aux_request: AuxRequest) -> None:
+        """Have the prefill with these aux states kept until one more lane releases it."""
+        self._reserved[aux_request] += 1
 
-    def release(self, capture: Capture) -> None:
+    def release(self, aux_request: AuxRequest) -> None:
         """End a lane's reservation, once it has its own copy; the last one frees the prefill."""
-        self._reserved[capture] -= 1
-        if not self._reserved[capture]:
-            self._prefills.pop(capture, None)
+        self._reserved[aux_request] -= 1
+        if not self._reserved[aux_request]:
+            self._prefills.pop(aux_request, None)
 
     def encoded_prompt(self, encoder: VisionEncoder) -> Encoded:
         """Return the prompt encoded for this model's decoder."""
@@ -120,15 +120,15 @@ class SharedPrefill:
             self._encoded[key] = encoder.encode(self.request.prompt)
         return self._encoded[key]
 
-    def prefill(self, capture: Capture) -> Prefill:
-        """Return the target's pass over the prompt, with what `capture` requests.
+    def prefill(self, aux_request: AuxRequest) -> Prefill:
+        """Return the target's pass over the prompt, with what `aux_request` requests.
 
-        One pass per capture: a lane that requests nothing is not charged for what others keep.
+        One pass per request: a lane that requests nothing is not charged for what others keep.
         """
-        if capture not in self._prefills:
+        if aux_request not in self._prefills:
             target = self.request.target
-            self._prefills[capture] = target.prefill(self.encoded_prompt(target), capture)
-        return self._prefills[capture]
+            self._prefills[aux_request] = target.prefill(self.encoded_prompt(target), aux_request)
+        return self._prefills[aux_request]
 
 
 class Lane:
@@ -149,7 +149,7 @@ class Lane:
         self._shared = shared
         self._request = shared.request
         self._remaining = min(max_new_tokens or NEW_TOKENS.high, shared.request.max_new_tokens)
-        shared.reserve(parts.drafter.capture)
+        shared.reserve(parts.drafter.aux_request)
         self._session: Session | None = None
 
     @property
@@ -169,7 +169,7 @@ class Lane:
         target, prompt = request.target, request.prompt
         # 1. The target reads the prompt, once for all lanes that request the same of it.
         encoded = shared.encoded_prompt(target)
-        prefill = shared.prefill(parts.drafter.capture)
+        prefill = shared.prefill(parts.drafter.aux_request)
         borrowed = 0.0
 
         def encode(encoder: VisionEncoder) -> Encoded:
@@ -183,8 +183,8 @@ class Lane:
         # 2. The lane opens a session on a copy, with room for the whole answer also in a warm-up:
         # steps that it captures then serve the race.
         room = request.max_new_tokens
-        session = target.open(prefill, room, parts.policy.max_nodes, parts.drafter.capture)
-        shared.release(parts.drafter.capture)
+        session = target.open(prefill, room, parts.policy.max_nodes, parts.drafter.aux_request)
+        shared.release(parts.drafter.aux_request)
         start = LaneStart(
             prompt=prompt,
             encoded=encoded,

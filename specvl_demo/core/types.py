@@ -122,7 +122,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Capture:
+class AuxRequest:
     """What a prefill keeps in addition to the last hidden states.
 
     Attributes:
@@ -136,8 +136,8 @@ class Capture:
     rows: tuple[int, ...] | None = None
 
 
-NOTHING = Capture()
-"""The capture that requests nothing."""
+NO_AUX = AuxRequest()
+"""The request for none."""
 
 
 @dataclass(frozen=True)
@@ -146,15 +146,15 @@ class Prefill:
 
     Attributes:
         hidden: [P, D] last hidden states after the final norm, the input of the LM head.
-        cache: The target's keys and values, opaque; lanes copy it and never write into it.
-        layers: {i: [P, D]} as requested by the Capture.
-        attention: {layer: [rows, P]} as requested by the Capture.
+        sequence: The target's `CachedSequence`, opaque here; lanes fork it and never write into it.
+        layers: {i: [P, D]} as requested.
+        attention: {layer: [rows, P]} as requested.
         seconds: Time without the encoding, charged in full to every lane.
     """
 
     encoded: Encoded
     hidden: Tensor
-    cache: Any
+    sequence: Any
     layers: Mapping[int, Tensor] = field(default_factory=dict)
     attention: Mapping[int, Tensor] = field(default_factory=dict)
     seconds: float = 0.0
@@ -167,7 +167,7 @@ class Scores:
     Attributes:
         logits: [T, V] of the next token.
         hidden: [T, D] after the final norm.
-        layers: {i: [T, D]} as requested by the capture that `Target.open` was given.
+        layers: {i: [T, D]} as requested of `Target.open`.
         recompute: Given a path of nodes from the root, returns the logits [V] after it, computed
             from the whole text anew. They depend on the text only, not on the lane's trees. None if
             rows are batch-invariant or if rounding is too coarse for this to be worth its time.
@@ -313,11 +313,11 @@ class Target(VisionEncoder, Protocol):
     @property
     def vocabulary(self) -> Vocabulary: ...
 
-    def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
+    def prefill(self, encoded: Encoded, aux_request: AuxRequest = ...) -> Prefill:
         """Run over positions 0..n-2."""
 
     def open(
-        self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...
+        self, prefill: Prefill, max_new_tokens: int, max_nodes: int, aux_request: AuxRequest = ...
     ) -> Session:
         """Open a session with its own copy of the prefill's cache.
 
@@ -325,7 +325,7 @@ class Target(VisionEncoder, Protocol):
             prefill: The prefill to copy.
             max_new_tokens: Length of the answer that the cache has room for.
             max_nodes: Size of the largest tree that the cache has room for.
-            capture: Its layers are also kept for every scored tree.
+            aux_request: Its layers are also kept for every scored tree.
         """
 
     def exactness(self, max_nodes: int) -> str:
@@ -366,7 +366,7 @@ class Drafter:
 
     name: str | None = None
     """Of its model, as shown to the user."""
-    capture: Capture = NOTHING
+    aux_request: AuxRequest = NO_AUX
     """What it needs of the target's prefill and scores."""
 
     def begin(self, start: LaneStart) -> None:

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.core.faults import cause, lacks_memory, loses_device
-from specvl_demo.core.types import Capture
+from specvl_demo.core.types import AuxRequest
 from specvl_demo.decoders import graphs
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.graphs import BUCKETS, GraphMemory, GraphStep, StepShape
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
@@ -118,8 +118,8 @@ class Backend(ABC):
         """The same without fixed shapes."""
         hidden = self.decode(call)
         call.cache.advance(call.x.shape[1])
-        if self.n_layers in call.captured.capture.layers:
-            call.captured.layers[self.n_layers] = hidden
+        if self.n_layers in call.aux.request.layers:
+            call.aux.layers[self.n_layers] = hidden
         return hidden
 
     def release_caches(self) -> None:
@@ -321,10 +321,10 @@ class GraphRunner:
         assert step.hidden is not None  # written by the run above
         # Copied before any other graph runs, which may use the same memory.
         hidden = step.hidden[:, :size].clone()
-        for i, states in step.captured.layers.items():
-            call.captured.layers[i] = states[:, :size].clone()
+        for i, states in step.aux.layers.items():
+            call.aux.layers[i] = states[:, :size].clone()
         if len(cache.layouts) in shape.layers:
-            call.captured.layers[len(cache.layouts)] = hidden
+            call.aux.layers[len(cache.layouts)] = hidden
         return hidden
 
     def capture(self, backend: Backend, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
@@ -364,7 +364,7 @@ class GraphRunner:
             mask=mask(),
             window_mask=None if backend.window is None else mask(),
             columns=whole(rows, shape.tail) if shape.tail else None,
-            captured=Captured(Capture(layers=shape.layers)),
+            aux=AuxStates(AuxRequest(layers=shape.layers)),
         )
 
     def _try_to_capture(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:

@@ -62,7 +62,7 @@ def text_context(backend: Backend, rows: Tensor) -> Context:
 
 def prefilled_sequence(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
     """Return a sequence of `text_context`, in a cache of so many rows."""
-    return prefill(backend, [text_context(backend, rows)], room)[0]
+    return prefill(backend, [text_context(backend, rows)], room).sequence
 
 
 @torch.inference_mode()
@@ -80,11 +80,11 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
     trees = [_random_tree(rng, size) for size in _TREES]
 
     def fork() -> CachedSequence:
-        stream = start.fork(start.length + _STEPS + batch_invariance.MAX_NODES + _SPARE)
-        stream.cache.zero_unused()
-        return stream
+        sequence = start.fork(start.length + _STEPS + batch_invariance.MAX_NODES + _SPARE)
+        sequence.cache.zero_unused()
+        return sequence
 
-    def made(stream: CachedSequence, nodes: Sequence[int], logits: Tensor) -> list[Tensor]:
+    def made(sequence: CachedSequence, nodes: Sequence[int], logits: Tensor) -> list[Tensor]:
         """Return the results for nodes after the start: logits [n, V], then keys and values.
 
         Keys and values [n, 2, 1, heads, width] have a higher precision than the logits and so show
@@ -94,17 +94,17 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
         layers = range(backend.n_layers)
         return [
             logits,
-            *(stream.cache.layer_buffer(i)[:, :, :, rows].permute(3, 0, 1, 2, 4) for i in layers),
+            *(sequence.cache.layer_buffer(i)[:, :, :, rows].permute(3, 0, 1, 2, 4) for i in layers),
         ]
 
     def by_steps(least: int) -> list[Tensor]:
         """Return the results of AR steps, padded to so many rows."""
-        stream, outputs = fork(), []
+        sequence, outputs = fork(), []
         for token in later[:_STEPS]:
-            hidden = stream.score(backend.embed(token[None])[None], chain(0), min_rows=least)
+            hidden = sequence.score(backend.embed(token[None])[None], chain(0), min_rows=least)
             outputs.append(backend.logits(hidden)[0, :1])
-            stream.commit_nodes([0])
-        return made(stream, range(_STEPS), torch.cat(outputs))
+            sequence.commit_nodes([0])
+        return made(sequence, range(_STEPS), torch.cat(outputs))
 
     @cache
     def by_tree(which: int, rows: int) -> list[Tensor]:
@@ -112,9 +112,9 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
         shape, path = trees[which]
         tokens = later.flip(0)[: len(shape)].clone()
         tokens[path] = later[: len(path)]
-        stream = fork()
-        hidden = stream.score(backend.embed(tokens)[None], shape, min_rows=rows)
-        return made(stream, path, backend.logits(hidden)[0, path])
+        sequence = fork()
+        hidden = sequence.score(backend.embed(tokens)[None], shape, min_rows=rows)
+        return made(sequence, path, backend.logits(hidden)[0, path])
 
     def agree(which: int, plain: list[Tensor], least: int) -> bool:
         mine = by_tree(which, batch_invariance.padded_rows(_TREES[which], least))
@@ -190,12 +190,12 @@ def exact_overhead(decoder: LanguageBackend, min_rows: int) -> float:
     min_rows: As in `CachedSequence.score`.
     """
     rows = decoder.embed(sample_ids(decoder, _BEFORE + 1))
-    stream = prefilled_sequence(decoder, rows[:_BEFORE], _ANSWER)
-    stream.cache.zero_unused()
+    sequence = prefilled_sequence(decoder, rows[:_BEFORE], _ANSWER)
+    sequence.cache.zero_unused()
 
     def step_s(least: int | None) -> float:
         def once() -> object:
-            return decoder.logits(stream.score(rows[None, _BEFORE:], chain(0), min_rows=least))
+            return decoder.logits(sequence.score(rows[None, _BEFORE:], chain(0), min_rows=least))
 
         return median(_measure_seconds(decoder.device, once, _REPEATS)[1:])
 
@@ -210,12 +210,12 @@ def row_costs(decoder: LanguageBackend, min_rows: int | None) -> dict[int, float
     min_rows: As in `CachedSequence.score`.
     """
     rows = decoder.embed(sample_ids(decoder, _CONTEXT + max(_ROWS)))
-    stream = prefilled_sequence(decoder, rows[:_CONTEXT], _CONTEXT + _SPARE)
-    stream.cache.zero_unused()
+    sequence = prefilled_sequence(decoder, rows[:_CONTEXT], _CONTEXT + _SPARE)
+    sequence.cache.zero_unused()
     least = dict.fromkeys(_ROWS, math.inf)
     for turn in range(1 + _REPEATS):
         for n in _ROWS:
-            step = partial(_run_step, decoder, stream, rows[_CONTEXT : _CONTEXT + n], min_rows)
+            step = partial(_run_step, decoder, sequence, rows[_CONTEXT : _CONTEXT + n], min_rows)
             *_, seconds = _measure_seconds(decoder.device, step, 0)
             # The first turn may capture graphs.
             least[n] = min(least[n], seconds) if turn else math.inf
@@ -224,9 +224,9 @@ def row_costs(decoder: LanguageBackend, min_rows: int | None) -> dict[int, float
 
 
 def _run_step(
-    decoder: LanguageBackend, stream: CachedSequence, rows: Tensor, min_rows: int | None
+    decoder: LanguageBackend, sequence: CachedSequence, rows: Tensor, min_rows: int | None
 ) -> Tensor:
-    return decoder.logits(stream.score(rows[None], chain(len(rows) - 1), min_rows=min_rows))
+    return decoder.logits(sequence.score(rows[None], chain(len(rows) - 1), min_rows=min_rows))
 
 
 class _TrialResult(NamedTuple):
@@ -241,12 +241,12 @@ def _time_steps(
     backend: Backend, rows: Tensor, logits: Callable[[Tensor], Tensor], repeats: int
 ) -> _TrialResult:
     """Compute all shapes once, then so often again."""
-    stream = prefilled_sequence(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
+    sequence = prefilled_sequence(backend, rows[:_BEFORE], 2 * TRIED_ROWS)
     outputs: list[Tensor] = []
 
     def score() -> None:
         after = {shape: rows[None, _BEFORE : _BEFORE + len(shape)] for shape in _SHAPES}
-        outputs[:] = [logits(stream.score(x, shape)[0]) for shape, x in after.items()]
+        outputs[:] = [logits(sequence.score(x, shape)[0]) for shape, x in after.items()]
 
     times = _measure_seconds(backend.device, score, repeats)
     return _TrialResult(times[0], median(times[1:]), torch.cat(outputs))

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specvl_demo.core.types import NOTHING, Capture
+from specvl_demo.core.types import NO_AUX, AuxRequest
 from specvl_demo.decoders.kv_cache import KVCache
 
 
 @dataclass
-class Captured:
-    """What a forward keeps on request.
+class AuxStates:
+    """Aux states: hidden states and attention that a forward keeps on request.
 
     Attributes:
         layers: {i: [B, T, D]} input of layer i.
         attention: {layer: [B, rows, S]} probabilities over all S keys, averaged over heads, for the
-            query rows of the capture (counted within this forward).
+            query rows of the request (counted within this forward).
     """
 
-    capture: Capture = NOTHING
+    request: AuxRequest = NO_AUX
     layers: dict[int, Tensor] = field(default_factory=dict)
     attention: dict[int, Tensor] = field(default_factory=dict)
 
@@ -47,4 +47,4 @@ class ForwardInput:
     columns: Tensor | None = None
     visual: Tensor | None = None
     deepstack: Tensor | None = None
-    captured: Captured = field(default_factory=Captured)
+    aux: AuxStates = field(default_factory=AuxStates)

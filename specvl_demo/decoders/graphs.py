@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -44,15 +44,15 @@ class StepShape(NamedTuple):
     @classmethod
     def of(cls, call: ForwardInput) -> StepShape | None:
         """Return the shape that a call is padded to, or None if it is not."""
-        size, capture = call.x.shape[1], call.captured.capture
+        size, request = call.x.shape[1], call.aux.request
         if call.deepstack is not None or size > BUCKETS[-1] or not call.cache.length:
             return None
         # Many rows without a mask are a causal prefill; a single row sees all rows before it.
-        if (call.mask is None and size > 1) or capture.attention:
+        if (call.mask is None and size > 1) or request.attention:
             return None
         tail = 0 if call.columns is None else call.columns.shape[1]
         rows = next(bucket for bucket in BUCKETS if bucket >= size)
-        return cls(rows, capture.layers, tail)
+        return cls(rows, request.layers, tail)
 
 
 def step_shapes(
@@ -82,7 +82,7 @@ class GraphStep:
     mask: Tensor
     window_mask: Tensor | None
     columns: Tensor | None
-    captured: Captured
+    aux: AuxStates
     hidden: Tensor | None = None
     graph: torch.cuda.CUDAGraph | None = None
 
@@ -95,7 +95,7 @@ class GraphStep:
             mask=self.mask,
             window_mask=self.window_mask,
             columns=self.columns,
-            captured=self.captured,
+            aux=self.aux,
         )
 
     def fill(self, call: ForwardInput) -> None:
@@ -129,7 +129,7 @@ class GraphStep:
     def destroy_graph(self) -> None:
         """Destroy the graph and what it computed into."""
         graph, self.graph, self.hidden = self.graph, None, None
-        self.captured.layers.clear()
+        self.aux.layers.clear()
         if graph is not None:
             graph.reset()
 

@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from specvl_demo.decoders.attention import attend, probabilities
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.output_head import OutputHead, linear_logits
 
@@ -97,7 +97,7 @@ class HFDecoder(LanguageBackend):
         return layer.eval().requires_grad_(False), decoder.rotary_emb
 
     def decode(self, call: ForwardInput) -> Tensor:
-        captured, cache = call.captured, call.cache
+        aux, cache = call.aux, call.cache
         arguments: dict[str, Any] = {
             "inputs_embeds": call.x,
             "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
@@ -110,7 +110,7 @@ class HFDecoder(LanguageBackend):
             arguments["visual_pos_masks"] = call.visual
             arguments["deepstack_visual_embeds"] = list(call.deepstack)
         with ExitStack() as stack:
-            self._capture_layer_inputs(captured, stack)
+            self._keep_layer_inputs(aux, stack)
             if self._long_from is not None and cache.length:
                 hook = partial(_rotate_each_row, self._long_from, arguments["position_ids"])
                 stack.callback(self._decoder.rotary_emb.register_forward_hook(hook).remove)
@@ -118,8 +118,8 @@ class HFDecoder(LanguageBackend):
             stack.callback(setattr, cache, "whole", False)
             hidden = self._decoder(**arguments).last_hidden_state
         # Of a split model all meet on one device.
-        for captures in (captured.layers, captured.attention):
-            captures.update({i: rows.to(self.device) for i, rows in captures.items()})
+        for states in (aux.layers, aux.attention):
+            states.update({i: rows.to(self.device) for i, rows in states.items()})
         return hidden.to(self.device)
 
     def _masks(self, call: ForwardInput) -> Tensor | dict[str, Tensor] | None:
@@ -133,17 +133,17 @@ class HFDecoder(LanguageBackend):
         assert full is not None and window is not None  # as `ForwardInput` says
         return {"full_attention": full, "sliding_attention": window} if self._hybrid else window
 
-    def _capture_layer_inputs(self, captured: Captured, stack: ExitStack) -> None:
+    def _keep_layer_inputs(self, aux: AuxStates, stack: ExitStack) -> None:
         """Put the inputs of chosen layers aside while the forward runs."""
 
         def watch(i: int) -> None:
             def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                captured.layers[i] = args[0] if args else kwargs["hidden_states"]
+                aux.layers[i] = args[0] if args else kwargs["hidden_states"]
 
             handle = self._decoder.layers[i].register_forward_pre_hook(hook, with_kwargs=True)
             stack.callback(handle.remove)
 
-        for i in captured.capture.layers:
+        for i in aux.request.layers:
             if i < self.n_layers:
                 watch(i)
 
@@ -250,11 +250,11 @@ def _attention(
     batch, _, size, width = query.shape
     scale = width**-0.5 if scaling is None else scaling
     if specvl is not None:
-        captured, columns = specvl.captured, specvl.columns
-        if module.layer_idx in captured.capture.attention:
-            rows = captured.capture.rows
+        aux, columns = specvl.aux, specvl.columns
+        if module.layer_idx in aux.request.attention:
+            rows = aux.request.rows
             shares = probabilities(query, key, attention_mask, rows, scale)
-            captured.attention[module.layer_idx] = shares
+            aux.attention[module.layer_idx] = shares
         if columns is not None and attention_mask is not None:
             columns = columns.to(query.device)
             mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)

@@ -108,7 +108,7 @@ class LeanDecoder(LanguageBackend):
         batch, size, width = call.x.shape
         if call.mask is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
-        captured, capture = call.captured, call.captured.capture
+        aux, request = call.aux, call.aux.request
         rows = call.x.reshape(-1, width)
         # In memory of its own: layers add to it.
         x = rows.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
@@ -119,13 +119,13 @@ class LeanDecoder(LanguageBackend):
             assert call.visual is not None  # as `ForwardInput` says
             seen = call.visual.flatten().nonzero()[:, 0]
         for i, layer in enumerate(self._layers):
-            if i in capture.layers:
-                captured.layers[i] = x.view(batch, size, width).clone()
+            if i in request.layers:
+                aux.layers[i] = x.view(batch, size, width).clone()
             project(layer, self._rms_norm(x, layer.norm))
             slots[i].copy_(fresh)
-            if i in capture.attention and call.columns is None:
-                captured.attention[i] = probabilities(
-                    queries, keys[i], call.mask, capture.rows, self._scale
+            if i in request.attention and call.columns is None:
+                aux.attention[i] = probabilities(
+                    queries, keys[i], call.mask, request.rows, self._scale
                 )
             layer.out.add_product(x, attend_layer(i))
             gate, up = layer.gate_up(self._rms_norm(x, layer.after_norm)).chunk(2, -1)

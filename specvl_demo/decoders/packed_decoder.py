@@ -144,27 +144,27 @@ class PackedDecoder(LeanDecoder):
         return KVCache(self.layouts(), batch, room, torch.float32)
 
     def decode(self, call: ForwardInput) -> Tensor:
-        """Return hidden states [B, T, D], with as few calls as captures allow.
+        """Return hidden states [B, T, D], with as few calls as aux states allow.
 
-        What is captured changes no bit of the cache, so lanes that capture more continue alike.
+        Aux states change no bit of the cache, so lanes that keep more of them continue alike.
         """
         size = call.x.shape[1]
-        cache, captured, capture = call.cache, call.captured, call.captured.capture
+        cache, aux, request = call.cache, call.aux, call.aux.request
         cache.require_room(size)
         embedded = call.x.reshape(-1, self.width).float().contiguous()
         x, hidden = torch.empty_like(embedded), torch.empty_like(embedded)
         mask = None if call.mask is None else call.mask.float()
         keys, values = cache.blocks[0].unbind(1)
         stops = sorted(
-            {0, *(i for i in (*capture.layers, *capture.attention) if i < self.n_layers)}
+            {0, *(i for i in (*request.layers, *request.attention) if i < self.n_layers)}
         )
         for first, end in zip(stops, (*stops[1:], self.n_layers), strict=True):
-            if first == 0 and (0 in capture.layers or 0 in capture.attention):
+            if first == 0 and (0 in request.layers or 0 in request.attention):
                 x.copy_(embedded if self._in is None else self._in(embedded))
-            if first in capture.layers:
+            if first in request.layers:
                 states = x if self._out is None else self._out(x)
-                captured.layers[first] = states.view(call.x.shape).to(self.dtype, copy=True)
-            queries = self._queries(first, x, call) if first in capture.attention else None
+                aux.layers[first] = states.view(call.x.shape).to(self.dtype, copy=True)
+            queries = self._queries(first, x, call) if first in request.attention else None
             self._stack.run_layers(
                 x,
                 self._cos_sin,
@@ -179,9 +179,7 @@ class PackedDecoder(LeanDecoder):
             )
             if queries is not None:
                 seen = keys[first, :, :, : cache.length + size, : self._head_width]
-                captured.attention[first] = probabilities(
-                    queries, seen, mask, capture.rows, self._scale
-                )
+                aux.attention[first] = probabilities(queries, seen, mask, request.rows, self._scale)
         return hidden.view(call.x.shape).to(self.dtype)
 
     def _queries(self, index: int, x: Tensor, call: ForwardInput) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import LinearAttentionLayer
 
 from specvl_demo.core.tree import chain
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.huggingface import HFDecoder, as_hf_cache
 from specvl_demo.decoders.kv_cache import KVCache, Layout
@@ -68,15 +68,15 @@ class RecurrentDecoder(HFDecoder):
         if again is not None:
             old, at, decided = again
             if decided > MAX_REPLAYED:
-                alone = replace(call, captured=Captured())
+                alone = replace(call, aux=AuxStates())
                 self._run_rows(alone, old[:, :decided], at[..., :decided])
                 cache.mark_committed()
                 old, at = old[:, decided:], at[..., decided:]
             n = old.shape[1]
             x, positions = torch.cat((old, x), 1), torch.cat((at, positions), -1)
         hidden = self._run_rows(call, x, positions)
-        for i, states in call.captured.layers.items():
-            call.captured.layers[i] = states[:, n:]
+        for i, states in call.aux.layers.items():
+            call.aux.layers[i] = states[:, n:]
         return hidden[:, n:]
 
     def _run_rows(self, call: ForwardInput, x: Tensor, positions: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import TreeShape, chain, shape_of
-from specvl_demo.core.types import NOTHING, Capture, Context
+from specvl_demo.core.types import NO_AUX, AuxRequest, Context
 from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import LevelDrafter, LevelWeights
@@ -95,7 +95,7 @@ class CachedSequence:
         self,
         x: Tensor,
         shape: TreeShape,
-        captured: Captured | None = None,
+        aux: AuxStates | None = None,
         min_rows: int | None = None,
     ) -> Tensor:
         """Run all nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
@@ -103,20 +103,20 @@ class CachedSequence:
         Batch-invariant steps need one sequence without padding and a cleared cache.
 
         Args:
-            captured: Receives what is captured.
+            aux: Receives what it requests.
             min_rows: Rows from which a step is batch-invariant (`min_invariant_rows`); not needed
                 where the backend is so by itself. If the tree allows, the step is padded and
-                ordered; hidden [1, rows, D] and captures then have padding after the nodes, so that
-                the head is batch-invariant too.
+                ordered; hidden [1, rows, D] and aux states then have padding after the nodes, so
+                that the head is batch-invariant too.
         """
         small = len(shape) <= batch_invariance.MAX_NODES
         if min_rows is not None and small and not self.backend.batch_invariant:
-            return self._score_batch_invariant(x, shape, captured, min_rows)
+            return self._score_batch_invariant(x, shape, aux, min_rows)
         if not self.cache.branches and not shape.is_chain:
             raise ValueError(ONE_LINE)
         mask = None if len(shape) == 1 else shape.mask(self.length, x.dtype, x.device)
         self._fed = 0
-        return self._run_nodes(x, shape.depth_on(x.device), mask, captured)
+        return self._run_nodes(x, shape.depth_on(x.device), mask, aux)
 
     def run_root(self, x: Tensor) -> Tensor:
         """Run the first forward of a round: x [m, k, D] -> hidden [m, k, D].
@@ -187,7 +187,7 @@ class CachedSequence:
         self._fed, self._parents = 0, []
 
     def _score_batch_invariant(
-        self, x: Tensor, shape: TreeShape, captured: Captured | None, min_rows: int
+        self, x: Tensor, shape: TreeShape, aux: AuxStates | None, min_rows: int
     ) -> Tensor:
         size, rows = len(shape), batch_invariance.padded_rows(len(shape), min_rows)
         self.cache.truncate(self.length)
@@ -197,15 +197,13 @@ class CachedSequence:
         mask, window_mask, columns = batch_invariance.attention_order(
             shape, rows, self.length, self.cache.buffer_rows, self.backend.window, x.device
         )
-        hidden = self._forward(
-            x, depth, captured, mask=mask, window_mask=window_mask, columns=columns
-        )
+        hidden = self._forward(x, depth, aux, mask=mask, window_mask=window_mask, columns=columns)
         self.cache.truncate(self.length + size)
         self._fed = size
         return hidden
 
     def _run_nodes(
-        self, x: Tensor, depth: Tensor, mask: Tensor | None, captured: Captured | None = None
+        self, x: Tensor, depth: Tensor, mask: Tensor | None, aux: AuxStates | None = None
     ) -> Tensor:
         """Run new nodes; depth: of all nodes of this round, the new ones last.
 
@@ -216,18 +214,18 @@ class CachedSequence:
         if not self._fed:
             self.cache.mark_committed()
         mask, window_mask = self._masks(mask, depth, size)
-        hidden = self._forward(x, depth[-size:], captured, mask=mask, window_mask=window_mask)
+        hidden = self._forward(x, depth[-size:], aux, mask=mask, window_mask=window_mask)
         self._fed += size
         return hidden
 
     def _forward(
-        self, x: Tensor, depth: Tensor, captured: Captured | None, **masks: Tensor | None
+        self, x: Tensor, depth: Tensor, aux: AuxStates | None, **masks: Tensor | None
     ) -> Tensor:
         """depth: Of x's rows below the root. masks: As in `ForwardInput`, with the columns."""
         positions = self._next + depth
         if self.backend.axes > 1:
             positions = positions.expand(self.backend.axes, *positions.shape)
-        call = ForwardInput(x, positions, self.cache, **masks, captured=captured or Captured())
+        call = ForwardInput(x, positions, self.cache, **masks, aux=aux or AuxStates())
         return self.backend.forward(call)
 
     def _masks(
@@ -272,28 +270,36 @@ class CachedSequence:
         depth[:fed] = shape.depth_on(depth.device)
 
 
+class PrefilledSequence(NamedTuple):
+    """m contexts after one forward.
+
+    Attributes:
+        hidden: [m, N, D], N the length of the longest context; shorter ones are padded on the left,
+            so that their hidden states are the last c of a row.
+    """
+
+    sequence: CachedSequence
+    hidden: Tensor
+    aux: AuxStates
+
+
 def prefill(
     backend: Backend,
     contexts: Sequence[Context],
     room: int,
-    capture: Capture = NOTHING,
+    aux_request: AuxRequest = NO_AUX,
     shapes: Sequence[StepShape] = (),
-) -> tuple[CachedSequence, Tensor, Captured]:
+) -> PrefilledSequence:
     """Run m contexts in one forward.
 
     Args:
         room: Rows of the cache, at least N.
-        capture: What to capture.
+        aux_request: What to keep besides.
         shapes: As for `CachedSequence.fork`.
-
-    Returns:
-        A stream of the contexts' rows, hidden states [m, N, D], and the captures. N is the longest
-            context; shorter ones are padded on the left, so that their hidden states are the last c
-            of a row.
     """
     lengths = [context.ids.shape[0] for context in contexts]
     size, padded = max(lengths), min(lengths) < max(lengths)
-    captured = Captured(capture)
+    aux = AuxStates(aux_request)
 
     def aligned(rows: Sequence[Tensor]) -> Tensor:
         """Pad [..., c] each on the left -> [..., m, N]."""
@@ -316,12 +322,12 @@ def prefill(
         window_mask=window_mask,
         visual=aligned([context.visual for context in contexts]) if deep else None,
         deepstack=torch.cat(deep, dim=1) if deep else None,
-        captured=captured,
+        aux=aux,
     )
     hidden = backend.forward(call)
     following = torch.tensor([context.next_position for context in contexts], device=pad.device)
     sequence = CachedSequence(backend, cache, following, pad if padded else None)
-    return sequence, hidden, captured
+    return PrefilledSequence(sequence, hidden, aux)
 
 
 def _prompt_masks(

@@ -228,7 +228,7 @@ class BlockDrafter(Drafter):
     """Drafts with a DFlash head: a round's first `extend` drafts the block, later ones read it."""
 
     def __init__(self, head: DflashHead) -> None:
-        self.name, self.capture, self._head = head.name, head.capture, head
+        self.name, self.aux_request, self._head = head.name, head.aux_request, head
 
     def begin(self, start: LaneStart) -> None:
         """Read the prompt."""

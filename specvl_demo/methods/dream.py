@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import NOTHING, Capture, Drafter, LaneStart
+from specvl_demo.core.types import NO_AUX, AuxRequest, Drafter, LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import step_shapes
@@ -100,13 +100,13 @@ class DreamHead(FeatureHead):
         """
         self._keep = keep
         self._weights = DraftWeights(self._stack, "attended")
-        self.capture = NOTHING
+        self.aux_request = NO_AUX
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
             # choice: the paper sums over all queries; only the last rows are used, to bound the
             # cost of long prompts.
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
-            self.capture = Capture(attention=(self.decoder.n_layers - 1,), rows=rows)
+            self.aux_request = AuxRequest(attention=(self.decoder.n_layers - 1,), rows=rows)
 
     def with_settings(self, settings: Any) -> DreamHead:
         configured = copy(self)
@@ -117,7 +117,7 @@ class DreamHead(FeatureHead):
         return DreamDrafter(self)
 
     def cross_attention_weights(
-        self, stream: CachedSequence, rows: Sequence[int], ids: Tensor
+        self, sequence: CachedSequence, rows: Sequence[int], ids: Tensor
     ) -> Tensor:
         """Return the cross-attention [k, features before the root] of rows of this round.
 
@@ -125,9 +125,9 @@ class DreamHead(FeatureHead):
             rows: A path of fed rows from the root, row 0.
             ids: [k] their tokens.
         """
-        cache, start, size = stream.cache, stream.length, len(rows)
+        cache, start, size = sequence.cache, sequence.length, len(rows)
         data = cache.blocks[0]  # [layers, 2, 1, kv_heads, room, width]
-        rotation = self._rotary(stream.next_position + torch.arange(size, device=self.device))
+        rotation = self._rotary(sequence.next_position + torch.arange(size, device=self.device))
         x, before = self.embed(ids), data[0, :, :, :, cache.holes : start]
         keys, values = padded = F.pad(before, (0, 0, 0, size))
         slot = padded[..., before.shape[-2] :, :]
@@ -157,12 +157,12 @@ class DreamHead(FeatureHead):
         positions = torch.arange(len(seen) + 1, device=self.device)
         return HeadPrompt(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
 
-    def prefill(self, start: LaneStart, opening: HeadPrompt, room: int) -> CachedSequence:
+    def prefill(self, start: LaneStart, head_prompt: HeadPrompt, room: int) -> CachedSequence:
         """Prefill with the kept tokens' embeddings as queries, all features as keys and values."""
         cache = self.new_cache(1, room, step_shapes(start.max_nodes))
-        features, seen = start.prefill.hidden, opening.seen
+        features, seen = start.prefill.hidden, head_prompt.seen
         n = features.shape[0]
-        cache.holes = opening.holes
+        cache.holes = head_prompt.holes
         slots, keys, values = cache.kv_slots(n + 1)
         self._cross.write_keys_values(features, slots[1][..., 1:, :])
         # The first query has no keys; equal scores make it attend to all equally, as in training.
@@ -171,10 +171,10 @@ class DreamHead(FeatureHead):
         mask = torch.zeros_like(later, dtype=self.dtype).masked_fill_(later, low)
         rows = slice(cache.holes, n)
         slots = tuple(slot[..., rows, :] for slot in slots)
-        x = opening.x[:, : self.width]
-        self._run_blocks(x, opening.positions, (slots, keys, values), rows, (None, mask))
+        x = head_prompt.x[:, : self.width]
+        self._run_blocks(x, head_prompt.positions, (slots, keys, values), rows, (None, mask))
         cache.advance(n)
-        return CachedSequence(self, cache, opening.position)
+        return CachedSequence(self, cache, head_prompt.position)
 
     def forward_eager(self, call: ForwardInput) -> Tensor:
         hidden = self.decode(call, call.cache.holes)
@@ -266,7 +266,7 @@ class DreamDrafter(FeatureDrafter):
 
     def attention_to_prompt(self, rows: Sequence[int]) -> Tensor:
         ids = take_rows(torch.cat(self._ids), rows)
-        return self._head.cross_attention_weights(self._stream, rows, ids)[:, : self._positions]
+        return self._head.cross_attention_weights(self._sequence, rows, ids)[:, : self._positions]
 
 
 def kept_positions(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:

@@ -22,13 +22,13 @@ from specvl_demo.decoders.sequence import CachedSequence
 
 
 class LevelCalls(Drafter):
-    """A drafter with a sequence of its own, `_stream`, made before `_begin_levels` is called."""
+    """A drafter with a sequence of its own, `_sequence`, made before `_begin_levels` is called."""
 
-    _stream: CachedSequence
+    _sequence: CachedSequence
 
     def _begin_levels(self, weights: LevelWeights | None, nodes: int) -> None:
         """weights: What drafts by one call; None to fall back. nodes: Most of a round."""
-        self._levels = None if weights is None else self._stream.level_drafter(weights, nodes)
+        self._levels = None if weights is None else self._sequence.level_drafter(weights, nodes)
         self._pending: list[int] = []
 
     @abstractmethod
@@ -51,13 +51,13 @@ class LevelCalls(Drafter):
     ) -> Level | None:
         if self._levels is None or draws is not None:
             return super().draft_level(tokens, parents, k, depth, draws, levels, floor)
-        first = 0 if parents[0] < 0 else self._stream.fed
+        first = 0 if parents[0] < 0 else self._sequence.fed
         fed, inputs = self._level_inputs(tokens if first else self._unfed_tokens(tokens))
-        ids, logp = self._stream.draft_levels(
+        ids, logp = self._sequence.draft_levels(
             self._levels, fed, parents, k, levels=levels, floor=floor, **inputs
         )
         nodes = torch.cat((tokens, ids[len(tokens) - 1 : -1, 0])) if levels > 1 else tokens
-        self._level_drafted(self._levels, nodes, first, self._stream.fed)
+        self._level_drafted(self._levels, nodes, first, self._sequence.fed)
         return Level(ids, logp, logp)
 
     def _unfed_tokens(self, root: Tensor) -> Tensor:

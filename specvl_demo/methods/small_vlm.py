@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, LaneStart, Scores, Verdict
+from specvl_demo.core.types import NO_AUX, LaneStart, Scores, Verdict
 from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.layer_stack import LevelDrafter
 from specvl_demo.decoders.output_head import LogProbabilities
@@ -70,8 +70,8 @@ class SmallVLM(LevelCalls):
         self.name = vlm.name
         self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
         # Only one of the views needs anything of the target's prefill: the pruned one, if guided.
-        captures = (view.capture for view in views)
-        self.capture = next((capture for capture in captures if capture != NOTHING), NOTHING)
+        requests = (view.aux_request for view in views)
+        self.aux_request = next((request for request in requests if request != NO_AUX), NO_AUX)
 
     def begin(self, start: LaneStart) -> None:
         """Read the prompt through every view, in one batched prefill."""
@@ -88,7 +88,7 @@ class SmallVLM(LevelCalls):
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
         shapes = step_shapes(start.max_nodes)
-        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room, shapes=shapes)
+        self._sequence = prefill(self.vlm.decoder, contexts, room, shapes=shapes).sequence
         self._seen = {
             context.name: (
                 context.index,
@@ -107,15 +107,15 @@ class SmallVLM(LevelCalls):
             self._mixer.begin(start, [context.name for context in contexts])
 
     def prepare(self, start: LaneStart) -> None:
-        self._stream.cache.prepare(step_shapes(start.max_nodes))
+        self._sequence.cache.prepare(step_shapes(start.max_nodes))
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """Return log-probabilities [k, V] after each fed node, mixed over the views."""
         if parents[0] < 0:
-            hidden = self._stream.run_root(self._embed(self._unfed_tokens(tokens)))[:, -1:]
+            hidden = self._sequence.run_root(self._embed(self._unfed_tokens(tokens)))[:, -1:]
             self._pending, self._log_probs = [], []
         else:
-            hidden = self._stream.extend(self._embed(tokens), parents)
+            hidden = self._sequence.extend(self._embed(tokens), parents)
         log_probs = self._logp.row_log_probs(hidden)
         self._log_probs.append(log_probs)
         mixed = log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
@@ -141,7 +141,7 @@ class SmallVLM(LevelCalls):
         if self._mixer is not None:
             logits = take_rows(scores.logits, verdict.path[:n])
             self._mixer.update(self._log_probs_at(rows), logits, verdict.tokens[:n])
-        self._stream.commit_nodes(rows)
+        self._sequence.commit_nodes(rows)
         self._pending = verdict.tokens[n - 1 : -1]
         self._log_probs = []
 

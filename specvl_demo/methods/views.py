@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Prefill
+from specvl_demo.core.types import NO_AUX, AuxRequest, Context, Encoded, Prefill
 from specvl_demo.decoders.sequence import prefill as decode_prompts
 from specvl_demo.methods.base import Models, Part
 from specvl_demo.methods.declare import Settings, setting
@@ -35,9 +35,9 @@ class View(ABC):
     name: str
 
     @property
-    def capture(self) -> Capture:
+    def aux_request(self) -> AuxRequest:
         """What it needs of the target's prefill."""
-        return NOTHING
+        return NO_AUX
 
     @abstractmethod
     def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
@@ -147,15 +147,15 @@ class PrunedView(View):
     name = "pruned"
 
     @property
-    def capture(self) -> Capture:
+    def aux_request(self) -> AuxRequest:
         """The guiding layers' attention from the prefill's last rows, those of the question.
 
         # choice: at most the last 32 text tokens are used. SpecVLM uses all text after the picture,
         which is the same for a short question and needs the whole attention map for a long one.
         """
         if not self.layers:
-            return NOTHING
-        return Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0)))
+            return NO_AUX
+        return AuxRequest(attention=self.layers, rows=tuple(range(-_ASKING, 0)))
 
     def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
         """Return text and the remaining visual positions; with nothing dropped, all.
@@ -258,12 +258,12 @@ class CaptionView(View):
             for _, stop in runs
         ]
         room = max(stop for _, stop in runs) + len(self.ask) + CAPTION_TOKENS
-        stream = decode_prompts(decoder, contexts, room)[0]
+        sequence = decode_prompts(decoder, contexts, room).sequence
         feed = torch.tensor([list(self.ask)] * len(runs), device=encoded.ids.device)
         captions: list[list[int]] = [[] for _ in runs]
         for _ in range(CAPTION_TOKENS):
-            logits = decoder.logits(stream.run_root(decoder.embed(feed))[:, -1])
-            stream.commit_nodes([0])
+            logits = decoder.logits(sequence.run_root(decoder.embed(feed))[:, -1])
+            sequence.commit_nodes([0])
             logits[:, list(self.banned)] = -torch.inf
             feed = logits.argmax(-1, keepdim=True)
             for caption, token in zip(captions, feed[:, 0].tolist(), strict=True):

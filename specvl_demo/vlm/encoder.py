@@ -128,14 +128,14 @@ class VLM:
 
     def _encode(self, prompt: Prompt) -> Encoded:
         inputs = dict(BatchFeature(dict(prompt.inputs)).to(self.decoder.device, self.decoder.dtype))
-        captured, features = self._run_until_decoder(inputs)
-        unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
+        arguments, features = self._run_until_decoder(inputs)
+        unknown = {k for k, v in arguments.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
         if unknown:
             raise ValueError(
                 f"{type(self.model).__name__} passes {', '.join(sorted(unknown))} to its decoder,"
                 f" which this engine does not support; supported are {', '.join(sorted(_SERVED))}"
             )
-        embeds = captured["inputs_embeds"][0]
+        embeds = arguments["inputs_embeds"][0]
         visual = prompt.visual.to(embeds.device)
         if embeds.shape[0] != len(prompt):
             raise ValueError(
@@ -145,16 +145,16 @@ class VLM:
         if features is not None:
             features = features.reshape(-1, features.shape[-1])
             features = features if features.shape[0] == int(visual.sum()) else None
-        deepstack = captured.get("deepstack_visual_embeds")
+        deepstack = arguments.get("deepstack_visual_embeds")
         synchronize(self.decoder.device)
         return Encoded(
             ids=prompt.ids.to(embeds.device),
             visual=visual,
             embeds=embeds,
-            positions=self._position_ids(captured.get("position_ids"), embeds, bool(visual.any())),
+            positions=self._position_ids(arguments.get("position_ids"), embeds, bool(visual.any())),
             prompt=prompt,
             features=features,
-            blocks=_block_ids(captured.get("attention_mask")),
+            blocks=_block_ids(arguments.get("attention_mask")),
             deepstack=None if deepstack is None else torch.stack(tuple(deepstack)),
         )
 
@@ -172,11 +172,11 @@ class VLM:
 
     def _run_until_decoder(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
         """Return the keyword arguments of the decoder's call, and the projector's input."""
-        captured: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         features: list[Tensor] = []
 
         def at_decoder(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            captured.update(kwargs)
+            arguments.update(kwargs)
             raise _DecoderReached
 
         def at_projector(_: nn.Module, args: tuple[Any, ...]) -> None:
@@ -193,7 +193,7 @@ class VLM:
         finally:
             for hook in hooks:
                 hook.remove()
-        return captured, torch.cat(features) if features else None
+        return arguments, torch.cat(features) if features else None
 
     def _position_ids(self, positions: Tensor | None, embeds: Tensor, sees: bool) -> Tensor:
         rope = getattr(self.model.get_decoder().config, "rope_parameters", None) or {}

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import NOTHING, Capture, Encoded, Prefill, Prompt, Scores, Stopwatch
+from specvl_demo.core.types import NO_AUX, AuxRequest, Encoded, Prefill, Prompt, Scores, Stopwatch
 from specvl_demo.decoders.batch_invariance import MAX_NODES
 from specvl_demo.decoders.calibration import min_invariant_rows, row_costs
-from specvl_demo.decoders.forward import Captured
+from specvl_demo.decoders.forward import AuxStates
 from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
@@ -55,36 +55,40 @@ class VLMTarget:
         return self.vlm.encode(prompt)
 
     @torch.inference_mode()
-    def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
+    def prefill(self, encoded: Encoded, aux_request: AuxRequest = NO_AUX) -> Prefill:
         started = time.perf_counter()
         context = encoded.context("target")
-        stream, hidden, captured = prefill(self.decoder, [context], 0, capture)
+        sequence, hidden, aux = prefill(self.decoder, [context], 0, aux_request)
         synchronize(self.decoder.device)
         return Prefill(
             encoded=encoded,
             hidden=hidden[0],
-            cache=stream,
-            layers={i: states[0] for i, states in captured.layers.items()},
-            attention={i: rows[0] for i, rows in captured.attention.items()},
+            sequence=sequence,
+            layers={i: states[0] for i, states in aux.layers.items()},
+            attention={i: rows[0] for i, rows in aux.attention.items()},
             seconds=time.perf_counter() - started,
         )
 
     @torch.inference_mode()
     def open(
-        self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
+        self,
+        prefill: Prefill,
+        max_new_tokens: int,
+        max_nodes: int,
+        aux_request: AuxRequest = NO_AUX,
     ) -> VLMSession:
-        stream: CachedSequence = prefill.cache
         invariant = self.min_invariant_rows is not None
         # Batch-invariant steps read all of a cache, so it has one size in all lanes; of one size,
         # caches with graphs also serve other lanes.
         one_size = invariant or self.decoder.fixed
         spare = max(max_nodes, MAX_NODES) if one_size else max_nodes
-        shapes = step_shapes(max_nodes, capture.layers, self.min_invariant_rows)
-        stream = stream.fork(stream.length + max_new_tokens + spare, shapes)
+        shapes = step_shapes(max_nodes, aux_request.layers, self.min_invariant_rows)
+        room = prefill.sequence.length + max_new_tokens + spare
+        sequence = prefill.sequence.fork(room, shapes)
         if invariant:
-            stream.cache.zero_unused()
-        stream.cache.prepare(shapes)
-        return VLMSession(self, stream, prefill, capture.layers)
+            sequence.cache.zero_unused()
+        sequence.cache.prepare(shapes)
+        return VLMSession(self, sequence, prefill, aux_request.layers)
 
     @property
     def recomputes(self) -> bool:
@@ -110,28 +114,30 @@ class VLMSession:
     """A `core.types.Session`: one lane's sequence on the target."""
 
     def __init__(
-        self, target: VLMTarget, stream: CachedSequence, prefill: Prefill, layers: tuple[int, ...]
+        self, target: VLMTarget, sequence: CachedSequence, prefill: Prefill, layers: tuple[int, ...]
     ) -> None:
-        self._vlm, self._stream, self._capture = target.vlm, stream, Capture(layers=layers)
+        self._vlm = target.vlm
+        self._sequence = sequence
+        self._aux_request = AuxRequest(layers=layers)
         self._min_invariant_rows, self._recomputes = (target.min_invariant_rows, target.recomputes)
         self._encoded = prefill.encoded
         self._answer: list[Tensor] = []
 
     @property
     def length(self) -> int:
-        return self._stream.length
+        return self._sequence.length
 
     def kv_of(self, layer: int) -> Tensor:
-        return self._stream.cache.layer_buffer(layer)[:, :, :, : self.length]
+        return self._sequence.cache.layer_buffer(layer)[:, :, :, : self.length]
 
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> Scores:
         decoder = self._vlm.decoder
-        captured = Captured(self._capture)
+        aux = AuxStates(self._aux_request)
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
-        hidden = self._stream.score(x, tree.shape, captured, self._min_invariant_rows)[0]
+        hidden = self._sequence.score(x, tree.shape, aux, self._min_invariant_rows)[0]
         size = len(tree)
-        layers = {i: states[0, :size] for i, states in captured.layers.items()}
+        layers = {i: states[0, :size] for i, states in aux.layers.items()}
         recompute = None
         if self._recomputes:
             self._tokens, recompute = tree.tokens, self._recompute
@@ -142,12 +148,12 @@ class VLMSession:
         decoder = self._vlm.decoder
         answer = torch.cat((*self._answer, self._tokens[list(path)])).to(decoder.device)
         context = self._encoded.context("target")
-        stream = prefill(decoder, [context], len(context.ids) + len(answer))[0]
-        hidden = stream.score(decoder.embed(answer)[None], chain(len(answer) - 1))
+        sequence = prefill(decoder, [context], len(context.ids) + len(answer)).sequence
+        hidden = sequence.score(decoder.embed(answer)[None], chain(len(answer) - 1))
         return decoder.logits(hidden[0, -1:])[0]
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
-        self._stream.commit_nodes(path)
+        self._sequence.commit_nodes(path)
         if self._recomputes:
             self._answer.append(take_rows(self._tokens, list(path)))

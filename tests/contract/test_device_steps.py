@@ -58,7 +58,7 @@ def compute(backend: Backend, shape: StepShape) -> torch.Tensor:
     with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
         backend.runner._run_step(backend, step, cache)
     assert step.hidden is not None and step.hidden.device.type == "meta"
-    assert set(step.captured.layers) == {i for i in shape.layers if i < len(cache.layouts)}
+    assert set(step.aux.layers) == {i for i in shape.layers if i < len(cache.layouts)}
     return step.hidden
 
 
@@ -152,14 +152,14 @@ def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: HFDecoder):
     made: DreamHead = head("dream", deep)
     seen = torch.arange(11, 41, device="meta")
     x = torch.empty(30, 128, dtype=torch.bfloat16, device="meta")
-    opening = HeadPrompt(x, seen, x[-1:, :64], seen[-1:], seen, holes=11)
+    head_prompt = HeadPrompt(x, seen, x[-1:, :64], seen[-1:], seen, holes=11)
     hidden = torch.empty(41, 64, dtype=torch.bfloat16, device="meta")
     start: Any = SimpleNamespace(prefill=SimpleNamespace(hidden=hidden), max_nodes=4)
     with torch.inference_mode(), KernelsTakeAll() as took:
-        stream = made.prefill(start, opening, 60)
-        stream.cache.at = None
-        stream.run_root(x[None, :1])
-        stream.extend(x[None, :3], [0, 0, 0])
+        sequence = made.prefill(start, head_prompt, 60)
+        sequence.cache.at = None
+        sequence.run_root(x[None, :1])
+        sequence.extend(x[None, :3], [0, 0, 0])
     assert took.n >= 9
 
 
@@ -194,11 +194,11 @@ def test_trees_fed_level_by_level_have_masks_that_kernels_take(kv_heads: int):
     """Step by step too, where a mask is cut out of a larger one."""
     decoder = HFDecoder(on_meta(tiny_llava(kv_heads=kv_heads)))
     with torch.inference_mode(), KernelsTakeAll() as took:
-        stream = prefilled_sequence(decoder, torch.arange(21, device="meta"), 100)
+        sequence = prefilled_sequence(decoder, torch.arange(21, device="meta"), 100)
         x = torch.empty(1, 1, 64, dtype=torch.bfloat16, device="meta")
-        stream.run_root(x)
-        stream.extend(x.expand(1, 2, 64), [0, 0])
-        stream.extend(x.expand(1, 3, 64), [1, 1, 2])
+        sequence.run_root(x)
+        sequence.extend(x.expand(1, 2, 64), [0, 0])
+        sequence.extend(x.expand(1, 3, 64), [1, 1, 2])
     assert took.n == 4 * decoder.n_layers
 
 

@@ -106,7 +106,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
 
     def compare(self: DreamDrafter, rows: Sequence[int]) -> Tensor:
         found = looked(self, rows)
-        fed = drafted[-self._stream.fed :]
+        fed = drafted[-self._sequence.fed :]
         for row, weights in zip(rows, found, strict=True):
             own = fed[row][: len(weights)]
             apart.append(float((weights[: len(own)] - own).abs().max() / own.max()))

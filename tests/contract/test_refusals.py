@@ -210,9 +210,9 @@ def test_the_page_refuses(tmp_path: Path, monkeypatch, fields: dict[str, Any], p
     """A question of a wrong kind; nothing of it is dropped or cut in silence."""
     monkeypatch.chdir(tmp_path)
     Path("a.png").write_bytes(b"x")
-    asked = {"pair": "pocket", "question": "?", "methods": ["ar"], **fields}
+    payload = {"pair": "pocket", "question": "?", "methods": ["ar"], **fields}
     with pytest.raises(ValueError, match=part) as refusal:
-        read_job(asked, [tmp_path])
+        read_job(payload, [tmp_path])
     assert len(str(refusal.value)) < 1000
 
 

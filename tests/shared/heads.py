@@ -157,7 +157,7 @@ def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> Lan
     """Return a drafter that has begun after a prompt, with its own session on the target."""
     request = ask(target, prompt)
     shared = SharedPrefill(request)
-    prefill = shared.prefill(drafter.capture)
+    prefill = shared.prefill(drafter.aux_request)
     start = LaneStart(
         prompt=prompt,
         encoded=prefill.encoded,
@@ -167,7 +167,7 @@ def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> Lan
         sampling=request.sampling,
         max_new_tokens=40,
         max_nodes=max_nodes,
-        session=target.open(prefill, 40, max_nodes, drafter.capture),
+        session=target.open(prefill, 40, max_nodes, drafter.aux_request),
     )
     with torch.inference_mode():
         drafter.begin(start)

@@ -15,11 +15,11 @@ import torch
 
 from specvl_demo.core.engine import SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
-from specvl_demo.core.types import Capture, Context, Stopwatch
+from specvl_demo.core.types import AuxRequest, Context, Stopwatch
 from specvl_demo.decoders import calibration, kernels
 from specvl_demo.decoders.backend import GraphCache, GraphRunner
 from specvl_demo.decoders.calibration import prefilled_sequence
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.graphs import GraphStep, StepShape, step_shapes
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -51,7 +51,7 @@ def contexts_of(vlm: VLM) -> list[Context]:
 
 
 def fed_by_level(
-    stream: CachedSequence, x: torch.Tensor, parent: tuple[int, ...]
+    sequence: CachedSequence, x: torch.Tensor, parent: tuple[int, ...]
 ) -> tuple[torch.Tensor, list[int]]:
     """Feed a tree level by level: hidden states in the tree's order, and every node's row."""
     shape = shape_of(parent)
@@ -62,10 +62,10 @@ def fed_by_level(
         for node in nodes:
             rows[node] = len(rows)
         if level == 0:
-            out = stream.run_root(x[:, :1])
+            out = sequence.run_root(x[:, :1])
         else:
             parents = [rows[parent[node]] for node in nodes]
-            out = stream.extend(x[:, nodes], tuple(parents))
+            out = sequence.extend(x[:, nodes], tuple(parents))
         states |= {node: out[:, i] for i, node in enumerate(nodes)}
     return torch.stack([states[i] for i in range(len(parent))], dim=1), [
         rows[i] for i in range(len(parent))
@@ -98,18 +98,18 @@ LAYERS = (0, 2, 3)
 @torch.inference_mode()
 def decode(decoder: HFDecoder, rounds: int = 8) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Logits and layers of trees of many sizes, a path of each kept, drafts in between."""
-    stream = prefilled_sequence(decoder, torch.arange(20, device=decoder.device)).fork(256)
+    sequence = prefilled_sequence(decoder, torch.arange(20, device=decoder.device)).fork(256)
     rng, said, layers = random.Random(3), [], []
     for number in range(rounds):
         shape = bush(rng.choice((1, 2, 3, 5, 9, 17, 33)), rng)
-        kept = Captured(Capture(layers=LAYERS[: decoder.n_layers])) if number % 2 else None
-        said.append(decoder.logits(score(stream, shape, 5 * number, kept))[0])
+        kept = AuxStates(AuxRequest(layers=LAYERS[: decoder.n_layers])) if number % 2 else None
+        said.append(decoder.logits(score(sequence, shape, 5 * number, kept))[0])
         layers += [] if kept is None else [kept.layers[i] for i in sorted(kept.layers)]
-        stream.commit_nodes(shape.path(len(shape) - 1))
-        said.append(decoder.logits(stream.run_root(embedded(stream, [3, 4, 5])))[0])
-        stream.extend(embedded(stream, [6, 7]), [0, 0])
-        said.append(decoder.logits(stream.extend(embedded(stream, [8]), [1]))[0])
-        stream.commit_nodes([0, 1, 3])
+        sequence.commit_nodes(shape.path(len(shape) - 1))
+        said.append(decoder.logits(sequence.run_root(embedded(sequence, [3, 4, 5])))[0])
+        sequence.extend(embedded(sequence, [6, 7]), [0, 0])
+        said.append(decoder.logits(sequence.extend(embedded(sequence, [8]), [1]))[0])
+        sequence.commit_nodes([0, 1, 3])
     return torch.cat(said), layers
 
 
@@ -117,14 +117,14 @@ def bush(size: int, rng: random.Random) -> TreeShape:
     return shape_of((-1, *(rng.randrange(i) for i in range(1, size))))
 
 
-def embedded(stream: CachedSequence, ids: list[int]) -> torch.Tensor:
-    return stream.backend.embed(torch.tensor([ids], device=stream.backend.device))
+def embedded(sequence: CachedSequence, ids: list[int]) -> torch.Tensor:
+    return sequence.backend.embed(torch.tensor([ids], device=sequence.backend.device))
 
 
 def score(
-    stream: CachedSequence, shape: TreeShape, first: int = 0, kept: Captured | None = None
+    sequence: CachedSequence, shape: TreeShape, first: int = 0, kept: AuxStates | None = None
 ) -> torch.Tensor:
-    return stream.score(embedded(stream, [first + i for i in range(len(shape))]), shape, kept)
+    return sequence.score(embedded(sequence, [first + i for i in range(len(shape))]), shape, kept)
 
 
 @pytest.fixture(scope="module")
@@ -247,9 +247,9 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(monkeypatc
 
 def captured(decoder: HFDecoder, n: int = 2) -> CachedSequence:
     """A sequence with graphs of one row, two and four."""
-    stream = prefilled_sequence(decoder, torch.arange(20), 100)
-    stream.cache.prepare(step_shapes(n + 2))
-    return stream
+    sequence = prefilled_sequence(decoder, torch.arange(20), 100)
+    sequence.cache.prepare(step_shapes(n + 2))
+    return sequence
 
 
 @torch.inference_mode()
@@ -258,16 +258,16 @@ def test_a_dropped_cache_and_decoder_leave_nothing_to_the_collector(cuda: FakeCu
     gc.collect()
     gc.disable()
     try:
-        stream = captured(decoder)
-        cache = weakref.ref(stream.cache)
+        sequence = captured(decoder)
+        cache = weakref.ref(sequence.cache)
         assert len(FakeGraph.alive) == 3
-        del stream
+        del sequence
         assert decoder.runner.free == [cache()]  # its graphs wait for the next question
         decoder.runner.destroy_idle_caches()
         assert cache() is None and not FakeGraph.alive
-        stream = captured(decoder)
-        cache, owner = weakref.ref(stream.cache), weakref.ref(decoder)
-        del stream, decoder
+        sequence = captured(decoder)
+        cache, owner = weakref.ref(sequence.cache), weakref.ref(decoder)
+        del sequence, decoder
         assert owner() is None and cache() is None and not FakeGraph.alive
     finally:
         gc.enable()
@@ -282,9 +282,9 @@ def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda, 
     decoder = with_graphs(HFDecoder(tiny_llava()))
     kept = captured(decoder)
     for room in (100, 1000, 2000, 100):
-        stream = prefilled_sequence(decoder, torch.arange(20), room)
-        stream.cache.prepare(step_shapes(4))
-        del stream
+        sequence = prefilled_sequence(decoder, torch.arange(20), room)
+        sequence.cache.prepare(step_shapes(4))
+        del sequence
         assert len(decoder.runner.free) == 1 and len(FakeGraph.alive) == 6
     hidden = kept.score(embedded(kept, [1]), chain(0))
     assert torch.isfinite(hidden).all()
@@ -305,7 +305,7 @@ def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCud
     raised.
     """
     decoder = with_graphs(HFDecoder(tiny_llava()))
-    stream, whole = captured(decoder), decoder.decode
+    sequence, whole = captured(decoder), decoder.decode
     calls = 0
 
     def failing(fault: Exception | None) -> Callable[[ForwardInput], torch.Tensor]:
@@ -325,28 +325,28 @@ def test_a_fault_during_a_capture_leaves_a_device_that_can_capture(cuda: FakeCud
     for fault in (ValueError("a fault of Python's"), lost):
         calls, decoder.decode = 0, failing(fault)
         with pytest.raises(type(fault)):
-            stream.cache.prepare(step_shapes(16))
-        assert {shape.rows for shape in stream.cache.steps} == {1, 2, 4}
+            sequence.cache.prepare(step_shapes(16))
+        assert {shape.rows for shape in sequence.cache.steps} == {1, 2, 4}
         assert decoder.runner.refused is None and in_pools() == 3
     full = torch.AcceleratorError("CUDA error: out of memory")
     for fault in (torch.OutOfMemoryError("too little"), full):
         calls, decoder.decode = 0, failing(fault)
         decoder.runner.free.append(GraphCache(decoder.runner, decoder, 1, 512))
-        stream.cache.prepare(step_shapes(8))
-        assert stream.cache.steps.pop(StepShape(8, (), 0)).graph is None
+        sequence.cache.prepare(step_shapes(8))
+        assert sequence.cache.steps.pop(StepShape(8, (), 0)).graph is None
         assert decoder.runner.refused is None and not decoder.runner.free and in_pools() == 3
     calls, decoder.decode = 0, failing(None)
-    stream.cache.prepare(step_shapes(16))
+    sequence.cache.prepare(step_shapes(16))
     assert decoder.runner.refused == "CUDA error: operation not permitted when stream is capturing"
     decoder.decode = whole
-    told = {shape.rows: step.graph is not None for shape, step in stream.cache.steps.items()}
+    told = {shape.rows: step.graph is not None for shape, step in sequence.cache.steps.items()}
     assert told == {1: True, 2: True, 4: True, 8: False, 16: False}
-    assert torch.isfinite(score(stream, bush(9, random.Random(0)))).all()
+    assert torch.isfinite(score(sequence, bush(9, random.Random(0)))).all()
     assert cuda.current is cuda.default and not any(p.underway for p in FakeGraph.pools.values())
     assert in_pools() == 3 and gc.isenabled()
     decoder.runner.refused = None
-    stream.cache.prepare(step_shapes(32))
-    assert stream.cache.steps[StepShape(32, (), 0)].graph is not None
+    sequence.cache.prepare(step_shapes(32))
+    assert sequence.cache.steps[StepShape(32, (), 0)].graph is not None
 
 
 def test_graphs_that_are_kept_for_one_answer_must_pay_within_it():

@@ -17,7 +17,7 @@ import torch
 
 from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
-from specvl_demo.core.types import Capture
+from specvl_demo.core.types import AuxRequest
 from specvl_demo.decoders import kernels, packed_decoder, packed_linear
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.calibration import (
@@ -26,7 +26,7 @@ from specvl_demo.decoders.calibration import (
     sample_ids,
     text_context,
 )
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.layer_stack import LayerWeights, stack_layers
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.packed_decoder import PackedDecoder, RotatedDecoder
@@ -123,7 +123,7 @@ KINDS = ["float", "half", pytest.param("8bit", marks=in_8_bits)]
 @pytest.mark.parametrize("width", [16, 128])
 @torch.inference_mode()
 def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str):
-    """Prompts, chains and trees, of one sequence and of two with padding, and what is captured."""
+    """Prompts, chains and trees, of one sequence and of two with padding, and aux states."""
     said = []
     for decoder in decoders(width, kind):
         found = []
@@ -138,10 +138,10 @@ def test_our_layers_give_the_states_that_torch_gives(width: int, kind: str):
                 (len(TREE), TREE.mask(44, torch.float32, decoder.device)),
                 (1, padding[:batch, ..., :53]),
             ):
-                kept, end = Captured(Capture(layers=(1, 3))), cache.length + size
+                kept, end = AuxStates(AuxRequest(layers=(1, 3))), cache.length + size
                 rows = decoder.embed(ids[cache.length : end]).expand(batch, -1, -1)
                 places = at[:, cache.length : end]
-                call = ForwardInput(rows, places, cache, mask=mask, captured=kept)
+                call = ForwardInput(rows, places, cache, mask=mask, aux=kept)
                 found += [decoder.forward(call), *kept.layers.values()]
                 assert torch.equal(rows[0], decoder.embed(ids[end - size : end]))  # it is kept
         said.append([one.float() for one in found])
@@ -182,14 +182,14 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str):
 def test_what_is_captured_changes_no_bit():
     """Lanes whose drafters read the target's layers or attention continue as AR does."""
     own, by_torch = decoders(32, "float")
-    every = Capture(layers=(0, 1, 3), attention=(0, 2), rows=(-1, -3, 5))
+    every = AuxRequest(layers=(0, 1, 3), attention=(0, 2), rows=(-1, -3, 5))
     ids = sample_ids(own, 40)
     contexts = [[text_context(one, ids)] for one in (own, by_torch)]
     plain, hidden, _ = prefill(own, contexts[0], 0)
-    stream, same, kept = prefill(own, contexts[0], 0, every)
+    sequence, same, kept = prefill(own, contexts[0], 0, every)
     _, _, told = prefill(by_torch, contexts[1], 0, every)
     assert torch.equal(hidden, same)
-    assert torch.equal(plain.cache.blocks[0], stream.cache.blocks[0])
+    assert torch.equal(plain.cache.blocks[0], sequence.cache.blocks[0])
     assert kept.attention.keys() == {0, 2} and kept.layers.keys() == {0, 1, 3}
     for layer, attention in kept.attention.items():
         torch.testing.assert_close(attention, told.attention[layer], atol=1e-4, rtol=1e-3)
@@ -498,9 +498,9 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(bias: bool, monkeyp
     turned = RotatedDecoder(decoder, head)
     ids = sample_ids(plain, 40)
     contexts = [[text_context(one, ids)] for one in (plain, turned)]
-    capture = Capture(layers=(1,))
-    _, a, kept = prefill(plain, contexts[0], 0, capture)
-    _, b, mine = prefill(turned, contexts[1], 0, capture)
+    aux_request = AuxRequest(layers=(1,))
+    _, a, kept = prefill(plain, contexts[0], 0, aux_request)
+    _, b, mine = prefill(turned, contexts[1], 0, aux_request)
     assert torch.allclose(kept.layers[1], mine.layers[1], atol=1e-4)
     assert torch.allclose(plain.logits(a), turned.logits(b), atol=1e-3)
 

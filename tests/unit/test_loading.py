@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM
 
 from specvl_demo import records
 from specvl_demo.__main__ import main
-from specvl_demo.core.types import Capture
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.core.types import AuxRequest
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import FullView, PrunedSettings, PrunedView
@@ -89,14 +89,14 @@ def test_a_cache_over_several_devices_is_the_same_cache(monkeypatch):
     encoded = vlm.encode(tiny_prompt())
 
     def decode() -> torch.Tensor:
-        stream, hidden, _ = prefill(decoder, [encoded.context("target")], 0)
-        stream = stream.fork(60)
+        sequence, hidden, _ = prefill(decoder, [encoded.context("target")], 0)
+        sequence = sequence.fork(60)
         said = [decoder.logits(hidden)[0, -1:]]
         for token in (7, 8):
-            stream.run_root(decoder.embed(torch.tensor([[token]])))
-            hidden = stream.extend(decoder.embed(torch.tensor([[9, 10, 11]])), [0, 0, 1])
+            sequence.run_root(decoder.embed(torch.tensor([[token]])))
+            hidden = sequence.extend(decoder.embed(torch.tensor([[9, 10, 11]])), [0, 0, 1])
             said.append(decoder.logits(hidden[0]))
-            stream.commit_nodes([0, 2])
+            sequence.commit_nodes([0, 2])
         return torch.cat(said)
 
     whole = decode()
@@ -111,9 +111,9 @@ def test_what_is_kept_of_a_split_model_meets_on_one_device(monkeypatch):
     """Layers compute on the CPU here, and the model's device has another name."""
     decoder = HFDecoder(tiny_llava(kv_heads=2))
     x, cache = decoder.embed(torch.arange(9))[None], decoder.new_cache(1, 9)
-    kept = Captured(Capture(layers=(0, 2, 3), attention=(1,), rows=(-1,)))
+    kept = AuxStates(AuxRequest(layers=(0, 2, 3), attention=(1,), rows=(-1,)))
     monkeypatch.setattr(HFDecoder, "device", torch.device("meta"))
-    hidden = decoder.forward(ForwardInput(x, torch.arange(9)[None], cache, captured=kept))
+    hidden = decoder.forward(ForwardInput(x, torch.arange(9)[None], cache, aux=kept))
     found = [hidden, *kept.layers.values(), *kept.attention.values()]
     assert len(found) == 5 and {one.device.type for one in found} == {"meta"}
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill
-from specvl_demo.core.types import Capture, Context, Encoded, Prefill, Prompt
+from specvl_demo.core.types import AuxRequest, Context, Encoded, Prefill, Prompt
 from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.methods.base import Models
@@ -287,7 +287,7 @@ def test_guided_pruning_listens_to_the_question_only():
 
 def test_guided_pruning_asks_the_target_for_its_attention():
     view = pruned(layers=(2, 5))
-    assert view.capture.attention == (2, 5) and view.capture.rows[-1] == -1
-    assert pruned().capture == Capture()
+    assert view.aux_request.attention == (2, 5) and view.aux_request.rows[-1] == -1
+    assert pruned().aux_request == AuxRequest()
     with pytest.raises(ValueError, match=r"layers \[2, 5\].*guided=false"):
         view.build_context(prompt("tvvvt"), EYES, asked(prompt("tvvvt")))

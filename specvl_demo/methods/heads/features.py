@@ -19,8 +19,8 @@ from torch import Tensor
 from specvl_demo.core.transfer import take_rows, to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
-    NOTHING,
-    Capture,
+    NO_AUX,
+    AuxRequest,
     Drafter,
     Encoded,
     LaneStart,
@@ -67,7 +67,7 @@ class HeadPrompt(NamedTuple):
 class TrainedHead(Backend):
     """The weights of a head that reads a target's states. Shared by lanes, never changed."""
 
-    capture: Capture = NOTHING
+    aux_request: AuxRequest = NO_AUX
     view = "full"
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
@@ -135,7 +135,7 @@ class TrainedHead(Backend):
             )
         if fused != len(layers):
             raise ValueError(f"{self.name} fuses {fused} layers, but its config has {len(layers)}")
-        self._layers_read, self.capture = layers, Capture(layers=tuple(sorted(layers)))
+        self._layers_read, self.aux_request = layers, AuxRequest(layers=tuple(sorted(layers)))
 
     def layer_states(self, scores: Prefill | Scores) -> Tensor:
         """Return what it reads of every prompt position or node [r, layers read x D]."""
@@ -185,12 +185,12 @@ class FeatureHead(TrainedHead):
     def read_prompt(self, start: LaneStart) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it."""
         encoded, positions = start.encoded, start.encoded.positions
-        opening = self.read_without(start, torch.zeros_like(encoded.visual))
+        head_prompt = self.read_without(start, torch.zeros_like(encoded.visual))
         if not self._geometry.sections or positions.ndim == 1:
-            return opening
+            return head_prompt
         # It was trained on the target's three axes.
         last = positions.shape[1] - 1
-        return opening._replace(
+        return head_prompt._replace(
             positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
         )
 
@@ -209,12 +209,14 @@ class FeatureHead(TrainedHead):
         x = self.join(self.prompt_embeds(start.encoded)[seen[1:]], features[:-1])
         return HeadPrompt(x, places[:-1], features[-1:], places[-1:], seen)
 
-    def prefill(self, start: LaneStart, opening: HeadPrompt, room: int) -> CachedSequence:
+    def prefill(self, start: LaneStart, head_prompt: HeadPrompt, room: int) -> CachedSequence:
         """Prefill the rows before the root, in a cache with room for `room` rows."""
         cache = self.new_cache(1, room, step_shapes(start.max_nodes))
-        if len(opening.x):
-            self.forward(ForwardInput(opening.x[None], opening.positions.unsqueeze(-2), cache))
-        return CachedSequence(self, cache, opening.position)
+        if len(head_prompt.x):
+            self.forward(
+                ForwardInput(head_prompt.x[None], head_prompt.positions.unsqueeze(-2), cache)
+            )
+        return CachedSequence(self, cache, head_prompt.position)
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
         """Return the prompt's embeddings [n, D], with those of visual tokens scaled as in training.
@@ -278,18 +280,25 @@ class FeatureDrafter(LevelCalls):
     """
 
     def __init__(self, head: FeatureHead) -> None:
-        self.name, self.capture = head.name, head.capture
+        self.name, self.aux_request = head.name, head.aux_request
         self._head = head
 
     def begin(self, start: LaneStart) -> None:
         """Prefill with the head's rows of the prompt."""
-        head, opening = self._head, self._head.read_prompt(start)
-        rows, ahead = opening.holes + opening.x.shape[0], start.max_new_tokens + start.max_nodes
-        if max(rows, int(opening.position)) + ahead >= POSITIONS:
+        head, head_prompt = self._head, self._head.read_prompt(start)
+        rows, ahead = (
+            head_prompt.holes + head_prompt.x.shape[0],
+            start.max_new_tokens + start.max_nodes,
+        )
+        if max(rows, int(head_prompt.position)) + ahead >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
         room = rows + 1 + ahead
-        stream = head.prefill(start, opening, room)
-        self._stream, self._features, self._seen = stream, opening.root_feature, opening.seen
+        sequence = head.prefill(start, head_prompt, room)
+        self._sequence, self._features, self._seen = (
+            sequence,
+            head_prompt.root_feature,
+            head_prompt.seen,
+        )
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         weights = head.level_weights(start.vocabulary.size, start.vocabulary.banned)
         self._begin_levels(weights, start.max_nodes)
@@ -299,25 +308,25 @@ class FeatureDrafter(LevelCalls):
         self._outputs = torch.empty(size, dtype=dtype, device=head.device) if made is None else made
 
     def prepare(self, start: LaneStart) -> None:
-        self._stream.cache.prepare(step_shapes(start.max_nodes))
+        self._sequence.cache.prepare(step_shapes(start.max_nodes))
 
     def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return {self._head.view: (self._seen, ())}
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
-        head, stream = self._head, self._stream
+        head, sequence = self._head, self._sequence
         if parents[0] < 0:
             x = head.join(head.embed(self._unfed_tokens(tokens)), self._features, 0)
-            hidden = stream.run_root(x[None])[0, -1:]
+            hidden = sequence.run_root(x[None])[0, -1:]
         else:
             step: Tensor | int = 0
             if head.n_steps > 1:
-                steps = [min(stream.depth_of(row) + 1, head.n_steps - 1) for row in parents]
+                steps = [min(sequence.depth_of(row) + 1, head.n_steps - 1) for row in parents]
                 step = to_device(steps, head.device)
             above = as_index(parents, self._outputs.device)
             x = head.join(head.embed(tokens), self._outputs[above], step)
-            hidden = stream.extend(x[None], parents)[0]
-        self._outputs[stream.fed - len(hidden) : stream.fed] = hidden
+            hidden = sequence.extend(x[None], parents)[0]
+        self._outputs[sequence.fed - len(hidden) : sequence.fed] = hidden
         return self._logp(hidden)
 
     def _level_inputs(self, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -329,8 +338,8 @@ class FeatureDrafter(LevelCalls):
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Drop drafted rows; keep accepted tokens and their features for the next round."""
         features = take_rows(self._head.features(scores), verdict.path)
-        if self._stream.fed:
-            self._stream.commit_nodes([0])
+        if self._sequence.fed:
+            self._sequence.commit_nodes([0])
             self._pending, self._features = verdict.tokens[:-1], features
         else:
             # Nothing was drafted in this round, so not even its root was fed.

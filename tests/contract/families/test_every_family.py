@@ -1,4 +1,4 @@
-"""What must hold for every family: answers, trees, views, spans, captured states. A new family must
+"""What must hold for every family: answers, trees, views, spans, aux states. A new family must
 pass these tests.
 
 Tiny random models of the real classes with their real processors, in float32, so that every
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Capture, Context, Encoded, Prompt
+from specvl_demo.core.types import AuxRequest, Context, Encoded, Prompt
 from specvl_demo.core.verification import accepted_path
 from specvl_demo.decoders.batch_invariance import MAX_NODES
 from specvl_demo.decoders.sequence import prefill
@@ -191,14 +191,15 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
         views.append(PooledView())
     contexts = [view.build_context(encoded, vlm, None) for view in views]
     root, wrong, right, last = int(prompt.ids[-1]), 7, 11, 13
-    stream, _, _ = prefill(vlm.decoder, contexts, max(len(context.ids) for context in contexts) + 8)
+    room = max(len(context.ids) for context in contexts) + 8
+    sequence = prefill(vlm.decoder, contexts, room).sequence
 
     def feed(*tokens: int) -> Tensor:
         return vlm.decoder.embed(torch.tensor(tokens)).expand(len(views), -1, -1)
 
-    stream.run_root(feed(root))
-    stream.extend(feed(wrong, right), [0, 0])
-    said = vlm.decoder.logits(stream.extend(feed(last), [2]))[:, -1]
+    sequence.run_root(feed(root))
+    sequence.extend(feed(wrong, right), [0, 0])
+    said = vlm.decoder.logits(sequence.extend(feed(last), [2]))[:, -1]
     behind = [root, right, last]
     wanted = [
         _full(vlm, prompt.inputs, behind[1:]),
@@ -321,7 +322,7 @@ def _given_to_decoder(vlm: VLM, inputs: dict[str, Any]) -> dict[str, Any]:
 @seen
 def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str):
     prompt, layer = here.prompt(shown), 2
-    wish = Capture(layers=(0, layer), attention=(1, layer), rows=(-1, -3))
+    wish = AuxRequest(layers=(0, layer), attention=(1, layer), rows=(-1, -3))
     here.library.set_attn_implementation("eager")
     try:
         out = here.library(**prompt.inputs, output_attentions=True, output_hidden_states=True)
@@ -432,7 +433,7 @@ def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_rea
     for policy in (online, BestFirst(BestFirstSettings(60, 10, 9))):
         assert policy.max_fed > MAX_NODES and target.exactness(policy.max_nodes) == "exact"
         spans = [
-            target.open(begun, TOKENS, nodes)._stream.cache.buffer_rows
+            target.open(begun, TOKENS, nodes)._sequence.cache.buffer_rows
             for nodes in (plain, policy.max_nodes)
         ]
         assert spans[0] == spans[1]

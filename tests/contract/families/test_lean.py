@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from specvl_demo.core.tree import chain, shape_of
-from specvl_demo.core.types import Capture
+from specvl_demo.core.types import AuxRequest
 from specvl_demo.decoders import grouped_attention, lean
 from specvl_demo.decoders.attention import attend, fused
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.calibration import prefilled_sequence, text_context
-from specvl_demo.decoders.forward import Captured, ForwardInput
+from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.sequence import prefill
@@ -57,22 +57,22 @@ def lean_of(model: Any) -> LeanDecoder:
 
 
 def answers(decoder: Backend) -> list[torch.Tensor]:
-    """Hidden states, logits, captures of a prefill of two views, of trees and an exact step."""
+    """Hidden states, logits, aux states of a prefill of two views, of trees and an exact step."""
     rng, ids = random.Random(1), torch.arange(40) + 5
     context = text_context(decoder, ids)
     if decoder.axes == 3:
         at = torch.arange(len(ids))
         context = replace(context, positions=torch.stack((at, at // 2, at % 7)))
-    capture = Capture(layers=(0, 2, 3), attention=(1,))
-    stream, hidden, kept = prefill(decoder, [context], 200, capture)
+    aux_request = AuxRequest(layers=(0, 2, 3), attention=(1,))
+    sequence, hidden, kept = prefill(decoder, [context], 200, aux_request)
     made = [hidden, *(kept.layers[i] for i in (0, 2, 3)), kept.attention[1]]
     for size in (1, 7, 40, 3):
         shape = shape_of((-1, *(rng.randrange(i) for i in range(1, size))))
-        kept = Captured(Capture(layers=(1, 3), attention=(2,)))
-        hidden = stream.score(decoder.embed(torch.arange(size) + 9)[None], shape, kept)
+        kept = AuxStates(AuxRequest(layers=(1, 3), attention=(2,)))
+        hidden = sequence.score(decoder.embed(torch.arange(size) + 9)[None], shape, kept)
         made += [hidden, decoder.logits(hidden), kept.layers[1], kept.layers[3], kept.attention[2]]
-        stream.commit_nodes(shape.path(size - 1))
-    exact = stream.fork(300)
+        sequence.commit_nodes(shape.path(size - 1))
+    exact = sequence.fork(300)
     exact.cache.zero_unused()
     made.append(exact.score(decoder.embed(ids[:5])[None], chain(4), min_rows=8)[:, :5])
     several, hidden, _ = prefill(decoder, [context, text_context(decoder, ids[:9])], 60)
