@@ -7,7 +7,6 @@ import copy
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -29,6 +28,7 @@ from specvl_demo.records import (
 from specvl_demo.report import trace
 from specvl_demo.report.metrics import Metrics
 from tests.shared.lanes import ar_lane, begin, chain_lane, flat
+from tests.shared.refusals import refuses
 from tools import record_types
 
 BEGIN = begin(
@@ -95,65 +95,59 @@ def test_numbers_json_cannot_hold_become_unknown():
     assert data["notes"] == {"x": None, "pair": [1, 2]}
 
 
-def changed(record: records.Record, change: dict[str, Any]) -> str:
-    data = msgspec.to_builtins(record)
-    for path, value in change.items():
-        place = data
-        *way, last = path.split(".")
-        for step in way:
-            place = place[int(step)] if isinstance(place, list) else place[step]
-        if isinstance(place, list):
-            place[int(last)] = value
-        else:
-            place[last] = value
-    return json.dumps(data)
+CONTRADICTIONS = r"""
+round  tree.parent  [-1, 0]  2 parents
+round  tree.parent  [0, 0, 1]  root's parent
+round  tree.parent  [-1, 2, 1]  comes before
+round  tree.texts  ["a"]  texts has 1
+round  path  [0, 2]  does not follow
+round  path  [0, 7]  leaves the tree
+round  path  [1]  starts at the root
+round  path  [0]  1 accepted tokens are not
+round  tokens  []  length >= 1
+round  tokens.0.id  8  not those of the path
+round  tokens.0.origin  "target"  only the last
+round  tokens.0.origin  "luck"  Invalid enum value 'luck'
+round  candidates  [[]]  one list per emitted token
+round  draft_s  -1  >= 0
+round  draft_s  "fast"  Expected `float`, got `str`
+round  kind  "lap"  Invalid value 'lap'
+round  surprise  1  surprise
+round  notes  {"nodes": [[[[1]]]]}  got `array`
+round  candidates.0.0.prob  1e308  <= 1.001
+begin  notes  {"question": 5}  Expected `str`, got `int`
+begin  notes  {"media": [{"name": 1, "frames": []}]}  Expected `str`, got `int`
+begin  schema  99  Invalid enum value 99.*another format
+begin  kind  ["begin"]  at `\$\.kind`
+begin  prompt  "\ud800"  surrogate
+begin  n_visual  1000000000000000000000000000000  Expected `int` <=
+begin  n_prompt  1000000000000  Expected `int` <=
+begin  spans.0.rows  1000000000  Expected `int` <=
+begin  spans.0.rows  -1  Expected `int` >=
+begin  n_visual  13  13 visual
+begin  spans.0.stop  40  outside the prompt
+end  stop  "tired"  Invalid enum value 'tired'
+"""
+"""A record, a place in it, what stands there in JSON, and how the error goes. A page that draws
+every position must not be told that there are a trillion.
+"""
 
 
-@pytest.mark.parametrize(
-    ("record", "change", "sentence"),
-    [
-        (FIRST, {"tree.parent": [-1, 0]}, "2 parents"),
-        (FIRST, {"tree.parent": [0, 0, 1]}, "root's parent"),
-        (FIRST, {"tree.parent": [-1, 2, 1]}, "comes before"),
-        (FIRST, {"tree.texts": ["a"]}, "texts has 1"),
-        (FIRST, {"path": [0, 2]}, "does not follow"),
-        (FIRST, {"path": [0, 7]}, "leaves the tree"),
-        (FIRST, {"path": [1]}, "starts at the root"),
-        (FIRST, {"path": [0]}, "1 accepted tokens are not"),
-        (FIRST, {"tokens": []}, "length >= 1"),
-        (FIRST, {"tokens.0.id": 8}, "not those of the path"),
-        (FIRST, {"tokens.0.origin": "target"}, "only the last"),
-        (FIRST, {"tokens.0.origin": "luck"}, "Invalid enum value 'luck'"),
-        (FIRST, {"candidates": [[]]}, "one list per emitted token"),
-        (FIRST, {"draft_s": -1}, ">= 0"),
-        (FIRST, {"draft_s": "fast"}, "Expected `float`, got `str`"),
-        (FIRST, {"kind": "lap"}, "Invalid value 'lap'"),
-        (FIRST, {"surprise": 1}, "surprise"),
-        (FIRST, {"notes": {"nodes": [[[[1]]]]}}, "got `array`"),
-        (FIRST, {"candidates.0.0.prob": 1e308}, "<= 1.001"),
-        (
-            FIRST,
-            {"tree": {"tokens": [1] * 5000, "parent": list(range(-1, 4999))}},
-            "length <= 4096",
-        ),
-        (BEGIN, {"notes": {"question": 5}}, "Expected `str`, got `int`"),
-        (BEGIN, {"notes": {"media": [{"name": 1, "frames": []}]}}, "Expected `str`, got `int`"),
-        (BEGIN, {"schema": 99}, "Invalid enum value 99.*another format"),
-        (BEGIN, {"kind": ["begin"]}, r"at `\$\.kind`"),
-        (BEGIN, {"prompt": "\ud800"}, "surrogate"),
-        (BEGIN, {"n_visual": 10**30}, "Expected `int` <="),
-        # A page that draws every position must not be told that there are a trillion.
-        (BEGIN, {"n_prompt": 2**40}, "Expected `int` <="),
-        (BEGIN, {"spans.0.rows": 2**30}, "Expected `int` <="),
-        (BEGIN, {"spans.0.rows": -1}, "Expected `int` >="),
-        (BEGIN, {"n_visual": 13}, "13 visual"),
-        (BEGIN, {"spans.0.stop": 40}, "outside the prompt"),
-        (END, {"stop": "tired"}, "Invalid enum value 'tired'"),
-    ],
-)
-def test_contradictions_are_refused(record: records.Record, change: dict[str, Any], sentence: str):
+@pytest.mark.parametrize("row", CONTRADICTIONS.strip().splitlines())
+def test_contradictions_are_refused(row: str):
+    kind, path, value, sentence = row.split("  ")
+    record = place = msgspec.to_builtins({"begin": BEGIN, "round": FIRST, "end": END}[kind])
+    *way, last = [int(step) if step.isdecimal() else step for step in path.split(".")]
+    for step in way:
+        place = place[step]
+    place[last] = json.loads(value)
     with pytest.raises(RecordError, match=sentence):
-        records.loads(changed(record, change))
+        records.loads(json.dumps(record))
+
+
+def test_a_tree_has_a_bounded_number_of_nodes():
+    tree = Tree([1] * 5000, list(range(-1, 4999)))
+    refuses("length <= 4096", records.loads, records.dumps(replace(FIRST, tree=tree)))
 
 
 @pytest.mark.parametrize(
