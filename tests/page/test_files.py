@@ -167,8 +167,9 @@ def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):
 
 
 def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
-    """No picture, whatever its name: refused by name, in sight; a picture gets a thumbnail. Without
-    a question and a picture it is said what is missing."""
+    """No picture, whatever its name: refused by name, in sight; a picture gets a thumbnail. What is
+    missing of a question is tested in tests/js/form.test.js.
+    """
     (tmp_path / "notes.txt").write_text("hello")
     opened.locator("#vl-files").set_input_files(tmp_path / "notes.txt")
     refused = opened.locator(".vl-refused")
@@ -191,11 +192,3 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     expect(refused).to_contain_text("text.png was not added")
     run_race(opened)  # a picture that can be read is enough
     expect(refused.locator("li")).to_have_count(0)  # of what was not raced nothing is said
-    opened.get_by_role("button", name="Remove b.png").click()
-    expect(opened.locator(".vl-thumbs li")).to_have_count(0)
-    opened.locator("#vl-question").fill("")
-    opened.locator("#vl-run").click()
-    expect(opened.locator("#vl-status")).to_have_text("Type a question or add a picture first.")
-    opened.locator("#vl-files").set_input_files(picture)
-    for place in ("#vl-status", ".vl-notice"):
-        expect(opened.locator(place)).to_have_text("")
