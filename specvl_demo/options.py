@@ -154,7 +154,14 @@ LOGIT_BIAS = Option(
 MAX_BIASED, MAX_STOPS, MAX_STOP_CHARACTERS = 1024, 16, 200
 """Tokens with a bias; stop strings, and the characters of each."""
 FIRST = (NEW_TOKENS, TEMPERATURE, TOP_P, SEED)
-FURTHER = (TOP_K, MIN_P, REPETITION_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, MIN_NEW_TOKENS)
+FURTHER = (
+    TOP_K,
+    MIN_P,
+    REPETITION_PENALTY,
+    PRESENCE_PENALTY,
+    FREQUENCY_PENALTY,
+    MIN_NEW_TOKENS,
+)
 OF_ANSWERS = (*FIRST, *FURTHER, LOGPROBS)
 NAMES = frozenset(option.name for option in OF_ANSWERS) | {"logit_bias", "stop", "ignore_eos"}
 """Of all that a question may say of its answer."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -286,12 +285,11 @@ def read_sampling(data: Mapping[str, Any]) -> Sampling:
 
 
 def _read_stops(value: Any) -> tuple[str, ...]:
-    stops = list_of([value] if isinstance(value, str) else value, str, "Stop strings", "texts")
-    longest = max(map(len, stops), default=1)
-    if len(stops) > MAX_STOPS or not all(stops) or longest > MAX_STOP_CHARACTERS:
+    texts = [value] if value and isinstance(value, str) else value or None
+    stops = list_of(texts, str, "Stop strings", "texts")
+    if len(stops) > MAX_STOPS or not all(0 < len(stop) <= MAX_STOP_CHARACTERS for stop in stops):
         raise ValueError(
-            f"At most {MAX_STOPS} stop strings of 1 to {MAX_STOP_CHARACTERS} characters are"
-            f" allowed, got {len(stops)} of up to {longest}, {stops.count('')} of them empty."
+            f"At most {MAX_STOPS} stop strings of 1 to {MAX_STOP_CHARACTERS} characters count."
         )
     return tuple(map(replace_surrogates, stops))
 
@@ -300,12 +298,10 @@ def _read_biases(value: Any) -> dict[int, float]:
     """Return biases by token id; the loaded model checks that it has these tokens."""
     if not isinstance(value, Mapping | None):
         raise wrong_kind("Logit biases", "an object of numbers by token id", value)
-    names = [str(token) for token in value or ()]
-    wrong = next((name for name in names if not (name.isascii() and name.isdecimal())), None)
-    if wrong is not None or len(names) > MAX_BIASED:
-        what = f"got {len(names)}" if wrong is None else f"not {reprlib.repr(wrong)}"
-        raise ValueError(f"Logit biases are for at most {MAX_BIASED} ids of tokens, {what}.")
-    return {int(name): LOGIT_BIAS.check(bias) for name, bias in zip(names, (value or {}).values())}
+    biases = {str(token): LOGIT_BIAS.check(bias) for token, bias in (value or {}).items()}
+    if len(biases) > MAX_BIASED or not all(name.isascii() and name.isdecimal() for name in biases):
+        raise ValueError(f"Logit biases are for at most {MAX_BIASED} tokens, by their ids.")
+    return {int(name): bias for name, bias in biases.items()}
 
 
 def _first(data: Mapping[str, Any], names: Iterable[str], otherwise: Any = None) -> Any:

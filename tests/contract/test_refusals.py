@@ -236,9 +236,9 @@ def test_compare_refuses(fields: dict[str, Any], part: str):
 
 # "content" is that of the one message.
 COMPLETED = """
-{"stop": [".", ""]}                          1 to 200 characters are allowed, got 2 of up to 1, 1 of
+{"stop": [".", ""]}                          At most 16 stop strings of 1 to 200 characters
 {"stop": 7}                                  Stop strings must be texts, not a number
-{"logit_bias": {"x": 1}}                     at most 1024 ids of tokens, not 'x'
+{"logit_bias": {"x": 1}}                     at most 1024 tokens, by their ids
 {"logit_bias": {"1": 101}}                   must be a number between -100 and 100, not 101
 {"logit_bias": [1]}                          Logit biases must be an object of numbers by token id
 {"ignore_eos": "yes"}                        ignore_eos must be true or false, not text

@@ -21,8 +21,10 @@ from specvl_demo.methods.declare import tex
 from specvl_demo.options import (
     DETAIL,
     FIRST,
+    FURTHER,
     MAX_NEW_TOKENS_SERVED,
     NEW_TOKENS,
+    STOP_HELP,
     Dtype,
     Option,
     Quantised,
@@ -70,6 +72,9 @@ def build_catalog(first_pair: str) -> dict[str, Any]:
         },
         "examples": example_entries(),
         "sampling": [_param_entry(_as_param(option), None) for option in FIRST],
+        "further": [
+            _param_entry(param, None) for param in (*[_as_param(each) for each in FURTHER], STOP)
+        ],
         "limits": {
             "files": question.MAX_FILES,
             "shown": question.MAX_SHOWN,
@@ -83,6 +88,9 @@ def build_catalog(first_pair: str) -> dict[str, Any]:
             "picture_detail": [DETAIL.low, DETAIL.high, DETAIL.default],
         },
     }
+
+
+STOP = Param("stop", "", STOP_HELP.capitalize(), title="Stop string")
 
 
 def _as_param(option: Option) -> Param:

@@ -244,7 +244,11 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
     shared = {name: payload[name] for name in SHARED if name in payload}
     questions = islice(_read_questions(payload, first.pair, folders, shared), n)
     jobs = [
-        replace(first, question=seeded(question, seed), timed=True)
+        replace(
+            first,
+            question=replace(question, sampling=replace(question.sampling, seed=seed)),
+            timed=True,
+        )
         for seed, question in enumerate(questions)
     ]
     if not jobs:
@@ -254,10 +258,6 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
         raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MAX_ANSWERS))
     methods = [name for name, _ in first.lanes]
     return BenchRun(secrets.token_urlsafe(12), client, first.pair, methods, repeats, jobs)
-
-
-def seeded(question: Question, seed: int) -> Question:
-    return replace(question, sampling=replace(question.sampling, seed=seed))
 
 
 def _read_questions(

@@ -174,6 +174,7 @@ export interface Catalog {
   rules: Rules;
   examples: Example[];
   sampling: any[];
+  further: any[];
   limits: {
     files: number;
     shown: number;

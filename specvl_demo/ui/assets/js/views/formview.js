@@ -215,14 +215,24 @@ export class FormView {
   }
 
   showSampling() {
-    const fields = new Fields(this.catalog.sampling, this.form.request.sampling, () => {
-      this.sampling.tally(fields.changed);
+    const tally = () => this.sampling.tally(fields.changed + further.changed);
+    const change = () => {
+      tally();
       this.mark(); // some cannot sample
       this.form.changed();
-    });
+    };
+    const values = this.form.request.sampling;
+    const fields = new Fields(this.catalog.sampling, values, change);
+    const further = new Fields(this.catalog.further, values, change);
+    const folded = h(
+      'details.vl-further',
+      { open: further.changed > 0 },
+      h('summary', icon('chevron'), h('span', W.ask.further)),
+      further.node,
+    );
     const system = field('vl-system', W.ask.system, this.system, W.ask.systemHelp);
-    this.sampling.fill(fields.node, system);
-    this.sampling.tally(fields.changed);
+    this.sampling.fill(fields.node, folded, system);
+    tally();
   }
 
   /** One panel of parameters for every chosen method; panels that stay keep their state. */

@@ -111,7 +111,7 @@ function control(param, id, onset) {
     };
     return box;
   }
-  if (param.kind === 'choice') {
+  if (param.choices?.length && param.kind === 'choice') {
     const options = param.choices.map(([value, text]) => h('option', { value, text }));
     const menu = h('select', { id, on: { change: () => onset(menu.value) } }, options);
     menu.show = (value) => {
@@ -120,12 +120,13 @@ function control(param, id, onset) {
     return menu;
   }
   if (param.kind === 'set') return several(param, id, onset);
+  const text = param.auto || param.kind === 'choice';
   const number = h('input', {
-    type: param.auto ? 'text' : 'number',
+    type: text ? 'text' : 'number',
     id,
     min: param.min,
     max: param.max,
-    inputmode: param.auto ? 'text' : 'decimal',
+    inputmode: text ? 'text' : 'decimal',
     step: param.kind === 'int' ? 1 : 'any',
     on: { change: () => onset(within(param, number.value)) },
   });
@@ -158,8 +159,10 @@ function several(param, id, onset) {
   return group;
 }
 
-/** A number within the declared bounds, or "auto" where it is allowed; anything invalid becomes the default. */
+/** A number within the declared bounds, or "auto" where it is allowed; anything invalid becomes the default. Text
+    without choices is any. */
 function within(param, text) {
+  if (param.kind === 'choice') return text;
   if (param.auto && text.trim() === 'auto') return 'auto';
   let x = text.trim() === '' ? NaN : Number(text);
   if (!Number.isFinite(x)) return param.default;

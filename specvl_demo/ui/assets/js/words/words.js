@@ -356,6 +356,7 @@ export const W = {
     methods: (n) => `Methods: up to ${n} beside the autoregressive lane`,
     settingsOf: (title) => `${title} parameters`,
     sampling: 'Length and sampling',
+    further: 'Further limits, penalties, stop string',
     system: 'System prompt',
     systemHelp: 'Placed before the conversation, if the model supports one.',
     waiting: 'Waiting for the first words',
