@@ -286,6 +286,16 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(0)
 
 
+def test_a_browser_that_denies_its_storage_starts_the_page(browser, url: str):
+    page = browser.new_page()
+    denied = "{get() { throw new DOMException('denied', 'SecurityError'); }}"
+    for area in ("localStorage", "sessionStorage"):
+        page.add_init_script(f"Object.defineProperty(window, '{area}', {denied})")
+    page.goto(url)
+    page.wait_for_function("window.specvl && specvl.ready")
+    page.close()
+
+
 def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     """Once: the form is there, and the next reload says nothing. The stream that the reload cuts
     is no error on the console. The race shown instead is a recorded one, then the last one that is
