@@ -45,7 +45,7 @@ def take(beside: Page, name: str, folder: Path) -> None:
         viewport={"width": width, "height": height}, reduced_motion="reduce"
     )
     page = context.new_page()
-    page.add_init_script(f"localStorage.setItem('specvl-theme', '{theme}')")
+    page.add_init_script(f"localStorage['specvl-theme'] = '\"{theme}\"'")
     page.goto(beside.url)
     page.wait_for_function("window.specvl?.ready && specvl.race.list.length", timeout=120_000)
     page.evaluate(PICK)

@@ -135,19 +135,24 @@ class ChartSeries(_RecordPart, frozen=True):
 
 
 class Chart(_RecordPart, frozen=True):
-    """A chart over rounds that a method declares. shade: What each round accepted, behind the
-    lines.
+    """A chart over rounds that a method declares.
+
+    kind: "trees" is the line below the small trees of all rounds, of its first series.
+    shade: What each round accepted, behind the lines.
+    tint: Each accepted word has the colour of the line of the view that gave it most probability,
+    weighted by the first series.
     """
 
     id: str
     title: str
     help: str
-    kind: Literal["lines", "steps", "stack", "points"]
+    kind: Literal["lines", "steps", "stack", "points", "trees"]
     series: Annotated[list[ChartSeries], Meta(max_length=16)]
     y: str
     y_range: tuple[Float, Float] | None = None
     y_right: str | None = None
     shade: Literal["accepted"] | None = None
+    tint: Literal["views"] | None = None
 
 
 class Thumbnail(_RecordPart, frozen=True):

@@ -28,6 +28,7 @@ from specvl_demo.methods.base import build_parts
 from specvl_demo.options import Sampling
 from specvl_demo.pairs import PairSpec, Role, on_disk
 from specvl_demo.pairs.fitting import Options, memory_needs
+from specvl_demo.pairs.machine import processor_name
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from specvl_demo.records import LaneRecords, Round, gather_lanes
@@ -266,7 +267,7 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
 def device(setting: Setting, without: frozenset[str]) -> Iterator[Message]:
     """What there is to run on, and how fast it reads and multiplies."""
     place = _device()
-    row: Row = {"device": provenance.processor_name(), **provenance.collect_facts()["versions"]}
+    row: Row = {"device": processor_name(), **provenance.collect_facts()["versions"]}
     if place.type == "cuda":
         gpu = torch.cuda.get_device_properties(place)
         row |= {"device": gpu.name, "capability": f"{gpu.major}.{gpu.minor}"}

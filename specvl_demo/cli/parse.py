@@ -227,6 +227,13 @@ SERVE = (
         " * for any (default: this machine's own if --host is local, else any)",
         default="",
     ),
+    option(
+        "--frames",
+        "NAMES",
+        "sites that may show the page in a frame, separated by commas, * for any (default: none,"
+        " in a Space any)",
+        default="",
+    ),
     flag("--share", "also open a public tunnel to this page"),
 )
 FILE = option("file", "FILE")

@@ -10,7 +10,7 @@ from specvl_demo.cli.parse import InputError, file_error
 from specvl_demo.report import figure, html, tables, trace
 
 DRAWN = {
-    "html": (".html", "a page with its charts", html.race_page),
+    "html": (".html", "the page with this race", html.race_page),
     "figure": (".svg", "a figure", figure.race_svg),
 }
 """What each action writes of a race: the file's ending, its name, its content."""
@@ -31,7 +31,8 @@ def run_action(options: argparse.Namespace) -> int:
         suffix, what, content = DRAWN[options.action]
         out = Path(options.out)
         if out.suffix.lower() not in (suffix, suffix[:4]):
-            raise InputError(f"--out {out} must end in {suffix}, since {what} is written.")
+            pdf = " For a PDF, print the .svg from a browser." if suffix == ".svg" else ""
+            raise InputError(f"--out {out} must end in {suffix}, since {what} is written.{pdf}")
         try:
             out.write_text(content(lanes), encoding="utf-8")
         except (OSError, ValueError) as fault:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import platform
-import re
 import shutil
 import subprocess
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +13,7 @@ import torch
 from specvl_demo import places
 from specvl_demo.decoders import packed_linear
 from specvl_demo.pairs import PairSpec, on_disk
-from specvl_demo.pairs.machine import detect_machine, versions
+from specvl_demo.pairs.machine import detect_machine, processor_name, versions
 
 if TYPE_CHECKING:
     from specvl_demo.serving.loaded import LoadedPair
@@ -45,13 +43,6 @@ def collect_facts(loaded: LoadedPair | None = None) -> dict[str, Any]:
         facts["kernels"] = plan.device == "cpu" and packed_linear.has_kernels()
         facts["weights"] = weight_fingerprints(loaded.pair)
     return facts
-
-
-def processor_name() -> str:
-    info = Path("/proc/cpuinfo")
-    text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
-    model = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
-    return model[1] if model else platform.processor() or platform.machine()
 
 
 def git_commit() -> str | None:

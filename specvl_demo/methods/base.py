@@ -73,6 +73,12 @@ class Part:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
+def note_names() -> dict[str, str]:
+    """Return what the page calls the notes of all parts."""
+    parts = (part for of_slot in PARTS.values() for part in of_slot.values())
+    return {key: text for part in parts for key, text in part.notes.items()}
+
+
 STRICT = Part("verifier", "strict", "strict verification", lambda settings: LosslessVerifier())
 """Keeps exactly what the target would have emitted: the verifier of every method by default."""
 

@@ -224,12 +224,14 @@ MIXTURE = Part(
             "weights",
             "Ensemble weights",
             "The weight of each view of the drafter, learned from what the target has just"
-            " verified.",
+            " verified. Above an accepted word is the colour of the view that gave it most of its"
+            " probability.",
             "steps",
             [ChartSeries("notes.weights", "weight")],
             "weight",
             (0.0, 1.0),
             shade="accepted",
+            tint="views",
         ),
         Chart(
             "matches",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -215,6 +216,13 @@ def _read_text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def processor_name() -> str:
+    info = Path("/proc/cpuinfo")
+    text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
+    model = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()
 
 
 def versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ Texts of a trace may come from anyone: they are escaped, and cut if they are lon
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby
@@ -17,7 +18,7 @@ from specvl_demo.records import LaneRecords, Origin, Round
 from specvl_demo.report import remarks
 from specvl_demo.report.colours import ORIGINS, PHASE
 from specvl_demo.report.metrics import measure_lanes, runs
-from specvl_demo.report.tables import one_line, run_facts
+from specvl_demo.report.tables import one_line, race_caption
 
 WIDTH, MARGIN = 960, 20
 CELL, LINE = 7.8, 20
@@ -59,13 +60,14 @@ def race_svg(lanes: Sequence[LaneRecords]) -> str:
     longest = max((lane.rounds[-1].clock_s for lane in lanes if lane.rounds), default=0.0) or 1.0
     y = MARGIN + 8.0
     parts = [_svg_text(MARGIN, y, one_line(title, COLUMNS), 'font-weight="700" font-size="15"')]
-    parts += [_svg_text(MARGIN, y + 20, one_line(run_facts(first), COLUMNS + 20), _SMALL)]
-    y += 48
+    y += 30
     for lane in lanes:
         drawn, y = _draw_lane(lane, lanes, longest, y)
         parts += drawn
     parts += _draw_legend(y)
-    height = round(y + 40)
+    caption = textwrap.wrap(one_line(race_caption(lanes), 12 * COLUMNS), COLUMNS + 20)
+    parts += [_svg_text(MARGIN, y + 36 + 16 * i, text, _SMALL) for i, text in enumerate(caption)]
+    height = round(y + 36 + 16 * len(caption))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
         f' font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13" fill="#1b1f24">'

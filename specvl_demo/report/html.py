@@ -1,100 +1,94 @@
-"""A race as one HTML file that opens in any browser, with charts. Its template is `race.html`.
+"""A race as one HTML file: the page itself, read-only, with the race's trace in it. It opens from
+disk in any browser and fetches nothing. Its template is `race.html`.
 
-Texts, names and pictures of a trace may come from anyone: all text is escaped, and only inline PNG,
-JPEG and WebP pictures are used.
+Texts, names and pictures of a trace may come from anyone: they stand in the file as JSON, in which
+no tag can begin, and reach the page as they do from a server. Only the two scripts that were put in
+may run.
 """
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
-from specvl_demo.records import LaneRecords
-from specvl_demo.report import confidence, remarks, tables
-from specvl_demo.report.metrics import runs
+import msgspec
 
-PICTURE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+")
-COLUMNS = {
-    "method": "method",
-    "lossless": "lossless",
-    "n_tokens": "tokens",
-    "n_rounds": "rounds",
-    "tau": "τ: tokens per target forward",
-    "relaxed_tokens": "relaxed tokens",
-    "prefill_s": "prefill, s",
-    "decode_s": "decoding, s",
-    "tokens_per_s": "tokens per second",
-    "speedup_decode": "speedup, decoding",
-    "speedup_total": "speedup, all",
-}
+from specvl_demo.places import ASSETS
+from specvl_demo.records import LaneRecords, Record, dumps
+from specvl_demo.report import bundle, confidence, remarks, tables
+
+ENTRY = bundle.PAGE / "js" / "saved.js"
+PLOTLY = ASSETS / "ui" / "plotly-basic.min.js"
 
 
-def race_page(lanes: Sequence[LaneRecords], earlier: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the file as text, about 5 MB, after the `earlier` questions and answers."""
-    from specvl_demo.report import plots  # noqa: PLC0415 - plotly takes a second to load
+def race_page(
+    lanes: Sequence[LaneRecords],
+    earlier: Sequence[tuple[str, str]] = (),
+    names: Mapping[str, str] | None = None,
+) -> str:
+    """Return the file as text: about 1.5 MB, and the trace with its pictures.
 
-    first, charts = lanes[0].begin, plots.charts_html(lanes)
-    turns = (
-        f'<section><p class="facts">{escape(question)}</p><p class="text">{escape(answer)}</p>'
-        "</section>"
-        for question, answer in earlier
-    )
-    rows = tables.lane_rows(lanes)
-    for row, lane in zip(rows, lanes, strict=True):
-        row["method"] = lane.begin.title
-        if remarks.why_untimed(lane, lanes) is not None:  # the remark on the lane says why
-            row |= {"speedup_decode": remarks.told_speedup(lane, lanes), "speedup_total": None}
-    texts = ([escape(tables.format_cell(row[key])) for key in COLUMNS] for row in rows)
-    sure = confidence.confidence_sentence(lanes)
+    Args:
+        earlier: Questions and answers before this one.
+        names: What methods call their notes; without them their numbers stand as in the trace.
+    """
+    first = lanes[0].begin
+    title = first.notes.question or "A race"
+    context = {
+        "facts": tables.run_facts(first),
+        "earlier": [{"question": question, "answer": answer} for question, answer in earlier],
+        "compared": msgspec.to_builtins(remarks.race_remarks(lanes)),
+        "notes": dict(names or _plain_names(lanes)),
+        "sure": confidence.SENTENCES,
+        "rules": remarks.RULES,
+    }
+    records: list[Record] = []
+    for lane in lanes:
+        records += [lane.begin, *lane.rounds, *([lane.end] if lane.end else [])]
+    scripts = _scripts()
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
     return template.substitute(
-        title=escape(first.notes.question or "A race"),
-        facts=escape(tables.run_facts(first)),
-        pictures="".join(turns) + _pictures(lanes),
-        lanes="".join(_lane_html(lane, lanes) for lane in lanes)
-        + (f"<p>{escape(sure)}</p>" if sure else ""),
-        head="".join(f'<th scope="col">{escape(title)}</th>' for title in COLUMNS.values()),
-        rows="".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in texts),
-        charts=charts,
-        policy=_security_policy(charts),
+        title=escape(title),
+        policy=_security_policy(scripts),
+        styles=bundle.bundle_styles(),
+        known=_as_text(msgspec.json.encode(context).decode()),
+        trace=_as_text("\n".join(map(dumps, records))),
+        plotly=scripts[0],
+        page=scripts[1],
     )
 
 
-def _security_policy(charts: str) -> str:
-    """Return what a browser may do with the file: run the charts' scripts, given by their hashes,
-    show inline pictures, and fetch nothing.
+def _plain_names(lanes: Sequence[LaneRecords]) -> dict[str, str]:
+    """Return the numbers that methods note, named as in the trace."""
+    notes = (item for lane in lanes for round_ in lane.rounds for item in round_.notes.items())
+    return {key: key.replace("_", " ") for key, value in notes if isinstance(value, int | float)}
+
+
+@cache
+def _scripts() -> tuple[str, str]:
+    """Return the drawing library and the page, as texts that end no script element."""
+    texts: Any = (PLOTLY.read_text(encoding="utf-8"), bundle.bundle_scripts(ENTRY))
+    return tuple(text.replace("</script", "<\\/script").replace("<!--", "<\\!--") for text in texts)
+
+
+def _as_text(json: str) -> str:
+    """Return JSON in which no tag can begin."""
+    return json.replace("<", "\\u003c")
+
+
+def _security_policy(scripts: Sequence[str]) -> str:
+    """Return what a browser may do with the file: run these scripts, show the pictures in it, and
+    fetch nothing.
     """
-    scripts = re.findall(r"<script[^>]*>(.*?)</script>", charts, re.DOTALL)
-    hashes = {b64encode(sha256(script.encode()).digest()).decode() for script in scripts}
-    allowed = " ".join(f"'sha256-{digest}'" for digest in sorted(hashes)) or "'none'"
+    digests = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; script-src'
-        f" {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action"
-        " 'none'\">"
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:;"
+        " base-uri 'none'; form-action 'none'"
     )
-
-
-def _pictures(lanes: Sequence[LaneRecords]) -> str:
-    pictures = (
-        f'<img src="{frame}" alt="{escape(item.name)}">'
-        for lane in lanes
-        for item in lane.begin.notes.media
-        for frame in item.frames
-        if frame is not None and PICTURE.fullmatch(frame)
-    )
-    return f'<div class="pictures">{"".join(pictures)}</div>'
-
-
-def _lane_html(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
-    text = f'<span class="given">{escape(lane.begin.prefix.text)}</span>' + "".join(
-        f'<span class="{origin}">{escape(piece)}</span>' for origin, piece in runs(lane.rounds)
-    )
-    remark = remarks.lane_remark(lane, lanes)
-    facts = f'<p class="facts">{escape(remark)}</p>' if remark else ""
-    title = escape(lane.begin.title)
-    return f'<section><h2>{title}</h2><p class="text">{text}</p>{facts}</section>'

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from specvl_demo.records import WHOLE, LaneRecords, Round, tie_nats
-from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar, timings
+from specvl_demo.report.metrics import FEWEST, accepted_by_depth, compare_with_ar, timings
 
 MIN_TOKENS = 20
 """Number of timed tokens below which a speedup is only a rough one."""
@@ -20,6 +20,8 @@ TIMED_TOKENS = 40
 """Number of tokens up to which an answer is decoded again to be timed."""
 MAX_LOAD = 0.25
 """Share of the machine that other programs may use before times count as disturbed."""
+RULES = {"tokens": MIN_TOKENS, "load": MAX_LOAD, "drafts": FEWEST}
+"""What the page needs of them, and how many drafts of a depth tell of it."""
 MAX_JITTER = 0.3
 """Spread of AR steps, the interquartile range over the median, above which times count so too."""
 RUN, REPEATED = 4, 0.5

@@ -103,9 +103,25 @@ def run_facts(begin: Begin) -> str:
     if temperature := begin.sampling.get("temperature"):
         sampling = f"temperature {temperature}, seed {begin.sampling.get('seed')}"
     sampling = ", ".join([sampling, *further_words(begin.sampling)])
-    versions = ", ".join(f"{name} {version}" for name, version in begin.versions.items())
-    parts = begin.pair, begin.device, begin.dtype, sampling, versions or "no versions recorded"
+    libraries = dict(begin.versions)
+    machine = libraries.pop("machine", "")
+    versions = ", ".join(f"{name} {version}" for name, version in libraries.items())
+    where = begin.pair, begin.device, machine, begin.dtype
+    parts = *where, sampling, versions or "no versions recorded"
     return one_line(" · ".join(filter(None, parts)))
+
+
+def race_caption(lanes: Sequence[LaneRecords]) -> str:
+    """Return what a figure of a race needs beneath it: pair, methods with their settings, where and
+    how it was run.
+    """
+
+    def settings(lane: LaneRecords) -> str:
+        values = (f"{name}={format_cell(value)}" for name, value in lane.begin.settings.items())
+        return f"{lane.begin.title} ({', '.join(values)})"
+
+    methods = (settings(lane) for lane in lanes if lane.begin.method != "ar")
+    return f"{run_facts(lanes[0].begin)}. {'; '.join(methods)}."
 
 
 def further_words(sampling: Mapping[str, Any]) -> list[str]:

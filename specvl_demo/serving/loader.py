@@ -12,7 +12,7 @@ from specvl_demo.methods.base import Models, opener
 from specvl_demo.methods.opening import Opening
 from specvl_demo.pairs import PairSpec, Role, placing
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
-from specvl_demo.pairs.machine import detect_machine, versions
+from specvl_demo.pairs.machine import detect_machine, processor_name, versions
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.serving import threads
 from specvl_demo.serving.loaded import INEXACT, LoadedPair
@@ -63,7 +63,8 @@ def load_pair(
             drafters[role] = opener(role)(Opening(checkpoint, fetch, whole, target, prompter))
         models, may_decline = Models(target, drafters, prompter.word_ids()), options.exact is None
         texts = prompter.token_texts()
-        loaded = LoadedPair(pair, models, prompter, texts, plan, versions(), may_decline)
+        ran_with = {"machine": f"{processor_name()}, {machine.title}"} | versions()
+        loaded = LoadedPair(pair, models, prompter, texts, plan, ran_with, may_decline)
         # 4. How this device runs their steps fastest.
         fit_threads()
         if not machine.per_call:

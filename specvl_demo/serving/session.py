@@ -21,7 +21,7 @@ from specvl_demo import records
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
 from specvl_demo.media import to_rgb
-from specvl_demo.methods.base import Choice, build_parts
+from specvl_demo.methods.base import Choice, build_parts, note_names
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Sampling
 from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import MachineLoad
@@ -293,8 +293,9 @@ class Race:
         Path(path).write_text(figure.race_svg(self.lanes), encoding="utf-8")
 
     def html(self, path: str | os.PathLike[str]) -> None:
-        """Write the race as one HTML file with charts that opens in any browser."""
-        Path(path).write_text(html.race_page(self.lanes), encoding="utf-8")
+        """Write the page with this race, read-only, as one HTML file that opens in any browser."""
+        page = html.race_page(self.lanes, names=note_names())
+        Path(path).write_text(page, encoding="utf-8")
 
 
 class Pair:

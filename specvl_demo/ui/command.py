@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from specvl_demo import pairs, places
 from specvl_demo.serving import choosing
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import zerogpu
+
+FRAME = re.compile(r"\*|(https?://)?(\*\.)?[\w.-]+(:\d+)?")
+"""A site as a browser's security policy names it."""
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -39,10 +43,27 @@ def serve(options: argparse.Namespace) -> int:
 
     resources = options.workers, options.cluster, options.gpus_each
     make = partial(workers.make_worker, pair.id, *resources)
-    hosts = [name.strip().lower() for name in options.hosts.split(",") if name.strip()]
+    # A Space is shown in a frame, there and where others embed it.
+    frames = read_frames(options.frames) or (["*"] if os.environ.get("SPACE_ID") else [])
+    hosts = _names(options.hosts)
     where = options.host, options.port, pair.id, options.share
     try:
-        launch.serve_page(*where, make, logins, options.waiting, options.limit, hosts)
+        launch.serve_page(*where, make, logins, options.waiting, options.limit, hosts, frames)
     except OSError as reason:
         raise ValueError(str(reason)) from None
     return 0
+
+
+def read_frames(listed: str) -> list[str]:
+    """Return the sites that may frame the page; ValueError if one is none."""
+    sites = _names(listed)
+    if bad := [site for site in sites if not FRAME.fullmatch(site)]:
+        raise ValueError(
+            f"--frames needs names such as example.org or https://*.example.org, not {bad[0]!r}."
+        )
+    return sites
+
+
+def _names(listed: str) -> list[str]:
+    """Return the names of a list separated by commas."""
+    return [name.strip().lower() for name in listed.split(",") if name.strip()]

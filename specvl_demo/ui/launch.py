@@ -40,6 +40,7 @@ def serve_page(
     max_waiting: int = 16,
     limit_s: float = 300.0,
     hosts: Sequence[str] = (),
+    frames: Sequence[str] = (),
 ) -> None:
     """Serve the page on an address of this machine until it is stopped; ValueError if it cannot be.
 
@@ -49,6 +50,7 @@ def serve_page(
         logins: (user, password) of the accounts; empty for no login.
         hosts: Host names that the page answers to; empty for this machine's own if `host` is local,
             else any.
+        frames: Sites that may show the page in a frame, `*` for any.
     """
     startup.limit_arenas()
     folder = Path(get_upload_folder())
@@ -80,7 +82,7 @@ def serve_page(
                 share=share,
                 auth=list(logins) or None,
                 prevent_thread_lock=True,  # so that runs end before the server does
-                **launch_settings(page, handlers, hosts or own_host_names(host, share)),
+                **launch_settings(page, handlers, hosts or own_host_names(host, share), frames),
             )
         except OSError as fault:
             raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault

@@ -2,12 +2,9 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { coloursOf, keepColours } from '../../specvl_demo/ui/assets/js/state/colours.js';
+import { coloursOf } from '../../specvl_demo/ui/assets/js/state/colours.js';
 
 test('methods in sight keep their colours, and all that stand side by side differ', () => {
-  const names = ['ar', 'chain', 'tabed', 'sage', 'lvspec', 'hivis', 'dream'];
-  const others = ['tree', 'fly', 'eagle2'].map((name) => ({ name, expert: true }));
-  keepColours({ methods: [...names.map((name) => ({ name })), ...others] });
   assert.deepEqual(coloursOf(['ar', 'sage']), [0, 3]);
   assert.deepEqual(coloursOf(['ar', 'dream', 'sage']), [0, 6, 3]);
   assert.deepEqual(coloursOf(['ar', 'tree', 'chain']), [0, 2, 1]);

@@ -10,7 +10,8 @@ const [SCENE] = CATALOG.examples;
 
 /** A form whose runs are noted. */
 function made() {
-  const form = new Form(CATALOG, async (file) => ({ path: `/tmp/${file.name}`, url: 'u' }));
+  const upload = async (file) => ({ path: `/tmp/${file.name}`, url: 'u' });
+  const form = new Form(CATALOG, upload, async (file) => file);
   const runs = [];
   form.on('run', (run) => runs.push(run));
   return { form, runs };
@@ -23,6 +24,38 @@ function answered(question = 'What is it?', media = [picture('a')]) {
   form.last = { asked: structuredClone(form.request), turn: { question, answer: 'A cat.', media } };
   return { form, runs };
 }
+
+test('a run waits for the files on their way, which are made small and tell how far they are', async () => {
+  const { form, runs } = made();
+  const { files } = form;
+  form.request.question = 'What is it?';
+  const sizes = [];
+  const shares = [];
+  let sent;
+  files.shrink = async (file) => ({ ...file, size: 10 });
+  files.upload = (file, progress) => {
+    sizes.push(file.size);
+    progress(0.5);
+    return new Promise((done, failed) => {
+      sent = { done: () => done({ path: '/tmp/a', url: 'u' }), failed };
+    });
+  };
+  files.on('progress', () => shares.push(files.pending[0].share));
+  const settled = () => new Promise((done) => setTimeout(done));
+  let adding = files.add([{ name: 'a.jpg', size: 900, type: 'image/jpeg' }]);
+  await settled();
+  form.run();
+  assert.deepEqual([runs.length, files.busy, sizes, shares], [0, 1, [10], [0.5]]);
+  sent.done();
+  await adding;
+  assert.deepEqual([runs.length, files.busy, runs[0].request.media[0].name], [1, 0, 'a.jpg']);
+  adding = files.add([{ name: 'b.jpg', size: 900, type: 'image/jpeg' }]);
+  await settled();
+  form.run();
+  sent.failed(new Error('gone')); // nothing runs without a picture that somebody meant to show
+  await adding;
+  assert.deepEqual([runs.length, files.refused.length], [1, 1]);
+});
 
 test('running again, another question and a follow-up are told apart', () => {
   const { form } = answered();

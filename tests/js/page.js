@@ -83,7 +83,7 @@ export const CATALOG = {
   papers: ['sage', 'tabed'],
   rules: { tokens: 4, load: 0.25 },
   examples: [example('scene', 'pocket', 'What is there?', ''), example('dog', 'photo', 'What does it do?', '')],
-  limits: {
+  limits: { picture_detail: [0.05, 25, 1.25],
     ...{ lanes: 2, files: 2, shown: 2, turns: 2, bytes: 1e6, question: 100, tokens: 50 },
     ...{ picture_types: ['.png'], clip_types: ['.mp4'] },
   },

@@ -14,7 +14,6 @@ from specvl_demo.methods.base import METHODS
 from specvl_demo.pairs import PAIRS, Checkpoint, PairSpec, find, fitting
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.places import ROOT
-from specvl_demo.report.plots import value_at
 from specvl_demo.serving import choosing
 from specvl_demo.ui.page import catalog
 from tests.page.made_up import race_records
@@ -86,7 +85,7 @@ def test_the_weights_of_recorded_views_go_where_the_lesson_says():
         if tile["methods"] == ["tabed"]:
             assert lesson and f"“{tile['title']}”" in lesson.look
             lane = race(tile)[1]
-            weights[tile["id"]] = [value_at(r, "notes.weights.multimodal") for r in lane.rounds]
+            weights[tile["id"]] = [r.notes["weights"]["multimodal"] for r in lane.rounds]
     assert set(weights["garden"][1:]) == {1.0} and weights["garden"][0] == 0.5
     assert weights["photographer"][1] != 0.5 == weights["photographer"][-1] and len(weights) == 2
 

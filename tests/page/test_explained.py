@@ -462,6 +462,42 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
     expect(opened.get_by_role("button", name="Explain this race")).to_be_focused()
 
 
+def test_a_race_fills_the_screen_and_is_played_by_keys(opened):
+    """From round to round, with the plain lane's place in the leader's text, until Escape."""
+    finish_replay(opened)
+    opened.get_by_role("button", name="Show over the whole screen").click()
+    room = opened.get_by_role("dialog", name="The race over the whole screen")
+    opened.keyboard.press("Home")
+    expect(room.locator(".tk:not([hidden])")).to_have_count(0)
+    for _ in range(3):
+        opened.keyboard.press("ArrowRight")
+    expect(room.locator(".vl-badge")).to_have_text("one at a time is here")
+    assert opened.evaluate("specvl.race.shown(specvl.race.focused)") == 3
+    assert room.evaluate("(n) => n.scrollWidth <= innerWidth")
+    opened.keyboard.press("Escape")
+    expect(room).to_be_hidden()
+    assert opened.evaluate("specvl.race.head") is None
+
+
+def test_a_trace_on_this_server_has_an_address_and_stands_alone_in_a_frame(opened, url: str):
+    path = opened.evaluate("specvl.catalog.examples[1].trace.replace('gradio_api/file=', '')")
+    opened.goto(f"{url}?trace={path}&embed=1")
+    opened.wait_for_function("window.specvl?.ready")
+    assert opened.evaluate("specvl.race.meta.example === specvl.catalog.examples[1].id")
+    expect(opened.locator(".vl-ask")).to_be_hidden()
+    opened.goto(f"{url}?trace=https://elsewhere.example/a.jsonl")
+    opened.wait_for_function("window.specvl?.ready")
+    expect(opened.locator(".vl-notice")).to_contain_text("not on this server")
+
+
+def test_a_follow_up_opens_the_folded_form_of_a_phone(opened):
+    opened.set_viewport_size(PHONE)
+    run_race(opened)
+    opened.get_by_role("button", name="Ask a follow-up").click()
+    expect(opened.locator("#vl-question")).to_be_focused()
+    expect(opened.locator("#vl-question")).to_be_in_viewport()
+
+
 def test_what_the_target_thinks_of_its_answer_stands_under_it(opened):
     """In words, with how often such answers were right; nothing before the answer is whole."""
     finish_replay(opened)

@@ -534,18 +534,18 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     choose(opened, "lossy", 3)
     finish_replay(opened)
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
-    expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible()
-    expect(opened.locator(".vl-race [data-chart=shape]")).to_contain_text("confidence α")
-    colours = opened.evaluate(
-        "Object.fromEntries(specvl.view.charts.own.plot.data.map((l) => [l.name, l.line.color]))"
-    )
-    for side in ("depth", "width"):  # what was drafted beside what was asked for
-        assert colours[f"{side} drafted"] == colours[f"{side} asked for"] != colours["confidence α"]
+    strip = opened.locator(".vl-stage .vl-strip")
+    expect(strip).to_contain_text("confidence α")
+    strip.scroll_into_view_if_needed()
+    place = strip.locator("g").nth(1).bounding_box()  # every round's tree, which opens it
+    opened.mouse.click(place["x"] + place["width"] / 2, place["y"])
+    expect(opened.locator(".vl-tree-card > header")).to_contain_text("SAGE · round 2 ·")
     opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
-    for words in ("may be relaxed", "λ's cut"):
+    relaxed = opened.locator(".vl-lane[data-lane='2'] .tk.relaxed")
+    for words in (f"relaxed ({relaxed.count()})", "may be relaxed (", "λ's cut"):
         expect(opened.locator(".vl-race [data-chart=relevance]")).to_contain_text(words)
-    expect(opened.locator(".vl-race [data-chart=shape]")).to_have_count(0)
+    expect(relaxed.first).to_have_attribute("data-instead", re.compile("."))
     expect(opened.locator(".vl-race .vl-chart")).to_have_count(2)
     expect(opened.locator(".vl-race [data-chart=speedup] .plot-container").first).to_be_visible()
     drawn(opened)
@@ -558,6 +558,10 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     weights = opened.locator(".vl-race [data-chart=weights]")
     for words in ("picture", "text only", "drafts kept"):
         expect(weights).to_contain_text(words)
+    tinted = opened.locator(".vl-lane .tk.by").first
+    expect(tinted).to_have_attribute(
+        "title", re.compile("mostly the guess of: (picture|text only)")
+    )
 
 
 def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 
 from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
+from specvl_demo.ui.command import read_frames
 from specvl_demo.ui.page import catalog, handlers
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve import route_filter, uploads
@@ -63,7 +64,7 @@ def door(folder: Path, given: Any = app, room: int = 10_000, **site: Any) -> Rou
 
 def ask(folder: Path, method: str, path: str, given: Any = app, **what: Any) -> Any:
     """The answer to one request through the filter of a page with this folder of uploads."""
-    site = {key: what.pop(key) for key in ("hosts", "admitted", "places") if key in what}
+    site = {key: what.pop(key) for key in ("hosts", "frames", "admitted", "places") if key in what}
     return asyncio.run(through(door(folder, given, 10**6, **site), method, path, **what))
 
 
@@ -175,9 +176,18 @@ def test_names_that_no_file_can_have_are_not_here(tmp_path: Path, path: str):
 def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path):
     for answer in (ask(tmp_path, "GET", "/"), ask(tmp_path, "GET", "/nowhere")):
         policy = answer.headers["content-security-policy"]
-        assert "frame-ancestors 'self' https://huggingface.co" in policy
-        assert "object-src 'none'" in policy
+        assert policy.endswith("; frame-ancestors 'self'") and "object-src 'none'" in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_who_a_browser_may_let_frame_the_page(tmp_path: Path):
+    """The named sites, or any; no name adds to the policy."""
+    frames = read_frames("A.org, https://*.b.org:8000,*")
+    policy = ask(tmp_path, "GET", "/", frames=frames).headers["content-security-policy"]
+    assert policy.endswith("; frame-ancestors 'self' a.org https://*.b.org:8000 *")
+    for bad in ("a.org; script-src *", "a.org 'unsafe'", "javascript:x"):
+        with pytest.raises(ValueError, match="--frames needs names"):
+            read_frames(bad)
 
 
 # ---------------------------------------------------------------- bodies

@@ -18,8 +18,27 @@ import pytest
 from msgspec.structs import replace
 
 from specvl_demo.places import EXAMPLES, PACKAGE
-from specvl_demo.records import End, LaneRecords, LikelyToken, Prefix, Token, fold
-from specvl_demo.report import colours, confidence, figure, html, metrics, remarks, tables, trace
+from specvl_demo.records import (
+    End,
+    LaneRecords,
+    LikelyToken,
+    Prefix,
+    Token,
+    fold,
+    gather_lanes,
+    loads,
+)
+from specvl_demo.report import (
+    bundle,
+    colours,
+    confidence,
+    figure,
+    html,
+    metrics,
+    remarks,
+    tables,
+    trace,
+)
 from tests.shared.lanes import ar_lane, begin, chain_lane, chain_round, flat
 
 
@@ -287,14 +306,59 @@ def test_a_figure_holds_every_lane_and_doubtful_speedups_as_rough_ones():
         found.append(" ".join(drawn.itertext()))
         words = "".join("".join(drawn.itertext()).split())
         assert all("".join(lane.text.split()) in words for lane in lanes)
-        page = html.race_page(lanes, earlier=[("What <b>was</b> it?", "A star.")])
-        assert "What &lt;b&gt;was&lt;/b&gt; it?" in page and "A star." in page
-        cells = re.findall(r"<tr><td>([^<]*)</td>.*?<td>([^<]*)</td><td>([^<]*)</td></tr>", page)
-        assert cells[1][1] and bool(cells[1][2]) == (lanes is recorded)
     ar, lane = recorded
     assert f"{metrics.compare_with_ar(lane, ar).speedup_decode:.2f}×" in found[0]
     rough = remarks.rough_factor(metrics.compare_with_ar(lane, ar).speedup_decode)
-    assert rough in found[1] and rough in cells[1][1] and "timing disturbed" in found[1]
+    assert rough in found[1] and "timing disturbed" in found[1]
+
+
+def test_a_figure_says_what_made_it():
+    lanes, _ = trace.inspect_file(EXAMPLES / "bars.trace.jsonl")
+    begins = [
+        replace(lane.begin, versions={"machine": "A fast one", "torch": "2"}) for lane in lanes
+    ]
+    drawn = figure.race_svg([lane._replace(begin=b) for lane, b in zip(lanes, begins, strict=True)])
+    words = " ".join(" ".join(ElementTree.fromstring(drawn).itertext()).split())
+    assert "pocket · cpu · A fast one · float32 · greedy · torch 2" in words and "drafter=" in words
+
+
+def test_a_file_of_a_race_holds_the_page_and_the_trace():
+    """The records come back as they were, markup in a question ends no element, and nothing of the
+    form or of Compare is in it.
+    """
+    lanes, _ = trace.inspect_file(EXAMPLES / "bars.trace.jsonl")
+    question = replace(lanes[0].begin.notes, question="</script><b>$title")
+    lanes[0] = lanes[0]._replace(begin=replace(lanes[0].begin, notes=question))
+    page = html.race_page(lanes, earlier=[("What <b>was</b> it?", "A star.")])
+    assert len(page.encode()) < 2_000_000 and "<b>" not in page
+    parts = dict(
+        re.findall(r'<script type="application/\w+" id="(\w+)">(.*?)</script>', page, re.S)
+    )
+    assert gather_lanes(map(loads, parts["trace"].split("\n"))) == lanes
+    context = json.loads(parts["known"])
+    assert context["earlier"] == [{"question": "What <b>was</b> it?", "answer": "A star."}]
+    assert context["compared"] == msgspec.to_builtins(remarks.race_remarks(lanes))
+    assert "class RaceView" in page and "class FormView" not in page
+    assert "class CompareView" not in page
+
+
+def test_scripts_become_one_that_exports_nothing(tmp_path: Path):
+    """Each once, after those that it imports, under the names that it gives them; no circle."""
+    scripts = {
+        "main.js": "import { b as one } from './a/b.js';\nimport * as c from './c.js';\nx(one, c);",
+        "c.js": "import { b } from './a/b.js';\nconst d = b;\nexport { d };",
+        "a/b.js": "/* About it. */\nexport const b = 1;\n",
+    }
+    (tmp_path / "a").mkdir()
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(text)
+    made = bundle.bundle_scripts(tmp_path / "main.js")
+    assert re.findall(r"^const (_\w+)", made, re.M) == ["_a_b", "_c", "_main"]
+    assert "const { b: one } = _a_b;" in made and "const  * as" not in made
+    assert "import" not in made and "export" not in made and "About" not in made
+    (tmp_path / "a" / "b.js").write_text("import { d } from '../c.js';\n")
+    with pytest.raises(ValueError, match="imports itself"):
+        bundle.bundle_scripts(tmp_path / "main.js")
 
 
 def test_a_figure_of_anything_is_well_formed_and_bounded():
@@ -358,7 +422,6 @@ def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file()
     words = f"{share} % of such answers were right on photographs held out of its training."
     for lanes, times in (([told, told], 1), ([lane, lane], 0)):
         assert trace.figures_table(lanes).count(words) == times
-        assert html.race_page(lanes).count(words) == times
 
 
 def test_the_tree_tells_of_a_relaxed_token_that_is_not_among_the_likeliest():

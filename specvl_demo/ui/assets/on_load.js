@@ -1,4 +1,4 @@
-// The body of a function that Gradio calls once the board is there, with `element`, `server`, `upload`, `trigger`, `watch`
+// The body of a function that Gradio calls once the board is there, with `element`, `server`, `trigger`, `watch`
 // and `props`; `assets.py` fills in the names. Addresses are built from the root of the site, so that the page also works
 // below a path of a larger one. Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are preloaded all
 // at once.
@@ -26,6 +26,22 @@ setTimeout(heed, 300);
 const cut = (part) => part?.name === 'AbortError' || part?.startsWith?.('Connection errored out');
 const { error } = console;
 console.error = (...said) => said.some(cut) || error.apply(console, said);
+// Gradio's own tells nothing of how far it is.
+const send = (file, progress = () => {}) =>
+  new Promise((done, failed) => {
+    const sent = new XMLHttpRequest();
+    const body = new FormData();
+    body.append('files', file, file.name);
+    sent.upload.onprogress = ({ loaded, total }) => progress(loaded / total);
+    sent.onerror = failed;
+    sent.onload = () => {
+      if (sent.status !== 200) return failed(new Error(sent.responseText));
+      const [path] = JSON.parse(sent.responseText);
+      return done({ path, url: address(path) });
+    };
+    sent.open('POST', new URL(root + 'gradio_api/upload', document.baseURI));
+    sent.send(body);
+  });
 const link = (rel, href) =>
   new Promise((done) => {
     const node = document.createElement('link');
@@ -38,7 +54,7 @@ Promise.all(styles.map((path) => link('stylesheet', address(path))))
   .then((page) =>
     page.mount(element, {
       server,
-      upload,
+      upload: send,
       trigger,
       url: (name) => address(files[name]),
       watch: (fn) => watch('value', () => fn(props.value)),

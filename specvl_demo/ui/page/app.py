@@ -14,19 +14,18 @@ from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 
 from specvl_demo import places
+from specvl_demo.report import bundle, html
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import chat
 from specvl_demo.ui.page.endpoints import publish_endpoints
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope
 
-OWN = places.PACKAGE / "ui" / "assets"
-SCRIPTS = sorted((OWN / "js").rglob("*.js"))
-SHEETS = ("theme", "frame", "ask", "race", "views", "play")
-STYLES = [OWN / "css" / f"{name}.css" for name in SHEETS]
+OWN = bundle.PAGE
+SCRIPTS = sorted({*(OWN / "js").rglob("*.js")} - {html.ENTRY})
 FILES = {
     "main": OWN / "js" / "main.js",
-    "plotly": places.ASSETS / "ui" / "plotly-basic.min.js",
+    "plotly": html.PLOTLY,
     "logo": places.ASSETS / "ui" / "logo.svg",
     "favicon": places.ASSETS / "ui" / "favicon.svg",
 }
@@ -72,7 +71,7 @@ def page_component(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     named = {
         "files": {name: _public_path(path) for name, path in FILES.items()},
         "scripts": list(map(_public_path, SCRIPTS)),
-        "styles": list(map(_public_path, STYLES)),
+        "styles": list(map(_public_path, bundle.SHEETS)),
     }
     on_load = (OWN / "on_load.js").read_text(encoding="utf-8")
     return gr.HTML(
@@ -96,7 +95,7 @@ def _public_path(path: Path) -> str:
 
 
 def build_page(handlers: PageHandlers) -> gr.Blocks:
-    gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *handlers.files])
+    gr.set_static_paths([*SCRIPTS, *bundle.SHEETS, *FILES.values(), *handlers.files])
 
     def leave(request: gr.Request) -> None:
         handlers.uploads.end_visit(request.session_hash)
@@ -129,7 +128,10 @@ def build_page(handlers: PageHandlers) -> gr.Blocks:
 
 
 def launch_settings(
-    page: gr.Blocks, handlers: PageHandlers, hosts: Sequence[str] = ("*",)
+    page: gr.Blocks,
+    handlers: PageHandlers,
+    hosts: Sequence[str] = ("*",),
+    frames: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the launch settings: nothing that strangers do not need is open or kept."""
     door = Middleware(
@@ -138,6 +140,7 @@ def launch_settings(
         folders=handlers.folders,
         most_bytes=MAX_BYTES,
         hosts=hosts,
+        frames=frames,
         events=frozenset(page.fns),
         components=frozenset(page.blocks),
         places=PLACES,

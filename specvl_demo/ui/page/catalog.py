@@ -34,7 +34,7 @@ from specvl_demo.pairs.fitting import Options
 from specvl_demo.pairs.machine import Machine, detect_machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.places import EXAMPLES
-from specvl_demo.report import confidence, metrics, remarks, trace
+from specvl_demo.report import confidence, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui.serve.jobs import MAX_LANES
 
@@ -55,7 +55,6 @@ def build_catalog(first_pair: str) -> dict[str, Any]:
     a GPU before those on its processor.
     """
     machine = detect_machine()
-    parts = [part for of_slot in base.PARTS.values() for part in of_slot.values()]
     pairs = [_pair_entry(pair, machine) for pair in PAIRS]
     pairs.sort(key=lambda p: (p["id"] != first_pair, not p["available"], p["device"] == "cpu"))
     return {
@@ -63,13 +62,9 @@ def build_catalog(first_pair: str) -> dict[str, Any]:
         "pairs": pairs,
         "methods": [_method_entry(method) for method in base.METHODS.values()],
         "papers": [method.name for method in base.METHODS.values() if method.listed == "paper"],
-        "notes": {key: text for part in parts for key, text in part.notes.items()},
+        "notes": base.note_names(),
         "sure": confidence.SENTENCES,
-        "rules": {
-            "tokens": remarks.MIN_TOKENS,
-            "load": remarks.MAX_LOAD,
-            "drafts": metrics.FEWEST,
-        },
+        "rules": remarks.RULES,
         "examples": example_entries(),
         "sampling": [_param_entry(_as_param(option), None) for option in FIRST],
         "further": [

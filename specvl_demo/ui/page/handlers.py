@@ -172,7 +172,7 @@ class PageHandlers:
     def export_race(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that is removed with the visit.
 
-        payload: {path, as: 'page' | 'figure', earlier}, for an HTML file with charts, or an SVG
+        payload: {path, as: 'page' | 'figure', earlier}, for the page as one HTML file, or an SVG
         figure; earlier: the conversation's [{question, answer}].
         """
         payload = payload if isinstance(payload, Mapping) else {}
@@ -184,7 +184,8 @@ class PageHandlers:
         with self._read_trace(file) as lanes:
             if payload.get("as") == "figure":
                 return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
-            return self._write_file(caller, "race.html", html.race_page(lanes, earlier).encode())
+            page = html.race_page(lanes, earlier, self.catalog.get("notes"))
+            return self._write_file(caller, "race.html", page.encode())
 
     def _write_file(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
         """Write a file for a visitor, and return its address."""

@@ -4,7 +4,7 @@ of the web server's libraries.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -15,8 +15,6 @@ from specvl_demo.ui import messages
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
-"""Sites that may show the page in a frame: Spaces do."""
 HUB = "https://huggingface.co https://*.huggingface.co https://*.hf.co"
 """What the bar above a Space's page is loaded from."""
 POLICY = "; ".join(
@@ -34,16 +32,24 @@ POLICY = "; ".join(
         "object-src 'none'",
         "base-uri 'self'",
         "form-action 'self'",
-        f"frame-ancestors {FRAMES}",
+        "frame-ancestors 'self'",
     )
 )
+"""It ends with who may show the page in a frame."""
 UNBUFFERED = [(b"x-accel-buffering", b"no"), (b"cache-control", b"no-store")]
 """For a stream: a proxy such as nginx would hold it back until its end."""
-HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),
-]
+
+
+def security_headers(frames: Sequence[str] = ()) -> list[tuple[bytes, bytes]]:
+    """Return the headers of every response; `frames` are the sites that may show the page in a
+    frame, `*` for any.
+    """
+    policy = " ".join([POLICY, *frames])
+    return [
+        (b"content-security-policy", policy.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"same-origin"),
+    ]
 
 
 class RefusedRequest(Exception):
@@ -54,9 +60,15 @@ class Response:
     """One response, with this page's headers, and its sentences if the app refuses or fails."""
 
     def __init__(
-        self, send: Send, sentences: Mapping[int, str], keep: bool = False, openai: bool = False
+        self,
+        send: Send,
+        sentences: Mapping[int, str],
+        headers: Sequence[tuple[bytes, bytes]],
+        keep: bool = False,
+        openai: bool = False,
     ) -> None:
         """openai: Whether refusals have OpenAI's form instead of Gradio's."""
+        self._headers = headers
         self._openai = openai
         self.status = 0
         self.body = bytearray()
@@ -78,7 +90,7 @@ class Response:
                 return
             self._started = True
             self.status = message["status"]
-            headers = [*message.get("headers", ()), *HEADERS]
+            headers = [*message.get("headers", ()), *self._headers]
             if any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers):
                 headers = [pair for pair in headers if pair[0] != b"cache-control"] + UNBUFFERED
             message = {**message, "headers": headers}
@@ -93,7 +105,7 @@ class Response:
         refusal = openai_error(status, sentence) if self._openai else {"detail": sentence}
         body = orjson.dumps(refusal)
         length = (b"content-length", str(len(body)).encode())
-        headers = [(b"content-type", b"application/json"), length, *HEADERS]
+        headers = [(b"content-type", b"application/json"), length, *self._headers]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 

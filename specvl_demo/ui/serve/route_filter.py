@@ -22,7 +22,13 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.response import Receive, RefusedRequest, Response, Send
+from specvl_demo.ui.serve.response import (
+    Receive,
+    RefusedRequest,
+    Response,
+    Send,
+    security_headers,
+)
 from specvl_demo.ui.serve.uploads import MAX_PATH, Uploads, path_within
 
 Scope = MutableMapping[str, Any]
@@ -78,6 +84,7 @@ class RouteFilter:
         folders: Where files of visitors may be, the first that of uploads.
         most_bytes: The largest upload.
         hosts: Host names that the page answers to, `*` for any.
+        frames: Sites that may show the page in a frame, `*` for any.
         events, components: Numbers that a request may name.
         places: Folders whose files are fetched by the name of the place.
     """
@@ -87,12 +94,14 @@ class RouteFilter:
     folders: Sequence[Path]
     most_bytes: int
     hosts: Sequence[str] = ("*",)
+    frames: Sequence[str] = ()
     events: frozenset[int] = frozenset()
     components: frozenset[int] = frozenset()
     places: Mapping[str, Path] = field(default_factory=dict)
     admitted: Callable[[Scope], bool] = lambda _: True
 
     def __post_init__(self) -> None:
+        self._headers = security_headers(self.frames)
         self._max_bytes = self.most_bytes + FORM_BYTES
         self._too_large = messages.UPLOAD_TOO_LARGE.format(most=self._max_bytes >> 20)
 
@@ -109,7 +118,7 @@ class RouteFilter:
         # their own form.
         chat = bool(CHAT.fullmatch(path))
         sentences = {} if logging_in or chat else messages.BY_STATUS
-        answer = Response(send, sentences, keep=uploading, openai=chat)
+        answer = Response(send, sentences, self._headers, keep=uploading, openai=chat)
         try:
             scope = self._check_sender(scope, path)
             receive = await self._check_body(scope, path, receive, answer)

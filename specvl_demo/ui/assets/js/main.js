@@ -3,10 +3,10 @@
 
 import { Archive } from './state/archive.js';
 import { Bench } from './state/bench.js';
-import { keepColours } from './state/colours.js';
 import { Drawing, PACES } from './state/drawing.js';
 import { FollowUps } from './state/followups.js';
 import { Form } from './state/form.js';
+import * as link from './state/link.js';
 import { Live } from './state/live.js';
 import { Race } from './state/race.js';
 import { Replay } from './state/replay.js';
@@ -23,6 +23,7 @@ import { LearnView } from './views/learnview.js';
 import { Painter } from './views/paint.js';
 import { RaceView } from './views/raceview.js';
 import { RaceList } from './views/racelist.js';
+import { shrink } from './views/shrink.js';
 import { Story } from './views/story.js';
 import { Tabs } from './views/tabs.js';
 import { themeButton } from './views/theme.js';
@@ -48,7 +49,6 @@ class Page {
     this.root = root;
     this.api = api;
     this.catalog = catalog;
-    keepColours(catalog);
     this.makeState();
     this.makeViews();
     this.build();
@@ -64,7 +64,7 @@ class Page {
     this.runner = new Runner(api);
     this.replay = new Replay(this.race);
     this.drawing = new Drawing(() => api.server.computing_time());
-    this.form = new Form(catalog, api.upload);
+    this.form = new Form(catalog, api.upload, shrink);
     this.stage = new Stage(this);
     this.archive = new Archive(this);
     this.live = new Live(this);
@@ -80,6 +80,7 @@ class Page {
     const url = api.url('plotly');
     const on = {
       save: (as) => this.sharing.save(as),
+      saves: Object.keys(W.run.saveAs),
       follow: () => followUps.follow(),
       again: () => form.run(),
       undrawn: () => form.run({ undrawn: true }),
@@ -119,6 +120,9 @@ class Page {
     const head = h('header.vl-top', brand, this.tabs.node, machine, theme);
     this.frame = h('div.vl', head, this.body, this.story.node);
     this.root.replaceChildren(this.frame);
+    if (!link.embedded()) return;
+    head.hidden = ask.node.hidden = true;
+    this.body.style.gridTemplateColumns = 'minmax(0, 1fr)';
   }
 
   get ready() {

@@ -28,6 +28,17 @@ export const drafterInWords = (lane) =>
     ? W.headline.model
     : W.headline.rule;
 
+/** A race that was shown to its end opens the lane that its sentence names, and the most instructive
+ *  token, unless the visitor looks at others already.
+ *  @param {Race} race */
+export function point(race) {
+  if (race.selected) return;
+  if (!race.chosen) race.setFocus(best(race)?.name, false);
+  const lane = race.focused;
+  const token = lane && instructive(lane);
+  if (lane && token !== null) race.select({ lane: lane.name, token });
+}
+
 /** A token worth looking at first: one that the target chose although the drafter found another
  *  likelier, else one that the target wrote where the drafter was surest of something else; null if
  *  nothing was drafted.

@@ -74,19 +74,24 @@ export interface ViewSeen {
 }
 
 /**
- * A chart over rounds that a method declares. shade: What each round accepted, behind the
- * lines.
+ * A chart over rounds that a method declares.
+ *
+ * kind: "trees" is the line below the small trees of all rounds, of its first series.
+ * shade: What each round accepted, behind the lines.
+ * tint: Each accepted word has the colour of the line of the view that gave it most probability,
+ * weighted by the first series.
  */
 export interface Chart {
   id: string;
   title: string;
   help: string;
-  kind: 'lines' | 'points' | 'stack' | 'steps';
+  kind: 'lines' | 'points' | 'stack' | 'steps' | 'trees';
   series: ChartSeries[];
   y: string;
   y_range?: [number, number] | null;
   y_right?: string | null;
   shade?: 'accepted' | null;
+  tint?: 'views' | null;
 }
 
 /**

@@ -49,20 +49,23 @@ export class Archive extends Emitter {
     return remarks ?? { problem: await this.parts.runner.reason(W.trace.notRead) };
   }
 
-  /** Show a trace from the visitor's disk; what is wrong with it is told with its line.
-   *  @param {File | undefined} file */
-  async open(file) {
-    if (!file) return;
+  /** Show a trace from the visitor's disk, or from an address on this server; what is wrong with it is
+   *  told with its line, and returned.
+   *  @param {File | undefined} file @param {string} [from] */
+  async open(file, from) {
+    if (!file) return '';
     this.emit('problem', '');
     const compared = await this.compared(file);
     if (compared.problem) {
-      this.emit('problem', W.trace.wrong(file.name, compared.problem));
-      return;
+      const problem = W.trace.wrong(file.name, compared.problem);
+      this.emit('problem', problem);
+      return problem;
     }
     const records = trace.parse(await file.text());
     const begin = trace.first(records);
     const question = begin.notes?.question || file.name;
-    const meta = { question, machine: begin.device, file: file.name, compared };
+    const meta = { question, machine: begin.device, file: file.name, compared, from };
     this.parts.stage.show(records, { source: 'recorded', ...meta }, true);
+    return '';
   }
 }

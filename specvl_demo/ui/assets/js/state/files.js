@@ -1,13 +1,13 @@
 /* Pictures and clips of a question: which are there, which were refused and why. Count, kind and size
    are checked before anything is sent; the server checks again. Events: 'show': draw them anew;
-   'refused'; 'say' {text, wrong}; 'chosen' {media, coming}: the visitor changed them. */
+   'progress' of those on their way; 'sent': all are there; 'refused'; 'say' {text, wrong}; 'chosen' {media, coming}: the visitor changed them. */
 
 import { Emitter } from './emitter.js';
 import { keepFile } from './keep.js';
 import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
-/** @import { Catalog, Media } from './types.js' */
+/** @import { Api, Catalog, Media } from './types.js' */
 
 const MOST_REFUSED = 2; // are shown
 
@@ -18,16 +18,24 @@ export class Files extends Emitter {
   refused = [];
   /** An example's, before a file of the visitor's own took their place. @type {Media[]} */
   before = [];
-  /** How many are being sent. */
-  busy = 0;
+  /** Those on their way, shown meanwhile, with the share that is sent.
+   *  @type {{ file: File, kind: Media['kind'], share: number }[]} */
+  pending = [];
   /** How many of a choice have not been looked at yet. */
   coming = 0;
 
-  /** @param {Catalog['limits']} limits @param {(file: File) => Promise<{ path: string; url: string }>} upload */
-  constructor(limits, upload) {
+  /** shrink: makes a picture no larger than the model sees it.
+   *  @param {Catalog['limits']} limits @param {Api['upload']} upload @param {(file: File) => Promise<File>} shrink */
+  constructor(limits, upload, shrink) {
     super();
     this.limits = limits;
     this.upload = upload;
+    this.shrink = shrink;
+  }
+
+  /** How many are on their way. */
+  get busy() {
+    return this.pending.length;
   }
 
   /** @param {File} file @returns {Media['kind'] | null} */
@@ -49,6 +57,7 @@ export class Files extends Emitter {
       if (why) this.refuse(file.name, why);
       else if (kind) await this.send(file, kind);
     }
+    if (!this.busy) this.emit('sent');
   }
 
   /** Why a file cannot be part of the question; null if it can.
@@ -79,19 +88,27 @@ export class Files extends Emitter {
 
   /** @param {File} file @param {Media['kind']} kind */
   async send(file, kind) {
-    this.busy += 1;
+    const coming = { file, kind, share: 0 };
+    this.pending.push(coming);
+    this.emit('show');
     this.say(W.media.sending(file.name));
     let sent;
+    let small = file;
     try {
-      sent = await this.upload(file);
+      if (kind === 'image') small = await this.shrink(file);
+      sent = await this.upload(small, (share) => {
+        coming.share = share;
+        this.emit('progress');
+      });
     } catch {
       this.say('');
       this.refuse(file.name, W.media.failed(file.name));
       return;
     } finally {
-      this.busy -= 1;
+      this.pending = this.pending.filter((other) => other !== coming);
+      this.emit('show');
     }
-    keepFile(sent.path, file);
+    keepFile(sent.path, small);
     this.join({ path: sent.path, url: sent.url, name: file.name, kind });
     if (/\.gif$/i.test(file.name)) this.say(W.media.moving(file.name));
   }

@@ -26,7 +26,7 @@ import {
 } from './request.js';
 import { W } from '../words/words.js';
 
-/** @import { Before, Catalog, Example, Last, Media, Method, Pair, Request, RunOptions, Turn } from './types.js' */
+/** @import { Api, Before, Catalog, Example, Last, Media, Method, Pair, Request, RunOptions, Turn } from './types.js' */
 
 /** @typedef {{ media: Media[] } & Pick<Request, 'question' | 'pair' | 'methods' | 'settings'>} Replaced */
 
@@ -40,14 +40,31 @@ export class Form extends Emitter {
   problem = '';
   scopeShown = true; // `scope` may stand above the answers already
 
-  /** @param {Catalog} catalog @param {(file: File) => Promise<{ path: string; url: string }>} upload */
-  constructor(catalog, upload) {
+  /** A run that waits for files on their way. @type {RunOptions | null} */
+  waits = null;
+
+  /** shrink: makes a picture at most so many pixels large.
+   *  @param {Catalog} catalog @param {Api['upload']} upload @param {(file: File, most: number) => Promise<File>} shrink */
+  constructor(catalog, upload, shrink) {
     super();
     this.catalog = catalog;
     this.request = blank(catalog);
     this.home = this.request.pair; // asked about pictures of the visitor's own
-    this.files = new Files(catalog.limits, upload);
+    this.files = new Files(catalog.limits, upload, (file) => shrink(file, 1e6 * this.detail));
+    this.files.on('sent', () => {
+      const { waits } = this;
+      this.waits = null;
+      if (waits) this.say('');
+      if (waits && !this.files.refused.length) this.run(waits);
+    });
     this.files.on('chosen', ({ media, coming }) => this.takeMedia(media, coming));
+  }
+
+  /** Millions of pixels of a picture that the model is shown. */
+  get detail() {
+    const { loading, pair } = this.request;
+    const [, , standard] = this.catalog.limits.picture_detail;
+    return Math.max(standard, Number(loading[pair]?.picture_detail ?? 0));
   }
 
   /** The visitor added or removed pictures. @param {Media[]} media @param {number} [coming] files on their way */
@@ -280,11 +297,15 @@ export class Form extends Emitter {
   /** Check what the page can check, then request the race. @param {RunOptions} [options] */
   run({ branch, undrawn, ...over } = {}) {
     if (this.running) return;
+    if (this.files.busy) {
+      this.waits = { branch, undrawn, ...over };
+      this.say(W.ask.uploading);
+      return;
+    }
     const { history: turns, media, question } = this.request;
-    const empty = !question.trim() && !media.length;
-    if (empty || this.files.busy) {
-      this.say(empty ? W.ask.empty : W.ask.uploading, true);
-      if (empty) this.emit('focus');
+    if (!question.trim() && !media.length) {
+      this.say(W.ask.empty, true);
+      this.emit('focus');
       return;
     }
     const before = { turns, media, last: this.last };

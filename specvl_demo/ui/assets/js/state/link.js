@@ -4,6 +4,7 @@
 /** @import { Request } from './types.js' */
 
 const KEY = 'race';
+const SERVED = 'gradio_api/file='; // a file of the page's own, below its address
 const LONGEST = 8000;
 
 /** The view in this page's address, null if there is none: `#learn`, or `#race=…` with a request.
@@ -21,6 +22,26 @@ export function write(request) {
   const url = new URL(location.href);
   url.hash = `${KEY}=${encode(text)}`;
   return url.href;
+}
+
+/** Whether this page is a part of another one: then it shows the race alone. */
+export const embedded = () => new URLSearchParams(location.search).has('embed');
+
+/** The trace that this page's address asks for, `?trace=examples/a.trace.jsonl`: the address of a file
+ *  that this server shows; '' for one elsewhere, null if there is none. */
+export function traceAsked() {
+  const path = new URLSearchParams(location.search).get('trace');
+  if (!path) return null;
+  return /^\w+:|\/\//.test(path) ? '' : new URL(SERVED + path, document.baseURI).href;
+}
+
+/** The address of this page with a trace on this server in it. @param {string} trace */
+export function toTrace(trace, embed = false) {
+  const page = new URL(document.baseURI);
+  page.search = page.hash = '';
+  page.searchParams.set('trace', trace.slice(trace.indexOf(SERVED) + SERVED.length));
+  if (embed) page.searchParams.set('embed', '1');
+  return page.href;
 }
 
 /** {asked, broken}: the request in this page's address, null if there is none or, broken, if it cannot be read. */

@@ -4,6 +4,7 @@
 
 import { PACES } from './drawing.js';
 import { Emitter } from './emitter.js';
+import { point } from '../records/highlights.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
@@ -159,10 +160,10 @@ export class Live extends Emitter {
 
   /** A race that was hardly drawn while it ran is played back from its record. @param {Pace} pace */
   lookBack(pace) {
-    const { race, stage, drawing } = this.parts;
+    const { race, drawing } = this.parts;
     drawing.learn(pace, Math.max(0, ...race.list.map((lane) => lane.end?.watching ?? 0)));
     const unseen = pace === 'undrawn' || (pace !== 'full' && race.length < SHORT_S);
     if (unseen && !this.parts.still()) this.parts.replay.replay();
-    else stage.point();
+    else point(race);
   }
 }

@@ -76,6 +76,15 @@ export class Replay extends Emitter {
     else this.play();
   }
 
+  /** To the end of the next round of the lane in focus, or of an earlier one. @param {number} by */
+  turn(by) {
+    const { race } = this;
+    const lane = race.focused;
+    if (!lane) return;
+    this.pause();
+    race.setHead(lane.at(Math.max(0, race.shown(lane) + by)).clock_s);
+  }
+
   /** Show the whole race at once. */
   finish() {
     this.playing = false;

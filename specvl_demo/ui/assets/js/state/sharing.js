@@ -16,10 +16,11 @@ export class Sharing {
     this.parts = parts;
   }
 
-  /** @param {'link' | 'trace' | 'page' | 'figure'} as */
+  /** @param {'link' | 'embed' | 'trace' | 'page' | 'figure'} as */
   async save(as) {
     const written = trace.write(trace.recordsOf(this.parts.race));
     if (as === 'link') await this.link();
+    else if (as === 'embed') await this.embed();
     else if (as === 'trace') this.parts.download(TRACE, written);
     else await this.make(as, written);
   }
@@ -43,15 +44,34 @@ export class Sharing {
     stage.tell(W.run.shared(name));
   }
 
-  /** Put a link to the form's request into the clipboard and the address bar. */
+  /** The address of the trace on this server, if the race has one. */
+  get trace() {
+    const { catalog, race } = this.parts;
+    const { example, from } = race.meta;
+    return from ?? catalog.examples.find(({ id }) => id === example)?.trace;
+  }
+
+  /** Copy what shows the race within another page: this page, or the file that Save makes. */
+  async embed() {
+    const { stage } = this.parts;
+    const src = this.trace ? link.toTrace(this.trace, true) : 'race.html';
+    const size = 'width="100%" height="900" loading="lazy"';
+    const code = `<iframe src="${src}" ${size} title="${W.name}" allow="fullscreen"></iframe>`;
+    if (await copy(code)) stage.tell(this.trace ? W.run.embedded : W.run.embeddedFile);
+    else stage.tell(code);
+  }
+
+  /** Put a link into the clipboard and the address bar: to a trace on this server, else to the form's request. */
   async link() {
     const { media, history: turns } = this.parts.form.request;
-    const address = link.write(this.parts.form.request);
+    const { from } = this.parts.race.meta;
+    const address = from ? link.toTrace(from) : link.write(this.parts.form.request);
     history.replaceState(null, '', address);
-    const copied = await navigator.clipboard?.writeText(address).then(
-      () => true,
-      () => false,
-    );
+    const copied = await copy(address);
+    if (from) {
+      this.parts.stage.tell(copied ? W.run.linked : W.run.linkInBar);
+      return;
+    }
     const sentences = [
       copied ? W.run.linked : W.run.linkInBar,
       media.some((item) => !item.example) && W.run.linkWithout,
@@ -60,3 +80,10 @@ export class Sharing {
     this.parts.stage.tell(sentences.filter(Boolean).join(' '));
   }
 }
+
+/** Whether a text could be put into the clipboard. @param {string} text */
+const copy = (text) =>
+  navigator.clipboard?.writeText(text).then(
+    () => true,
+    () => false,
+  );

@@ -4,7 +4,7 @@
 
 import { Emitter } from './emitter.js';
 import { revive } from './revive.js';
-import { best, instructive } from '../records/highlights.js';
+import { point } from '../records/highlights.js';
 import * as trace from '../records/trace.js';
 import { doubt } from '../records/verdict.js';
 import { W } from '../words/words.js';
@@ -41,7 +41,7 @@ export class Stage extends Emitter {
       this.tell('');
       this.offer();
     });
-    race.on('shown', () => this.point());
+    race.on('shown', () => point(race));
     form.on('change', () => this.fit());
     form.on('settled', () => this.tell(''));
     form.on('say', ({ text, wrong }) => wrong && this.tell(text, true));
@@ -100,7 +100,7 @@ export class Stage extends Emitter {
     if (meta.gone) this.tell(W.run.gone(meta.gone), true);
     if (meta.file) this.tell(W.run.fromFile(meta.file));
     if (!play || this.parts.still()) {
-      this.point();
+      point(race);
       return;
     }
     replay.replay();
@@ -151,17 +151,6 @@ export class Stage extends Emitter {
       race.clear({ question });
       form.say(/** @type {Error} */ (fault).message, true);
     }
-  }
-
-  /** A race that was shown to its end opens the lane that its sentence names, and the most instructive
-   *  token, unless the visitor looks at others already. */
-  point() {
-    const { race } = this.parts;
-    if (race.selected) return;
-    if (!race.chosen) race.setFocus(best(race)?.name, false);
-    const lane = race.focused;
-    const token = lane && instructive(lane);
-    if (lane && token !== null) race.select({ lane: lane.name, token });
   }
 
   /** For a stopped race, the title of the lane whose text a follow-up continues; null if AR's is

@@ -109,8 +109,9 @@ export interface Meta {
   example?: string;
   price?: string;
   recorded?: string;
-  /** The name of the file that it was read from. */
+  /** The name of the file that it was read from, and its address on this server. */
   file?: string;
+  from?: string;
   /** The names of files of the question that are lost. */
   gone?: string;
 }
@@ -208,7 +209,10 @@ export type StreamEvent =
 /** What the board component gives the page. */
 export interface Api {
   server: { [name: string]: (payload?: unknown) => Promise<any> };
-  upload: (file: File) => Promise<{ path: string; url: string }>;
+  upload: (
+    file: File,
+    progress?: (share: number) => void,
+  ) => Promise<{ path: string; url: string }>;
   trigger: (event: string, payload: unknown) => void;
   watch: (fn: (value: string) => void) => void;
   url: (name: string) => string;

@@ -77,7 +77,9 @@ export class Visit {
     const view = link.view(VIEWS) ?? 'race';
     const { asked, broken } = link.read();
     const left = kept.form();
-    if (asked) await this.follow(asked);
+    const from = link.traceAsked();
+    if (from !== null) await this.open(from);
+    else if (asked) await this.follow(asked);
     else if (left?.request) await this.resume(left);
     else if (firstExample) {
       if (!this.typed) form.fill(firstExample);
@@ -86,6 +88,25 @@ export class Visit {
     // A visitor may choose a tab before the race is there, which opens its own.
     tabs.open(tabs.picked ?? view, Boolean(tabs.picked));
     if (!asked && broken) stage.tell(W.run.brokenLink, true);
+  }
+
+  /** Show the trace at an address on this server. @param {string} from */
+  async open(from) {
+    const { archive, catalog, form, stage } = this.parts;
+    /** @param {string} path */
+    const whole = (path) => new URL(path, document.baseURI).href;
+    const example = catalog.examples.find(({ trace }) => trace && whole(trace) === from);
+    if (example) {
+      form.fill(example);
+      await stage.example(example);
+      return;
+    }
+    const found = from ? await fetch(from).catch(() => null) : null;
+    const name = from.slice(from.lastIndexOf('/') + 1);
+    const problem = found?.ok
+      ? await archive.open(new File([await found.text()], name), from)
+      : W.trace.elsewhere;
+    if (problem) stage.tell(problem, true);
   }
 
   /** Show a link's settings, and the race that it was made of, if this browser or an example has it.

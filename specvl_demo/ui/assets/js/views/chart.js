@@ -210,7 +210,9 @@ export class Chart {
 
 /** What stands for a line in the legend. */
 const mark = (colour, fill, dash) =>
-  h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
+  /[●◆◇]/.test(dash ?? '')
+    ? h('b', { style: { color: colour }, text: dash })
+    : h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
 
 /** A trace whose words are shown unchanged. */
 function literal(trace) {

@@ -6,6 +6,8 @@ import { step } from './chart.js';
 import { dig } from '../records/fold.js';
 import { W } from '../words/words.js';
 
+const SYMBOLS = { circle: '●', diamond: '◆', 'diamond-open': '◇' };
+
 export function declared(chart) {
   return {
     id: chart.id,
@@ -41,9 +43,9 @@ export function declared(chart) {
         right: chart.y_right ? bounds(whole.filter((l) => l.axis === 'right')) : null,
         legend: [
           ...lines.map((l) => ({
-            name: l.name,
+            name: l.points ? `${l.name} (${l.x.length})` : l.name,
             colour: l.colour,
-            dash: l.points ? 'point' : l.dash,
+            dash: l.points ? SYMBOLS[l.symbol] : l.dash,
           })),
           ...(chart.shade === 'accepted'
             ? [{ name: W.charts.shaded(most), colour: c.shade, fill: true }]
@@ -80,12 +82,13 @@ function read(series, rounds) {
     if (Array.isArray(value)) {
       const nodes = series.nodes && dig(r, series.nodes);
       const marks = new Set([series.mark && dig(r, series.mark)].flat());
+      const through = r.path.filter((_, at) => r.tokens[at - 1]?.origin === 'relaxed');
       value.forEach((v, i) => {
-        const marked = Array.isArray(nodes) && marks.has(nodes[i]);
-        add(marked ? series.marked : series.name, numbered(r) + (i + 0.5) / value.length, v, {
-          points: true,
-          marked,
-        });
+        const node = Array.isArray(nodes) ? nodes[i] : null;
+        const [name, symbol] = (through.includes(node) && [W.origins.relaxed, 'diamond']) ||
+          (marks.has(node) && [series.marked, 'diamond-open']) || [series.name, 'circle'];
+        const more = { points: true, marked: symbol !== 'circle', symbol };
+        add(name, numbered(r) + (i + 0.5) / value.length, v, more);
       });
     } else if (value && typeof value === 'object') {
       for (const [key, v] of Object.entries(value)) add(W.views[key] ?? key, numbered(r), v);
@@ -101,7 +104,7 @@ function draw(kind, l) {
       name: l.name,
       mode: 'markers',
       ...axis,
-      marker: { color: l.colour, size: 5, symbol: l.marked ? 'diamond-open' : 'circle' },
+      marker: { color: l.colour, size: 6, symbol: l.symbol },
     });
   }
   const shape = kind === 'lines' ? 'linear' : 'hv';

@@ -29,7 +29,8 @@ export class FormView {
     form.on('turns', () => this.hint());
     form.on('running', () => this.showRunning());
     form.on('say', ({ text, wrong }) => this.say(text, wrong));
-    form.on('focus', () => this.question.focus());
+    // Where it is folded away, it opens.
+    form.on('focus', () => (this.more.offsetParent ? this.unfold(true) : this.question.focus()));
     form.on('scope', () => (this.scopeNote.hidden = !form.scopeShown));
     form.on('answered', () => {
       if (document.activeElement === this.question) this.question.select(); // the next one replaces it

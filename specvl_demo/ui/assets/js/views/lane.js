@@ -6,8 +6,11 @@ import { h, put } from './dom.js';
 import { term } from './explain.js';
 import { rejected, wordsOf } from '../records/fold.js';
 import { MOST_TEXT, laid, marked, shown } from '../records/text.js';
+import { instead, winner } from '../records/looks.js';
 import { differences } from '../records/verdict.js';
 import { W } from '../words/words.js';
+
+const SERIES = 6; // colours of series
 
 /** A lane's guarantee relative to the autoregressive one. Single precision has no badge: there,
  *  rounding changed no token. */
@@ -166,14 +169,30 @@ export class LaneView {
       mixed && !this.plain && 'mixed',
       text === '' && 'end',
     ].filter(Boolean);
-    const parts = this.lane.tokens.slice(start, stop).map((token) => W.origins[token.origin]);
-    const title =
-      text === '' ? W.lane.end : parts.length > 1 && !this.plain ? W.lane.parts(parts) : null;
+    const tokens = this.lane.tokens.slice(start, stop);
+    const parts = tokens.map((token) => W.origins[token.origin]);
+    const last = tokens[tokens.length - 1];
+    const made = this.lane.rounds[last.round];
+    const other = instead(made, last.at);
+    const by = winner(this.lane, made, last.at);
+    const title = [
+      text === '' && W.lane.end,
+      parts.length > 1 && !this.plain && W.lane.parts(parts),
+      other !== null && W.lane.instead(shown(other)),
+      by && W.lane.by(W.views[by.view] ?? by.view),
+    ].filter(Boolean);
+    if (by) kinds.push('by');
     return h('span', {
       class: `tk ${kinds.join(' ')}`,
-      data: { i: start, n: stop - start, r: round },
+      data: {
+        i: start,
+        n: stop - start,
+        r: round,
+        ...(other !== null && { instead: other.trim() || shown(other) }),
+      },
+      style: by ? { '--by': `var(--vl-series-${by.place % SERIES})` } : {},
       text: laid(text),
-      title,
+      title: title.join('; ') || null,
     });
   }
 
@@ -253,7 +272,9 @@ export class LaneView {
   ending() {
     const { lane, race } = this;
     if (!race.over(lane)) return '';
-    return lane.end.stop === 'error' ? (lane.end.message ?? W.stop.error) : W.stop[lane.end.stop];
+    if (lane.end.stop === 'error') return lane.end.message ?? W.stop.error;
+    const relaxed = race.now(lane).n_relaxed;
+    return [relaxed && W.lane.relaxed(relaxed), W.stop[lane.end.stop]].filter(Boolean).join(' · ');
   }
 
   /** Mark the tokens that one round wrote together. */

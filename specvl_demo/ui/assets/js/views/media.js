@@ -44,6 +44,7 @@ export class MediaWell {
       this.note,
     );
     files.on('show', () => this.show());
+    files.on('progress', () => this.progress());
     files.on('refused', () => this.showRefused());
     files.on('say', ({ text, wrong }) => this.say(text, wrong));
     this.listen();
@@ -95,9 +96,19 @@ export class MediaWell {
     const { files } = this;
     const picture = (item) =>
       h('img', { src: item.url, alt: item.name, on: { error: () => files.dropBroken(item) } });
-    this.node.classList.toggle('full', files.media.length > 0);
+    const { media, pending } = files;
+    this.node.classList.toggle('full', media.length + pending.length > 0);
+    this.bars = pending.map(({ file: { name } }) =>
+      h('progress', { 'aria-label': W.media.sending(name) }),
+    );
+    const still = ({ kind, file }) => {
+      const src = URL.createObjectURL(file);
+      const free = () => URL.revokeObjectURL(src);
+      const [tag, more] = kind === 'video' ? ['video', { muted: true }] : ['img', { alt: '' }];
+      return h(tag, { src, ...more, on: { load: free, loadeddata: free, error: free } });
+    };
     this.strip.replaceChildren(
-      ...files.media.map((item) =>
+      ...media.map((item) =>
         h(
           'li',
           item.kind === 'video' ? clip(item) : picture(item),
@@ -106,7 +117,15 @@ export class MediaWell {
           cross('vl-remove', item, () => files.remove(item)),
         ),
       ),
+      ...pending.map((one, i) => h('li', still(one), this.bars[i])),
     );
+  }
+
+  /** How much of each file on its way is sent. */
+  progress() {
+    this.files.pending.forEach(({ share }, i) => {
+      this.bars[i].value = share;
+    });
   }
 
   /** A picture from the camera, in the page's own dialog. */

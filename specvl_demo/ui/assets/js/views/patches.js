@@ -2,6 +2,7 @@
    Spans say which prompt positions show which picture, laid out as rows x cols. */
 
 import { h, put, segmented } from './dom.js';
+import { contrast } from '../records/looks.js';
 import { W } from '../words/words.js';
 
 /** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. Tokens
@@ -61,8 +62,11 @@ function paint(lane, span, mode, looks) {
     const before = lane.begin.spans
       .filter((s) => s.stop <= span.start)
       .reduce((sum, s) => sum + s.stop - s.start, 0);
-    const values = [...decoded(looks).subarray(before, before + n)];
-    return { kind: 'looks', cover: values.map((v) => 1 - Math.sqrt(v / 255)) };
+    const within = (text) => decoded(text).subarray(before, before + n);
+    const all = lane.rounds.flatMap(({ notes }) => notes.attention ?? []);
+    const maps = all.filter((map) => typeof map === 'string').map(within);
+    const same = maps.filter((map) => map.length === n);
+    return { kind: 'looks', cover: contrast(within(looks), same).map((v) => 1 - v) };
   }
   const seen = new Set(lane.begin.seen.find((s) => s.view === mode).index);
   return {

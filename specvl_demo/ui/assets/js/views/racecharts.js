@@ -43,7 +43,7 @@ export class RaceCharts {
       this.draw(); // the next race may well ask for the same
       return;
     }
-    const charts = lane?.begin.charts ?? [];
+    const charts = (lane?.begin.charts ?? []).filter(({ kind }) => kind !== 'trees'); // the strip's
     const carried = charts.find((chart) =>
       lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined),
     );

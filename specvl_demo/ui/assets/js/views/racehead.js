@@ -10,13 +10,13 @@ import { W } from '../words/words.js';
 /** @import { Replay } from '../state/replay.js' */
 
 export class RaceHead {
-  /** @param {Race} race @param {Replay} replay @param {(as: string) => void} onsave */
-  constructor(race, replay, onsave) {
+  /** @param {Race} race @param {Replay} replay @param {import('./raceview.js').Actions} on */
+  constructor(race, replay, on) {
     this.race = race;
     this.badge = h('span.vl-badge');
     this.question = h('p.vl-question');
     this.thumbs = h('span.vl-question-media');
-    this.saving = saveMenu(onsave);
+    this.saving = saveMenu(on.save, on.saves);
     const player = new Player(replay).node;
     const parts = [this.badge, this.thumbs, this.question, player, this.saving];
     this.node = h('div.vl-race-head', parts);

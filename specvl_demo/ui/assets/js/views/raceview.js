@@ -2,6 +2,7 @@
    Composition, and the sentences around the race; every part draws itself. */
 
 import { Answers } from './answers.js';
+import { Chase } from './chase.js';
 import { Comparison } from './comparison.js';
 import { button, h, put, icon } from './dom.js';
 import { headline } from './headline.js';
@@ -9,6 +10,7 @@ import { Inspector } from './inspector.js';
 import { RaceCharts } from './racecharts.js';
 import { RaceHead } from './racehead.js';
 import { Rounds } from './rounds.js';
+import { Strip } from './strip.js';
 import { Track } from './track.js';
 import { TreeView } from './tree.js';
 import { WhatIf } from './whatifview.js';
@@ -20,7 +22,8 @@ import { W } from '../words/words.js';
 /** @import { Replay } from '../state/replay.js' */
 /** @import { Stage } from '../state/stage.js' */
 
-/** What the buttons around the race do. @typedef {{ save(as: string): void, follow(): void, again(): void, undrawn(): void, back(): void }} Actions */
+/** What the buttons around the race do. saves: as what it can be kept.
+ *  @typedef {{ save(as: string): void, saves: string[], [offer: string]: any }} Actions */
 
 export class RaceView {
   /** url: of the drawing library.
@@ -30,13 +33,15 @@ export class RaceView {
     this.stage = stage;
     this.painter = painter;
     this.say = this.say.bind(this);
-    this.head = new RaceHead(race, replay, on.save);
+    this.head = new RaceHead(race, replay, on);
     this.answers = new Answers(race, painter, on.back);
     this.comparison = new Comparison(race, catalog.sure);
     this.tree = new TreeView(race, painter);
+    this.strip = new Strip(race, painter);
     this.inspector = new Inspector(race, painter, catalog.notes);
     this.charts = new RaceCharts(race, painter, url);
     this.track = new Track(race, painter);
+    this.chase = new Chase(replay, painter);
     const below = [new Rounds(race, painter).node, new WhatIf(race, painter).node];
     this.node = this.build(on, story.button(), h('div.vl-card', this.track.node), below);
     this.listen();
@@ -57,6 +62,7 @@ export class RaceView {
     this.scope = h('p.vl-scope');
     this.busy = h('p.vl-busy', { role: 'status' });
     const { agreement, slow, sure } = this.comparison;
+    this.tree.node.append(this.strip.node);
     const drawn = h('div.vl-stack', this.tree.node, this.charts.node);
     const pair = h('div.vl-pair', drawn, this.inspector.node);
     const under = h('div.vl-under', this.legend(), agreement, follow, slow);
@@ -67,8 +73,13 @@ export class RaceView {
       this.notice,
       h('div.vl-start', h('h2', W.start.title), this.starting),
       this.head.node,
-      h('div.vl-says', this.sentence, h('div.vl-offers', explain, again, undrawn)),
+      h(
+        'div.vl-says',
+        this.sentence,
+        h('div.vl-offers', explain, this.chase.button(), again, undrawn),
+      ),
       this.body,
+      this.chase.node,
     );
   }
 

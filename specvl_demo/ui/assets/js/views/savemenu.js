@@ -3,8 +3,8 @@
 import { button, h, icon } from './dom.js';
 import { W } from '../words/words.js';
 
-/** onsave(as): one was chosen. @param {(as: string) => void} onsave */
-export function saveMenu(onsave) {
+/** onsave(as): one was chosen. @param {(as: string) => void} onsave @param {string[]} kinds */
+export function saveMenu(onsave, kinds) {
   const open = (on) => {
     list.hidden = !on;
     opener.setAttribute('aria-expanded', String(on));
@@ -17,7 +17,7 @@ export function saveMenu(onsave) {
     opener.focus();
     onsave(as);
   };
-  const choices = Object.entries(W.run.saveAs).map(([as, text]) => button(text, () => choose(as)));
+  const choices = kinds.map((as) => button(W.run.saveAs[as], () => choose(as)));
   const list = h('div.vl-card.vl-menu', { hidden: true }, choices);
   const keydown = (e) => {
     const step = { ArrowDown: 1, ArrowUp: -1, Escape: 0 }[e.key];

@@ -53,6 +53,9 @@ export const W = {
       `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
       `A pass over many tokens rounds differently than a pass over one in ${dtype}: where two tokens are almost equally likely, the answer may take the other one.${dtype === 'float32' ? '' : ' The command line’s --exact on takes the slower, exact way.'}`,
+    instead: (text) => `Let through; the target would have written “${text}”.`,
+    by: (view) => `mostly the guess of: ${view}`,
+    relaxed: (n) => `${n} relaxed`,
     lossy: 'may differ',
     lossyHelp:
       'A relaxed method: its answer may differ from the large model’s own. Relaxed tokens are marked.',
@@ -150,6 +153,25 @@ export const W = {
     say: (round, drafted, tokens) =>
       `Token tree of round ${round + 1}, ${count(drafted, 'drafted token')}; wrote ${tokens.join(', ')}. Arrow keys walk through it.`,
   },
+  chase: {
+    title: 'The race over the whole screen',
+    open: 'Show over the whole screen',
+    ghost: 'one at a time is here',
+    start: 'Start',
+    far: (n, over, x) => [count(n, 'token'), over && 'done', x].filter(Boolean).join(' · '),
+    keys: 'Space plays, arrows lead from round to round, Home starts anew, Escape leaves.',
+  },
+  strip: {
+    title: 'The tree of every round',
+    help: 'From the top down: the deeper, the further ahead was guessed; the wider, the more alternatives. Coloured: what the large model kept. A click opens the round.',
+    round: (i, drafted, kept, deep, wide) =>
+      `Round ${i + 1}: ${count(drafted, 'drafted token')}, ${kept} kept; ${deep} deep, ${wide} wide`,
+    say: (title, shapes) =>
+      `Trees of ${title}: ${shapes
+        .map(({ deep, wide }) => `${deep} deep and ${wide} wide`)
+        .slice(0, 20)
+        .join(', ')}.`,
+  },
   reasons: {
     accepted: 'drafted and kept',
     relaxed: 'drafted and let through',
@@ -217,9 +239,9 @@ export const W = {
   patches: {
     looks: 'Where it looked',
     looksNote:
-      'The drafter’s own attention to the picture as it guessed this token: bright patches were looked at, dark ones not.',
-    little: 'little',
-    much: 'much',
+      'The drafter’s own attention as it guessed this token, beside its mean over the answer: bright patches were looked at more than usual.',
+    little: 'less',
+    much: 'more than usual',
     seen: (view) => `What it saw: ${view}`,
     choose: 'What to show over the picture',
     share: (kept, all) =>
@@ -365,7 +387,7 @@ export const W = {
     stop: 'Stop',
     empty: 'Type a question or add a picture first.',
     untyped: (words) => `Empty: the model is asked “${words}”`,
-    uploading: 'A file is still being uploaded.',
+    uploading: 'The race begins as soon as the file is there.',
     greedy: (titles) =>
       `${list(titles)} ${titles.length === 1 ? 'is' : 'are'} not defined for sampling, and left out: set the temperature to 0 to include ${titles.length === 1 ? 'it' : 'them'}.`,
     long: (n, most) =>
@@ -524,13 +546,17 @@ export const W = {
     saveAs: {
       link: 'A link to these settings',
       trace: 'A trace (JSON lines)',
-      page: 'A page with all charts (5 MB)',
+      page: 'The page with this race, in one file',
       figure: 'A figure (SVG)',
+      embed: 'Code for another web page',
     },
     sharing: 'Making the file…',
     shared: (name) => `${name} shows the whole race: it opens in any browser, without this page.`,
     notShared: 'The file could not be made. Try again, or download the trace.',
     linked: 'The link is in the address bar and on the clipboard.',
+    embedded: 'The code that shows this race on another page is on the clipboard.',
+    embeddedFile:
+      'The code is on the clipboard. It shows race.html, the page that Save makes: put it beside yours.',
     linkInBar: 'The link is in the address bar; copy it from there.',
     linkWithout: 'Your own pictures are not part of it.',
     linkAlone: 'The conversation before it is not either.',
@@ -589,6 +615,7 @@ export const W = {
       `${name} could not be opened as a trace, a file that Save makes: ${sentence}`,
     notRead: 'The server could not check this trace. A trace has at most 64 MB.',
     unreachable: 'The recorded race could not be loaded. Check the connection, then try again.',
+    elsewhere: 'The link names a trace that is not on this server.',
     yours: (n) => `Your races${n ? ` (${n})` : ''} and traces`,
     forget: 'Forget my races and my form',
     forgotten: 'Forgotten.',

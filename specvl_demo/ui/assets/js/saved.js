@@ -1,0 +1,56 @@
+/* A race as a file of its own: the same views, read-only, over the records in the file. Opens without
+   a server (report/html.py makes it). */
+
+import { Emitter } from './state/emitter.js';
+import { Race } from './state/race.js';
+import { Replay } from './state/replay.js';
+import { point } from './records/highlights.js';
+import { first, parse } from './records/trace.js';
+import { download, h } from './views/dom.js';
+import { Painter } from './views/paint.js';
+import { RaceView } from './views/raceview.js';
+import { Story } from './views/story.js';
+import { themeButton } from './views/theme.js';
+import { W } from './words/words.js';
+
+/** @param {string} id of an element of the file */
+const read = (id) => document.getElementById(id)?.textContent ?? '';
+
+const known = JSON.parse(read('known'));
+const written = read('trace');
+const race = new Race(known.rules);
+const replay = new Replay(race);
+const story = new Story(race, () => replay.finish());
+/** Nothing is told around a race that stays as it is. @type {any} */
+const nothing = { notice: { text: '', wrong: false }, offers: [], waiting: '', undrawn: false };
+const view = new RaceView({
+  race,
+  replay,
+  story,
+  stage: Object.assign(new Emitter(), nothing),
+  painter: new Painter(),
+  catalog: known,
+  url: '',
+  on: { save: () => download('race.trace.jsonl', `${written}\n`), saves: ['trace'] },
+});
+race.on('shown', () => point(race));
+
+const records = parse(written);
+const { facts: machine, compared } = known;
+race.clear({ source: 'recorded', question: first(records).notes?.question, machine, compared });
+for (const record of records) race.take(record);
+point(race);
+
+const earlier = known.earlier.map(({ question, answer }) =>
+  h('li', h('p', h('b', question || W.chat.nothing), h('span', answer))),
+);
+const turns = h('section.vl-conversation', { hidden: !earlier.length }, h('ol.vl-turns', earlier));
+const brand = h('div.vl-brand', h('h1', W.name), h('p', W.tagline, h('span', W.watched)));
+const head = h(
+  'header.vl-top',
+  brand,
+  h('span.vl-machine', { title: machine }, machine),
+  themeButton(() => view.repaint()),
+);
+const main = h('div.vl-main', h('div', turns, view.node));
+document.getElementById('specvl')?.replaceChildren(h('div.vl.saved', head, h('div.vl-body', main)));
