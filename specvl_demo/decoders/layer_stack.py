@@ -73,7 +73,7 @@ class EntryAndExit(NamedTuple):
 
 
 class LayerStack:
-    """Layers of one size; made by `stack_layers`."""
+    """Layers of one size, which the kernels take (`takes_layers`)."""
 
     def __init__(
         self,
@@ -180,18 +180,9 @@ def takes_sizes(head_width: int, inputs: Sequence[int], outputs: Sequence[int]) 
     return head_width in _HEAD_WIDTHS and fit
 
 
-def stack_layers(
-    parts: Sequence[LayerWeights],
-    heads: int,
-    kv_heads: int,
-    head_width: int,
-    root: float,
-    ends: EntryAndExit = EntryAndExit(),  # noqa: B008 (it cannot be changed)
-) -> LayerStack | None:
-    """Return these layers as one stack; None where torch takes over."""
-    if head_width not in _HEAD_WIDTHS or not all(part.fits_kernels for part in parts):
-        return None
-    return LayerStack(parts, heads, kv_heads, head_width, root, ends)
+def takes_layers(parts: Sequence[LayerWeights], head_width: int) -> bool:
+    """Whether the kernels take these layers; torch takes over elsewhere."""
+    return head_width in _HEAD_WIDTHS and all(part.fits_kernels for part in parts)
 
 
 class DraftWeights(NamedTuple):

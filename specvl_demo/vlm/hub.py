@@ -79,12 +79,36 @@ _SPLIT_SETTINGS = (
 BY_OPTION = {"repetition_penalty": 1, "min_length": 0, "min_new_tokens": 0, "stop_strings": None}
 SAMPLED = {"do_sample": False, "temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
 UNAPPLIED: dict[str, Any] = {
-    **{"encoder_repetition_penalty": 1.0, "guidance_scale": 1.0, "typical_p": 1.0, "num_beams": 1},
-    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "penalty_alpha"), 0),
-    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "token_healing", "use_mtp"), 0),
-    **dict.fromkeys(("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "top_h")),
-    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "sequence_bias", "dola_layers")),
-    **dict.fromkeys(("exponential_decay_length_penalty", "watermarking_config")),
+    "encoder_repetition_penalty": 1.0,
+    "guidance_scale": 1.0,
+    "typical_p": 1.0,
+    "num_beams": 1,
+    **dict.fromkeys(
+        (
+            "no_repeat_ngram_size",
+            "encoder_no_repeat_ngram_size",
+            "penalty_alpha",
+            "epsilon_cutoff",
+            "eta_cutoff",
+            "token_healing",
+            "use_mtp",
+        ),
+        0,
+    ),
+    **dict.fromkeys(
+        (
+            "bad_words_ids",
+            "suppress_tokens",
+            "begin_suppress_tokens",
+            "top_h",
+            "forced_bos_token_id",
+            "forced_eos_token_id",
+            "sequence_bias",
+            "dola_layers",
+            "exponential_decay_length_penalty",
+            "watermarking_config",
+        )
+    ),
 }
 """Fields of a generation_config that change answers, by the values that change nothing: those for
 which an answer has an option, those that matter only with do_sample, and those not done here. Of

@@ -9,9 +9,10 @@ from torch import Tensor
 
 import specvl_demo as sv
 from specvl_demo.core.types import Drafter
-from specvl_demo.decoders import kernels, layer_stack
+from specvl_demo.decoders import kernels
 from specvl_demo.decoders.layer_stack import LevelDrafter
 from specvl_demo.methods.dream import DreamDrafter
+from specvl_demo.methods.heads import blocks
 from specvl_demo.methods.heads.blocks import CrossAttention
 from specvl_demo.methods.level_calls import LevelCalls
 from specvl_demo.places import EXAMPLES
@@ -93,7 +94,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
     chains and in trees; there is a byte for each patch. Other drafters record none.
     """
     # Forwards of torch, to listen to.
-    monkeypatch.setattr(layer_stack, "stack_layers", lambda *_: None)
+    monkeypatch.setattr(blocks, "takes_layers", lambda *_: False)
     drafted: list[Tensor] = []
     apart: list[float] = []
     forward, looked = CrossAttention.__call__, DreamDrafter.attention_to_prompt

@@ -27,7 +27,7 @@ from specvl_demo.decoders.calibration import (
     text_context,
 )
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
-from specvl_demo.decoders.layer_stack import LayerWeights, stack_layers
+from specvl_demo.decoders.layer_stack import LayerWeights, takes_layers
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.packed_decoder import PackedDecoder, RotatedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax, to_half
@@ -219,10 +219,7 @@ def test_our_log_probabilities_equal_those_of_torch(size: int, never: list[int])
 def test_sizes_that_our_kernels_lack_are_left_to_torch():
     assert kernels.pack_integers(torch.zeros(32, 24), 8) is None
     assert kernels.pack_8_bits(torch.zeros(32, 24), None) is None
-    assert (
-        stack_layers([LayerWeights(*[PackedLinear(torch.zeros(32, 24))] * 4)], 2, 2, 16, 1e-3)
-        is None
-    )
+    assert not takes_layers([LayerWeights(*[PackedLinear(torch.zeros(32, 24))] * 4)], 16)
 
 
 SMALL = """

@@ -15,9 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.decoders import layer_stack
 from specvl_demo.decoders.attention import attend, pair_rotary, rotary_axes, rotations
-from specvl_demo.decoders.layer_stack import EntryAndExit, LayerStack, LayerWeights
+from specvl_demo.decoders.layer_stack import (
+    EntryAndExit,
+    LayerStack,
+    LayerWeights,
+    takes_layers,
+)
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 POSITIONS = 32768
@@ -175,11 +179,10 @@ def stack_layers(
         eps: The result of `norm_root`.
         norm: [D] the weight of a norm after them.
     """
-    if dtype != torch.float32:
+    if dtype != torch.float32 or not takes_layers(parts, g.head_width):
         return None
-    return layer_stack.stack_layers(
-        parts, g.heads, g.kv_heads, g.head_width, eps.item(), EntryAndExit(norm=norm)
-    )
+    ends = EntryAndExit(norm=norm)
+    return LayerStack(parts, g.heads, g.kv_heads, g.head_width, eps.item(), ends)
 
 
 class CrossAttention:

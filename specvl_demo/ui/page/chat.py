@@ -58,14 +58,27 @@ SAMPLING: dict[str, Option] = {
 PASSED = ("stop", "logit_bias", "ignore_eos")
 """Fields that are read as those of the page."""
 IDLE = {
-    *{"user", "metadata", "safety_identifier", "prompt_cache_key", "store", "service_tier"},
-    *{"cache_prompt", "keep_alive", "parallel_tool_calls", "reasoning_effort", "verbosity"},
+    "cache_prompt",
+    "keep_alive",
+    "metadata",
+    "parallel_tool_calls",
+    "prompt_cache_key",
+    "reasoning_effort",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+    "verbosity",
 }
 """Fields that change nothing in an answer of models without tools and without hidden reasoning."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **{"n": (1,), "best_of": (1,), "modalities": (["text"],)},
-    **{"response_format": ({"type": "text"},), "tool_choice": ("none", "auto")},
-    **dict.fromkeys(("length_penalty", "typical_p"), (1,)),
+    "n": (1,),
+    "best_of": (1,),
+    "length_penalty": (1,),
+    "typical_p": (1,),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("none", "auto"),
     "skip_special_tokens": (True,),
 }
 """Values, besides null, that request nothing unsupported."""
