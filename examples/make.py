@@ -29,6 +29,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import findings  # noqa: E402
 from findings import Finding  # noqa: E402
+from specvl_demo.ui.serve.decoding import Engine  # noqa: E402
 
 from specvl_demo import records  # noqa: E402
 from specvl_demo.compare.provenance import processor_name  # noqa: E402
@@ -37,7 +38,6 @@ from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.pairs.machine import detect_machine  # noqa: E402
 from specvl_demo.question import Question  # noqa: E402
 from specvl_demo.records import Record, Round, gather_lanes  # noqa: E402
-from specvl_demo.ui.serve.decoding import Engine  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 
 REPEATS = 3

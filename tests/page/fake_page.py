@@ -111,8 +111,14 @@ def _fail(how: str | None) -> None:
 # Where it is computed: in a process, a thread, an actor.
 
 
-def engine(first_pair: str | None) -> Compute:
-    return compute
+class Played:
+    """Plays the records of a question; nothing is loaded."""
+
+    def __init__(self, first_pair: str | None = None) -> None: ...
+
+    def prepare(self, tell: Any = None) -> None: ...
+
+    events = staticmethod(compute)
 
 
 def dying(first_pair: str | None) -> Compute:
@@ -132,7 +138,7 @@ class Slow:
             tell("Reading the weights")
             time.sleep(0.05)
 
-    def __call__(self, job: Job, ended: Any, tell: Any) -> Iterator[Event]:
+    def events(self, job: Job, ended: Any, tell: Any) -> Iterator[Event]:
         yield {"k": "status", "stage": "prefill"}
 
 
@@ -162,7 +168,7 @@ class ThreadWorker:
     def close(self) -> None: ...
 
 
-class LightEngine:
+class LightActor:
     """An actor's engine: says where it runs and which files came with the parcel."""
 
     def __init__(self, first_pair: str | None) -> None:
@@ -187,7 +193,7 @@ def started(count: int) -> RayWorkers:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     while True:
         try:
-            return RayWorkers(count, engine=LightEngine)
+            return RayWorkers(count, kind=LightActor)
         except Exception as fault:  # noqa: BLE001 - Ray raises nothing more special
             # Ray gives its own processes half a minute to start, too little on a machine that is
             # very busy.
@@ -217,7 +223,7 @@ def main() -> None:
     from specvl_demo.ui.serve import workers
 
     def make() -> workers.Worker:
-        return started(2) if options.cluster else workers.ProcessWorker(None, engine)
+        return started(2) if options.cluster else workers.ProcessWorker(None, Played)
 
     launch.serve_page("127.0.0.1", options.port, "pocket", False, make, max_waiting=options.waiting)
 

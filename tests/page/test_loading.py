@@ -19,7 +19,7 @@ from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import Question
 from specvl_demo.serving import loader
 from specvl_demo.serving.loaded import LoadedPair
-from specvl_demo.ui.serve import decoding
+from specvl_demo.ui.serve import job_runner
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
@@ -76,7 +76,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatc
     monkeypatch.setattr(loader, "detect_machine", lambda: Machine(8, 2.3, "x86_64"))
     monkeypatch.setattr(fitting, "memory_needs", memory_needs)
     monkeypatch.setattr(loader, "load_pair", load)
-    models = decoding.Engine()
+    models = job_runner.JobRunner()
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
         models.load_pair(pair, roles, lambda text: None)
     assert loads == [["small"], ["small", "hivis"], ["dream"]]
@@ -91,11 +91,11 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(monkeypatch):
     def warm(loaded: object, asked: tuple[object, ...], choices: list[Choice]) -> None:
         warmed.append((asked[1].media[0].size, [choice.method.name for choice in choices]))
 
-    monkeypatch.setattr(decoding.Engine, "load_pair", lambda *_: loaded)
-    monkeypatch.setattr(decoding.session, "warm_up", warm)
-    monkeypatch.setattr(decoding.session, "make_request", lambda *asked: asked)
-    decoding.Engine("qwen2.5-vl-7b").prepare(told.append)
-    assert told == [decoding.RECORDING] and warmed == [(decoding.PHOTOGRAPH, ["ar"])]
+    monkeypatch.setattr(job_runner.JobRunner, "load_pair", lambda *_: loaded)
+    monkeypatch.setattr(job_runner.session, "warm_up", warm)
+    monkeypatch.setattr(job_runner.session, "make_request", lambda *asked: asked)
+    job_runner.JobRunner("qwen2.5-vl-7b").prepare(told.append)
+    assert told == [job_runner.RECORDING] and warmed == [(job_runner.PHOTOGRAPH, ["ar"])]
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -109,7 +109,7 @@ def test_no_prompt_is_left_when_a_run_is_over(left: bool, tmp_path: Path, monkey
     lanes = (("ar", {}), ("ngram", {}))
     shown = (MediaFile(str(tmp_path / "a.png")),)
     job = Job("light", lanes, Question("what is this", shown, max_new_tokens=6))
-    running = decoding.Engine()(job, bool)
+    running = job_runner.JobRunner().events(job, bool)
     kinds = []
     for event in running:
         kinds.append(event["k"])

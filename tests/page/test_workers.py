@@ -17,13 +17,13 @@ from specvl_demo.pairs.fitting import Options
 from specvl_demo.question import Question, Turn
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
-from specvl_demo.ui.serve.cluster import EngineActor, JobParcel, RayWorkers
+from specvl_demo.ui.serve.cluster import ComputeActor, JobParcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate_lease_s
 from tests.conftest import second_try
-from tests.page.fake_page import compute, engine, started
+from tests.page.fake_page import Played, compute, started
 from tests.robustness.support import Guest
 from tests.shared.server import run_python
 
@@ -102,7 +102,7 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_reads_why(clu
 
 @pytest.fixture
 def process() -> Iterator[ProcessWorker]:
-    made = ProcessWorker(None, engine)
+    made = ProcessWorker(None, Played)
     yield made
     made.close()
 
@@ -116,20 +116,9 @@ def test_a_stop_that_comes_before_its_job_ends_it(which: str, request: pytest.Fi
     assert [event["k"] for event in worker.events("s", job(1))][-1] == "end"
 
 
-class Light:
-    """A computation that yields rounds until it is stopped."""
-
-    def __init__(self, first_pair: str | None) -> None: ...
-
-    def prepare(self) -> None: ...
-
-    def __call__(self, job: Job, ended: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        yield from compute(job, ended)
-
-
 def test_an_actor_ends_its_run_at_stop(monkeypatch):
-    monkeypatch.setattr("specvl_demo.ui.serve.decoding.Engine", Light)
-    actor = EngineActor(None)
+    monkeypatch.setattr("specvl_demo.ui.serve.job_runner.JobRunner", Played)
+    actor = ComputeActor(None)
     running = actor.compute("r", JobParcel.of(job(10**9)))
     assert [next(running)["k"] for _ in range(2)] == ["begin", "round"]
     actor.stop("r")

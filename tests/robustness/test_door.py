@@ -427,7 +427,7 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     assert Path(made).parent.parent == tmp_path and len(files()) == 2
     made = serving.export_race({"path": str(trace), "as": "figure"}, me)["url"]
     assert Path(made.removeprefix("gradio_api/file=")).read_text().startswith("<svg")
-    kept.end_visit("visit")
+    kept.release_files("visit")
     assert files() == [trace]
 
 

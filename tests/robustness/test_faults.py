@@ -18,7 +18,7 @@ from specvl_demo.pairs import Checkpoint, PairSpec, placing
 from specvl_demo.question import Question
 from specvl_demo.records import Begin, Round
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve import decoding
+from specvl_demo.ui.serve import job_runner
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
@@ -42,19 +42,19 @@ def pair(folder: Path) -> PairSpec:
 
 
 @pytest.fixture(scope="module")
-def models(pair: PairSpec) -> decoding.Engine:
-    made = decoding.Engine()
+def models(pair: PairSpec) -> job_runner.JobRunner:
+    made = job_runner.JobRunner()
     made.load_pair(pair, ["small"], lambda _: None)
     return made
 
 
 @pytest.fixture
-def queue(models: decoding.Engine, pair: PairSpec, monkeypatch) -> Queue:
+def queue(models: job_runner.JobRunner, pair: PairSpec, monkeypatch) -> Queue:
     """A queue whose runs are computed in a thread of this process, where faults can be put in."""
     monkeypatch.setattr(pairs, "find", lambda _: pair)
 
     def compute(asked: Job) -> Iterator[dict[str, Any]]:
-        yield from models(asked, bool)
+        yield from models.events(asked, bool)
 
     return Queue(ZeroGpuWorker("light", lambda duration: lambda fn: fn, compute, 0.05))
 
@@ -185,16 +185,16 @@ def test_a_visitor_reads_what_a_checkpoint_lacks_and_is_served_once_it_is_whole(
     damaged = PairSpec("light", "t", pair.family, Checkpoint(str(copy), 1e6, "", True), {})
     monkeypatch.setattr(pairs, "find", lambda _: damaged)
     monkeypatch.setattr(placing, "place", lambda *_: placing.Placement(True, "", roles=[]))
-    models = decoding.Engine()
+    models = job_runner.JobRunner()
     asked = Job("light", (("ar", {}),), Question("what", max_new_tokens=2))
     for damage, (change, said) in DAMAGED.items():
         shutil.copytree(folder / "target", copy)
         change(copy)
-        (error,) = [event for event in models(asked, bool) if event["k"] == "error"]
+        (error,) = [event for event in models.events(asked, bool) if event["k"] == "error"]
         assert said in error["text"] and "Traceback" not in error["text"], damage
         shutil.rmtree(copy)
     shutil.copytree(folder / "target", copy)
-    assert "error" not in [event["k"] for event in models(asked, bool)]
+    assert "error" not in [event["k"] for event in models.events(asked, bool)]
 
 
 # ---------------------------------------------------------------- the disk

@@ -22,7 +22,7 @@ from tests.robustness.support import Guest, computed, job, saved, until
 
 @pytest.fixture(scope="module")
 def worker(ledger: Path) -> Iterator[ProcessWorker]:
-    with closing(ProcessWorker(None, fake_page.engine)) as made:
+    with closing(ProcessWorker(None, fake_page.Played)) as made:
         list(made.events("first", job()))  # from now on no limit is spent on the process's start
         yield made
 

@@ -98,7 +98,7 @@ def build_page(handlers: PageHandlers) -> gr.Blocks:
     gr.set_static_paths([*SCRIPTS, *bundle.SHEETS, *FILES.values(), *handlers.files])
 
     def leave(request: gr.Request) -> None:
-        handlers.uploads.end_visit(request.session_hash)
+        handlers.uploads.release_files(request.session_hash)
         if request.session_hash is not None:
             handlers.queue.end_visit(request.session_hash)
 

@@ -131,7 +131,7 @@ class ChatApi:
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
         except RefusedRequest as refusal:
-            self._handlers.uploads.end_visit(key)
+            self._handlers.uploads.release_files(key)
             return _refusal_response(refusal)
         model = body["model"]
         if body.get("stream") is True:
@@ -280,7 +280,7 @@ class ChatApi:
         except ValueError as fault:
             raise RefusedRequest(messages.http_status(str(fault)), str(fault), None) from None
         finally:
-            self._handlers.uploads.end_visit(caller.visit)
+            self._handlers.uploads.release_files(caller.visit)
 
 
 def _check_sampling(name: str, option: Option, value: Any) -> Any:

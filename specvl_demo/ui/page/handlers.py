@@ -59,7 +59,7 @@ class PageHandlers:
     """Held while a trace is read: one takes seconds and tens of MB at most."""
 
     def __post_init__(self) -> None:
-        self.benches = BenchRuns(self.uploads.end_visit)
+        self.benches = BenchRuns(self.uploads.release_files)
 
     async def run_job(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
@@ -167,7 +167,7 @@ class PageHandlers:
             with self._read_trace(file) as lanes:
                 return msgspec.to_builtins(remarks.race_remarks(lanes))
         finally:
-            self.uploads.end_visit(key)
+            self.uploads.release_files(key)
 
     def export_race(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Return an uploaded trace as one file that is removed with the visit.

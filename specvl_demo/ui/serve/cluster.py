@@ -45,21 +45,21 @@ class JobParcel:
         return replace(self.job, question=self.job.question.with_paths(there))
 
 
-class EngineActor:
+class ComputeActor:
     """An actor with its own models; it runs one job at a time, and receives Stop in parallel."""
 
     def __init__(self, first_pair: str | None) -> None:
         # Only the actor imports torch.
-        from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415
+        from specvl_demo.ui.serve.job_runner import JobRunner  # noqa: PLC0415
 
-        self._compute = Engine(first_pair)
-        self._compute.prepare()
+        self._runner = JobRunner(first_pair)
+        self._runner.prepare()
         self._stopped: str | None = None
 
     def compute(self, run: str, parcel: JobParcel) -> Iterator[Event]:
         with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
             job = parcel.unpack(Path(folder))
-            yield from self._compute(job, lambda: self._stopped == run)
+            yield from self._runner.events(job, lambda: self._stopped == run)
 
     def stop(self, run: str) -> None:
         self._stopped = run
@@ -72,7 +72,7 @@ class RayWorkers(Worker):
     """`capacity` actors.
 
     address: A running cluster ("auto" finds one on this machine); None starts one here.
-    gpus: What each actor takes, a fraction if they share one. engine: What runs in an actor.
+    gpus: What each actor takes, a fraction if they share one. kind: The class of what runs.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RayWorkers(Worker):
         first_pair: str | None = None,
         address: str | None = None,
         gpus: float = 0.0,
-        engine: type = EngineActor,
+        kind: type = ComputeActor,
     ) -> None:
         # A call after the end must fail; by default it would start another cluster.
         os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
@@ -99,7 +99,7 @@ class RayWorkers(Worker):
         # Two calls at once in an actor: the job and Stop. Restarted without limit, but a lost run
         # is not computed twice: its visitor sees an error.
         limits = {"num_cpus": 1, "num_gpus": gpus, "max_restarts": -1, "max_concurrency": 2}
-        actor = ray.remote(**limits)(engine)
+        actor = ray.remote(**limits)(kind)
         self._running: dict[str, Any] = {}
         self._stopped: set[str] = set()
         self._closed = False

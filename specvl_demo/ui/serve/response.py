@@ -56,7 +56,7 @@ class RefusedRequest(Exception):
     """(status, sentence) and, of a program in OpenAI's form, the field: the request is refused."""
 
 
-class Response:
+class PageResponse:
     """One response, with this page's headers, and its sentences if the app refuses or fails."""
 
     def __init__(

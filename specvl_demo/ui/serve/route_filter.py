@@ -23,9 +23,9 @@ from starlette.formparsers import MultiPartException
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.response import (
+    PageResponse,
     Receive,
     RefusedRequest,
-    Response,
     Send,
     security_headers,
 )
@@ -118,7 +118,7 @@ class RouteFilter:
         # their own form.
         chat = bool(CHAT.fullmatch(path))
         sentences = {} if logging_in or chat else messages.BY_STATUS
-        answer = Response(send, sentences, self._headers, keep=uploading, openai=chat)
+        answer = PageResponse(send, sentences, self._headers, keep=uploading, openai=chat)
         try:
             scope = self._check_sender(scope, path)
             receive = await self._check_body(scope, path, receive, answer)
@@ -156,7 +156,7 @@ class RouteFilter:
         return {**scope, "headers": headers}
 
     async def _check_body(
-        self, scope: Scope, path: str, receive: Receive, answer: Response
+        self, scope: Scope, path: str, receive: Receive, answer: PageResponse
     ) -> Receive:
         """Return how the app reads the body of an admitted request; RefusedRequest if it is not
         valid.

@@ -23,8 +23,8 @@ MAX_AGE_S = 2 * 3600.0
 """Older files are removed, whether a visitor or an earlier server left them."""
 WRITTEN_S = 120.0
 """Files directly in the folder are still being written, unless unchanged for this long."""
-MAX_VISITS = 4096
-"""Beyond it the oldest visit is forgotten; its files are removed by their age."""
+MAX_HOLDERS = 4096
+"""Beyond it the oldest holder is forgotten; its files are removed by their age."""
 MAX_PATH, MAX_LEVELS = 1024, 64
 """Characters and folders of a file's path, each of which the system looks up."""
 
@@ -71,21 +71,21 @@ def sweep_old_files(folder: Path) -> list[StoredFile]:
 
 
 class Uploads:
-    """Files by visit and by client, of at most `room` bytes. Gradio names an upload after its
-    content, so two visitors may share a file: it is removed when the last visit that used it has
+    """Files by holder and by client, of at most `room` bytes. Gradio names an upload after its
+    content, so two visitors may share a file: it is removed when the last holder that used it has
     ended.
     """
 
     def __init__(self, folder: Path, room: int = UPLOADS_BYTES) -> None:
         self.folder = folder.resolve()
         self._room = room
-        self._visits: OrderedDict[str, set[Path]] = OrderedDict()
+        self._held: OrderedDict[str, set[Path]] = OrderedDict()
         self._clients: dict[Path, set[str]] = {}
         self._reserved = 0
         self._lock = threading.Lock()
 
     def reserve_bytes(self, size: int) -> str | None:
-        """Reserve room for so many bytes until `release_bytes`: the oldest files that no visit has
+        """Reserve room for so many bytes until `release_bytes`: the oldest files that no holder has
         used make it. Return the reason if there is none.
         """
         place = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
@@ -111,8 +111,8 @@ class Uploads:
                 if (file := path_within(path, [self.folder])) is not None:
                     self._clients.setdefault(file, set()).add(client)
 
-    def write_file(self, client: str, visit: str | None, name: str, content: bytes) -> Path:
-        """Write a file that the page makes, removed with the visit; ValueError without room."""
+    def write_file(self, client: str, holder: str | None, name: str, content: bytes) -> Path:
+        """Write a file that the page makes, removed with its holder; ValueError without room."""
         if sentence := self.reserve_bytes(len(content)):
             raise ValueError(sentence)
         path = self.folder / os.urandom(16).hex() / name
@@ -127,7 +127,7 @@ class Uploads:
             raise ValueError(messages.DISK_FULL if full else messages.NOT_KEPT) from None
         finally:
             self.release_bytes(client, len(content), [str(path)])
-        self.hold_files(visit, [str(path)])
+        self.hold_files(holder, [str(path)])
         return path
 
     def is_from_client(self, raw: str, client: str) -> bool:
@@ -135,39 +135,41 @@ class Uploads:
         with self._lock:
             return client in self._clients.get(path_within(raw, [self.folder]) or Path(), ())
 
-    def hold_files(self, visit: str | None, paths: Iterable[str]) -> None:
-        """Record the files that a visit uses; those of other folders are ignored."""
+    def hold_files(self, holder: str | None, paths: Iterable[str]) -> None:
+        """Record the files that a holder uses: a visit, a bench, a request. Those of other folders
+        are ignored.
+        """
         files = {file for path in paths if (file := path_within(path, [self.folder])) is not None}
         files.discard(self.folder)
-        if visit is None or not files:
+        if holder is None or not files:
             return
         with self._lock:
-            self._visits.setdefault(visit, set()).update(files)
-            while len(self._visits) > MAX_VISITS:
-                self._visits.popitem(last=False)
+            self._held.setdefault(holder, set()).update(files)
+            while len(self._held) > MAX_HOLDERS:
+                self._held.popitem(last=False)
 
-    def end_visit(self, visit: str | None) -> None:
-        """End a visit: remove its files that no other visit has used, and folders they leave empty.
+    def release_files(self, holder: str | None) -> None:
+        """Remove a holder's files that no other holder has, and folders that they leave empty.
 
         A file that another client has sent stays: a program, or a page before its first question,
         may be about to ask about its upload of the same bytes.
         """
         with self._lock:
-            gone = self._visits.pop(visit or "", set())
+            gone = self._held.pop(holder or "", set())
             shared = {path for path in gone if len(self._clients.get(path, ())) > 1}
-            _remove_files(gone.difference(shared, *self._visits.values()))
+            _remove_files(gone.difference(shared, *self._held.values()))
 
     def remove_all(self) -> None:
         """The page ends, and every visit with it: remove what has come, and what is coming."""
         with self._lock:
             coming = (path for path in self.folder.glob("*") if path.is_file())
-            _remove_files({*self._clients, *coming}.union(*self._visits.values()))
+            _remove_files({*self._clients, *coming}.union(*self._held.values()))
 
     def _make_room(self, lacking: int, files: Sequence[StoredFile]) -> bool:
-        """Remove the oldest of these files that no visit holds until so many bytes are free, or
+        """Remove the oldest of these files that nobody holds until so many bytes are free, or
         none.
         """
-        held = set().union(*self._visits.values())
+        held = set().union(*self._held.values())
         unused = [file for file in files if file.path not in held]
         if lacking > sum(file.size for file in unused):
             return False

@@ -2,7 +2,7 @@
 Space lends.
 
 Decoding shares neither interpreter nor memory with the serving of the page, so that watching
-visitors cost the engine nothing, and a crash of one does not end the other.
+visitors cost decoding nothing, and a crash of one does not end the other.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
+from typing import Protocol
 
 from specvl_demo.core.faults import loses_device
 from specvl_demo.media import sandbox
@@ -30,10 +31,18 @@ from specvl_demo.ui.serve.queue import MAX_FAULT_CHARS, Event, Worker, failure_s
 CLOSE_S = 5.0
 END_S = 1.0
 """How long the current round may take to end on shutdown."""
-Compute = Callable[[Job, Callable[[], bool], Callable[[str], None]], Iterator[Event]]
-"""(job, whether it is to end, callback for the progress of loading) -> the job's events. May have
-`prepare(tell)`, called before the first job.
-"""
+
+
+class Compute(Protocol):
+    """What computes the jobs of a worker. `tell` is called with the progress of loading."""
+
+    def prepare(self, tell: Callable[[str], None]) -> None:
+        """Load what is loaded in advance: called once, before the first job."""
+
+    def events(
+        self, job: Job, ended: Callable[[], bool], tell: Callable[[str], None]
+    ) -> Iterator[Event]:
+        """Yield the events of a job until it is over, or `ended` says that it is to end."""
 
 
 def make_worker(
@@ -53,13 +62,13 @@ def make_worker(
     return ProcessWorker(pair)
 
 
-def decoding_engine(first_pair: str | None) -> Compute:
-    """Return what computes in the process: the engine, with this pair loaded in advance."""
+def open_job_runner(first_pair: str | None) -> Compute:
+    """Return what computes in the process: a runner, with this pair loaded in advance."""
     sandbox.keep_private()
     # Only that process imports torch.
-    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415
+    from specvl_demo.ui.serve.job_runner import JobRunner  # noqa: PLC0415
 
-    return Engine(first_pair)
+    return JobRunner(first_pair)
 
 
 def loading_event(text: str) -> Event:
@@ -69,13 +78,13 @@ def loading_event(text: str) -> Event:
 
 class ProcessWorker(Worker):
     """Computes jobs in a child process, one at a time, so that every clock is accurate. It loads
-    `first_pair` at once. open_engine: makes what computes, in the process.
+    `first_pair` at once. open_compute: makes what computes, in the process.
     """
 
     def __init__(
-        self, first_pair: str | None = None, open_engine: Callable[..., Compute] = decoding_engine
+        self, first_pair: str | None = None, open_compute: Callable[..., Compute] = open_job_runner
     ) -> None:
-        self._open = partial(open_engine, first_pair)
+        self._open = partial(open_compute, first_pair)
         self._sending = threading.Lock()
         self._running: str | None = None
         self._closed = False
@@ -134,7 +143,9 @@ class ProcessWorker(Worker):
         # Spawned, not forked: the page's process has threads, half of which torch would inherit.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=run_engine, args=(theirs, self._open), daemon=True)
+        self._process = context.Process(
+            target=run_worker_process, args=(theirs, self._open), daemon=True
+        )
         try:
             self._process.start()
         finally:
@@ -154,19 +165,18 @@ def exit_reason(exitcode: int | None) -> str:
     return f"{name}, often a sign that memory ran out" if name == "SIGKILL" else name
 
 
-def run_engine(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
+def run_worker_process(pipe: Connection, open_compute: Callable[[], Compute]) -> None:
     """Compute the jobs that come through a pipe, one after the other, until it closes: what runs in
     the process of a `ProcessWorker`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the page's to handle
-    there = _EngineProcess(pipe)
-    engine = open_engine()
-    if prepare := getattr(engine, "prepare", None):
-        prepare(there.report_loading)
-    there.run_jobs(engine)
+    there = _WorkerProcess(pipe)
+    compute = open_compute()
+    compute.prepare(there.report_loading)
+    there.run_jobs(compute)
 
 
-class _EngineProcess:
+class _WorkerProcess:
     """The process's end of the pipe. Jobs run in the main thread; a second one hears Stop. Whoever
     takes a job out of `_waiting` reports its end.
     """
@@ -185,17 +195,17 @@ class _EngineProcess:
         for run in list(self._waiting):
             self._send_event(run, loading_event(text))
 
-    def run_jobs(self, engine: Compute) -> None:
+    def run_jobs(self, compute: Compute) -> None:
         while (run := self._line.get()) is not None:
             self._running = run
             job = self._waiting.pop(run, None)
             if job is not None:  # otherwise its visitor has already seen its end
-                self._compute_job(engine, run, job)
+                self._compute_job(compute, run, job)
 
-    def _compute_job(self, engine: Compute, run: str, job: Job) -> None:
+    def _compute_job(self, compute: Compute, run: str, job: Job) -> None:
         try:
             tell = lambda text: self._send_event(run, loading_event(text))  # noqa: E731
-            for event in engine(job, lambda: self._stopped == run, tell):
+            for event in compute.events(job, lambda: self._stopped == run, tell):
                 self._send_event(run, event)
         except BaseException as fault:
             problem = failure_sentence(fault)

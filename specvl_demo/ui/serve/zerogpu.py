@@ -71,15 +71,16 @@ def fit_to_lease(job: Job, each_s: float) -> Job:
 
 def load_worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     """Return the worker of a pair that is loaded now, so that a forked child inherits it."""
-    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
+    from specvl_demo.ui.serve.job_runner import JobRunner  # noqa: PLC0415 - torch only where it computes
 
-    pair, engine = pairs.find(pair_id), Engine()
+    pair = pairs.find(pair_id)
+    runner = JobRunner()
     roles = fitting_drafters(pair)
-    engine.load_pair(pair, roles, lambda _: None)
+    runner.load_pair(pair, roles, lambda _: None)
 
     def lent(job: Job) -> Iterator[Event]:
         # Nothing is kept: the next question could not find it.
-        yield from engine(job, bool, lambda _: None)
+        yield from runner.events(job, bool)
 
     return ZeroGpuWorker(pair_id, lend, lent, max_token_s(pair), roles)
 

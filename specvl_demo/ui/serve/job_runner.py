@@ -58,7 +58,7 @@ def _thumbnail_url(image: Image.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
 
 
-class Engine:
+class JobRunner:
     """Computes jobs one after the other. Keeps one pair, `first_pair` if it is prepared, with the
     drafters requested so far, and nothing of a job.
     """
@@ -91,7 +91,7 @@ class Engine:
                 lanes = [choosing.choose(pair, name) for name in names]
                 session.warm_up(loaded, session.make_request(loaded, grey), lanes)
 
-    def __call__(
+    def events(
         self, job: Job, cancelled: Callable[[], bool], tell: loading.Tell = lambda _: None
     ) -> Iterator[Event]:
         """Yield everything that happens in a job; `tell` is called while something is loaded.
