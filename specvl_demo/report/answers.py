@@ -238,7 +238,12 @@ def _method_row(repeats: Sequence[RepeatResult], name: str) -> dict[str, Any]:
     models_share = (shares["draft"] or 0.0) + (shares["verify"] or 0.0)
     return row | {
         "tau": beside.metrics.totals.tau,
-        "accepted_by_depth": accepted_by_depth(round_ for lane in lanes for round_ in lane.rounds),
+        "accepted_by_depth": accepted_by_depth(
+            # Repeats draft the same again.
+            round_
+            for lane in (repeats[0].lanes(name) if repeats else ())
+            for round_ in lane.rounds
+        ),
         "interval": interval_over_questions(repeats, name),
         "limit": speedup / models_share if speedup and models_share else None,
         **{f"share_{phase}": share for phase, share in shares.items()},

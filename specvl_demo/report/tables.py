@@ -80,6 +80,21 @@ def to_markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> st
     return "\n".join(lines)
 
 
+def to_latex(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Return the rows as a LaTeX table, for the package booktabs."""
+    grid = (columns, *cell_grid(rows, columns))
+    lines = [" & ".join(map(_latex, line)) + r" \\" for line in grid]
+    lines[:1] = [r"\toprule", lines[0], r"\midrule"]
+    align = "l" + "r" * (len(columns) - 1)
+    body = "\n".join([*lines, r"\bottomrule"])
+    return f"\\begin{{tabular}}{{{align}}}\n{body}\n\\end{{tabular}}\n"
+
+
+def _latex(text: str) -> str:
+    escaped = re.sub(r"[#$%&_{}]", r"\\\g<0>", re.sub(r"[\\^~]", " ", text))
+    return escaped.replace("×", r"$\times$").replace("τ", r"$\tau$").replace("≤", r"$\le$")
+
+
 def cell_grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[str]]:
     """Return the cells of the rows as displayed."""
     return [[one_line(format_cell(row.get(column))) for column in columns] for row in rows]

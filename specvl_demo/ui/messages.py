@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+NO_REPORT = "This is no comparison: a file that `bench --json` printed is needed."
 NO_BENCH = "This comparison is no longer on the server: others have replaced it. Start it again."
 NO_QUESTIONS = "There is no question in these lines."
 NO_PICTURE = "A question names {name}, which was not added."

@@ -41,7 +41,7 @@ SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page stores nothing there."""
 SERVED = (
     *("read_catalog", "method_panel", "stop_run", "computing_time", "export_race", "compare_trace"),
-    *("start_bench", "bench_progress", "bench_archive"),
+    *("start_bench", "bench_progress", "bench_archive", "bench_race", "open_report"),
 )
 """The methods of the handlers that the page's scripts may call."""
 

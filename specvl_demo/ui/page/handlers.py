@@ -15,12 +15,13 @@ import msgspec
 
 from specvl_demo import pairs, question
 from specvl_demo.pairs.machine import computed_s, n_cores
-from specvl_demo.records import WHOLE, End, LaneRecords, Record, Round
+from specvl_demo.places import EXAMPLES
+from specvl_demo.records import WHOLE, End, LaneRecords, Record, Round, dumps
 from specvl_demo.report import figure, html, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
-from specvl_demo.ui.serve.benches import BenchRuns
+from specvl_demo.ui.serve.benches import BenchRuns, open_report
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded_file
 from specvl_demo.ui.serve.queue import Queue, Run, refusal_events
 from specvl_demo.ui.serve.uploads import Uploads
@@ -29,6 +30,9 @@ from specvl_demo.ui.serve.watching import watcher_pids
 MAX_SHARED_BYTES = 8 * 2**20
 READING_S = 5.0
 """How long a trace waits for others: one of long answers may take seconds."""
+
+MAX_REPORT = 2 * 10**6
+"""Characters of a comparison that is opened."""
 
 
 @dataclass
@@ -133,6 +137,24 @@ class PageHandlers:
     def bench_archive(self, name: Any, caller: Caller) -> dict[str, Any]:
         """Return a bench's tables and traces as one archive, removed with the visit."""
         return self._write_file(caller, "bench.zip", self.benches.find(name).to_archive())
+
+    def bench_race(self, payload: Any, _: Caller) -> dict[str, Any]:
+        """Return the race on a bench's first question of a kind. payload: {bench, kind}."""
+        payload = payload if isinstance(payload, Mapping) else {}
+        words, lanes = self.benches.find(payload.get("bench")).lanes_of_kind(payload.get("kind"))
+        records = [record for lane in lanes for record in (lane.begin, *lane.rounds, lane.end)]
+        lines = "\n".join(dumps(record) for record in records if record)
+        compared = msgspec.to_builtins(remarks.race_remarks(lanes))
+        return {"question": words, "lines": lines, "compared": compared}
+
+    def open_report(self, text: Any, _: Caller) -> dict[str, Any]:
+        """Return what `bench --json` printed as the page draws it; without a text the recorded one,
+        if there is one.
+        """
+        recorded = EXAMPLES / "comparison.json"
+        if not text and recorded.is_file():
+            text = recorded.read_text(encoding="utf-8")
+        return open_report(question.text_of(text, "The comparison", MAX_REPORT)) if text else {}
 
     def read_catalog(self, _: Any, __: Caller) -> dict[str, Any]:
         """Return everything that can be chosen."""

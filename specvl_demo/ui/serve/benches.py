@@ -5,6 +5,7 @@ into the report of `bench`. A bench has a name that cannot be guessed.
 from __future__ import annotations
 
 import io
+import json
 import secrets
 import zipfile
 from collections import OrderedDict
@@ -101,15 +102,15 @@ class BenchRun:
     def page_data(self) -> dict[str, Any]:
         """Return the progress, the report, and its tables with their cells as text."""
         report = self.report()
-        page = self._report_page(report)
-        shown = [
-            {"heading": heading, "columns": columns, "rows": tables.cell_grid(rows, columns)}
-            for heading, rows, columns in page.tables
-            if rows
-        ]
-        sentences = {"before": page.before, "after": page.after}
-        drawn = {"tables": shown, "answers": self._answer_rows()}
-        return {**self.step_counts(), "done": self.done, **sentences, **drawn, **report}
+        drawn = _drawn_report(report, self._report_page(report))
+        return {**self.step_counts(), "done": self.done, **drawn, "answers": self._answer_rows()}
+
+    def lanes_of_kind(self, kind: Any) -> tuple[str, list[LaneRecords]]:
+        """Return the first answered question of a kind, and all methods' lanes."""
+        for case, *lanes in zip(self.questions, *map(self.measured[0].lanes, self.methods)):
+            if case.kind == kind:
+                return case.words, lanes
+        raise ValueError(messages.NO_BENCH)
 
     def _answer_rows(self) -> list[dict[str, Any]]:
         """Return each answered question, its files, and every method's answer in the first repeat;
@@ -152,13 +153,14 @@ class BenchRun:
         return {"total": self.n_steps, "questions": questions, "repeats": self.repeats}
 
     def to_archive(self) -> bytes:
-        """Return tables as CSV and Markdown, and a trace of every answer, in one archive."""
+        """Return tables as CSV, LaTeX and Markdown, and a trace of every answer, in one archive."""
         page, packed = self._report_page(self.report()), io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("bench.md", page.to_markdown())
             for number, (heading, rows, columns) in enumerate(page.tables, 1):
                 name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-")
                 archive.writestr(f"{name}.csv", tables.to_csv(rows, columns))
+                archive.writestr(f"{name}.tex", tables.to_latex(rows, columns))
             for repeat, measured in enumerate(self.measured, 1):
                 for name in self.methods:
                     for question, lane in zip(self.questions, measured.lanes(name)):
@@ -167,6 +169,28 @@ class BenchRun:
                         text = "".join(f"{records.dumps(line)}\n" for line in lines if line)
                         archive.writestr(f"{_safe_file_name(where)}.jsonl", text)
         return packed.getvalue()
+
+
+def open_report(text: str) -> dict[str, Any]:
+    """Return what the page draws of a report of `bench --json`; ValueError if it is none."""
+    try:
+        report = json.loads(text)
+        for row in report["rows"]:
+            name = row.setdefault("name", row["method"])
+            row["method"] = base.METHODS[name].title if name in base.METHODS else name
+        report = answers.hide_disturbed(report)
+        return {**_drawn_report(report, page_of(report)), "answers": []}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ValueError(messages.NO_REPORT) from None
+
+
+def _drawn_report(report: Mapping[str, Any], page: ReportPage) -> dict[str, Any]:
+    shown = [
+        {"heading": heading, "columns": columns, "rows": tables.cell_grid(rows, columns)}
+        for heading, rows, columns in page.tables
+        if rows
+    ]
+    return {"before": page.before, "after": page.after, "tables": shown, **report}
 
 
 @dataclass

@@ -8,6 +8,7 @@ import { Emitter } from './emitter.js';
 import * as kept from './keep.js';
 import { chosen, unsampled } from './request.js';
 import { COMPARE } from '../words/comparewords.js';
+import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
 /** @import { Race } from './race.js' */
@@ -83,6 +84,31 @@ export class Bench extends Emitter {
     if (!this.touched) this.methods = [...this.request.methods];
     this.touched = true;
     this.emit('change');
+    if (!this.report && !this.running) this.openReport('');
+  }
+
+  choosePapers() {
+    this.methods = [...this.parts.catalog.papers];
+    this.changed();
+  }
+
+  /** Show what `bench --json` printed; the recorded comparison if it is empty. @param {string} text */
+  async openReport(text) {
+    const report = await this.parts.api.server.open_report(text).catch(() => null);
+    if (report?.rows) {
+      this.id = undefined;
+      this.take(report);
+    } else if (report?.problem) this.say(report.problem, true);
+  }
+
+  /** Show the race on the first question of a kind. @param {string} kind @param {string} name of a method */
+  async openRace(kind, name) {
+    const { api, race, stage } = this.parts;
+    const made = await api.server.bench_race({ bench: this.id, kind }).catch(() => null);
+    if (!made?.lines) return;
+    const { question, compared } = made;
+    stage.show(trace.parse(made.lines), { source: 'recorded', question, compared }, true);
+    race.setFocus(name);
   }
 
   /** @param {string} name @param {boolean} on */
@@ -122,6 +148,11 @@ export class Bench extends Emitter {
   /** Files for the bench: one of questions, the others pictures and clips; what is neither is left out.
    *  @param {File[]} files */
   add(files) {
+    const written = files.find(({ name }) => /\.json$/i.test(name));
+    if (written) {
+      written.text().then((text) => this.openReport(text));
+      return;
+    }
     const fits = files.filter(({ name }) =>
       this.endings.some((ending) => name.toLowerCase().endsWith(ending)),
     );
@@ -267,7 +298,11 @@ export class Bench extends Emitter {
   /** The tables of what is done so far. */
   async refresh() {
     const report = await this.parts.api.server.bench_progress(this.id).catch(() => null);
-    if (!report?.rows) return;
+    if (report?.rows) this.take(report);
+  }
+
+  /** @param {any} report */
+  take(report) {
     const colours = coloursOf(report.rows.map((/** @type {any} */ row) => row.name));
     report.rows.forEach((/** @type {any} */ row, /** @type {number} */ i) => {
       row.colour = colours[i];

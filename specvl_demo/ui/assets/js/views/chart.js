@@ -130,8 +130,6 @@ export class Chart {
     ymin = 0,
     right = null,
     shapes = [],
-    xlabels,
-    ylabels,
   }) {
     const c = this.colours;
     const axis = {
@@ -144,20 +142,13 @@ export class Chart {
       automargin: false,
     };
     const name = (text) => ({ text: plain(text), standoff: 8, font: { size: 12 } });
-    const named = (labels) =>
-      labels && {
-        tickmode: 'array',
-        tickvals: labels.map((_, i) => i),
-        ticktext: labels.map(plain),
-      };
-    const left = ylabels ? 14 + 6.8 * Math.max(...ylabels.map((text) => text.length)) : 48;
     return {
-      margin: { l: left, r: right ? 42 : 10, t: 8, b: 38 },
+      margin: { l: 48, r: right ? 42 : 10, t: 8, b: 38 },
       showlegend: false,
       paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)',
       font: { family: 'inherit', size: 12, color: c.muted },
-      hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false),
+      hovermode: this.race.finished ? 'x unified' : false,
       dragmode: false,
       shapes,
       hoverlabel: { font: { size: 12 } },
@@ -168,14 +159,12 @@ export class Chart {
         ...(this.spec.whole && (xend ?? xmax) < 6 && { tick0: 1, dtick: 1 }),
         showgrid: false,
         title: name(this.spec.x),
-        ...named(xlabels),
       },
       yaxis: {
         ...axis,
         range: [ymin, ymax],
         nticks: 4,
         title: name(this.spec.y),
-        ...named(ylabels),
       },
       ...(right && {
         yaxis2: {

@@ -1,8 +1,8 @@
 /* Draws Compare: its form, the progress, tables, charts and answers of a bench (state/bench.js). */
 
 import { Chart } from './chart.js';
-import { depths, kinds, speeds } from './comparecharts.js';
-import { answered, table } from './comparetables.js';
+import { depths } from './comparecharts.js';
+import { answered, heatMap, table } from './comparetables.js';
 import { button, filePicker, h, icon, put } from './dom.js';
 import { Race } from '../state/race.js';
 import { COMPARE } from '../words/comparewords.js';
@@ -23,7 +23,7 @@ export class CompareView {
     this.bench = bench;
     this.catalog = catalog;
     const chart = (spec) => new Chart(spec(bench), new Race(), painter, url);
-    this.charts = [speeds, depths, kinds].map(chart);
+    this.charts = [chart(depths)];
     this.node = h('div.vl-compare', this.buildForm(), this.buildReport());
     bench.on('change', () => this.show());
     bench.on('files', (left) => this.showFiles(left));
@@ -45,12 +45,13 @@ export class CompareView {
       { role: 'group', 'aria-label': title },
       bench.offered.map((method) => this.tick(method)),
     );
+    const papers = button(COMPARE.papers, () => bench.choosePapers());
     this.about = h('p.vl-help');
     this.cost = h('p.vl-help');
     return h(
       'section.vl-card.vl-c-form',
       { on: { input: () => this.take() } },
-      h('div', h('h2', title), this.methods),
+      h('div', h('h2', title), this.methods, h('div', papers)),
       h(
         'div',
         h('h2', COMPARE.inputs),
@@ -77,7 +78,7 @@ export class CompareView {
     this.source = h('select', { id: 'vl-c-source' }, options);
     const files = (id, label, more) =>
       filePicker(label, (list) => bench.add(list), { id: `vl-c-${id}`, hidden: true, ...more });
-    const accept = bench.endings.join(',');
+    const accept = ['.json', ...bench.endings].join(',');
     const picker = files('files', COMPARE.files, { multiple: true, accept });
     const folder = files('folder', COMPARE.folder, { webkitdirectory: true });
     const opener = (sign, text, input) =>
@@ -133,6 +134,7 @@ export class CompareView {
     const { bench } = this;
     this.origin = h('div.vl-help');
     this.first = h('div');
+    this.map = h('div');
     this.tables = h('div');
     const summary = h('summary', icon('chevron'), COMPARE.more);
     this.more = h('details.vl-card.vl-c-more', summary, this.tables);
@@ -142,7 +144,7 @@ export class CompareView {
     this.export = h('div.vl-buttons', save);
     const charts = this.charts.map(({ node }) => node);
     const below = [this.more, this.answers, this.notes, this.export];
-    return [this.origin, this.first, h('div.vl-c-charts', charts), ...below];
+    return [this.origin, this.first, this.map, h('div.vl-c-charts', charts), ...below];
   }
 
   open() {
@@ -217,6 +219,9 @@ export class CompareView {
     const [first, ...others] = (some ? report.tables : []).map(table);
     this.first.replaceChildren(...[first].filter(Boolean));
     this.tables.replaceChildren(...others);
+    const open = this.bench.id && ((kind, name) => this.bench.openRace(kind, name));
+    const wanted = some && report.rows.some((one) => one.by_kind && one.speedup_vs_ar);
+    this.map.replaceChildren(...(wanted ? [heatMap(report.rows, open)] : []));
     this.more.hidden = !others.length;
     const answers = some && report.answers.length > 0;
     const clips = this.catalog.limits.clip_types;
@@ -227,7 +232,7 @@ export class CompareView {
     const notes = some ? report.after : [];
     const steps = notes.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
     this.notes.replaceChildren(...paragraphs([...notes, ...steps]));
-    this.export.hidden = !some;
+    this.export.hidden = !some || !this.bench.id;
     for (const chart of this.charts) {
       chart.node.hidden = !some || !chart.spec.wanted(report.rows);
       if (!chart.node.hidden) chart.update(true);

@@ -56,8 +56,8 @@ export const COMPARE = {
   done: ({ questions, repeats }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty:
-    'Every method answers every question by itself, one after the other, in an order that shifts with every repeat. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
-  save: 'Tables (CSV, Markdown) and traces',
+    'Every method answers every question by itself, one after the other, in an order that shifts with every repeat. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own, or what bench --json printed to see it.',
+  save: 'Tables (CSV, LaTeX, Markdown) and traces',
   about: (pair) => `Asked of ${pair}, the pair chosen in Race.`,
   form: 'Or add a .jsonl file of other questions, and its pictures beside it. A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
@@ -70,10 +70,9 @@ export const COMPARE = {
   answers: 'The answers',
   cut: (tokens) => `… (cut at ${count(tokens, 'token')})`,
   reference: (text) => `Right: ${text}`,
-  speeds: 'Speedup and its 95 % interval',
-  speedsHelp:
-    'Decode speed over autoregressive decoding, all tokens over all seconds. The interval shows how much other questions of this kind could change it: a bootstrap over the questions.',
   kinds: 'Speedup by kind of question',
-  kindsHelp: 'Decode speed over autoregressive decoding, separately for each kind of question.',
-  kind: 'kind of question',
+  kindsHelp: 'All tokens over all seconds, divided by those of autoregressive decoding. Small: the 95 % interval, how much other questions of the kind could change it (a bootstrap).',
+  race: 'Show a race on such a question',
+  all: 'all',
+  papers: 'The five papers',
 };
