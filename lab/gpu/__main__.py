@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="specvl-gpu-", dir=options.folder) as folder:
         setting = Setting(Path(folder), tiny)
         parts = [PARTS[name] for name in names]
+        record["plan"] = isolated.planned(parts, 60 * minutes)
+        sys.stderr.write(record["plan"])
         for outcomes in isolated.run(parts, setting, 60 * minutes, _tell(begun)):
             record |= {"seconds": time.monotonic() - begun, "parts": list(map(asdict, outcomes))}
             if options.out:

@@ -29,12 +29,8 @@ COLUMNS = {
     "bound_ms": "least ms",
     "share": "share of the least",
     "vs_step": "in steps",
-    "predicted_gb": "predicted GB",
-    "measured_gb": "measured GB",
     "taken_gb": "taken by torch, GB",
     "outside_gb": "context and others, GB",
-    "measured_over_predicted": "measured / predicted",
-    "memory_gb": "GB",
 }
 """Headings of columns that need another word than their name."""
 HIDDEN = {
@@ -71,13 +67,10 @@ def text(record: Mapping[str, Any]) -> str:
 
 def short(record: Mapping[str, Any]) -> str:
     """Return the races of the largest model in a few columns."""
-    part = next(
-        part
-        for part in record["parts"]
-        if part["rows"] and "tau" in part["rows"][0] and "Pocket" not in part["part"]
-    )
-    rows = [row for row in part["rows"] if row.get("tokens_per_s")]
-    return table({key: row.get(key) for key in SHORT} for row in rows)
+    races = (part["rows"] for part in record["parts"] if "Pocket" not in part["part"])
+    timed = ([row for row in rows if row.get("tokens_per_s")] for rows in races)
+    largest = next(filter(None, timed), [])
+    return table({key: row.get(key) for key in SHORT} for row in largest)
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:

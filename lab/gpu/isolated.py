@@ -4,10 +4,11 @@ rows that were made stay, and the step that was running is left out of a second 
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,15 +20,20 @@ PRELOADED = [
     *(f"transformers.models.{name}.modeling_{name}" for name in ("qwen2_5_vl", "llava")),
 ]
 """Imported before a process is forked for each part; threads do not survive a fork."""
+QUIET_S = 90.0
+"""Seconds after which a process that says nothing is taken to hang."""
 SPARE_S = 5.0
 """Seconds without which no part is begun."""
 
 
 class Setting(NamedTuple):
-    """What every part is told: where models lie, and whether sizes are those for any machine."""
+    """What every part is told: where models lie, whether sizes are those for any machine, and by
+    when, on the monotonic clock, it must end.
+    """
 
     folder: Path
     tiny: bool
+    end: float = math.inf
 
 
 class Started(NamedTuple):
@@ -55,11 +61,16 @@ Run = Callable[[Setting, frozenset[str]], Iterator[Message]]
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the report, of limit_s seconds in all. run: Yields rows, without named steps."""
+    """One part of the report, in a process of its own.
+
+    Attributes:
+        run: Yields rows, without named steps.
+        plan: What it does, with the seconds that each should take on an H200.
+    """
 
     title: str
     run: Run
-    limit_s: float = 60.0
+    plan: Sequence[tuple[str, float]] = ()
 
 
 @dataclass
@@ -72,23 +83,37 @@ class Outcome:
     seconds: float = 0.0
 
 
+def planned(parts: Sequence[Part], limit_s: float) -> str:
+    """Return what will be done, when it should begin, and what will probably be left out."""
+    lines, at = [], 0.0
+    for part in parts:
+        for name, seconds in part.plan:
+            late = "  left out if nothing is faster" if at + seconds > limit_s else ""
+            lines.append(f"{at:5.0f} s  {name}{late}")
+            at += seconds
+    return "\n".join([*lines, f"{at / 60:.1f} minutes on an H200, of {limit_s / 60:g}", ""])
+
+
 def run(
     parts: list[Part], setting: Setting, limit_s: float, tell: Callable[[str], None]
 ) -> Iterator[list[Outcome]]:
-    """Run all parts, and yield the outcomes so far after each. limit_s: seconds for all."""
+    """Run all parts, and yield the outcomes so far with every row. limit_s: seconds for all."""
     end = time.monotonic() + limit_s
+    if not setting.tiny:
+        setting = setting._replace(end=end)
     outcomes: dict[str, Outcome] = {}
     for part in parts:
         begun = time.monotonic()
         outcome = outcomes.setdefault(part.title, Outcome(part.title))
-        # Sizes for any machine may meet any machine: there only all parts together have a limit.
-        left = end - begun if setting.tiny else min(part.limit_s, end - begun)
-        if left < SPARE_S:
+        if end - begun < SPARE_S:
             outcome.fault = "Left out: the time was used up."
         else:
             tell(part.title)
-            for aside in _tried(part, setting, begun + left, outcome):
-                outcomes.setdefault(aside.part, Outcome(aside.part)).rows.append(aside.row)
+            for aside in _tried(part, setting, end, outcome):
+                table = outcomes.setdefault(aside.part, Outcome(aside.part))
+                table.rows.append(aside.row)
+                table.fault = table.fault or aside.row.get("fault")
+                yield list(outcomes.values())
         outcome.seconds = time.monotonic() - begun
         yield list(outcomes.values())
 
@@ -132,7 +157,8 @@ def _messages(run: Run, setting: Setting, without: frozenset[str], end: float) -
     process.start()
     sender.close()
     try:
-        while receiver.poll(max(0.0, end - time.monotonic())):
+        quiet = math.inf if setting.tiny else QUIET_S
+        while receiver.poll(max(0.0, min(quiet, end - time.monotonic()))):
             yield receiver.recv()
         yield Fault("Ended: it took too long.")
     except EOFError:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,19 +20,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.heads.checkpoints import FORMATS, HeadFormat
 from specvl_demo.pairs import PairSpec
 from specvl_demo.serving.custom import custom_pair
-from specvl_demo.vlm.encoder import VLM
 from tests.shared import zoo
 
 GAMMA = 5
 """Tokens of the chain whose acceptance length is set."""
 BEST = 5.0
 """Acceptance length that damping is set for; noise sets the lower ones."""
-SHARD = "600MB"
-"""Drafters differ in one tensor only, so small files let them share the others."""
+EARLY, NORMS = "early", "norms.safetensors"
 STRETCHES = 12
 """How often an interval is halved to meet an acceptance length."""
 
@@ -94,14 +89,6 @@ LLAVA = Shape(
     image=_SQUARE,
 )
 SHAPES = {"qwen2.5-vl-7b": QWEN, "llava-1.5-7b": LLAVA}
-DRAFTER = Shape(
-    "Qwen2.5-VL 3B",
-    "qwen2.5-vl",
-    _text(2048, 11008, 36, 16, 2, 151936),
-    {"out_hidden_size": 2048},
-    early=4,
-)
-"""The published drafter of `QWEN`, of which only the decoder runs: its tower is small."""
 _TINY_TEXT = _text(128, 256, 8, 4, 2, 1000)
 
 
@@ -118,43 +105,34 @@ def chained(rate: float) -> float:
 
 def make_pair(
     shape: Shape, folder: Path, device: torch.device, taus: Sequence[float] = (BEST,)
-) -> Iterator[str]:
-    """Write `target` and, for every acceptance length, `early-TAU` below `folder`; yield a sentence
-    for each.
-    """
+) -> None:
+    """Write `target`, `early`, and its last norm for every acceptance length below `folder`."""
     logging.disable_progress_bar()
     model, processor = _random(shape, device)
-    damping = _damped(model, shape.early)
-    model.save_pretrained(folder / "target", max_shard_size=SHARD)
+    _damped(model, shape.early)
+    model.save_pretrained(folder / "target")
     processor.save_pretrained(folder / "target")
-    size = sum(weight.numel() for weight in model.parameters()) / 1e9
-    yield f"{shape.title}: {size:.2f} billion weights, later layers damped to {damping:.3g}"
     early, truth = _early(model, shape), _states(model, shape.early)
     norm = early.get_decoder().norm
     plain = norm.weight.detach().clone()
     noise = torch.randn(plain.shape, generator=torch.Generator().manual_seed(3)).to(plain)
-    first: Path | None = None
+    norms = {}
     for tau in sorted(taus, reverse=True):
-        place = folder / f"early-{tau:g}"
 
         def met(scale: float) -> float:
             return chained(_rate(truth, model, plain * (1 + scale * noise)))
 
         scale = _halved(met, tau) if tau < BEST else 0.0
-        with torch.no_grad():
-            norm.weight.copy_(plain * (1 + scale * noise))
-        if first is None:
-            early.save_pretrained(place, max_shard_size=SHARD)
-            processor.save_pretrained(place)
-            first = place
-        else:
-            _relinked(first, place, norm.weight)
-        yield f"{place.name}: {shape.early} layers, last norm with noise of {scale:.3g}"
+        norms[f"{tau:g}"] = (plain * (1 + scale * noise)).cpu()
+    early.save_pretrained(folder / EARLY)
+    processor.save_pretrained(folder / EARLY)
+    save_file(norms, folder / NORMS)
 
 
-def decoder_of(shape: Shape, device: torch.device) -> LanguageBackend:
-    """Return the decoder of a model with random weights, as it runs when it is loaded."""
-    return VLM(_random(shape, device)[0], shape.title).decoder
+@torch.inference_mode()
+def set_tau(model: Any, folder: Path, tau: float) -> None:
+    """Give a loaded `early` the last norm of an acceptance length, in the same memory."""
+    model.get_decoder().norm.weight.copy_(load_file(folder / NORMS)[f"{tau:g}"])
 
 
 def make_heads(shape: Shape, folder: Path, device: torch.device, kinds: Sequence[str]) -> None:
@@ -269,7 +247,7 @@ def _rate(truth: tuple[Tensor, Tensor], model: Any, norm: Tensor) -> float:
 
 
 @torch.no_grad()
-def _damped(model: Any, early: int) -> float:
+def _damped(model: Any, early: int) -> None:
     """Scale what the later layers add until a chain of the first layers reaches BEST."""
     norm, later = model.get_decoder().norm.weight, model.get_decoder().layers[early:]
     weights = [w for one in later for w in (one.self_attn.o_proj.weight, one.mlp.down_proj.weight)]
@@ -282,9 +260,7 @@ def _damped(model: Any, early: int) -> float:
         current = scale
         return chained(_rate(_states(model, early), model, norm))
 
-    scale = _halved(met, BEST, high=1.0)
-    met(scale)
-    return scale
+    met(_halved(met, BEST, high=1.0))
 
 
 def _halved(met: Callable[[float], float], wanted: float, high: float = 4.0) -> float:
@@ -294,22 +270,6 @@ def _halved(met: Callable[[float], float], wanted: float, high: float = 4.0) -> 
         middle = (low * high) ** 0.5
         low, high = (middle, high) if met(middle) > wanted else (low, middle)
     return low
-
-
-def _relinked(first: Path, place: Path, norm: Tensor) -> None:
-    """Make a copy of a saved drafter with another last norm; files without it are shared."""
-    place.mkdir(parents=True)
-    for file in first.iterdir():
-        if file.suffix != ".safetensors":
-            shutil.copy(file, place)
-            continue
-        tensors = load_file(file)
-        name = next((name for name in tensors if name.endswith("model.norm.weight")), None)
-        if name is None:
-            os.link(file, place / file.name)
-        else:
-            tensors[name] = norm.detach().cpu().contiguous()
-            save_file(tensors, place / file.name, {"format": "pt"})
 
 
 def _shapes(

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from lab.gpu import models, steps
 from lab.gpu.isolated import Aside, Message, Part, Row, Setting, Started, sentence
 from specvl_demo import pairs
 from specvl_demo.compare import provenance
 from specvl_demo.compare.peers import PEERS, LibraryPeers
-from specvl_demo.core.engine import Lane, Request, SharedPrefill
+from specvl_demo.core import engine
+from specvl_demo.core.engine import Lane, SharedPrefill
+from specvl_demo.core.types import NO_AUX
 from specvl_demo.decoders import calibration
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.timing import peak_bytes, synchronize
 from specvl_demo.media import MediaFile
-from specvl_demo.methods.base import build_parts
+from specvl_demo.methods.base import METHODS, build_parts
 from specvl_demo.options import Sampling
-from specvl_demo.pairs import PairSpec, Role, on_disk
+from specvl_demo.pairs import PairSpec
 from specvl_demo.pairs.fitting import Options, memory_needs
 from specvl_demo.pairs.machine import processor_name
 from specvl_demo.places import EXAMPLES
@@ -35,19 +37,22 @@ from specvl_demo.records import LaneRecords, Round, gather_lanes
 from specvl_demo.report.metrics import compare_with_ar
 from specvl_demo.report.remarks import compare_answers
 from specvl_demo.serving import choosing, loader, session
-from specvl_demo.serving.loaded import LoadedPair
 
 TAUS = (2.0, 3.3, 5.0)
-"""Acceptance lengths of a chain of five that drafters are made for."""
-MIDDLE = "early-3.3"
+"""Acceptance lengths of a chain of five."""
 HEADS = ("eagle2", "eagle3", "hivis", "dflash", "dream")
 PICTURE = EXAMPLES / "coffee.jpg"
 SCENE = EXAMPLES / "scene.png"
-QUESTIONS = ("Describe the picture in detail.", "What might happen next?")
+QUESTIONS = (
+    *("Describe the picture in detail.", "What might happen next?"),
+    *("What is in the foreground?", "Which colours are there?"),
+)
 LANES = ("ar", "chain", "tree")
 """Of the race that memory is measured in."""
 FEW = ("chain", "tree", "specvlm", "tabed", "fly")
 """Methods that are raced at every acceptance length."""
+LONG = 8000
+"""Tokens of context that a step is measured after, besides a picture's."""
 WATCHED_ROUNDS = 4
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize")
 """Calls by which the host waits for a device."""
@@ -56,156 +61,140 @@ ITEM_FAULTS = (
     *(AssertionError, NotImplementedError),
 )
 """What leaves the process usable. After a device fault it is not, so that one ends the process."""
+COMPILED = "hf-generate, static cache, compiled"
 
 _UNKNOWN: Row = {"lossless": None, "identical_to_ar": None}
 LOADING, MEMORY, ROUNDS = "Loading", "Memory with three lanes", "What a round asks of the device"
+CHOSEN = "Attention and graphs, by rows"
 
 
-@dataclass(frozen=True)
-class Races:
-    """The races of one loaded pair: every method beside AR, then the library's ways.
+SMALL = ("ar", "chain", "tree", "specvlm", "tabed", "sage", "lvspec", "fly", "ngram")
+S_RACE = 2.3
+"""Seconds of a method's answers on one H200, by counts: 5 x 64 tokens at 2 to 12 ms, captures."""
 
-    roles, methods: None for all. temperatures: Those of each method for which it is defined.
+
+class Step(NamedTuple):
+    """One step of a part: the table that its rows belong to, its name, what it should take."""
+
+    table: str
+    name: str
+    seconds: float
+    rows: Callable[[Asking], Iterable[Row]]
+
+
+class Asking:
+    """A loaded pair and what it is asked: every question is read once, for all methods.
+
+    pictures: Of every question. limit: New tokens of an answer.
     """
 
-    pair: Callable[[Setting], PairSpec]
-    pictures: Sequence[Path]
-    questions: Sequence[str] = QUESTIONS
-    roles: Sequence[Role] | None = None
-    dtype: Any = None
-    temperatures: Sequence[float] = (0.0,)
-    methods: Sequence[str] | None = None
-    peers: Sequence[str] = ()
-    tokens: int = 64
-    tiny_tokens: int = 16
-
-    def run(self, setting: Setting, without: frozenset[str]) -> Iterator[Message]:
-        _device()
+    def __init__(
+        self, spec: PairSpec, dtype: Any, picture: Path, setting: Setting, folder: Path
+    ) -> None:
         begun = time.perf_counter()
-        told: list[str] = []
-        spec = self.pair(setting)
-        loaded = loader.load_pair(spec, self.roles, told.append, Options(dtype=self.dtype))
-        about = {"pair": spec.title, "dtype": loaded.plan.dtype}
-        if not without:
-            seconds = time.perf_counter() - begun
-            notes = [text for text in told if not text.startswith("Loading ")]
-            least = loaded.models.target.min_invariant_rows
-            notes.append(
-                f"batch-invariant steps of at least {least} rows"
-                if least
-                else "no batch-invariant steps"
+        notes: list[str] = []
+        self.setting, self.folder = setting, folder
+        self.loaded = loader.load_pair(spec, None, notes.append, Options(dtype=dtype))
+        self.about: Row = {"pair": spec.title, "dtype": self.loaded.plan.dtype}
+        seconds = time.perf_counter() - begun
+        self.loading = self.about | {"seconds": seconds, "notes": notes}
+        self.target = self.loaded.models.target
+        questions = QUESTIONS[:1] if setting.tiny else QUESTIONS
+        self._requests = [
+            session.make_request(
+                self.loaded,
+                Question(
+                    text,
+                    (MediaFile(str(picture)),),
+                    max_new_tokens=16 if setting.tiny else 64,
+                    sampling=Sampling(seed=seed),
+                ),
             )
-            yield Aside(LOADING, {**about, "seconds": seconds, "notes": notes})
-        roles = {None, *(self.roles or on_disk.loadable_drafters(spec))}
-        names = [
-            name
-            for name in self.methods or choosing.supported_methods(spec)
-            if choosing.choose(spec, name).drafter.role in roles
+            for seed, text in enumerate(questions)
         ]
-        # The one that ended a process so far comes last.
-        names = sorted(dict.fromkeys(["ar", *names]), key=lambda name: name == "dream")
-        asking = _Asking(
-            loaded,
-            tuple(MediaFile(str(path)) for path in self.pictures),
-            self.questions[:1] if setting.tiny else self.questions,
-            self.tiny_tokens if setting.tiny else self.tokens,
+        self._shared = [SharedPrefill(request) for request in self._requests]
+        for shared in self._shared:
+            shared.reserve(NO_AUX)  # the plain prefill stays for all methods
+        self._ars: dict[tuple[float, bool], list[LaneRecords]] = {}
+
+    def lanes(self, name: str, temperature: float) -> list[LaneRecords]:
+        """Return a method's answers, one after the other, after a warm-up on the first question."""
+        choice = choosing.choose(self.loaded.pair, name, None, temperature)
+        answers: list[LaneRecords] = []
+        for shared in self._shared:
+            drawn = replace(shared.request.sampling, temperature=temperature)
+            shared.request = replace(shared.request, sampling=drawn)
+            if not answers:
+                session.warm_up(self.loaded, shared.request, [choice], shared, side_by_side=False)
+            lanes = session.make_lanes(self.loaded, shared.request, [choice], shared)
+            answers += gather_lanes(engine.race(lanes))
+        return answers
+
+    def race(self, name: str, temperature: float = 0.0) -> Row:
+        """Return a method's figures over all questions, beside AR's."""
+        key = temperature, self.target.batch_invariant
+        if key not in self._ars:
+            self._ars[key] = self.lanes("ar", temperature)
+        return _race_row(
+            self._ars[key] if name == "ar" else self.lanes(name, temperature), self._ars[key]
         )
-        for name in (*names, *self.peers):
-            if name in without:
-                continue
-            yield Started(name)
-            try:
-                if name in self.peers:
-                    yield asking.peer(name)
-                    continue
-                for temperature in self.temperatures:
-                    if name in choosing.supported_methods(spec, temperature):
-                        yield asking.race(name, temperature)
-                yield Aside(ROUNDS, about | asking.watched(name))
-            except torch.AcceleratorError:
-                raise
-            except ITEM_FAULTS as fault:
-                yield {**_UNKNOWN, "method": name, "fault": sentence(fault)}
-                # If the device no longer responds, this ends the process.
-                synchronize(loaded.models.target.decoder.device)
-        if not {*LANES} - {*names}:
-            yield Started("memory")
-            yield Aside(MEMORY, about | asking.memory())
 
-
-@dataclass(frozen=True)
-class _Asking:
-    """A loaded pair and what it is asked. limit: new tokens of an answer."""
-
-    loaded: LoadedPair
-    pictures: tuple[MediaFile, ...]
-    questions: Sequence[str]
-    limit: int
-
-    def requests(self, temperature: float = 0.0) -> Iterator[Request]:
-        for seed, question in enumerate(self.questions):
-            asked = Question(
-                question,
-                self.pictures,
-                max_new_tokens=self.limit,
-                sampling=Sampling(temperature, seed=seed),
-            )
-            yield session.make_request(self.loaded, asked, detail="light")
-
-    def race(self, name: str, temperature: float) -> Row:
-        """Return a method's figures over all questions, beside AR in the same races."""
-        names = dict.fromkeys(("ar", name))
-        choices = [choosing.choose(self.loaded.pair, one, None, temperature) for one in names]
-        answers = [
-            gather_lanes(session.race(self.loaded, request, choices))
-            for request in self.requests(temperature)
-        ]
-        return _race_row([lanes[-1] for lanes in answers], [lanes[0] for lanes in answers])
+    def exact(self, name: str) -> Row:
+        """Return the same of batch-invariant steps."""
+        before = self.target.batch_invariant, self.target.min_invariant_rows
+        self.target.batch_invariant = True
+        self.target.__dict__.pop("min_invariant_rows", None)  # tried anew
+        try:
+            return self.race(name)
+        finally:
+            self.target.batch_invariant, self.target.min_invariant_rows = before
 
     def peer(self, name: str) -> Row:
         """Return the figures of one of the library's ways, beside AR's."""
-        pair, served = self.loaded.pair, choosing.supported_methods(self.loaded.pair)
-        like = [choosing.choose(pair, one) for one in ("chain", "ngram") if one in served]
-        library = LibraryPeers(self.loaded.models, [name], like)
-        mine, ours, same = [], [], True
-        for request in self.requests():
-            (lane,) = gather_lanes(
-                session.race(self.loaded, request, [choosing.choose(pair, "ar")])
-            )
-            # The first answer warms the library up.
-            answer = library.decode_answer(name, request) and library.decode_answer(name, request)
-            if answer is None:
-                # The library's fault, not this part's.
-                return {**_UNKNOWN, "method": name, "note": library.notes[name]}
-            mine.append(answer.n_decoded / answer.decode_s)
-            ours.append(len(lane.token_ids) / sum(round_.seconds for round_ in lane.rounds))
-            same = same and answer.token_ids == lane.token_ids
+        library = LibraryPeers(self.loaded.models, [name], [])
+        config = self.target.vlm.model.generation_config
+        config.cache_implementation = "static" if name == COMPILED else None
+        # The first answer warms the library up.
+        requests = [self._requests[0], *self._requests[:2]]
+        answers = [library.decode_answer(name, request) for request in requests][1:]
+        if None in answers:
+            return {**_UNKNOWN, "method": name, "note": library.notes[name]}
+        mine = sum(a.n_decoded for a in answers if a) / sum(a.decode_s for a in answers if a)
+        self.race("ar")
+        ars = self._ars[0.0, self.target.batch_invariant][:2]
+        seconds = sum(round_.seconds for lane in ars for round_ in lane.rounds)
         return {
             "method": name,
-            "tokens_per_s": mean(mine),
-            "speedup_vs_ar": mean(mine) / mean(ours),
-            "identical_to_ar": same,
+            "tokens_per_s": mine,
+            "speedup_vs_ar": mine * seconds / sum(len(lane.token_ids) for lane in ars),
+            "identical_to_ar": [a.token_ids for a in answers if a] == [r.token_ids for r in ars],
             "lossless": None,
             "note": library.notes[name],
         }
 
+    def chosen(self) -> Iterator[Row]:
+        """Yield which attention, and whether graphs, the target's steps of each row count have."""
+        decoder = self.target.decoder
+        ways = getattr(decoder, "_fastest_attention", None)
+        for (_, rows, _), way in sorted(getattr(ways, "_chosen", {}).items()):
+            named = getattr(way, "func", way).__name__
+            yield {"rows": rows, "attention": named}
+        yield {"graphs": decoder.fixed, "refused": decoder.runner.refused}
+
     def watched(self, name: str) -> Row:
         """Return waits, reads of single numbers and kernels of a round, in an answer's middle."""
         choice = choosing.choose(self.loaded.pair, name)
-        parts = build_parts(choice, self.loaded.models)
-        lane = Lane(name, parts, SharedPrefill(next(self.requests())))
+        lane = Lane(name, build_parts(choice, self.loaded.models), self._shared[0])
         lane.begin()
         lane.step()
-        on_gpu = self.loaded.models.target.decoder.device.type == "cuda"
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-        rounds = 0
-        with profile(activities=activities) as seen:
+        on_gpu, rounds = self.target.decoder.device.type == "cuda", 0
+        with steps.profiled(self.target.decoder.device) as seen:
             while not lane.done and rounds < WATCHED_ROUNDS:
                 rounds += isinstance(lane.step(), Round)
         counts = {event.key: event.count for event in seen.key_averages()}
         kernels = sum(count for key, count in counts.items() if key.startswith("cudaLaunchKernel"))
         each = max(rounds, 1)
-        return {
+        return self.about | {
             "method": name,
             "waits": sum(counts.get(key, 0) for key in WAITS) / each if on_gpu else None,
             "reads": counts.get("aten::_local_scalar_dense", 0) / each,
@@ -218,9 +207,12 @@ class _Asking:
         lanes: torch's, and the device's besides.
         """
         choices = [choosing.choose(self.loaded.pair, name) for name in LANES]
-        for _ in session.race(self.loaded, next(self.requests()), choices):
+        loaded, device = self.loaded, self.target.decoder.device
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+        for _ in session.race(self.loaded, self._requests[0], choices):
             pass
-        loaded, device = self.loaded, self.loaded.models.target.decoder.device
         parts = memory_needs(loaded.pair, loaded.plan, [*loaded.models.drafters], len(choices))
         taken, outside = peak_bytes(device), 0
         if device.type == "cuda":
@@ -229,7 +221,9 @@ class _Asking:
         sizes = parts._asdict() | {"predicted": parts.total, "taken": taken, "outside": outside}
         sizes["measured"] = taken + outside
         row: Row = {f"{part}_gb": size / 1e9 for part, size in sizes.items()}
-        return row | {"measured_over_predicted": sizes["measured"] / sizes["predicted"]}
+        return (
+            self.about | row | {"measured_over_predicted": sizes["measured"] / sizes["predicted"]}
+        )
 
 
 def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
@@ -242,6 +236,11 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
         if (found := compare_answers(lane, ar)).kind != "same"
     ]
     costs = [cost for cost in rho.values() if cost is not None]
+    each = [
+        speedup
+        for lane, ar in zip(lanes, ars, strict=True)
+        if (speedup := compare_with_ar([lane], [ar]).speedup_decode)
+    ]
     return {
         "method": first.method,
         "temperature": first.sampling.get("temperature", 0.0),
@@ -249,6 +248,8 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
         "tokens_per_s": beside.metrics.tokens_per_s,
         "tau": beside.metrics.totals.tau,
         "speedup_vs_ar": beside.speedup_decode,
+        "lowest": min(each, default=None),
+        "highest": max(each, default=None),
         "round_steps": sum(costs) if costs else None,
         **rho,
         "nodes": beside.nodes_per_round,
@@ -264,54 +265,142 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
 # ---------------------------------------------------------------- the parts
 
 
-def device(setting: Setting, without: frozenset[str]) -> Iterator[Message]:
-    """What there is to run on, and how fast it reads and multiplies."""
+def device(setting: Setting, _: frozenset[str]) -> Iterator[Message]:
+    """What there is to run on, as its driver tells, and how fast it reads and multiplies."""
     place = _device()
     row: Row = {"device": processor_name(), **provenance.collect_facts()["versions"]}
     if place.type == "cuda":
         gpu = torch.cuda.get_device_properties(place)
         row |= {"device": gpu.name, "capability": f"{gpu.major}.{gpu.minor}"}
-        row |= {"memory_gb": gpu.total_memory / 1e9, "toolkit": torch.version.cuda}
+        row["memory_gb"] = gpu.total_memory / 1e9
+        names = "driver_version,clocks.sm,clocks.mem,power.limit,utilization.gpu,memory.used"
+        ask = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader"]
+        with suppress(OSError):
+            driver = subprocess.run(ask, capture_output=True, text=True, check=False).stdout
+            row |= zip(names.split(","), driver.partition("\n")[0].split(", "), strict=False)
     yield row | asdict(steps.bounds(place, _dtype(), 256 if setting.tiny else None))
 
 
-def built(name: str, heads: Sequence[str], setting: Setting, _: frozenset[str]) -> Iterator[Row]:
-    """Make the models of a shape; every later part loads them from their folders."""
-    shape, folder = _shape(name, setting), setting.folder / name
-    for other in models.SHAPES:  # whose parts have run: two would fill a disk
-        shutil.rmtree(setting.folder / other, ignore_errors=True)
-    begun = time.perf_counter()
-    for text in models.make_pair(shape, folder, _device(), TAUS):
-        yield {"made": text, "seconds": time.perf_counter() - begun}
-    models.make_heads(shape, folder, _device(), heads)
-    yield {"made": f"heads: {', '.join(heads) or 'none'}", "seconds": time.perf_counter() - begun}
-
-
-def step_costs(name: str, setting: Setting, _: frozenset[str]) -> Iterator[Message]:
-    """What steps, drafts and prefills of a shape cost beside the least that is possible."""
+def run_steps(
+    open_pair: Callable[[Setting], Asking],
+    plan: Callable[[], list[Step]],
+    setting: Setting,
+    without: frozenset[str],
+) -> Iterator[Message]:
+    """Run the steps of one loaded pair but for those in `without` and those without time left."""
     _device()
-    loaded = loader.load_pair(models.pair_of(setting.folder / name, MIDDLE))
-    decoder = loaded.models.target.decoder
-    small = loaded.models.drafters["small"].decoder
+    asking = open_pair(setting)
+    for step in plan():
+        if f"{step.table}: {step.name}" in without:
+            continue
+        if time.monotonic() + step.seconds > setting.end:
+            yield Aside(step.table, {**_UNKNOWN, "method": step.name, "fault": "Left out."})
+            continue
+        yield Started(f"{step.table}: {step.name}")
+        try:
+            yield from (Aside(step.table, row) for row in step.rows(asking))
+        except torch.AcceleratorError:
+            raise
+        except ITEM_FAULTS as fault:
+            yield Aside(step.table, {**_UNKNOWN, "method": step.name, "fault": sentence(fault)})
+            # If the device no longer responds, this ends the process.
+            synchronize(asking.target.decoder.device)
+
+
+def open_shape(name: str, heads: Sequence[str], setting: Setting) -> Asking:
+    """Make the models of a shape, unless they are there, and load them."""
+    shape, folder = _shape(name, setting), setting.folder / name
+    if not (folder / models.NORMS).exists():
+        for other in models.SHAPES:  # whose parts have run: two would fill a disk
+            shutil.rmtree(setting.folder / other, ignore_errors=True)
+        models.make_pair(shape, folder, _device(), TAUS)
+        models.make_heads(shape, folder, _device(), heads)
+    spec = models.pair_of(folder, models.EARLY, heads)
+    return Asking(spec, None, PICTURE, setting, folder)
+
+
+def open_shipped(setting: Setting) -> Asking:
+    dtype = "float32" if setting.tiny else "bfloat16"  # asked for, so that it goes to the GPU
+    return Asking(pairs.find("pocket"), dtype, SCENE, setting, setting.folder)
+
+
+def steps_of_shape(title: str, heads: Sequence[str], peers: Sequence[str]) -> list[Step]:
+    """Return the steps of a shape, the most important first."""
+    at = f"{title} at τ"
+    few = [step for tau in (2.0, 5.0) for step in _races(f"{at} {tau:g}", FEW, tau)]
+    return [
+        Step(LOADING, title, 15, lambda asking: [asking.loading]),
+        Step(MEMORY, title, S_RACE, lambda asking: [asking.memory()]),
+        *_races(f"{at} 3.3", SMALL, 3.3),
+        Step(CHOSEN, title, 1, Asking.chosen),
+        *_each(f"{at} 3.3, exact steps", LANES, Asking.exact, 1.5 * S_RACE),
+        *_races(f"{title} at temperature 1", (*LANES, *heads[:1]), 3.3, 1.0),
+        Step(f"{title}: steps", "steps", 26, step_costs),
+        *_races(f"{title}: heads", heads, 3.3),
+        *_each(ROUNDS, (*LANES, *heads), Asking.watched, 1),
+        *(few if heads else ()),
+        *_each(f"{at} 3.3", peers, Asking.peer, 2 * S_RACE),
+    ]
+
+
+def steps_compiled() -> list[Step]:
+    return _each(f"{QWEN} at τ 3.3", (COMPILED,), Asking.peer, 45)
+
+
+def steps_of_shipped() -> list[Step]:
+    return [
+        Step(LOADING, "pocket", 8, lambda asking: [asking.loading]),
+        *_races("Pocket pair", (*SMALL, *HEADS), each=1.5),
+        *_races("Pocket pair at temperature 1", LANES[:2], temperature=1.0),
+    ]
+
+
+def _races(
+    table: str,
+    names: Sequence[str],
+    tau: float | None = None,
+    temperature: float = 0.0,
+    each: float = S_RACE,
+) -> list[Step]:
+    def row(asking: Asking, name: str) -> Row:
+        if tau is not None:
+            small = asking.loaded.models.drafters["small"].model
+            models.set_tau(small, asking.folder, tau)
+        return asking.race(name, temperature)
+
+    return _each(table, names, row, each)
+
+
+def _each(
+    table: str, names: Sequence[str], row: Callable[[Asking, str], Row], seconds: float
+) -> list[Step]:
+    """Return a step with one row for every method that the pair supports, and for the library's."""
+
+    def rows(name: str, asking: Asking) -> Iterator[Row]:
+        served = choosing.supported_methods(asking.loaded.pair)
+        if name in served or name not in METHODS:
+            yield row(asking, name)
+
+    return [Step(table, name, seconds, partial(rows, name)) for name in names]
+
+
+def step_costs(asking: Asking) -> Iterator[Row]:
+    """What steps, drafts and prefills of a shape cost beside the least that is possible."""
+    decoder, setting = asking.target.decoder, asking.setting
+    small = asking.loaded.models.drafters["small"].decoder
     limits, context, repeats = _measure(decoder, setting)
-    rows = steps.ROWS[:5] if setting.tiny else steps.ROWS
-    title = _shape(name, setting).title
+    rows, title = steps.ROWS[:5] if setting.tiny else steps.ROWS, asking.about["pair"]
     plain = steps.costs(decoder, title, limits, context, rows, repeats)
     yield from plain
+    far = 2 * context if setting.tiny else LONG
+    yield from steps.costs(decoder, f"{title}, {far} tokens", limits, far, (1, 8, 64), repeats // 2)
     if least := calibration.min_invariant_rows(decoder):
         exact = steps.costs(decoder, title, limits, context, (1,), repeats, "exact", least)
         yield from (row | {"vs_step": row["ms"] / plain[0]["ms"]} for row in exact)
     yield steps.prefill_cost(decoder, title, limits, context, repeats)
     yield from _drafts(small, "its first layers", setting)
     for count in (1, rows[-2]):
-        for row in steps.kernels(decoder, context, count):
-            yield Aside(f"{title}: kernels of a step", row)
-
-
-def drafter_costs(setting: Setting, _: frozenset[str]) -> Iterator[Message]:
-    """What draft steps of the published drafter's shape cost, which is never right."""
-    shape = models.tiny(models.DRAFTER) if setting.tiny else models.DRAFTER
-    yield from _drafts(models.decoder_of(shape, _device()), shape.title, setting)
+        yield from steps.kernels(decoder, context, count)
 
 
 def _drafts(decoder: LanguageBackend, title: str, setting: Setting) -> Iterator[Row]:
@@ -324,38 +413,7 @@ def _drafts(decoder: LanguageBackend, title: str, setting: Setting) -> Iterator[
 def _measure(decoder: LanguageBackend, setting: Setting) -> tuple[steps.Bounds, int, int]:
     """Return the device's limits, and after how many tokens and how often steps are timed."""
     limits = steps.bounds(decoder.device, decoder.dtype, 256 if setting.tiny else None)
-    return (limits, 64, 3) if setting.tiny else (limits, 1024, 20)
-
-
-def _shipped(_: Setting) -> PairSpec:
-    return pairs.find("pocket")
-
-
-def _pocket(dtype: str) -> Races:
-    return Races(
-        _shipped,
-        (SCENE,),
-        ("Describe the picture.",),
-        dtype=dtype,
-        temperatures=(0.0, 1.0),
-        peers=tuple(PEERS) if dtype == "float32" else (),
-    )
-
-
-def _small(
-    name: str, tau: float, peers: Sequence[str] = (), methods: Sequence[str] | None = None
-) -> Races:
-    """Races with the small drafter of one acceptance length."""
-    pair = partial(_pair, name, f"early-{tau:g}", ())
-    return Races(pair, (PICTURE,), roles=("small",), methods=methods, peers=peers)
-
-
-def _pair(name: str, drafter: str, heads: Sequence[str], setting: Setting) -> PairSpec:
-    return models.pair_of(setting.folder / name, drafter, heads)
-
-
-def _heads(name: str) -> Races:
-    return Races(partial(_pair, name, "", HEADS), (PICTURE,), methods=HEADS, tokens=32)
+    return (limits, 64, 4) if setting.tiny else (limits, 1024, 20)
 
 
 def _shape(name: str, setting: Setting) -> models.Shape:
@@ -374,24 +432,27 @@ def _dtype() -> torch.dtype:
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
+def _part(title: str, opened: Any, plan: Callable[[], list[Step]], first_s: float) -> Part:
+    """Return the part of one loaded pair. first_s: Of making its models."""
+    seconds = [(f"{step.table}: {step.name}", step.seconds) for step in plan()]
+    return Part(title, partial(run_steps, opened, plan), [(f"{title}: models", first_s), *seconds])
+
+
 Q, L = "qwen2.5-vl-7b", "llava-1.5-7b"
 QWEN, LLAVA = models.QWEN.title, models.LLAVA.title
 PARTS: dict[str, Part] = {
     part.title: part
     for part in (
-        Part("Device", device),
-        Part("Pocket pair in float32", _pocket("float32").run, 90),
-        Part("Pocket pair in bfloat16", _pocket("bfloat16").run, 90),
-        Part(f"{QWEN}: models", partial(built, Q, HEADS), 90),
-        Part(f"{QWEN} at τ 3.3", _small(Q, 3.3, tuple(PEERS)).run, 90),
-        Part(f"{QWEN}: steps", partial(step_costs, Q), 60),
-        Part(f"{models.DRAFTER.title}: draft steps", drafter_costs, 40),
-        Part(f"{QWEN}: heads", _heads(Q).run, 90),
-        Part(f"{QWEN} at τ 2", _small(Q, 2.0, methods=FEW).run, 60),
-        Part(f"{QWEN} at τ 5", _small(Q, 5.0, methods=FEW).run, 60),
-        Part(f"{LLAVA}: models", partial(built, L, ()), 60),
-        Part(f"{LLAVA} at τ 3.3", _small(L, 3.3, tuple(PEERS)[:2]).run, 60),
-        Part(f"{LLAVA}: steps", partial(step_costs, L), 60),
+        Part("Device", device, [("Device", 12)]),
+        _part(
+            QWEN,
+            partial(open_shape, Q, HEADS),
+            partial(steps_of_shape, QWEN, HEADS, PEERS),
+            30,
+        ),
+        _part(LLAVA, partial(open_shape, L, ()), partial(steps_of_shape, LLAVA, (), ()), 20),
+        _part("Pocket pair", open_shipped, steps_of_shipped, 0),
+        _part(f"{QWEN}, compiled", partial(open_shape, Q, ()), steps_compiled, 30),
     )
 }
 """By title, in the order in which they run."""

@@ -85,6 +85,12 @@ def prefill_cost(
     return row | _timed(times, decoder.n_bytes, 2.0 * decoder.n_weights * length, limits)
 
 
+def profiled(device: torch.device) -> profile:
+    """Return a context in which calls, and a GPU's kernels, are counted and timed."""
+    on_gpu = [ProfilerActivity.CUDA] if device.type == "cuda" else []
+    return profile(activities=[ProfilerActivity.CPU, *on_gpu])
+
+
 @torch.inference_mode()
 def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -> list[Row]:
     """Return milliseconds and launches of one step by kernel, after a row for their sum. On a CPU,
@@ -95,8 +101,7 @@ def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -
         once()
     synchronize(decoder.device)
     on_gpu = decoder.device.type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    with profile(activities=activities) as seen:
+    with profiled(decoder.device) as seen:
         for _ in range(PROFILED):
             once()
         synchronize(decoder.device)
