@@ -20,12 +20,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core import highest
+from specvl_demo.core.noise import Noise
 from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.options import NEW_TOKENS, Sampling
@@ -104,7 +104,7 @@ class Sampler:
             tables[2, ends] = 1
             self._tables = to_device(tables, device)
         self._drafted: list[Tensor] = []
-        self._noise: dict[int, Tensor] = {}
+        self._noise = Noise(sampling.seed)
 
     def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
         """Return the target's token at every node: logits [T, V] -> ids [T].
@@ -220,28 +220,12 @@ class Sampler:
         self._emitted += len(tokens)
         self._answer += tokens
         self._drafted.clear()
-        self._noise = {at: noise for at, noise in self._noise.items() if at >= self._emitted}
+        self._noise.drop_before(self._emitted)
 
     def _add_noise(self, scores: Tensor, depth: Sequence[int]) -> Tensor:
         """Add to scores [k, V] the noise of positions `depth` below the root, in float64."""
-        size = scores.shape[-1]
-        noise = [self._gumbel_noise(self._emitted + d, size, scores.device) for d in depth]
-        return scores + torch.stack(noise)
-
-    def _gumbel_noise(self, at: int, size: int, device: torch.device) -> Tensor:
-        """Return standard Gumbel noise [size] of an answer position.
-
-        A counter-based generator keyed by seed and position counts through the ids, so that neither
-        device nor order nor vocabulary matters: a smaller vocabulary gets the first ones.
-        """
-        noise = self._noise.get(at)
-        if noise is None or len(noise) < size:
-            key = np.array([self.sampling.seed % 2**64, at], np.uint64)
-            bits = np.random.Philox(key=key).random_raw(size)
-            # 52 bits and a half: never 0, never 1, so the noise is always finite.
-            uniform = torch.from_numpy(((bits >> np.uint64(12)) + 0.5) * 2.0**-52)
-            noise = self._noise[at] = uniform.neg_().log1p_().neg_().log_().neg_().to(device)
-        return noise[:size]
+        at = [self._emitted + d for d in depth]
+        return scores + self._noise.rows(at, scores.shape[-1], scores.device)
 
 
 class Level(NamedTuple):

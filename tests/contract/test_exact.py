@@ -18,7 +18,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from specvl_demo.core import highest, sampling
+from specvl_demo.core import highest, noise, sampling
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import DraftTree, TreeShape, chain
@@ -27,6 +27,7 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import Chain, ChainSettings, StaticTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
+from tests.cuda import Counted
 from tests.fakes import TableDrafter, parts
 from tests.shared.tiny import EOS, ask, ids_of, tiny_llava, tiny_prompt
 
@@ -75,6 +76,23 @@ def test_rounding_changes_no_token():
         drawn = [sampler.choose(one.expand(100, -1), Walk(chain(99))) for one in (logits, moved)]
         assert torch.equal(*drawn)
         sampler.advance(range(100))
+
+
+def test_a_gpu_draws_the_same_numbers_by_itself():
+    """The host would take longer than the step whose token is drawn."""
+    for seed, at in ((0, 0), (2**63 + 5, 2**31), (2**64 - 1, 7)):
+        here, there = (
+            draw(seed, at, 3, 1001, torch.device("cpu"))
+            for draw in (noise.draw_on_host, noise.draw_on_device)
+        )
+        assert torch.equal(here, there)
+    place = torch.device("meta")
+    sampler = Sampler(Sampling(1.0, seed=2), place)
+    with torch.inference_mode(), Counted() as launches:
+        for _ in range(noise.AHEAD):
+            assert sampler.choose(torch.empty(1, 50, device=place), ROOT).shape == (1,)
+            sampler.advance([0])
+    assert launches.n < 32 * noise.AHEAD
 
 
 def test_a_smaller_vocabulary_has_the_same_noise():
