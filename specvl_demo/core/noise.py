@@ -40,26 +40,26 @@ class Noise:
     def _row(self, at: int, size: int, device: torch.device) -> Tensor:
         row = self._rows.get(at)
         if row is None or len(row) < size:
-            n = 1 if device.type == "cpu" else AHEAD
-            draw = draw_on_host if device.type == "cpu" else draw_on_device
-            uniform = draw(self._seed, at, n, size, device).mul_(2.0**-52)
-            drawn = uniform.neg_().log1p_().neg_().log_().neg_()
-            self._rows |= {at + i: drawn[i] for i in range(n)}
-            row = self._rows[at]
+            if device.type == "cpu":
+                drawn = draw_on_host(self._seed, at, size)
+            else:
+                drawn = draw_on_device(self._seed, at, AHEAD, size, device)
+            drawn.mul_(2.0**-52).neg_().log1p_().neg_().log_().neg_()
+            self._rows |= {at + i: row for i, row in enumerate(drawn)}
+            row = drawn[0]
         return row
 
 
-def draw_on_host(seed: int, at: int, n: int, size: int, device: torch.device) -> Tensor:
-    """Return the high 52 bits of the numbers at n positions, and a half, [n, size] in float64:
-    never 0, never 2 ** 52, so that the noise is always finite.
+def draw_on_host(seed: int, at: int, size: int) -> Tensor:
+    """Return the high 52 bits of a position's numbers, and a half, [1, size] in float64: never 0,
+    never 2 ** 52, so that the noise is always finite.
     """
-    keys = [np.array([seed, at + i], np.uint64) for i in range(n)]
-    rows = [(np.random.Philox(key=key).random_raw(size) >> np.uint64(12)) + 0.5 for key in keys]
-    return torch.from_numpy(rows[0][None] if n == 1 else np.stack(rows)).to(device)
+    bits = np.random.Philox(key=np.array([seed, at], np.uint64)).random_raw(size)
+    return torch.from_numpy((bits >> np.uint64(12)) + 0.5)[None]
 
 
 def draw_on_device(seed: int, at: int, n: int, size: int, device: torch.device) -> Tensor:
-    """Return the same numbers, computed there by integer operations."""
+    """Return the same of n positions [n, size], computed there by integer operations."""
     blocks = -(-size // 4)
     counter = torch.arange(1, blocks + 1, device=device).expand(n, -1)
     zero = torch.zeros_like(counter)
@@ -83,5 +83,4 @@ def _product(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
 
 def _signed(number: int) -> int:
     """Return the number of these 64 bits as int64 has it."""
-    number %= 2**64
-    return number - 2**64 if number >= 2**63 else number
+    return (number + 2**63) % 2**64 - 2**63
