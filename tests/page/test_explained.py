@@ -251,10 +251,11 @@ def test_five_papers_race_in_one_press(opened):
     expect(opened.locator(".vl-lane.beside .vl-lane-name").last).to_have_text(named)
     filled = "[...document.querySelectorAll('.vl-track .vl-bar i')].map((n) => n.style.transform)"
     assert opened.evaluate(filled) == ["scaleX(1)"] * 6
-    pointed = """(chosen) => {
+    pointed = """async (chosen) => {
+      const {point} = await import(document.querySelector('link[href$="highlights.js"]').href);
       specvl.race.select(null);
       specvl.race.setFocus('dream', chosen);
-      specvl.stage.point();
+      point(specvl.race);
       return specvl.race.focused.title;
     }"""
     assert [opened.evaluate(pointed, picked) for picked in (False, True)] == [named, "DREAM"]
