@@ -9,9 +9,9 @@ import { CATALOG, picture } from './page.js';
 const [SCENE] = CATALOG.examples;
 
 /** A form whose runs are noted. */
-function made() {
+function made(catalog = CATALOG) {
   const upload = async (file) => ({ path: `/tmp/${file.name}`, url: 'u' });
-  const form = new Form(CATALOG, upload, async (file) => file);
+  const form = new Form(catalog, upload, async (file) => file);
   const runs = [];
   form.on('run', (run) => runs.push(run));
   return { form, runs };
@@ -161,16 +161,40 @@ test('the key changes with what is asked, and the changes are named', () => {
   assert.equal(form.changedSince(before).length, 2);
 });
 
-test('an own picture takes an example’s question and pair away, and gives them back', () => {
+test('an own picture takes an example’s question, pair and settings away, and gives them back', () => {
   const { form } = made();
   form.home = 'photo';
-  form.fill(SCENE);
+  form.fill({ ...SCENE, methods: ['tabed'], settings: { gamma: 9 } });
+  const before = structuredClone(form.request);
   form.takeMedia([{ ...picture('clip'), kind: 'video' }]);
-  assert.deepEqual([form.request.pair, form.request.question], ['photo', '']);
+  const { pair, question, methods, settings } = form.request;
+  assert.deepEqual([pair, question, methods, settings], ['photo', '', ['sage'], {}]);
   form.takeMedia(form.of(SCENE).media);
-  assert.deepEqual([form.request.pair, form.request.question], ['pocket', SCENE.question]);
+  assert.deepEqual(form.request, before);
   form.takeMedia([picture('mine')]);
   assert.equal(form.request.question, SCENE.question); // as many, of the same kind
+});
+
+test('a pair that the visitor chose is asked about an own picture', () => {
+  const { form } = made();
+  form.changePair('photo');
+  form.fill(SCENE);
+  form.takeMedia([picture('mine')]);
+  assert.equal(form.request.pair, 'photo');
+});
+
+test('a question about two pictures means nothing to one, unless another is on its way', () => {
+  const two = { ...SCENE, media: [picture('scene'), picture('other')] };
+  const { form } = made({ ...CATALOG, examples: [two] });
+  for (const [media, coming, question] of [
+    [[picture('a')], 0, ''],
+    [[picture('a')], 1, two.question],
+    [[picture('a'), picture('b')], 0, two.question],
+  ]) {
+    form.fill(two);
+    form.takeMedia(media, coming);
+    assert.equal(form.request.question, question);
+  }
 });
 
 test('another pair brings its own example in place of an untouched one only', () => {

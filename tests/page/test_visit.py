@@ -200,44 +200,6 @@ def test_keys_lead_to_run_and_enter_sends(opened):
     opened.wait_for_function("!specvl.form.running && specvl.race.finished")
 
 
-SNAP = """() => {
-  const { pairs, examples } = specvl.catalog;
-  const snap = { ...pairs[0], id: 'snap', title: 'Snap', knows: 'photographs', words: null };
-  Object.assign(pairs[0], { knows: 'scenes' });
-  pairs.splice(1, 0, snap);
-  const media = [{ ...examples[0].media[0], path: 'snap.png', name: 'snap.png' }];
-  const made = { id: 'snap', title: 'snap', pair: 'snap', question: 'Who is it?', trace: null };
-  examples.push({ ...examples[0], ...made, media });
-  specvl.ask.pair.append(new Option('Snap', 'snap'));
-}"""
-"""A second pair that runs here, for photographs, with an example of its own."""
-
-
-def test_an_own_picture_is_asked_of_the_pages_pair_not_of_an_examples(opened, tmp_path: Path):
-    """The example's pair, methods and settings go with its pictures, and come back if the file was
-    no picture; a pair that the visitor chose from the list stays.
-    """
-    opened.evaluate(SNAP)
-    opened.evaluate("specvl.form.fill({...specvl.catalog.examples.at(-1), settings: {gamma: 9}})")
-    form = "(({pair, methods, settings}) => [pair, methods, settings])(specvl.form.request)"
-    first, of_example = opened.evaluate("specvl.catalog.pairs[0]"), opened.evaluate(form)
-    files, names = opened.locator("#vl-files"), "specvl.form.request.media.map((m) => m.name)"
-    (tmp_path / "no.png").write_text("hello")
-    files.set_input_files(tmp_path / "no.png")
-    expect(opened.locator(".vl-refused")).to_contain_text("no.png was not added")
-    assert opened.evaluate(names) == ["snap.png"] and opened.evaluate(form) == of_example
-    files.set_input_files(ROOT / "examples" / "cat.jpg")
-    opened.wait_for_function(f"{names}.includes('cat.jpg')")
-    pair, methods, settings = opened.evaluate(form)
-    assert (pair, methods) == (first["id"], first["first"]) and not any(settings.values())
-    expect(opened.locator("#vl-pair")).to_have_value(first["id"])
-    opened.locator("#vl-pair").select_option("snap")
-    choose(opened, "scene", 2)
-    files.set_input_files(ROOT / "examples" / "cat.jpg")
-    opened.wait_for_function(f"{names}.includes('cat.jpg')")
-    expect(opened.locator("#vl-pair")).to_have_value("snap")
-
-
 def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opened):
     """Question, methods, an own picture and the live race are there again. A follow-up sends the
     conversation and its file again; a file that this browser lost is asked for. What is kept can be
@@ -411,33 +373,6 @@ def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
     page.unroute("**/*.trace.jsonl*")
     page.wait_for_timeout(500)
     expect(page.locator(".vl-lane")).to_have_count(2)
-    expect(question).to_have_value("What is in the picture?")
-
-
-def test_an_examples_question_goes_with_its_pictures(opened, tmp_path: Path):
-    """A question about two pictures means nothing to one; one about one picture stays, and one
-    whose pictures are back since the file is none.
-    """
-    question = opened.locator("#vl-question")
-    cat = ROOT / "examples" / "cat.jpg"
-    opened.locator("#vl-files").set_input_files(cat)
-    expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg")
-    expect(question).to_have_value("What is in the picture?")
-    opened.evaluate("""() => {
-      const { media } = specvl.catalog.examples[0];
-      media.push({ ...media[0], path: `${media[0].path}?` });
-    }""")
-    choose(opened, "scene", 2)
-    (tmp_path / "text.png").write_text("hello")
-    opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
-    expect(opened.locator(".vl-refused")).to_contain_text("text.png was not added")
-    expect(question).to_have_value("What is in the picture?")
-    opened.locator("#vl-files").set_input_files(cat)
-    expect(opened.locator(".vl-thumbs img")).to_have_count(1)
-    expect(question).to_have_value("")
-    choose(opened, "scene", 2)
-    opened.locator("#vl-files").set_input_files([cat, ROOT / "examples" / "room.jpg"])
-    expect(opened.locator(".vl-thumbs [alt='room.jpg']")).to_have_count(1)
     expect(question).to_have_value("What is in the picture?")
 
 
