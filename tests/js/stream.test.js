@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Lane } from '../../specvl_demo/ui/assets/js/records/fold.js';
+import { Runner } from '../../specvl_demo/ui/assets/js/state/runner.js';
 import { Stream } from '../../specvl_demo/ui/assets/js/state/stream.js';
 import { round } from './page.js';
 
@@ -53,4 +54,32 @@ test('a hundred rounds a second with trees of 64 nodes, as from a GPU, keep up',
   const { n_rounds, n_tokens } = made.at(Infinity);
   assert.deepEqual([n_rounds, n_tokens], [500, 3000]);
   assert.ok((user + system) / 500 < 2500, `${(user + system) / 500} µs a round, of 10,000`);
+});
+
+test('every wait is said: the place in the line, loading, reading the prompt', async () => {
+  const said = [];
+  const api = { watch() {}, trigger() {}, server: { stop_run: async () => null } };
+  const runner = new Runner(api);
+  const run = runner.run({}, { status: (text) => said.push(text), record() {} });
+  const events = [
+    { k: 'queue', place: 3 },
+    { k: 'queue', place: 1 },
+    { k: 'status', stage: 'loading', detail: 'Fetching x: 1.0 of 2.0 GB' },
+    { k: 'status', stage: 'media' },
+    { k: 'status', stage: 'prefill' },
+    { k: 'error', text: 'This picture is too large.' },
+    { k: 'done' },
+  ];
+  events.forEach((event, seq) => runner.stream.feed(JSON.stringify({ run: 'r', seq, events: [event] })));
+  const waits = [
+    /^Starting the engine…$/,
+    /^Waiting: number 3 in line\.$/,
+    /^Waiting: you are next\.$/,
+    /1\.0 of 2\.0 GB/,
+    /^Opening the pictures…$/,
+    /^Reading the pictures and the question…$/,
+  ];
+  assert.equal(said.length, waits.length);
+  waits.forEach((pattern, i) => assert.match(said[i], pattern));
+  assert.equal(await run, 'This picture is too large.');
 });

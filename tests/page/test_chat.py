@@ -230,35 +230,23 @@ def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
     assert turn["answer"] == texts[2] and len(texts[2]) > len(texts[0]) > 0
 
 
-def test_every_wait_has_a_sign(opened):
-    """Place in the line, state of loading, reading the prompt: each is said, something moves."""
+def test_a_wait_has_a_sign_and_a_fault_leaves_the_race_that_was_there(opened):
+    """Something moves; what is said of every stage is tested in tests/js/stream.test.js."""
     opened.evaluate("() => { specvl.runner.api.trigger = () => {}; }")
     opened.locator("#vl-run").click()
     status = opened.locator("#vl-status")
+    moving = opened.get_by_role("progressbar", name="Waiting for the first words")
     expect(status).to_have_text("Starting the engine…")
-    expect(opened.get_by_role("progressbar", name="Waiting for the first words")).to_be_visible()
+    expect(moving).to_be_visible()
     expect(opened.locator("#vl-run")).to_be_disabled()
-    stages = [
-        ({"k": "queue", "place": 3}, "Waiting: number 3 in line."),
-        ({"k": "queue", "place": 1}, "Waiting: you are next."),
-        (
-            {"k": "status", "stage": "loading", "detail": "Fetching x: 1.0 of 2.0 GB"},
-            "1.0 of 2.0 GB",
-        ),
-        ({"k": "status", "stage": "media"}, "Opening the pictures…"),
-        ({"k": "status", "stage": "prefill"}, "Reading the pictures and the question…"),
-    ]
-    feed = "(text) => specvl.runner.stream.feed(text)"
-    for seq, (event, words) in enumerate(stages):
-        opened.evaluate(feed, json.dumps({"run": "r", "seq": seq, "events": [event]}))
-        expect(status).to_contain_text(words)
-    fault = {"k": "error", "text": "This picture is too large; send a smaller one."}
-    end = {"run": "r", "seq": len(stages), "events": [fault, {"k": "done"}]}
-    opened.evaluate(feed, json.dumps(end))
-    expect(status).to_have_text(fault["text"])
-    expect(opened.locator(".vl-notice")).to_have_text(fault["text"])
-    expect(opened.locator(".vl-lane")).to_have_count(2)  # the race that was there stays
-    expect(opened.get_by_role("progressbar", name="Waiting for the first words")).to_be_hidden()
+    fault = "This picture is too large; send a smaller one."
+    events = [{"k": "error", "text": fault}, {"k": "done"}]
+    batch = json.dumps({"run": "r", "seq": 0, "events": events})
+    opened.evaluate("(text) => specvl.runner.stream.feed(text)", batch)
+    for place in (status, opened.locator(".vl-notice")):
+        expect(place).to_have_text(fault)
+    expect(opened.locator(".vl-lane")).to_have_count(2)
+    expect(moving).to_be_hidden()
     expect(opened.locator("#vl-run")).to_be_enabled()
 
 
