@@ -261,7 +261,7 @@ COMPLETED = """
 {"max_tokens": "x"}                          Max new tokens
 {"max_tokens": -7}                           must be a whole number between 1 and 1024, not -7
 {"messages": []}                             `messages` must be
-{"messages": [{"role": "tool", "content": "x"}]}  `messages` must be
+{"messages": [{"role": "tool", "content": "x"}]}  Models have no tools
 {"content": [{"type": "input_audio"}]}       content must be
 {"content": [{"type": "image_url", "image_url": "https://example.org/a.png"}]}  not as addresses
 {"content": [{"type": "image_url", "image_url": "data:;base64,@@@"}]}  are not base64
