@@ -151,7 +151,9 @@ LOGPROBS = Option(
 LOGIT_BIAS = Option(
     "logit_bias", "A logit bias", 0.0, -100.0, 100.0, "Added to the logits of tokens, by id."
 )
-MAX_BIASED, MAX_STOPS, MAX_STOP_CHARACTERS = 1024, 16, 200
+MAX_BIASED = 1024
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 200
 """Tokens with a bias; stop strings, and the characters of each."""
 FIRST = (NEW_TOKENS, TEMPERATURE, TOP_P, SEED)
 FURTHER = (
@@ -214,7 +216,8 @@ class Sampling:
     @property
     def record(self) -> dict[str, Any]:
         """Temperature, top-p, seed, and what else was changed, as plain values."""
-        plain, values = Sampling(), {each.name: getattr(self, each.name) for each in fields(self)}
+        plain = Sampling()
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         values["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
         values["stop"] = list(self.stop)
         changed = [*values][:3] + [

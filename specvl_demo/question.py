@@ -265,7 +265,8 @@ def _read_prefix(value: Any, limit: int) -> tuple[int, ...] | str:
         n, what = len(text.encode()), "bytes"  # no token is less than a byte
     else:
         prefix = tuple(list_of(value, int, "The prefix", "a list of token ids"))
-        n, what = len(prefix), "tokens"
+        n = len(prefix)
+        what = "tokens"
     if n > limit:
         raise ValueError(f"The answer's beginning has {n} {what}; at most {limit} are allowed.")
     return prefix
@@ -280,7 +281,8 @@ def read_sampling(data: Mapping[str, Any]) -> Sampling:
         for option in OF_ANSWERS
         if option is not NEW_TOKENS
     }
-    biases, stops = _read_biases(data.get(LOGIT_BIAS.name)), _read_stops(data.get("stop"))
+    biases = _read_biases(data.get(LOGIT_BIAS.name))
+    stops = _read_stops(data.get("stop"))
     return Sampling(**numbers, logit_bias=biases, stop=stops, ignore_eos=bool(ignore))
 
 

@@ -469,7 +469,8 @@ def validate_trace(records: Iterable[Record]) -> list[LaneRecords]:
 
 
 def _validate_lane(begin: Begin, rounds: list[Round], end: End | None) -> None:
-    lane, totals = f"lane {begin.lane!r}", fold(rounds)
+    lane = f"lane {begin.lane!r}"
+    totals = fold(rounds)
     limit = begin.max_new_tokens
     _need(totals.n_tokens <= limit, f"{lane}: {totals.n_tokens} tokens, limit {limit}")
     _need(
@@ -482,7 +483,8 @@ def _validate_lane(begin: Begin, rounds: list[Round], end: End | None) -> None:
         _need(_close(clock, r.clock_s), f"{lane} round {r.index}: clock {r.clock_s}, sum {clock}")
     if end is not None:
         for name in Totals.__struct_fields__:
-            stated, folded = getattr(end.totals, name), getattr(totals, name)
+            stated = getattr(end.totals, name)
+            folded = getattr(totals, name)
             _need(
                 _close(stated, folded),
                 f"{lane}: total {name} is {stated}, the rounds give {folded}",
@@ -490,7 +492,9 @@ def _validate_lane(begin: Begin, rounds: list[Round], end: End | None) -> None:
 
 
 def _validate_round(r: Round) -> None:
-    tree, path, size = r.tree, r.path, len(r.tree.tokens)
+    tree = r.tree
+    path = r.path
+    size = len(r.tree.tokens)
     _need(len(tree.parent) == size, f"{size} nodes but {len(tree.parent)} parents")
     _need(tree.parent[0] == -1, f"the root's parent is -1, got {tree.parent[0]}")
     _need(

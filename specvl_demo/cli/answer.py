@@ -108,7 +108,8 @@ def bench(options: argparse.Namespace) -> int:
     from specvl_demo.report import answers
 
     cases = questions.bench_questions(pair, options.data, options.prompts)
-    peers, roles = PEERS if options.peers else PEERS[:1], choosing.roles_of(choices)
+    peers = PEERS if options.peers else PEERS[:1]
+    roles = choosing.roles_of(choices)
     if options.peers and "small" in on_disk.loadable_drafters(pair) and "small" not in roles:
         roles.append("small")
     loaded = _load_pair(options, pair, roles)

@@ -126,7 +126,8 @@ def number(
 
 def answer_option(bounded: Option) -> Row:
     """Return the row of an option of an answer."""
-    name, about = bounded.name.replace("_", "-"), f"{bounded.help} Default: {bounded.default:g}."
+    name = bounded.name.replace("_", "-")
+    about = f"{bounded.help} Default: {bounded.default:g}."
     reads = number_type(bounded)
     return option(f"--{name}", name[0].upper(), about, type=reads, default=bounded.default)
 

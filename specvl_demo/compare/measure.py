@@ -47,7 +47,8 @@ def run_bench(
     library = LibraryPeers(loaded.models, peers, choices)
     for name in peers:
         library.decode_answer(name, questions[0])
-    measured, total = [RepeatResult() for _ in range(repeats)], repeats * len(questions)
+    measured = [RepeatResult() for _ in range(repeats)]
+    total = repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
     for done, (number, at) in enumerate(product(range(repeats), range(len(questions)))):
         about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"

@@ -20,10 +20,20 @@ Table = tuple[str, Rows, Sequence[str]]
 """Heading, rows, columns."""
 
 DECODING = (
-    *("method", "drafts", "tau", "tokens_per_s"),
-    *("speedup_vs_ar", "speedup_about", "interval"),
-    *("speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
-    *("limit", "phases", "same", "quality", "spread"),
+    "method",
+    "drafts",
+    "tau",
+    "tokens_per_s",
+    "speedup_vs_ar",
+    "speedup_about",
+    "interval",
+    "speedup_vs_hf_generate",
+    "speedup_vs_hf_assisted",
+    "limit",
+    "phases",
+    "same",
+    "quality",
+    "spread",
 )
 HEADS = {
     "tau": "τ",
@@ -113,7 +123,8 @@ def report_of(
 def provenance_line(machine: Mapping[str, Any]) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
     threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
-    precision, packed = machine.get("dtype"), PACKED.get(machine.get("quantised", "none"))
+    precision = machine.get("dtype")
+    packed = PACKED.get(machine.get("quantised", "none"))
     precision = f"{precision}, {packed} weights" if precision and packed else precision
     parts = [
         machine.get("title"),

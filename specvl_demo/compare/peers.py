@@ -77,9 +77,11 @@ class LibraryPeers:
             config.assistant_confidence_threshold = 0.0
             more["assistant_model"] = assistant
         model: Any = self._models.target.vlm.model
-        standing, plain = model.generation_config, hub.BY_OPTION | hub.UNAPPLIED
+        standing = model.generation_config
+        plain = hub.BY_OPTION | hub.UNAPPLIED
         inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)
-        watch, started = _EmissionTimes(), time.perf_counter()
+        watch = _EmissionTimes()
+        started = time.perf_counter()
         ids = model.generate(
             **inputs,
             max_new_tokens=request.max_new_tokens,

@@ -20,7 +20,12 @@ from specvl_demo.question import WORDS, Question, find_file, parse_line, read
 
 POCKET = "pocket-questions.jsonl"
 POCKET_KINDS = {
-    **{"describe": 3, "clip": 2, "chart": 2, "compare": 2, "count": 1, "where": 1},
+    "describe": 3,
+    "clip": 2,
+    "chart": 2,
+    "compare": 2,
+    "count": 1,
+    "where": 1,
     "follow-up": 2,
 }
 """How many of each kind are asked of the pocket pair."""

@@ -49,14 +49,17 @@ class AdjustedDrafter(Drafter):
         log_probs = self._drafter.extend(tokens, parents)
         if log_probs is None:
             return None
-        device, n, sampler = log_probs.device, len(self._paths), self._sampler
+        device = log_probs.device
+        n = len(self._paths)
+        sampler = self._sampler
         self._tokens.append(tokens.to(device))
         above = torch.zeros(len(tokens), n + len(tokens))
         for row, parent in enumerate(parents, n):
             # The root was written before.
             self._paths.append([] if parent < 0 else [*self._paths[parent], row])
             above[row - n, self._paths[row]] = 1.0
-        drafted, above = torch.cat(self._tokens), to_device(above, device)
+        drafted = torch.cat(self._tokens)
+        above = to_device(above, device)
         logits = sampler.adjusted(log_probs + sampler.level.to(device), drafted, above)
         # A row of which nothing is left stays one.
         return logits - logits.logsumexp(-1, keepdim=True).clamp_min(torch.finfo().min)

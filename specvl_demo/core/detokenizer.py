@@ -33,7 +33,8 @@ class TokenTexts:
 
     def text_after(self, before: int, ids: Sequence[int]) -> str:
         """Return the text that `ids` add after the token `before`."""
-        head, both = self._decode((before,)), self._decode((before, *ids))
+        head = self._decode((before,))
+        both = self._decode((before, *ids))
         return both[len(head) :] if both.startswith(head) else self._decode(tuple(ids))
 
     def added_text(self, token: int) -> str:
@@ -56,7 +57,9 @@ class Detokenizer:
         self._token_texts = token_texts
         self._before = before
         self._open: tuple[int, ...] = ()
-        self._stop, self._held, self.stopped = stop, "", False
+        self._stop = stop
+        self._held = ""
+        self.stopped = False
 
     def decode_next(self, token: int, last: bool = False, may_stop: bool = True) -> str:
         """Return the piece this token adds: empty while a character is incomplete and goes on.
@@ -68,7 +71,8 @@ class Detokenizer:
         return self._cut(piece, last) if self._stop and may_stop else piece
 
     def _cut(self, piece: str, last: bool) -> str:
-        text, self._held = self._held + piece, ""
+        text = self._held + piece
+        self._held = ""
         places = [at for stop in self._stop if (at := text.find(stop)) >= 0]
         if places:
             self.stopped = True
@@ -88,5 +92,6 @@ class Detokenizer:
             piece = self._token_texts.text_after(self._before, self._open)
             if piece.endswith(_BROKEN) and not last and len(self._open) < 4:
                 return ""
-        self._before, self._open = token, ()
+        self._before = token
+        self._open = ()
         return piece

@@ -165,7 +165,9 @@ class Lane:
     @torch.inference_mode()
     def begin(self) -> Begin:
         """Prefill target and drafter and open the session."""
-        request, parts, shared = self._request, self.parts, self._shared
+        request = self._request
+        parts = self.parts
+        shared = self._shared
         target, prompt = request.target, request.prompt
         # 1. The target reads the prompt, once for all lanes that request the same of it.
         encoded = shared.encoded_prompt(target)
@@ -210,12 +212,14 @@ class Lane:
         self._device = target.decoder.device
         self._eos = target.vocabulary.eos
         # The draws of a place do not depend on whether what is before it was given.
-        ids, n_prefix = prompt.ids.tolist(), len(prompt.prefix)
+        ids = prompt.ids.tolist()
+        n_prefix = len(prompt.prefix)
         self._sampler = Sampler(request.sampling, self._device, ids, n_prefix, self._eos)
         drawn = parts.draws != "argmax" and not request.sampling.greedy
         self._draws = self._sampler if drawn else None
         self._root = int(prompt.ids[-1])
-        full, stop = request.detail == "full", request.sampling.stop
+        full = request.detail == "full"
+        stop = request.sampling.stop
         self._recorder = Recorder(request.token_texts, self._root, full, stop)
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
         return self._begin_record(encoded.seconds, prefill.seconds, draft_prefill_s)
@@ -254,7 +258,8 @@ class Lane:
 
     def _prefix(self) -> Prefix:
         """Return what the answer had to begin with."""
-        prompt, ids = self._request.prompt, self._request.prompt.prefix
+        prompt = self._request.prompt
+        ids = self._request.prompt.prefix
         if not ids:
             return Prefix()
         before = int(prompt.ids[-len(ids) - 1])
@@ -275,8 +280,12 @@ class Lane:
         if request.cancelled():
             self.stop = "cancelled"
             return None
-        drafter, policy, watch = self.parts.drafter, self.parts.policy, self._watch
-        session, sampler, sampling = self._session, self._sampler, request.sampling
+        drafter = self.parts.drafter
+        policy = self.parts.policy
+        watch = self._watch
+        session = self._session
+        sampler = self._sampler
+        sampling = request.sampling
         if session is None:
             raise RuntimeError("the lane has not begun: call begin() before step()")
         watch.start()
@@ -341,7 +350,8 @@ class Lane:
         """Return a round's tokens up to the first end of sequence or stop string and within
         max_new_tokens.
         """
-        emitted, sampling = list(tokens[: self._remaining]), self._request.sampling
+        emitted = list(tokens[: self._remaining])
+        sampling = self._request.sampling
         end = next((i for i, token in enumerate(emitted) if token in self._eos), None)
         if end is not None:
             emitted = emitted[: end + 1]

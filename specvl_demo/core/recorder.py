@@ -114,7 +114,8 @@ class Recorder:
             emitted: Ids, the first of the verdict's or all of them.
             last: Whether the answer ends here.
         """
-        n, logits = len(emitted), scores.logits
+        n = len(emitted)
+        logits = scores.logits
         path = verdict.path[:n]
         tokens = tree.tokens.to(logits.device)
         tensors = [tokens, take_rows(logits, verdict.path).amax(-1).isfinite()]
@@ -127,7 +128,8 @@ class Recorder:
                 tensors += _top_probabilities(view, VIEW_TOP)
             tensors += [] if asked.looks is None else [asked.looks]
         numbers = iter(_to_host(tensors))
-        ids, finite = [int(token) for token in next(numbers)], all(next(numbers))
+        ids = [int(token) for token in next(numbers)]
+        finite = all(next(numbers))
         if not finite:
             return None
         draft_logp: list[float | None] | None = None if tree.logp is None else [*next(numbers)]
@@ -159,7 +161,8 @@ class Recorder:
         origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
         if not self._texts:
             self.read_texts(emitted, last)
-        texts, self._texts = self._texts, []
+        texts = self._texts
+        self._texts = []
         return list(map(Token, emitted, texts, (*origins, "target")))
 
     def log_probabilities(
@@ -221,7 +224,9 @@ def _to_host(tensors: Sequence[Tensor]) -> list[list[float]]:
     """
     device = tensors[0].device
     flat = [tensor.flatten().to(device, torch.float32) for tensor in tensors]
-    numbers, out, first = torch.cat(flat).tolist(), [], 0
+    numbers = torch.cat(flat).tolist()
+    out = []
+    first = 0
     for tensor in flat:
         out.append(numbers[first : first + len(tensor)])
         first += len(tensor)

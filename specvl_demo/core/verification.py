@@ -57,7 +57,8 @@ class LosslessVerifier(Verifier):
             at = settled + close.index(True)
             again = scores.recompute(path[: at + 1])[None]
             chosen[path[at]] = int(sampler.noisy_scores(again, [at]).argmax())
-            path, settled = accepted_path(tree.shape, tokens, chosen), at + 1
+            path = accepted_path(tree.shape, tokens, chosen)
+            settled = at + 1
         return Verdict(path, [chosen[node] for node in path], relaxed=[False] * (len(path) - 1))
 
 
@@ -144,13 +145,15 @@ class RelaxedVerifier(Verifier):
         table = torch.stack(
             [tree.tokens.float(), choice.float(), self.acceptance_signal(scores, tree).float()]
         ).tolist()
-        tokens, chosen = [int(t) for t in table[0]], [int(t) for t in table[1]]
+        tokens = [int(t) for t in table[0]]
+        chosen = [int(t) for t in table[1]]
         branches = []
         for leaf, below in enumerate(tree.shape.children):
             if below:
                 continue
             path = tree.shape.path(leaf)
-            draft, target = [tokens[n] for n in path[1:]], [chosen[n] for n in path[:-1]]
+            draft = [tokens[n] for n in path[1:]]
+            target = [chosen[n] for n in path[:-1]]
             free = [
                 d not in self._never and t not in self._never
                 for d, t in zip(draft, target, strict=True)

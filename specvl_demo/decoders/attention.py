@@ -116,7 +116,8 @@ def align_mask(mask: Tensor) -> Tensor:
     """Return a mask that kernels can read: torch checks its strides, not where it begins."""
     if _is_aligned(mask):
         return mask
-    step, n_keys = ALIGNMENT // mask.element_size(), mask.shape[-1]
+    step = ALIGNMENT // mask.element_size()
+    n_keys = mask.shape[-1]
     wide = mask.new_zeros(*mask.shape[:-1], -(-n_keys // step) * step)
     wide[..., :n_keys] = mask
     return wide[..., :n_keys]

@@ -199,7 +199,9 @@ class GraphCache(KVCache):
     def reset_for(self, backend: Backend, room: int) -> GraphCache:
         """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
         self._backend = weakref.ref(backend)
-        self.room, self.length, self.holes = room, 0, 0
+        self.room = room
+        self.length = 0
+        self.holes = 0
         self.zero_unused()
         return self
 
@@ -244,7 +246,8 @@ class GraphCache(KVCache):
         return runner.acquire(backend, self.batch, room, shapes)
 
     def _owners(self) -> tuple[GraphRunner, Backend]:
-        runner, backend = self._runner(), self._backend()
+        runner = self._runner()
+        backend = self._backend()
         assert runner is not None and backend is not None  # who uses a cache holds its decoder
         return runner, backend
 
@@ -306,7 +309,9 @@ class GraphRunner:
 
     def forward(self, backend: Backend, call: ForwardInput) -> Tensor:
         """Return hidden states [B, T, D], eagerly where no fixed shape fits; T rows are cached."""
-        shape, cache, size = StepShape.of(call), call.cache, call.x.shape[1]
+        shape = StepShape.of(call)
+        cache = call.cache
+        size = call.x.shape[1]
         if shape is None or not isinstance(cache, GraphCache):
             return backend.forward_eager(call)
         if shape not in cache.steps:
@@ -344,7 +349,9 @@ class GraphRunner:
 
     @torch.inference_mode(False)
     def _new_step(self, backend: Backend, cache: GraphCache, shape: StepShape) -> GraphStep:
-        batch, rows, device = cache.batch, shape.rows, backend.device
+        batch = cache.batch
+        rows = shape.rows
+        device = backend.device
         # Batch-invariant steps use masks in float32.
         dtype = torch.float32 if shape.tail else backend.dtype
 

@@ -74,7 +74,8 @@ def ordered_attention(
     """
     _, heads, size, width = queries.shape
     kv_heads, room = keys.shape[1], keys.shape[2]
-    groups, n_keys = heads // kv_heads, mask.shape[1]
+    groups = heads // kv_heads
+    n_keys = mask.shape[1]
     # [kv heads, T, groups] in this order, so that each row is one contiguous block of all products.
     by_row = queries.view(kv_heads, groups, size, width).transpose(1, 2)
     grouped = _contiguous_as(torch.float32, by_row).reshape(kv_heads, -1, width)

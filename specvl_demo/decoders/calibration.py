@@ -28,7 +28,9 @@ from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import synchronize
 from specvl_demo.records import tie_nats
 
-_PROMPT, _STEPS, _TREES = 150, 4, (2, 3, 5, 7, 9, 13, 26, 61)
+_PROMPT = 150
+_STEPS = 4
+_TREES = (2, 3, 5, 7, 9, 13, 26, 61)
 """Of the trial of batch-invariant steps: tokens before, steps, and trees' row counts."""
 _SPARE = 300
 """Rows of the cache after those in use, so that its sums are as long as in a real answer."""
@@ -37,7 +39,8 @@ _SHAPES = (chain(0), shape_of((-1, 0, 0, 1, 1, 2, 2, 3)))
 _BEFORE, _REPEATS = 100, 5
 _ANSWER = 2048
 """Rows of a cache during an answer about a photograph: exact steps read all of them."""
-_CONTEXT, _ROWS = 264, (1, 2, 4, 8, 12, 16, 24, 32, 64)
+_CONTEXT = 264
+_ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 64)
 """Rows in the cache, about a photograph and a question, and of the steps that are timed then."""
 _GRAPHS_A_LANE = 6
 """Graphs that a lane captures: most methods meet trees of one row to 32, in steps of two."""
@@ -76,7 +79,8 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
         return None
     rng = random.Random(0)
     ids = sample_ids(backend, _PROMPT + batch_invariance.MAX_NODES)
-    start, later = prefilled_sequence(backend, ids[:_PROMPT]), ids[_PROMPT:]
+    start = prefilled_sequence(backend, ids[:_PROMPT])
+    later = ids[_PROMPT:]
     trees = [_random_tree(rng, size) for size in _TREES]
 
     def fork() -> CachedSequence:
@@ -99,7 +103,8 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
 
     def by_steps(least: int) -> list[Tensor]:
         """Return the results of AR steps, padded to so many rows."""
-        sequence, outputs = fork(), []
+        sequence = fork()
+        outputs = []
         for token in later[:_STEPS]:
             hidden = sequence.score(backend.embed(token[None])[None], chain(0), min_rows=least)
             outputs.append(backend.logits(hidden)[0, :1])

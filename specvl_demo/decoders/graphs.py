@@ -44,7 +44,8 @@ class StepShape(NamedTuple):
     @classmethod
     def of(cls, call: ForwardInput) -> StepShape | None:
         """Return the shape that a call is padded to, or None if it is not."""
-        size, request = call.x.shape[1], call.aux.request
+        size = call.x.shape[1]
+        request = call.aux.request
         if call.deepstack is not None or size > BUCKETS[-1] or not call.cache.length:
             return None
         # Many rows without a mask are a causal prefill; a single row sees all rows before it.
@@ -100,7 +101,9 @@ class GraphStep:
 
     def fill(self, call: ForwardInput) -> None:
         """Copy a call into the buffers; rows of padding follow it and see only themselves."""
-        size, rows, cache = call.x.shape[1], len(self.at), call.cache
+        size = call.x.shape[1]
+        rows = len(self.at)
+        cache = call.cache
         self.x[:, :size], self.x[:, size:] = call.x, 0.0
         self.positions[..., :size], self.positions[..., size:] = call.positions, 0
         first = cache.length
@@ -128,7 +131,9 @@ class GraphStep:
 
     def destroy_graph(self) -> None:
         """Destroy the graph and what it computed into."""
-        graph, self.graph, self.hidden = self.graph, None, None
+        graph = self.graph
+        self.graph = None
+        self.hidden = None
         self.aux.layers.clear()
         if graph is not None:
             graph.reset()
@@ -143,14 +148,16 @@ class GraphMemory:
 
     def capture(self, compute: Callable[[], object], device: torch.device) -> torch.cuda.CUDAGraph:
         """Compute once, so that kernels are chosen and workspaces allocated, then capture it."""
-        stream, current = _capture_stream(device), torch.cuda.current_stream(device)
+        stream = _capture_stream(device)
+        current = torch.cuda.current_stream(device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             compute()
         current.wait_stream(stream)
         if not self._graphs:  # nothing may be captured into a pool whose graphs are gone
             self._handle = torch.cuda.graph_pool_handle()
-        graph, pool = torch.cuda.CUDAGraph(), self._handle
+        graph = torch.cuda.CUDAGraph()
+        pool = self._handle
         try:
             # The outer context restores the current stream also where ending the capture fails.
             with (
@@ -206,7 +213,8 @@ def _abandon_capture(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.devic
         torch._C._cuda_endAllocateToPool(device.index, pool)
         torch._C._cuda_releasePool(device.index, pool)
     # A capture that ends well also tells the random generators that the last one is over.
-    stream, trial = _capture_stream(device), torch.cuda.CUDAGraph()
+    stream = _capture_stream(device)
+    trial = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream), torch.cuda.graph(trial, stream=stream):
         torch.zeros(1, device=device)
     trial.reset()

@@ -26,7 +26,8 @@ an additive mask [B or 1, 1, R, S], of the queries' shape.
 
 _LOW = -3e4
 """What masks are limited to: sums with it are finite in every precision."""
-_PARTS, _LEAST_PART = (4, 8, 16), 64
+_PARTS = (4, 8, 16)
+_LEAST_PART = 64
 _REPEATS, _LAYERS = 3, 16
 """Layers that are timed: their keys and values are more than caches hold."""
 _CLOSE = 0.03
@@ -35,7 +36,8 @@ _CLOSE = 0.03
 
 def unfused(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """By two products and a softmax in float32."""
-    left, right = queries.flatten(0, 1), keys.flatten(0, 1).mT
+    left = queries.flatten(0, 1)
+    right = keys.flatten(0, 1).mT
     if queries.dtype == torch.float32:
         scores = torch.bmm(left, right)
     else:

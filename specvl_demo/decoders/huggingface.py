@@ -35,7 +35,8 @@ class HFDecoder(LanguageBackend):
     """A backend over `model.get_decoder()`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        decoder, head = model.get_decoder(), model.get_output_embeddings()
+        decoder = model.get_decoder()
+        head = model.get_output_embeddings()
         if head is None:
             raise ValueError(
                 f"{type(model).__name__} has no output head; load it with its language model"
@@ -200,7 +201,8 @@ class _CacheLayer(CacheLayerMixin):
     def __init__(self, cache: KVCache, layer: int) -> None:
         super().__init__()
         # Weak: the cache owns its layers.
-        self._cache, self._layer = weakref.ref(cache), layer
+        self._cache = weakref.ref(cache)
+        self._layer = layer
         self.is_initialized = True
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:

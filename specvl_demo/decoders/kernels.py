@@ -36,7 +36,10 @@ _MAX_SUM = 0.99 * 2**31
 _HIGHEST = 2**15
 """What rows of 16 bits are counted from where they are split in bytes."""
 
-_ADDRESS, _SIZE, _FLOAT, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+_ADDRESS = ctypes.c_void_p
+_SIZE = ctypes.c_int64
+_FLOAT = ctypes.c_float
+_INT = ctypes.c_int
 
 
 def _struct_fields(kind: Any, names: str) -> list[tuple[str, Any]]:
@@ -113,8 +116,10 @@ class LevelStruct(ctypes.Structure):
     ]
 
 
-_STACK, _STEP = ctypes.POINTER(StackStruct), ctypes.POINTER(StepStruct)
-_DRAFTING, _LEVEL = ctypes.POINTER(DraftingStruct), ctypes.POINTER(LevelStruct)
+_STACK = ctypes.POINTER(StackStruct)
+_STEP = ctypes.POINTER(StepStruct)
+_DRAFTING = ctypes.POINTER(DraftingStruct)
+_LEVEL = ctypes.POINTER(LevelStruct)
 _TAKEN: dict[str, list[Any]] = {
     "multiply": [_MATRIX, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _INT],
     "run_layers": [_STACK, _STEP, _SIZE, _SIZE, _INT],
@@ -255,16 +260,19 @@ def pack_integers(weight: Tensor, bits: int) -> PackedMatrix | None:
     n, k = weight.shape
     if not available() or n % GROUP or k % VECTOR:
         return None
-    exact, largest = weight.float(), 2 ** (bits - 1) - 1
+    exact = weight.float()
+    largest = 2 ** (bits - 1) - 1
     # Half of a sum's bits for a row of the matrix, if it has as many.
     length = min(_MAX_SUM**0.5, largest * k**0.5)
     step = torch.maximum(exact.norm(dim=1) / length, exact.abs().amax(1) / largest)
     step.clamp_min_(1e-20)
     numbers = (exact / step[:, None]).round_().to(torch.int16 if bits == 16 else torch.int8)
-    planes, kind = [numbers], _SIXTEEN if bits == 16 else _EIGHT_BY_SIXTEEN
+    planes = [numbers]
+    kind = _SIXTEEN if bits == 16 else _EIGHT_BY_SIXTEEN
     inputs = _constant("split_weights")
     if bits == 16 and inputs and k % inputs == 0:
-        planes, kind = [(numbers >> 8).to(torch.int8), numbers.to(torch.int8)], _SPLIT_SIXTEEN
+        planes = [(numbers >> 8).to(torch.int8), numbers.to(torch.int8)]
+        kind = _SPLIT_SIXTEEN
     split = kind == _SPLIT_SIXTEEN or (bits == 8 and bool(_constant("split_rows")))
     packed = torch.stack([_group_blocks(plane, 4 if split else 2) for plane in planes], 1)
     # Sums wrap around, as the library's do.

@@ -52,7 +52,12 @@ class KVCache:
         # Not cleared: that would take as long as a lane's copy of the prefill.
         self.blocks = [
             torch.empty(
-                *(self.layouts.count(kind), 2, batch, kind.heads, room, kind.width),
+                self.layouts.count(kind),
+                2,
+                batch,
+                kind.heads,
+                room,
+                kind.width,
                 dtype=dtype,
                 device=kind.device,
             )
@@ -94,7 +99,8 @@ class KVCache:
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write [batch, heads, k, width] after `length`; return keys and values of all rows."""
-        end, data = self._end_row(keys.shape[2]), self.layer_buffer(layer)
+        end = self._end_row(keys.shape[2])
+        data = self.layer_buffer(layer)
         data[0, :, :, self.length : end].copy_(keys)
         data[1, :, :, self.length : end].copy_(values)
         end = self.buffer_rows if self.whole else end
@@ -107,7 +113,8 @@ class KVCache:
         Slices once for all layers, for forwards that cannot afford one slicing per layer.
         """
         end, (data,) = self._end_row(k), self.blocks
-        slots, read = data[:, :, :, :, self.length : end], data[:, :, :, :, :end]
+        slots = data[:, :, :, :, self.length : end]
+        read = data[:, :, :, :, :end]
         return slots.unbind(0), read[:, 0].unbind(0), read[:, 1].unbind(0)
 
     def zero_unused(self) -> None:
@@ -154,7 +161,8 @@ class KVCache:
         twin = self.empty_like(room, shapes)
         for mine, theirs in zip(self.blocks, twin.blocks, strict=True):
             theirs[:, :, :, :, :length] = mine[:, :, :, :, :length]
-        twin.length, twin.holes = length, self.holes
+        twin.length = length
+        twin.holes = self.holes
         return twin
 
     def empty_like(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:

@@ -150,7 +150,8 @@ class LayerStack:
         if embedded is not None and not self.struct.enter:
             x.copy_(embedded.view_as(x))
             embedded = None
-        sequences, rows = keys.shape[1], x.shape[0] // keys.shape[1]
+        sequences = keys.shape[1]
+        rows = x.shape[0] // keys.shape[1]
         step = StepStruct(sequences=sequences, rows=rows, at=at, holes=holes)
         # Rows of an expanded tensor are all the same memory.
         cos_sin = cos_sin.contiguous()
@@ -228,7 +229,8 @@ class LevelWeights:
         ids: Tensor | None,
         banned: Tensor,
     ) -> None:
-        layers, bias = parts.layers, None if parts.bias is None else parts.bias.contiguous()
+        layers = parts.layers
+        bias = None if parts.bias is None else parts.bias.contiguous()
         assert layers is not None
         self._memory = parts, head, table, cos_sin, ids, banned, bias
         self.n, self.cos_sin, (self.n_embeddings, self.width) = n, cos_sin, table.shape
@@ -268,7 +270,9 @@ class LevelDrafter:
         """Take a lane's cache of m sequences, which begin with `padding` [m] rows to skip, and the
         most nodes of a round.
         """
-        self._weights, self._cache, m = weights, cache, cache.batch
+        self._weights = weights
+        self._cache = cache
+        m = cache.batch
         memory = torch.empty(nodes, m, weights.outputs)
         self.log_probs, self.made = memory[..., : weights.n], torch.empty(nodes, weights.width)
         self._parents = torch.empty(nodes, dtype=torch.int64)
@@ -314,15 +318,19 @@ class LevelDrafter:
         Raises:
             IndexError: If a token has no embedding, or a position no rotation.
         """
-        level, rows, nodes = self._level, len(tokens), len(parents)
-        tokens, k = tokens.long().contiguous(), min(k, self._weights.n)
+        level = self._level
+        rows = len(tokens)
+        nodes = len(parents)
+        tokens = tokens.long().contiguous()
+        k = min(k, self._weights.n)
         size = min(rows, nodes) + levels - 1
         assert nodes + levels - 1 <= len(self._parents) and (
             weights is not None or len(position) == 1
         )
         if features is not None:
             features = features.float().contiguous()
-        ids, logp = torch.empty(size, k, dtype=torch.int64), torch.empty(size, k)
+        ids = torch.empty(size, k, dtype=torch.int64)
+        logp = torch.empty(size, k)
         self._parents[:nodes] = torch.tensor(parents)
         level.base, level.rows, level.k, level.fed = base, rows, k, tokens.data_ptr()
         level.position, level.weights = position.data_ptr(), address(weights)

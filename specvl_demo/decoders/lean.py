@@ -40,7 +40,8 @@ def runs_lean(decoder: PreTrainedModel) -> bool:
     """Whether this decoder can run lean: a known class as it is published, on one device, without
     a sliding window, other activations, quantised weights or biases of its output projections.
     """
-    name, config = type(decoder).__name__, decoder.config
+    name = type(decoder).__name__
+    config = decoder.config
     if name not in (*ONE_AXIS, *THREE_AXES):
         return False
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -82,7 +83,8 @@ class LeanDecoder(LanguageBackend):
         if not runs_lean(decoder):
             raise ValueError("this decoder cannot run lean")
         super().__init__(decoder, decoder.embed_tokens, head)
-        self._bits, config = bits, decoder.config
+        self._bits = bits
+        config = decoder.config
         packed = None if bits is None else PackedLinear(head.weight.detach(), bits)
         self.output = OutputHead(
             packed or (lambda hidden: linear_logits(head, hidden)), len(head.weight)
@@ -108,13 +110,15 @@ class LeanDecoder(LanguageBackend):
         batch, size, width = call.x.shape
         if call.mask is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
-        aux, request = call.aux, call.aux.request
+        aux = call.aux
+        request = call.aux.request
         rows = call.x.reshape(-1, width)
         # In memory of its own: layers add to it.
         x = rows.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
         queries, fresh, project = self._projector(x, call)
         slots, keys, attend_layer = self._layer_attention(queries, call)
-        deepstack, seen = call.deepstack, None
+        deepstack = call.deepstack
+        seen = None
         if deepstack is not None:
             assert call.visual is not None  # as `ForwardInput` says
             seen = call.visual.flatten().nonzero()[:, 0]
@@ -183,11 +187,14 @@ class LeanDecoder(LanguageBackend):
         that the heads that share keys are rows of one matrix.
         """
         batch, size, _ = call.x.shape
-        heads, n_rotated, width = self._heads, self._heads + self._kv_heads, self._head_width
+        heads = self._heads
+        n_rotated = self._heads + self._kv_heads
+        width = self._head_width
         rows = x.new_empty(batch * size, (n_rotated + self._kv_heads) * width)
         source = rows.view(batch, size, -1, width)
         rotated = x.new_empty(batch, source.shape[2], size, width)
-        by_head, to_rotate = source.transpose(1, 2), source[:, :, :n_rotated]
+        by_head = source.transpose(1, 2)
+        to_rotate = source[:, :, :n_rotated]
         cos, sin = self._cosines_and_sines(call.positions, x.dtype)
         # Values are not rotated.
         still = torch.ones_like(cos).expand(-1, self._kv_heads, -1, -1)
@@ -225,7 +232,9 @@ class LeanDecoder(LanguageBackend):
 
         queries: [B, heads, T, width], written before each layer's attention.
         """
-        size, columns, mask = queries.shape[2], call.columns, call.mask
+        size = queries.shape[2]
+        columns = call.columns
+        mask = call.mask
         slots, keys, values = call.cache.kv_slots(size)
         if mask is None:
             return slots, keys, lambda i: attend(queries, keys[i], values[i], None, size > 1)

@@ -84,7 +84,9 @@ class LogProbabilities:
     def __init__(
         self, output: OutputHead, size: int, banned: Sequence[int], device: torch.device
     ) -> None:
-        self._output, self._size, ids = output, size, output.ids
+        self._output = output
+        self._size = size
+        ids = output.ids
         if ids is None:
             rows = [i for i in banned if i < size]
             self._banned = torch.tensor(rows, dtype=torch.int64, device=device)

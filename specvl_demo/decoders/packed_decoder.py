@@ -55,8 +55,10 @@ def packs_for_cpu(decoder: PreTrainedModel) -> bool:
     """
     if not lean.runs_lean(decoder) or type(decoder).__name__ not in lean.ONE_AXIS:
         return False
-    config, weight = decoder.config, next(decoder.parameters())
-    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    config = decoder.config
+    weight = next(decoder.parameters())
+    heads = config.num_attention_heads
+    kv_heads = config.num_key_value_heads
     head_width = getattr(config, "head_dim", None) or config.hidden_size // heads
     inputs = heads * head_width, config.intermediate_size
     outputs = (heads + 2 * kv_heads) * head_width, 2 * config.intermediate_size
@@ -149,10 +151,13 @@ class PackedDecoder(LeanDecoder):
         Aux states change no bit of the cache, so lanes that keep more of them continue alike.
         """
         size = call.x.shape[1]
-        cache, aux, request = call.cache, call.aux, call.aux.request
+        cache = call.cache
+        aux = call.aux
+        request = call.aux.request
         cache.require_room(size)
         embedded = call.x.reshape(-1, self.width).float().contiguous()
-        x, hidden = torch.empty_like(embedded), torch.empty_like(embedded)
+        x = torch.empty_like(embedded)
+        hidden = torch.empty_like(embedded)
         mask = None if call.mask is None else call.mask.float()
         keys, values = cache.blocks[0].unbind(1)
         stops = sorted(
@@ -184,7 +189,8 @@ class PackedDecoder(LeanDecoder):
 
     def _queries(self, index: int, x: Tensor, call: ForwardInput) -> Tensor:
         """Return a layer's queries [B, heads, T, width] for its input x [B * T, D]."""
-        layer, n = self._packed[index], self._heads * self._head_width
+        layer = self._packed[index]
+        n = self._heads * self._head_width
         unit = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._root)
         rows = layer.qkv(unit if layer.norm is None else unit.mul_(layer.norm), layer.bias)
         pairs = rows[:, :n].reshape(*call.x.shape[:2], self._heads, -1, 2)
@@ -192,7 +198,9 @@ class PackedDecoder(LeanDecoder):
         return torch.view_as_real(rotated).flatten(-2).transpose(1, 2)
 
     def _pack_layer(self, layer: LlamaDecoderLayer) -> LayerWeights:
-        attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
+        attn = layer.self_attn
+        mlp = layer.mlp
+        scale = self.width**0.5
         qkv, bias = self._qkv_projection(attn)
         return LayerWeights(
             norm=layer.input_layernorm.weight.float() * scale,
@@ -299,7 +307,9 @@ class RotatedDecoder(PackedDecoder):
         return PackedLinear(self._rotation(weight), bits=8, row_bits=8)
 
     def _pack_layer(self, layer: LlamaDecoderLayer) -> LayerWeights:
-        attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
+        attn = layer.self_attn
+        mlp = layer.mlp
+        scale = self.width**0.5
         (qkv, bias), head_rotation = self._qkv_projection(attn), Hadamard.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)
         qkv[values] = head_rotation.rotate_heads(qkv[values].t()).t()

@@ -63,7 +63,9 @@ class RecurrentDecoder(HFDecoder):
         """Return hidden states of the new rows; rows that must be replayed run before them."""
         cache = call.cache
         assert isinstance(cache, RecurrentCache)  # as made by `eager_cache`
-        x, positions, n = call.x, call.positions, 0
+        x = call.x
+        positions = call.positions
+        n = 0
         again = cache.rewind()
         if again is not None:
             old, at, decided = again
@@ -71,9 +73,11 @@ class RecurrentDecoder(HFDecoder):
                 alone = replace(call, aux=AuxStates())
                 self._run_rows(alone, old[:, :decided], at[..., :decided])
                 cache.mark_committed()
-                old, at = old[:, decided:], at[..., decided:]
+                old = old[:, decided:]
+                at = at[..., decided:]
             n = old.shape[1]
-            x, positions = torch.cat((old, x), 1), torch.cat((at, positions), -1)
+            x = torch.cat((old, x), 1)
+            positions = torch.cat((at, positions), -1)
         hidden = self._run_rows(call, x, positions)
         for i, states in call.aux.layers.items():
             call.aux.layers[i] = states[:, n:]
@@ -81,7 +85,8 @@ class RecurrentDecoder(HFDecoder):
 
     def _run_rows(self, call: ForwardInput, x: Tensor, positions: Tensor) -> Tensor:
         """Run a forward of these rows after the cache's."""
-        size, cache = x.shape[1], call.cache
+        size = x.shape[1]
+        cache = call.cache
         assert isinstance(cache, RecurrentCache)  # as made by `eager_cache`
         mask = None
         if size > 1 and cache.length:
@@ -126,7 +131,9 @@ class RecurrentCache(KVCache):
         self._decided = self.length
         if self.seen == self.length > self._snapshot_rows:
             self._snapshot = [deepcopy(self._states[i]) for i in self._linear]
-            self._snapshot_rows, self._x, self._positions = self.length, [], []
+            self._snapshot_rows = self.length
+            self._x = []
+            self._positions = []
 
     def rewind(self) -> tuple[Tensor, Tensor, int] | None:
         """Return inputs [1, r, D] and positions of rows that must be replayed, and how many of them
@@ -142,7 +149,10 @@ class RecurrentCache(KVCache):
             raise ValueError(f"states of {start} rows cannot go back to {self.length}")
         self._restore_states()
         x, positions = self._x, self._positions
-        self._x, self._positions, self.length, self.seen = [], [], start, start
+        self._x = []
+        self._positions = []
+        self.length = start
+        self.seen = start
         if not rows:
             return None
         return torch.cat(x, 1)[:, :rows], torch.cat(positions, -1)[..., :rows], min(rows, decided)
@@ -156,9 +166,12 @@ class RecurrentCache(KVCache):
         twin = super().copy(room, shapes)
         assert isinstance(twin, RecurrentCache)  # as made by `empty_like`
         self.mark_committed()
-        twin._snapshot, twin._snapshot_rows = self._snapshot, self._snapshot_rows
-        twin._x, twin._positions = [*self._x], [*self._positions]
-        twin.seen, twin._decided = -1, twin.length
+        twin._snapshot = self._snapshot
+        twin._snapshot_rows = self._snapshot_rows
+        twin._x = [*self._x]
+        twin._positions = [*self._positions]
+        twin.seen = -1
+        twin._decided = twin.length
         return twin
 
     def empty_like(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:

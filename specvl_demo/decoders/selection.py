@@ -21,7 +21,8 @@ def select_decoder(model: PreTrainedModel, backend: str, drafts: bool) -> Langua
     """
     if backend not in ("auto", "8bit", "hf", "graphs"):
         raise ValueError(f"backend must be auto, 8bit, hf or graphs, got {backend!r}")
-    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    decoder = model.get_decoder()
+    head = model.get_output_embeddings()
     if recurrent.is_recurrent(decoder):
         return recurrent.RecurrentDecoder(model)
     if backend == "8bit":

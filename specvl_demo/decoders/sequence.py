@@ -80,7 +80,8 @@ class CachedSequence:
         """Return how far below the root a node of this round is."""
         depth = 0
         while node > 0:
-            node, depth = self._parents[node], depth + 1
+            node = self._parents[node]
+            depth = depth + 1
         return depth
 
     def fork(self, room: int, shapes: Sequence[StepShape] = ()) -> CachedSequence:
@@ -127,12 +128,15 @@ class CachedSequence:
         hidden = self.score(x, chain(late))
         self.length += late
         self._next = self._next + late
-        self._fed, self._parents, self._written = 1, [-1], 0
+        self._fed = 1
+        self._parents = [-1]
+        self._written = 0
         return hidden
 
     def extend(self, x: Tensor, parents: Sequence[int]) -> Tensor:
         """Feed k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
-        first, end = self._fed, self._fed + x.shape[1]
+        first = self._fed
+        end = self._fed + x.shape[1]
         self._parents += parents
         if self._parents == [*range(-1, end - 1)]:
             new = chain(end - first - 1)
@@ -166,12 +170,16 @@ class CachedSequence:
         """
         late = len(tokens) - len(parents)
         if parents[0] < 0:
-            self._fed, self._parents, self._written = 0, [], 0
+            self._fed = 0
+            self._parents = []
+            self._written = 0
             self.cache.truncate(self.length)
             self.cache.mark_committed()
         self.cache.truncate(self.length + self._fed)
         self.cache.require_room(len(tokens) + more.get("levels", 1) - 1)
-        base, root, parents = self.length + late, self._next + late, [*self._parents, *parents]
+        base = self.length + late
+        root = self._next + late
+        parents = [*self._parents, *parents]
         ids, logp = drafter.draft(tokens, parents, base, root[:, 0], k, **more)
         self.length, self._next = base, root
         self._fed += len(ids)
@@ -184,12 +192,14 @@ class CachedSequence:
         self.cache.keep_rows(self.length, nodes)
         self.length += len(nodes)
         self._next = self._next + len(nodes)
-        self._fed, self._parents = 0, []
+        self._fed = 0
+        self._parents = []
 
     def _score_batch_invariant(
         self, x: Tensor, shape: TreeShape, aux: AuxStates | None, min_rows: int
     ) -> Tensor:
-        size, rows = len(shape), batch_invariance.padded_rows(len(shape), min_rows)
+        size = len(shape)
+        rows = batch_invariance.padded_rows(len(shape), min_rows)
         self.cache.truncate(self.length)
         if rows > size:
             x = F.pad(x, (0, 0, 0, rows - size))
@@ -232,7 +242,8 @@ class CachedSequence:
         self, mask: Tensor | None, depth: Tensor, size: int
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return the mask with padding, and the same for layers with a sliding window."""
-        end, window = self.length + depth.shape[0], self.backend.window
+        end = self.length + depth.shape[0]
+        window = self.backend.window
         window_mask = mask
         if window is not None and end > window:
             if mask is None:
@@ -254,17 +265,21 @@ class CachedSequence:
         The first `room` columns are zero.
         """
         if self._block is None or self._block.shape[0] < rows:
-            size, room = max(64, 2 * rows), self.cache.room
+            size = max(64, 2 * rows)
+            room = self.cache.room
             block = torch.zeros(size, room + size, dtype=x.dtype, device=x.device)
             depth = torch.zeros(size, dtype=torch.int64, device=x.device)
             self._among = block[:, room:]
             self._among.fill_(self._low).fill_diagonal_(0.0)
-            self._block, self._depth, self._written = block, depth, 0
+            self._block = block
+            self._depth = depth
+            self._written = 0
         return self._block, self._depth
 
     def _write_shape(self, depth: Tensor, shape: TreeShape) -> None:
         """Write the tree fed so far in this round into the buffers."""
-        among, fed = self._among, len(shape)
+        among = self._among
+        fed = len(shape)
         among.fill_(self._low).fill_diagonal_(0.0)
         among[:fed, :fed] = shape.mask(0, among.dtype, among.device)
         depth[:fed] = shape.depth_on(depth.device)
@@ -298,7 +313,8 @@ def prefill(
         shapes: As for `CachedSequence.fork`.
     """
     lengths = [context.ids.shape[0] for context in contexts]
-    size, padded = max(lengths), min(lengths) < max(lengths)
+    size = max(lengths)
+    padded = min(lengths) < max(lengths)
     aux = AuxStates(aux_request)
 
     def aligned(rows: Sequence[Tensor]) -> Tensor:
@@ -334,7 +350,8 @@ def _prompt_masks(
     backend: Backend, contexts: Sequence[Context], pad: Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """Return additive masks [m, 1, N, N]: causal, bidirectional inside a block, without padding."""
-    size, device = pad.shape[1], pad.device
+    size = pad.shape[1]
+    device = pad.device
     at = torch.arange(size, device=device)
     ahead = at > at[:, None]
     far = at[:, None] - at >= (backend.window or size)

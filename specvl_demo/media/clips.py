@@ -124,10 +124,12 @@ def probe(source: ReadableFile, limits: Limits) -> StreamInfo:
     video = open_clip(source, packets=True)
     if not video.isOpened():
         raise MediaError(f"{NAME} is damaged or has no video stream that can be decoded.")
-    fps, count = video.get(cv2.CAP_PROP_FPS), video.get(cv2.CAP_PROP_FRAME_COUNT)
+    fps = video.get(cv2.CAP_PROP_FPS)
+    count = video.get(cv2.CAP_PROP_FRAME_COUNT)
     width = int(video.get(cv2.CAP_PROP_FRAME_WIDTH))
     height = int(video.get(cv2.CAP_PROP_FRAME_HEIGHT))
-    num, den = video.get(cv2.CAP_PROP_SAR_NUM), video.get(cv2.CAP_PROP_SAR_DEN)
+    num = video.get(cv2.CAP_PROP_SAR_NUM)
+    den = video.get(cv2.CAP_PROP_SAR_DEN)
     aspect = num / den if num > 0 and den > 0 else 1.0
     # A pixel is as wide as it is stored, but frames are turned upright.
     if int(video.get(cv2.CAP_PROP_ORIENTATION_META)) % 180 == 90:
@@ -151,7 +153,8 @@ def shown_times(source: ReadableFile, times: list[float], limits: Limits) -> lis
     """
     import cv2
 
-    video, moment = open_clip(source), 1000 * max(times, default=0.0)
+    video = open_clip(source)
+    moment = 1000 * max(times, default=0.0)
     reached = video.set(cv2.CAP_PROP_POS_MSEC, moment) and video.grab()
     if reached and video.get(cv2.CAP_PROP_POS_MSEC) > moment - EDIT_MS:
         return times
@@ -219,7 +222,8 @@ def _read_through(
 ) -> tuple[tuple[list, list[float]], list[float]]:
     """Return frames and times of the moments, and the times of all frames."""
     pictures: dict[int, np.ndarray | None] = dict.fromkeys(frame for frame, _ in moments)
-    video, times = open_clip(source), []
+    video = open_clip(source)
+    times = []
     for number, at in enumerate(_frame_times(video, limits)):
         times.append(at)
         if number in pictures:
@@ -238,7 +242,8 @@ def _seek_frames(
     video = open_clip(source)
     for frame, moment in moments:
         if video.set(cv2.CAP_PROP_POS_MSEC, 1000 * times[frame]) and video.grab():
-            picture, at = _retrieve_frame(video), video.get(cv2.CAP_PROP_POS_MSEC) / 1000
+            picture = _retrieve_frame(video)
+            at = video.get(cv2.CAP_PROP_POS_MSEC) / 1000
             if picture is not None:
                 frames.append(picture)
                 exact.append(moment if moment > times[frame] else at)
@@ -286,7 +291,9 @@ def read_by_pillow(
     # Mostly all delays are equal; otherwise it is read again.
     frames_read = {frame for frame, _ in choose_frames(range(n_source), n)}
     while True:
-        pictures, times, clock_s = {}, [], 0.0
+        pictures = {}
+        times = []
+        clock_s = 0.0
         for index in range(n_source):
             image.seek(index)
             check_size(*image.size, limits)  # a frame of a GIF may be larger than the first

@@ -76,8 +76,14 @@ _SAID = 300
 """Characters of a decoder's error that are passed on."""
 # All that a decoder needs of the environment besides PYTHONPATH: no token, no proxy.
 _KEPT = (
-    *("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"),
-    *("LANG", "LC_ALL", "LC_CTYPE", "PYTHONUTF8"),
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "SYSTEMROOT",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "PYTHONUTF8",
 )
 # FFmpeg prints errors on standard error, where `worker` reads them; with a level set for it, OpenCV
 # prints them on standard output.

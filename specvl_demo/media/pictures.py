@@ -149,7 +149,9 @@ def count_scans(data: bytes) -> int:
 
     Raises ValueError if there are more segments, or bytes between them, than any file needs.
     """
-    scans, at, fill = 0, 2, 0
+    scans = 0
+    at = 2
+    fill = 0
     for _ in range(_MOST_SEGMENTS):
         marker = _MARKER.search(data, at)
         fill += (marker.start() if marker else len(data)) - at if scans == 0 else 0

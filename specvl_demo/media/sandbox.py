@@ -18,7 +18,9 @@ from typing import NamedTuple
 SECCOMP, LANDLOCK = "seccomp", "Landlock"
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
-_SET_MODE_FILTER, _GET_ACTION_AVAIL, _ALL_THREADS = 1, 2, 1
+_SET_MODE_FILTER = 1
+_GET_ACTION_AVAIL = 2
+_ALL_THREADS = 1
 _ALLOW, _KILL, _FAILS = 0x7FFF0000, 0x80000000, 0x00050000  # a failing call carries its errno
 _EPERM, _ENOSYS = 1, 38
 _LOAD, _IF_EQUAL, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # classic BPF
@@ -86,7 +88,8 @@ def _prctl(option: int, value: int) -> None:
 
 def mechanisms() -> list[str]:
     """Return which of the two mechanisms this system has, without applying them."""
-    machine, doors = _syscall_table(), []
+    machine = _syscall_table()
+    doors = []
     if machine is not None:
         try:
             _syscall(machine.seccomp, _GET_ACTION_AVAIL, 0, ctypes.byref(ctypes.c_uint32(_KILL)))

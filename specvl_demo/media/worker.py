@@ -73,7 +73,8 @@ def write_result(item: dict, source: BinaryIO, heard: int, n: int, limits: Limit
         header, images = decode_item(item, source, n, limits)
         with contextlib.suppress(BlockingIOError):
             if b"Cannot convert interlaced" in os.read(heard, 2**16):
-                header, images = {"error": INTERLACED}, []
+                header = {"error": INTERLACED}
+                images = []
     except MediaError as refusal:
         header = {"error": str(refusal)}
     except Image.DecompressionBombError:  # from Pillow, before the size could be checked

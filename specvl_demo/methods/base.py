@@ -37,7 +37,8 @@ OFFERS = {
     "tree": "returns the probabilities of several tokens at every position",
     "views": "reads the prompt through views",
 }
-CHAIN, TREE = frozenset({"chain"}), frozenset({"chain", "tree"})
+CHAIN = frozenset({"chain"})
+TREE = frozenset({"chain", "tree"})
 """What a drafter offers, or what a policy or verifier needs of it: names in OFFERS."""
 
 
@@ -227,7 +228,8 @@ class Choice:
 
         Examples: "EAGLE-2, chain of 8", "Static tree of 12".
         """
-        is_default, drawn = self.policy is self.method.policy, describe_draft(self.settings)
+        is_default = self.policy is self.method.policy
+        drawn = describe_draft(self.settings)
         if is_default and (self.policy.label is None or not self.policy.needs >= TREE):
             return self.method.title
         whole = drawn.startswith(self.method.title.lower())
@@ -294,7 +296,9 @@ def choose(
     Raises:
         ValueError: With a sentence if a name is unknown or the parts do not fit together.
     """
-    method, settings, start = find(name), dict(settings or {}), preset or {}
+    method = find(name)
+    settings = dict(settings or {})
+    start = preset or {}
     views_asked = "views" in settings
     names = {
         slot: str(settings.pop(slot, start.get(slot, method.default_part(slot)))) for slot in SLOTS
@@ -337,7 +341,8 @@ def parameters(
 
 def parts_for_slot(name: str, slot: Slot) -> list[Part]:
     """Return the parts that may fill a slot of a method, its default ones first."""
-    method, parts = find(name), PARTS[slot]
+    method = find(name)
+    parts = PARTS[slot]
     others = parts if method.options is None else [getattr(p, "name", p) for p in method.options]
     names = [*method.default_part(slot).split(AND), *others]
     return list(dict.fromkeys(parts[name] for name in names if name in parts))
@@ -345,7 +350,9 @@ def parts_for_slot(name: str, slot: Slot) -> list[Part]:
 
 def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
     """Return why these parts do not work together, in a sentence; None if they do."""
-    drafter, policy, verifier = choice.drafter, choice.policy, choice.verifier
+    drafter = choice.drafter
+    policy = choice.policy
+    verifier = choice.verifier
     lacking = sorted((policy.needs | verifier.needs) - drafter.gives)
     if lacking:
         part = policy if lacking[0] in policy.needs else verifier
@@ -415,7 +422,8 @@ def new_policy(choice: Choice) -> Any:
 
 def build_parts(choice: Choice, models: Models) -> Parts:
     """Return new parts for one lane. What is AUTO is chosen by what the target's rows cost here."""
-    chosen, settings = dict[str, int](), choice.settings
+    chosen = dict[str, int]()
+    settings = choice.settings
     for param in choice.policy.settings.params():
         if choice.params[param.name] == AUTO:
             low, high = cast("tuple[int, int]", (param.low, param.high))

@@ -107,7 +107,8 @@ class InjectedLayer:
     """A Qwen3-type layer whose rows also attend to rows that have only keys and values."""
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry) -> None:
-        attention, scale = f"{prefix}.self_attn.", g.width**0.5
+        attention = f"{prefix}.self_attn."
+        scale = g.width**0.5
         self._geometry, self._eps = g, norm_root(g, tensors[f"{attention}q_proj.weight"])
         self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
 
@@ -145,7 +146,8 @@ class InjectedLayer:
         """Return [k, D] for x [k, D]; rows attend to all keys and values, the slot's too, but for
         what the mask hides.
         """
-        g, rows = self._geometry, x.shape[0]
+        g = self._geometry
+        rows = x.shape[0]
         h = self._qkv(unit_rows(x, self._eps)).view(rows, -1, g.head_width)
         rotated = self._norm_and_rotate(h[:, : g.heads + g.kv_heads], self._norms, rotation)
         fresh = rotated[g.heads :], h[:, g.heads + g.kv_heads :].transpose(0, 1)
@@ -181,9 +183,11 @@ class DflashHead(TrainedHead):
         self._fuse = PackedLinear(t["fc.weight"], bits=8)
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
         self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
-        self._reaches, self.n_layers = reaches(config, n, head.source), n
+        self._reaches = reaches(config, n, head.source)
+        self.n_layers = n
         self.window = max((reach.window or 0 for reach in self._reaches), default=0) or None
-        self._eps, self._norm = norm_root(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
+        self._eps = norm_root(g, t["norm.weight"])
+        self._norm = t["norm.weight"] * g.width**0.5
 
     def new_drafter(self) -> BlockDrafter:
         return BlockDrafter(self)
@@ -199,7 +203,8 @@ class DflashHead(TrainedHead):
 
     def draft(self, cache: KVCache, root: Tensor) -> Tensor:
         """Return the states after the root [1] and after each unknown token [block - 1, D]."""
-        x, first = torch.cat((self.embed(root), self._mask)), cache.length
+        x = torch.cat((self.embed(root), self._mask))
+        first = cache.length
         end = first + self.block
         # By kind of layer: without a window, with one.
         by_kind = {reach.window is None: reach for reach in self._reaches}
@@ -216,7 +221,8 @@ class DflashHead(TrainedHead):
 
     def decode(self, call: ForwardInput) -> Tensor:
         """Return the states after all rows [1, T, D]; without a mask they see each other."""
-        x, rotation = call.x[0], self._rotary(call.positions[..., 0, :])
+        x = call.x[0]
+        rotation = self._rotary(call.positions[..., 0, :])
         spans = zip(self._layers, self._reaches, *call.cache.kv_slots(len(x)), strict=True)
         for layer, reach, slot, keys, values in spans:
             mask = call.mask if reach.window is None else call.window_mask
@@ -228,11 +234,14 @@ class BlockDrafter(Drafter):
     """Drafts with a DFlash head: a round's first `extend` drafts the block, later ones read it."""
 
     def __init__(self, head: DflashHead) -> None:
-        self.name, self.aux_request, self._head = head.name, head.aux_request, head
+        self.name = head.name
+        self.aux_request = head.aux_request
+        self._head = head
 
     def begin(self, start: LaneStart) -> None:
         """Read the prompt."""
-        head, states = self._head, self._head.layer_states(start.prefill)
+        head = self._head
+        states = self._head.layer_states(start.prefill)
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
         if room >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
@@ -240,7 +249,8 @@ class BlockDrafter(Drafter):
         self._cache, self._rows = head.new_cache(1, room, self._steps), len(states)
         weakref.finalize(self, self._cache.release).atexit = False
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
-        self._pending, self._depth = states, [0]
+        self._pending = states
+        self._depth = [0]
 
     def prepare(self, start: LaneStart) -> None:
         self._cache.prepare(self._steps)
@@ -254,7 +264,8 @@ class BlockDrafter(Drafter):
             if len(self._pending):
                 self._head.append_rows(self._cache, self._pending)
                 self._pending = self._pending[:0]
-            self._log_probs, self._depth = self._logp(self._head.draft(self._cache, tokens)), [0]
+            self._log_probs = self._logp(self._head.draft(self._cache, tokens))
+            self._depth = [0]
             return self._log_probs[:1]
         depth = [self._depth[row] + 1 for row in parents]
         self._depth += depth

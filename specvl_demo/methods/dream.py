@@ -125,10 +125,13 @@ class DreamHead(FeatureHead):
             rows: A path of fed rows from the root, row 0.
             ids: [k] their tokens.
         """
-        cache, start, size = sequence.cache, sequence.length, len(rows)
+        cache = sequence.cache
+        start = sequence.length
+        size = len(rows)
         data = cache.blocks[0]  # [layers, 2, 1, kv_heads, room, width]
         rotation = self._rotary(sequence.next_position + torch.arange(size, device=self.device))
-        x, before = self.embed(ids), data[0, :, :, :, cache.holes : start]
+        x = self.embed(ids)
+        before = data[0, :, :, :, cache.holes : start]
         keys, values = padded = F.pad(before, (0, 0, 0, size))
         slot = padded[..., before.shape[-2] :, :]
         after = chain(size - 1)
@@ -148,7 +151,8 @@ class DreamHead(FeatureHead):
 
         # choice: positions are compact, as the published code counts the tokens it fed.
         """
-        visual, features = start.encoded.visual[:-1], start.prefill.hidden
+        visual = start.encoded.visual[:-1]
+        features = start.prefill.hidden
         n = features.shape[0]
         attention = start.prefill.attention
         importance = attention[self.decoder.n_layers - 1].sum(0) if self._keep < 1.0 else None
@@ -160,7 +164,8 @@ class DreamHead(FeatureHead):
     def prefill(self, start: LaneStart, head_prompt: HeadPrompt, room: int) -> CachedSequence:
         """Prefill with the kept tokens' embeddings as queries, all features as keys and values."""
         cache = self.new_cache(1, room, step_shapes(start.max_nodes))
-        features, seen = start.prefill.hidden, head_prompt.seen
+        features = start.prefill.hidden
+        seen = head_prompt.seen
         n = features.shape[0]
         cache.holes = head_prompt.holes
         slots, keys, values = cache.kv_slots(n + 1)
@@ -187,7 +192,9 @@ class DreamHead(FeatureHead):
         holes: Rows of queries to skip; a step of fixed shape has them in its mask.
         """
         x, features = call.x[0].chunk(2, -1)
-        size, query_mask, mask = x.shape[0], call.window_mask, call.mask
+        size = x.shape[0]
+        query_mask = call.window_mask
+        mask = call.mask
         if self._stack is not None and not self.fixed and query_mask is mask:
             return self._decode_by_kernels(self._stack, x, features, call)
         if mask is None and size > 1:
@@ -208,9 +215,17 @@ class DreamHead(FeatureHead):
         keys, values = call.cache.blocks[0].unbind(1)
         cos_sin = torch.view_as_real(self._rotary(call.positions[..., 0, :])).reshape(len(x), -1)
         x = x.contiguous()
-        summed, hidden = x.clone(), torch.empty_like(x)
+        summed = x.clone()
+        hidden = torch.empty_like(x)
         stack.run_layers(
-            *(summed, cos_sin, keys, values, call.cache.length, call.mask, (0, self.n_layers), x),
+            summed,
+            cos_sin,
+            keys,
+            values,
+            call.cache.length,
+            call.mask,
+            (0, self.n_layers),
+            x,
             hidden=hidden,
             features=features,
             holes=call.cache.holes,
@@ -238,7 +253,8 @@ class DreamHead(FeatureHead):
             [rows[..., place, :] for rows, place in zip(part, places, strict=True)] for part in read
         )
         query_mask, mask = masks
-        rotation, causal = self._rotary(positions), query_mask is None and x.shape[0] > 1
+        rotation = self._rotary(positions)
+        causal = query_mask is None and x.shape[0] > 1
         x = self._first(x, x, rotation, slots[0], keys[0], values[0], query_mask, causal)
         x = self._cross(x, keys[1], values[1], mask)
         x = self._last(

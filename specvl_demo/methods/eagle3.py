@@ -37,7 +37,8 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
     either, the authors' code reads the inputs of layers 2, L // 2 and L - 3.
     """
     nested = config.get("eagle_config") or {}
-    outputs, inputs = nested.get(AUX_LAYERS), config.get(AUX_LAYERS)
+    outputs = nested.get(AUX_LAYERS)
+    inputs = config.get(AUX_LAYERS)
     if outputs is not None:
         return tuple(i + 1 for i in layer_numbers(outputs, source))
     if inputs is not None:
@@ -47,7 +48,9 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
 
 def default_layers(n_layers: int) -> tuple[int, int, int]:
     """Return the layers whose inputs the authors' code reads; ValueError if there are too few."""
-    low, middle, high = 2, n_layers // 2, n_layers - 3
+    low = 2
+    middle = n_layers // 2
+    high = n_layers - 3
     if not low < middle < high:
         raise ValueError(f"EAGLE-3 reads three layers of its target; {n_layers} layers are too few")
     return low, middle, high

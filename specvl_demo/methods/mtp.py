@@ -90,7 +90,8 @@ def _geometry(
             f"the MTP layer of {source} projects {shape[1]} numbers to {shape[0]}; this target has"
             f" width {width}"
         )
-    heads, rope = settings["num_attention_heads"], settings.get("rope_parameters") or {}
+    heads = settings["num_attention_heads"]
+    rope = settings.get("rope_parameters") or {}
     return Geometry(
         width,
         heads,

@@ -32,7 +32,8 @@ class AssistantModel:
     """
 
     def __init__(self, model: nn.Module, target: nn.Module, name: str) -> None:
-        made_for, whole = cast("Any", model.config), cast("Any", target.config)
+        made_for = cast("Any", model.config)
+        whole = cast("Any", target.config)
         config = whole.get_text_config()
         if made_for.backbone_hidden_size != config.hidden_size:
             raise ValueError(
@@ -71,7 +72,8 @@ class AssistantModel:
 def _open_assistant(opening: Opening) -> AssistantModel:
     from specvl_demo.vlm import loading  # noqa: PLC0415 - the page's process loads no model
 
-    checkpoint, folder = opening.checkpoint, opening.fetch(False)
+    checkpoint = opening.checkpoint
+    folder = opening.fetch(False)
     model = loading.load_model(folder, opening.plan, checkpoint.id, sees=False)
     return AssistantModel(model, opening.target.vlm.model, checkpoint.title)
 
@@ -80,7 +82,9 @@ class AssistantDrafter(Drafter):
     """A `core.types.Drafter` over an assistant, with the decoder of its target."""
 
     def __init__(self, assistant: AssistantModel, decoder: LanguageBackend) -> None:
-        self.name, self._assistant, self._decoder = assistant.name, assistant, decoder
+        self.name = assistant.name
+        self._assistant = assistant
+        self._decoder = decoder
 
     def begin(self, start: LaneStart) -> None:
         """Take the state before the root; there is nothing to prefill."""
@@ -93,7 +97,8 @@ class AssistantDrafter(Drafter):
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         if parents[0] < 0:
-            states, self._draft_states = self._root_state, []
+            states = self._root_state
+            self._draft_states = []
             layers = self._assistant.layers.items()
             read = {kind: self._session.kv_of(layer) for kind, layer in layers}
             self._shared = {kind: (rows[0], rows[1]) for kind, rows in read.items()}

@@ -57,20 +57,26 @@ class Chain(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a chain, shorter if there is less room or the drafter is unsure or silent."""
-        length, n, total = min(self.gamma, room), 0, 0.0
-        tokens, logps = [root], [torch.zeros(1, device=root.device)]
+        length = min(self.gamma, room)
+        n = 0
+        total = 0.0
+        tokens = [root]
+        logps = [torch.zeros(1, device=root.device)]
         while n < length:
             level = drafter.draft_level(
                 tokens[-1][-1:], (n - 1,), 1, n, draws, length - n, self.floor
             )
             if level is None:
                 break
-            drafted, logp = level.tokens[:, 0], level.logp[:, 0]
+            drafted = level.tokens[:, 0]
+            logp = level.logp[:, 0]
             if self.floor > -math.inf:
                 # Read only if it decides: on a GPU each read waits for the drafter.
                 sums = [*accumulate(logp.tolist(), initial=total)][1:]
                 n_kept = next((i for i, log in enumerate(sums, 1) if log < self.floor), length)
-                drafted, logp, total = drafted[:n_kept], logp[:n_kept], sums[-1]
+                drafted = drafted[:n_kept]
+                logp = logp[:n_kept]
+                total = sums[-1]
             tokens.append(drafted)
             logps.append(logp)
             n += len(drafted)
@@ -152,7 +158,9 @@ class StaticTree(Policy):
         """Draft the tree; branches deeper than `room` are left out."""
         if self._levels is None:
             self._levels = tuple(self._make_levels(root.device))
-        tokens, logps, shape = [root], [torch.zeros(1, device=root.device)], chain(0)
+        tokens = [root]
+        logps = [torch.zeros(1, device=root.device)]
+        shape = chain(0)
         for depth, level in enumerate(self._levels[:room]):
             feed = tokens[-1].index_select(0, level.feed)
             drafted = drafter.draft_level(feed, level.parents, level.top, depth, draws)
@@ -247,14 +255,20 @@ class BestFirst(Policy):
     """
 
     def __init__(self, settings: BestFirstSettings) -> None:
-        self.nodes, self.width, self.loops = settings.nodes, settings.width, settings.loops
-        self.max_nodes, self.max_fed = self.nodes, 1 + self.loops * self.width
+        self.nodes = settings.nodes
+        self.width = settings.width
+        self.loops = settings.loops
+        self.max_nodes = self.nodes
+        self.max_fed = 1 + self.loops * self.width
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a tree at most min(loops + 1, room) deep."""
-        nodes, rows, fed, feed = [_Candidate(-1, 0, 0.0, 0.0)], dict[int, int](), [0], root
+        nodes = [_Candidate(-1, 0, 0.0, 0.0)]
+        rows = dict[int, int]()
+        fed = [0]
+        feed = root
         for depth in range(min(self.loops + 1, room)):
             above = [rows.get(nodes[i].parent, -1) for i in fed]
             level = drafter.draft_level(feed, above, self.width, depth, draws)

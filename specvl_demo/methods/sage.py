@@ -33,7 +33,9 @@ RankPath = tuple[int, ...]
 
 START_ALPHA = 0.5
 """Confidence before anything is known (Algorithm 1, line 3)."""
-ROUNDS, LOWER, UPPER = 10, 2.0, 3.0
+ROUNDS = 10
+LOWER = 2.0
+UPPER = 3.0
 """How many last rounds adjust the limit on the depth, and the mean accepted lengths below and above
 which it changes (section 3.3).
 """
@@ -178,7 +180,8 @@ def _descendants(
     if level > plan.depth:
         return
     for rank in range(min(plan.n_children(level, probability), len(top))):
-        child, whole = (*path, rank), product * top[rank]
+        child = (*path, rank)
+        whole = product * top[rank]
         if plan.keeps_node(level, rank, whole):
             yield child, whole
             yield from _descendants(top, plan, child, top[rank], whole)
@@ -205,7 +208,10 @@ def grow_tree(
     since the others cannot be in the final tree. The result is the best-first tree, drafted in as
     few forwards as it has levels.
     """
-    nodes, fed, feed, rows = [_Node(-1, 0, 0.0, 1.0, 1.0)], [0], root, 0
+    nodes = [_Node(-1, 0, 0.0, 1.0, 1.0)]
+    fed = [0]
+    feed = root
+    rows = 0
     for level in range(1, min(plan.depth, room) + 1):
         above = [nodes[nodes[i].parent].row if i else -1 for i in fed]
         drafted = drafter.draft_level(feed, above, TOP_K, level - 1, draws)
@@ -262,7 +268,9 @@ def why_other(plan: TreePlan, sizes: Mapping[int, int], room: int) -> dict[str, 
 
     sizes: Nodes of every level of the tree, from 1 on.
     """
-    depth, width, plan_width = len(sizes), max(sizes.values(), default=0), round(plan.width, 3)
+    depth = len(sizes)
+    width = max(sizes.values(), default=0)
+    plan_width = round(plan.width, 3)
     full = 1 + sum(sizes.values()) >= plan.max_nodes
     fewer = "the tree is full" if full else "other guesses were too unlikely"
     why = {}

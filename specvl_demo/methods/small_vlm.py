@@ -113,7 +113,8 @@ class SmallVLM(LevelCalls):
         """Return log-probabilities [k, V] after each fed node, mixed over the views."""
         if parents[0] < 0:
             hidden = self._sequence.run_root(self._embed(self._unfed_tokens(tokens)))[:, -1:]
-            self._pending, self._log_probs = [], []
+            self._pending = []
+            self._log_probs = []
         else:
             hidden = self._sequence.extend(self._embed(tokens), parents)
         log_probs = self._logp.row_log_probs(hidden)
@@ -127,7 +128,8 @@ class SmallVLM(LevelCalls):
 
     def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
         if first == 0:
-            self._pending, self._log_probs = [], []
+            self._pending = []
+            self._log_probs = []
         self._log_probs.append(drafter.log_probs[first:end].transpose(0, 1))
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
@@ -173,7 +175,9 @@ def _open_small_vlm(opening: Opening) -> VLM:
     from specvl_demo.vlm import hub, loading, shared_drafter  # noqa: PLC0415
     from specvl_demo.vlm.prompts import PromptBuilder  # noqa: PLC0415
 
-    checkpoint, target, special = opening.checkpoint, opening.target, opening.prompter.special_ids
+    checkpoint = opening.checkpoint
+    target = opening.target
+    special = opening.prompter.special_ids
     folder = opening.fetch(False)
     if shared_drafter.is_shared(folder):
         model = shared_drafter.load_drafter(folder, target.vlm.model)

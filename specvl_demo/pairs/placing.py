@@ -63,7 +63,8 @@ def place(
     whom = f" for the target and {n} of its drafters" if n else " for the target alone"
     tried = []
     for name, memory_bytes, plan in fitting.plans(pair, machine, options):
-        size, room = fitting.memory_needs(pair, plan, roles).total, memory_bytes * USABLE_SHARE
+        size = fitting.memory_needs(pair, plan, roles).total
+        room = memory_bytes * USABLE_SHARE
         packed = f" with {plan.packing} weights" if plan.packing else ""
         giant = size > fitting.MAX_CPU_FLOAT32_BYTES and options.dtype is None
         if size <= room and giant and plan.device == "cpu":

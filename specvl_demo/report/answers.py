@@ -42,7 +42,9 @@ class Answer:
 
     @classmethod
     def of_lane(cls, lane: LaneRecords) -> Answer:
-        before, seconds, ids = lane.begin.before_s, [r.seconds for r in lane.rounds], lane.token_ids
+        before = lane.begin.before_s
+        seconds = [r.seconds for r in lane.rounds]
+        ids = lane.token_ids
         return cls(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids), lane)
 
     @property
@@ -51,21 +53,43 @@ class Answer:
 
 
 COLUMNS = (
-    *("method", "tau", "tokens_per_s"),
-    *("speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
-    *("limit", "share_draft", "share_verify", "share_commit", "share_other"),
-    *("identical_to_ar", "relaxed_share", "repeats", "spread", "interval", "quality"),
+    "method",
+    "tau",
+    "tokens_per_s",
+    "speedup_vs_ar",
+    "speedup_vs_hf_generate",
+    "speedup_vs_hf_assisted",
+    "limit",
+    "share_draft",
+    "share_verify",
+    "share_commit",
+    "share_other",
+    "identical_to_ar",
+    "relaxed_share",
+    "repeats",
+    "spread",
+    "interval",
+    "quality",
 )
 TOTAL = (
-    *("method", "first_token_ms", "answer_ms"),
-    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
+    "method",
+    "first_token_ms",
+    "answer_ms",
+    "speedup_total_vs_ar",
+    "speedup_total_vs_hf_generate",
 )
 """Columns from pictures to answer, including vision, prefill and the drafter's prefill."""
 BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "interval", "accepted_by_depth")
 """What is also reported for each kind of question."""
 COMPARED = (
-    *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
-    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "note"),
+    "interval",
+    "speedup_vs_ar",
+    "speedup_vs_hf_generate",
+    "speedup_vs_hf_assisted",
+    "limit",
+    "speedup_total_vs_ar",
+    "speedup_total_vs_hf_generate",
+    "note",
 )
 """What compares times, also in a sentence: omitted if the machine was busy (`hide_disturbed`)."""
 TIMES = ("tokens_per_s", "first_token_ms", "answer_ms")
@@ -108,7 +132,8 @@ class RepeatResult:
 
     def speedup(self, name: str, other: str, total: bool = False) -> float | None:
         """Return how many times as fast one way is as another."""
-        mine, theirs = self.tokens_per_s(name, total), self.tokens_per_s(other, total)
+        mine = self.tokens_per_s(name, total)
+        theirs = self.tokens_per_s(other, total)
         return mine / theirs if mine is not None and theirs else None
 
 
@@ -234,7 +259,9 @@ def _method_row(repeats: Sequence[RepeatResult], name: str) -> dict[str, Any]:
     lanes = [lane for repeat in repeats for lane in repeat.lanes(name)]
     beside = compare_with_ar(lanes, [lane for repeat in repeats for lane in repeat.lanes("ar")])
     row = shared_figures(repeats, name)
-    shares, speedup, doubt = beside.metrics.shares, row["speedup_vs_ar"], beside.why_doubtful()
+    shares = beside.metrics.shares
+    speedup = row["speedup_vs_ar"]
+    doubt = beside.why_doubtful()
     models_share = (shares["draft"] or 0.0) + (shares["verify"] or 0.0)
     return row | {
         "tau": beside.metrics.totals.tau,

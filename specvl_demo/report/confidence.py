@@ -80,7 +80,8 @@ def confidence_sentence(lanes: Iterable[LaneRecords]) -> str | None:
 
 
 def _probability(round_: Round, at: int) -> float | None:
-    token, node = round_.tokens[at], at + 1
+    token = round_.tokens[at]
+    node = at + 1
     for candidate in round_.candidates[at] if round_.candidates else ():
         if candidate.id == token.id:
             return candidate.prob

@@ -119,7 +119,8 @@ def _draw_clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[s
     x = float(MARGIN)
     for start in range(0, len(rounds), max(1, each)):
         some = rounds[start : start + each]
-        draft, verify = sum(r.draft_s for r in some), sum(r.verify_s for r in some)
+        draft = sum(r.draft_s for r in some)
+        verify = sum(r.verify_s for r in some)
         rest = sum(r.seconds for r in some) - draft - verify
         end = x + (draft + verify + rest) * scale
         for colour, seconds in zip(PHASES.values(), (draft, verify, rest), strict=True):

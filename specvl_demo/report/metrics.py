@@ -92,7 +92,8 @@ def measure_lanes(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
     """Return metrics of one lane, or of several pooled: all tokens over all seconds."""
     lanes = [lanes] if isinstance(lanes, LaneRecords) else list(lanes)
     rounds = [round_ for lane in lanes for round_ in lane.rounds]
-    totals, timed_s = fold(rounds), sum(fmean(timings(lane)) for lane in lanes)
+    totals = fold(rounds)
+    timed_s = sum(fmean(timings(lane)) for lane in lanes)
     return Metrics(
         totals,
         sum(lane.begin.before_s for lane in lanes),
@@ -124,8 +125,10 @@ class Comparison:
     @property
     def rho(self) -> dict[str, float | None]:
         """ρ by phase: what a round costs in AR steps. S = τ / Σρ."""
-        times, step = self.metrics, self.ar.step_s
-        rounds, seconds = times.totals.n_rounds, _phases(times.totals)
+        times = self.metrics
+        step = self.ar.step_s
+        rounds = times.totals.n_rounds
+        seconds = _phases(times.totals)
         return {name: _ratio(_ratio(s * times.stretch, rounds), step) for name, s in seconds}
 
     def why_doubtful(self) -> str | None:
@@ -133,7 +136,8 @@ class Comparison:
 
         S ≤ τ must hold, since a verify pass cannot be cheaper than the AR step it contains.
         """
-        speedup, tau = self.speedup_decode, self.metrics.totals.tau
+        speedup = self.speedup_decode
+        tau = self.metrics.totals.tau
         if speedup is None or tau is None or speedup <= tau * (1 + SLACK):
             return None
         return f"a speedup of {speedup:.1f} is above τ {tau:.1f}, which is impossible"
@@ -143,7 +147,8 @@ class Comparison:
         """S where it is doubtful. If the sums contradict themselves it is that of typical rounds,
         which a few disturbed ones do not change.
         """
-        speedup, tau = self.speedup_decode, self.metrics.totals.tau
+        speedup = self.speedup_decode
+        tau = self.metrics.totals.tau
         if tau is None or self.why_doubtful() is None:
             return speedup
         steps = _ratio(self.metrics.typical_s, self.ar.typical_s)
@@ -155,7 +160,8 @@ class Comparison:
 
         rough: The times are doubtful.
         """
-        speedup, totals = self.rough_speedup if rough else self.speedup_decode, self.metrics.totals
+        speedup = self.rough_speedup if rough else self.speedup_decode
+        totals = self.metrics.totals
         tau = totals.tau
         rho = {name: cost or 0.0 for name, cost in self.rho.items()}
         whole = sum(rho.values())
@@ -170,7 +176,8 @@ class Comparison:
             "nothing outside the models": rho["commit"] + rho["other"],
         }
         what, saved = max(savings.items(), key=lambda item: item[1])
-        gain, lever = speedup, ""
+        gain = speedup
+        lever = ""
         if saved >= WORTH_SAVING * whole:
             gain = tau / (cost * (1 - saved / whole))
             least = f"it would be {gain:.2f}×" if not rough else "most would be gained"

@@ -122,14 +122,16 @@ def rough_factor(factor: float) -> str:
 
 def compare_answers(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Compare two answers to one question, as far as both go."""
-    ours, theirs = lane.token_ids, ar.token_ids
+    ours = lane.token_ids
+    theirs = ar.token_ids
     whole = _is_complete(lane) and _is_complete(ar)
     changes = find_changes(theirs, ours)
     if not changes:
         same = whole and len(ours) == len(theirs)
         return Agreement("same" if same else "so_far", min(len(ours), len(theirs)))
     at = changes[0][0]
-    gap, dtype = _logit_gap(ar, at, ours[at]), lane.begin.dtype
+    gap = _logit_gap(ar, at, ours[at])
+    dtype = lane.begin.dtype
     n_common = len(theirs) - sum(stop - start for start, stop, *_ in changes)
     alike = n_common / max(len(ours), len(theirs)) if whole else None
     if lane.begin.lossless and gap is not None and abs(gap) < tie_nats(dtype):
@@ -147,7 +149,8 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     users = {"load": "other programs", "watching": "drawing this page"}
     load, who = max((_highest_load(lane, ar, share), user) for share, user in users.items())
     times = compare_with_ar(lane, ar)
-    contradiction, about = times.why_doubtful(), times.rough_speedup
+    contradiction = times.why_doubtful()
+    about = times.rough_speedup
     if load > MAX_LOAD:
         why: str | None = f"{who} kept {100 * load:.0f} % of the machine busy"
     elif few:
@@ -215,8 +218,10 @@ def _lane_remarks(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
     by_depth = accepted_by_depth(lane.rounds) or accepted_by_depth(lane.rounds, 1)
     if ar is None or lane is ar:
         return LaneRemarks(accepted_by_depth=by_depth)
-    times, changes = compare_with_ar(lane, ar), find_changes(ar.token_ids, lane.token_ids)
-    agreed, doubt = compare_answers(lane, ar), timing_doubt(lane, ar)
+    times = compare_with_ar(lane, ar)
+    changes = find_changes(ar.token_ids, lane.token_ids)
+    agreed = compare_answers(lane, ar)
+    doubt = timing_doubt(lane, ar)
     return LaneRemarks(
         agreed,
         doubt,
@@ -283,7 +288,8 @@ def find_changes(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
     at = next((i for i in range(common) if ids[i] != others[i]), None)
     if at is None:
         return []
-    a, b = ids[at:], others[at:]
+    a = ids[at:]
+    b = others[at:]
     places: dict[int, int] = {}
     for j, token in enumerate(b):
         places[token] = places.get(token, 0) | 1 << j

@@ -15,9 +15,20 @@ from specvl_demo.report.remarks import ar_lane, compare_answers
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
 
 LANE_COLUMNS = (
-    *("method", "lossless", "n_tokens", "n_rounds", "tau", "accepted_per_round", "relaxed_tokens"),
-    *("prefill_s", "decode_s", "tokens_per_s"),
-    *("speedup_decode", "speedup_total", "identical_to_ar", "stop"),
+    "method",
+    "lossless",
+    "n_tokens",
+    "n_rounds",
+    "tau",
+    "accepted_per_round",
+    "relaxed_tokens",
+    "prefill_s",
+    "decode_s",
+    "tokens_per_s",
+    "speedup_decode",
+    "speedup_total",
+    "identical_to_ar",
+    "stop",
 )
 
 _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"

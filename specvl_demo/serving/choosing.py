@@ -77,14 +77,16 @@ def choose(
     `preset` among the settings names the changes to start from; the default is the preset made for
     the pair, else the paper's.
     """
-    method, rest = base.find(name), dict(settings or {})
+    method = base.find(name)
+    rest = dict(settings or {})
     preset = rest.pop("preset", None)
     if preset is not None and preset not in method.presets:
         presets = ", ".join(method.presets) or "none"
         raise ValueError(f"{method.name} has no preset {preset!r}; it has: {presets}.")
     start = method.presets.get(str(preset or standard_preset(pair, name)))
     choice = base.choose(name, rest, start, temperature)
-    role, here = choice.drafter.role, on_disk.loadable_drafters(pair)
+    role = choice.drafter.role
+    here = on_disk.loadable_drafters(pair)
     if role is not None and role not in here:
         a = "an" if ROLES[role].startswith("E") else "a"
         # Those of two models that a user chose are named.

@@ -63,7 +63,8 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
 def _check_head(folder: Path, kind: Role, target: hub.ModelCard) -> None:
     """Raise ValueError if a head's tensors, by names and shapes, are not made for the target."""
     tensors, settings = files.read_head(folder, outline=True)
-    text, form = outlines.text_config(target.folder), checkpoints.FORMATS[kind]
+    text = outlines.text_config(target.folder)
+    form = checkpoints.FORMATS[kind]
     width, vocab = text["hidden_size"], text["vocab_size"]
     checkpoints.check_fit(form, tensors, settings, folder.name, width, vocab)
 

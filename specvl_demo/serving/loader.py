@@ -34,7 +34,8 @@ def load_pair(
     Raises ValueError if the pair does not run here, a role is missing, or weights cannot be loaded.
     """
     # 1. Where and how: asked once, before anything is read or fetched.
-    machine, placement = detect_machine(), placement or place_pair(pair, roles, options)
+    machine = detect_machine()
+    placement = placement or place_pair(pair, roles, options)
     plan = placement.plan
     loading.limit_threads(machine.n_cpus)
     # Packing and trying out are many small products.
@@ -61,7 +62,8 @@ def load_pair(
             tell(f"Loading {checkpoint.id}")
             fetch = partial(folder, checkpoint)
             drafters[role] = opener(role)(Opening(checkpoint, fetch, whole, target, prompter))
-        models, may_decline = Models(target, drafters, prompter.word_ids()), options.exact is None
+        models = Models(target, drafters, prompter.word_ids())
+        may_decline = options.exact is None
         texts = prompter.token_texts()
         ran_with = {"machine": f"{processor_name()}, {machine.title}"} | versions()
         loaded = LoadedPair(pair, models, prompter, texts, plan, ran_with, may_decline)

@@ -62,7 +62,8 @@ def make_request(
     does not fit.
     """
     question = question.read_files(loaded.pair.n_frames, loaded.pair.describe)
-    prompt, max_new_tokens = loaded.prompter.prompt(question), question.max_new_tokens
+    prompt = loaded.prompter.prompt(question)
+    max_new_tokens = question.max_new_tokens
     if question.up_to:
         max_new_tokens = min(max_new_tokens, loaded.prompter.context - len(prompt))
     return Request(
@@ -160,7 +161,8 @@ def race(
     running = make_lanes(loaded, request, choices, shared)
     if not warmed:
         warm_up(loaded, request, choices, shared)
-    load, noted = MachineLoad(watchers), time.monotonic()
+    load = MachineLoad(watchers)
+    noted = time.monotonic()
     folded: dict[str, LaneRecords] = {}
     short: dict[str, End] = {}
     steady = loaded.models.target.decoder.batch_invariant
@@ -168,7 +170,8 @@ def race(
         for record in engine.race(running):
             if isinstance(record, Begin):
                 if notes is not None:
-                    record, notes = changed(record, notes=notes), None
+                    record = changed(record, notes=notes)
+                    notes = None
                 folded[record.lane] = LaneRecords(record, [])
             elif isinstance(record, Round):
                 if time.monotonic() - noted > LOAD_EVERY_S:
@@ -206,12 +209,14 @@ def _decode_again(
     """
     again: dict[str, list[float]] = {name: [] for name in short}
     waiting = [choice for choice in choices if choice.method.name in short]
-    until, request = time.monotonic() + AGAIN_S, replace(shared.request, detail="light")
+    until = time.monotonic() + AGAIN_S
+    request = replace(shared.request, detail="light")
     silent = SharedPrefill(request, like=shared)
     reserved = make_lanes(loaded, request, waiting, silent)  # they keep the prefill for the others
     while waiting and reserved:
         choice = waiting.pop(0)
-        name, totals = choice.method.name, short[choice.method.name].totals
+        name = choice.method.name
+        totals = short[choice.method.name].totals
         if time.monotonic() + totals.decode_s > until:
             continue
         (lane,) = make_lanes(loaded, request, [choice], silent)

@@ -33,7 +33,9 @@ class _LoadWatch:
     """The latest looks at the load of the machine; the process loads and races one at a time."""
 
     def __init__(self) -> None:
-        self._load, self._last, self._others = MachineLoad(), 0.0, 0.0
+        self._load = MachineLoad()
+        self._last = 0.0
+        self._others = 0.0
 
     def others_share(self) -> float:
         """Return the share that others used in each of the last two looks, `LOOK_S` apart or more:
@@ -42,7 +44,8 @@ class _LoadWatch:
         if self._load.seconds >= LOOK_S:
             stale = self._load.seconds > STALE_S
             now = 0.0 if stale else self._load.others_share() or 0.0
-            self._others, self._last = min(now, self._last), now
+            self._others = min(now, self._last)
+            self._last = now
             self._load = MachineLoad()
         return self._others
 
@@ -58,7 +61,8 @@ def _set_threads(n: int) -> None:
 @contextmanager
 def fitted_threads() -> Iterator[Callable[[], None]]:
     """Yield what makes torch use as many threads as others leave cores; restore the number."""
-    at_first, n_cores = torch.get_num_threads(), os.cpu_count() or 1
+    at_first = torch.get_num_threads()
+    n_cores = os.cpu_count() or 1
     try:
         yield lambda: _set_threads(fitting_threads(at_first, n_cores, _LOAD_WATCH.others_share()))
     finally:

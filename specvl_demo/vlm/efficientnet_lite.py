@@ -99,7 +99,8 @@ class SameConv(nn.Conv2d):
         super().__init__(inputs, outputs, kernel, stride, even, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel, stride = self.kernel_size[0], self.stride[0]
+        kernel = self.kernel_size[0]
+        stride = self.stride[0]
         if stride == 1:
             return super().forward(x)
         height, width = (
@@ -158,8 +159,10 @@ class EfficientNetLiteModel(PreTrainedModel):
 
     def __init__(self, config: EfficientNetLiteConfig) -> None:
         super().__init__(config)
-        lower, upper = config.stages[:FINE_STAGES], config.stages[FINE_STAGES:]
-        fine, last = lower[-1][-1], upper[-1][-1]
+        lower = config.stages[:FINE_STAGES]
+        upper = config.stages[FINE_STAGES:]
+        fine = lower[-1][-1]
+        last = upper[-1][-1]
         self.lower = nn.Sequential(ConvNorm(SameConv(3, STEM, 3, 2)), *_stage_blocks(lower, STEM))
         self.upper = nn.Sequential(*_stage_blocks(upper, fine), ConvNorm(SameConv(last, HEAD, 1)))
         self.classifier = nn.Linear(HEAD, config.num_classes)

@@ -121,7 +121,8 @@ class VLM:
         started = time.perf_counter()
         index = None
         if self._again is not None:
-            original, prompt = prompt, self._again(prompt)
+            original = prompt
+            prompt = self._again(prompt)
             index = match_positions(prompt.visual, original.visual).to(self.decoder.device)
         encoded = self._encode(prompt)
         return replace(encoded, index=index, seconds=time.perf_counter() - started)

@@ -181,7 +181,8 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
         raise ValueError(f"{source} is not in the local cache, and HF_HUB_OFFLINE is set.")
     if config is None:
         raise ValueError(f"{source} has no config.json: transformers cannot load it.")
-    family, drafters = config.get("model_type", ""), (*LANGUAGE, *ASSISTANTS) if text else ()
+    family = config.get("model_type", "")
+    drafters = (*LANGUAGE, *ASSISTANTS) if text else ()
     if family in ELSEWHERE or "mm_vision_tower" in config:
         raise ValueError(
             f"{source} is in its authors' own layout, which is not read; take the repository in"

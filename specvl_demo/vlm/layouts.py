@@ -67,7 +67,8 @@ def media_spans(
         pieces = [part for piece in pieces for part in _split_words(piece, words)]
     if sum(piece.tokens for piece in pieces) != len(at):
         return ()
-    made, start = [], 0
+    made = []
+    start = 0
     for piece in pieces:
         mine = at[start : start + piece.tokens]
         start += piece.tokens

@@ -72,7 +72,8 @@ def _weight_by_weight() -> Iterator[None]:
     does on a GPU: inside that block, what is freed once matrices are joined could not be returned.
     """
     library: Any = modeling_utils
-    warm_up, library.caching_allocator_warmup = library.caching_allocator_warmup, lambda *_: None
+    warm_up = library.caching_allocator_warmup
+    library.caching_allocator_warmup = lambda *_: None
     try:
         yield
     finally:

@@ -26,9 +26,16 @@ from specvl_demo.vlm import eight_bits
 INDEX = "model.safetensors.index.json"
 _AGAIN = "Remove it and load the model again while the hub can be reached."
 _TYPES = {
-    **{"F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64, "BOOL": torch.bool},
-    **{"U8": torch.uint8, "I8": torch.int8, "I32": torch.int32, "I64": torch.int64},
-    **{"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2},
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F64": torch.float64,
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
 }
 """By their names in safetensors; others are taken for float32."""
 _NAMED = 4
@@ -62,7 +69,8 @@ def weight_files(index: Path, prefix: str = "") -> list[Path]:
     Raises:
         ValueError: With a sentence if the index is damaged or a file is missing.
     """
-    folder, named = index.parent, read_json(index).get("weight_map")
+    folder = index.parent
+    named = read_json(index).get("weight_map")
     if not isinstance(named, dict):
         raise ValueError(f"{index.name} of {folder.name} has no weight_map to name its files.")
     chosen = [file for name, file in named.items() if name.startswith(prefix)] or named.values()
@@ -126,7 +134,8 @@ def outline_model(
             missing, unexpected or of another shape.
     """
     tensors = weight_headers(folder) if tensors is None else tensors
-    auto, report = auto_class(sees), None
+    auto = auto_class(sees)
+    report = None
     with load_errors(name), quiet():
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         packed = any(
@@ -232,7 +241,8 @@ def load_errors(name: str) -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Hide the library's progress bars and its report of loading; both are told in sentences."""
-    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
@@ -249,7 +259,8 @@ def first_line(fault: BaseException) -> str:
 
 def memory_sizes(model: Any) -> dict[str, Any]:
     """Return `kv`, `tower` and `fused_bytes` of `pairs.Checkpoint` for a model without weights."""
-    decoder, plain = model.get_decoder(), HFDecoder(model)
+    decoder = model.get_decoder()
+    plain = HFDecoder(model)
     text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}
     tower = sum(weight.numel() for weight in model.parameters() if id(weight) not in text)
     # Small models are published in 16 bits, and packed in 16 bits.

@@ -44,7 +44,9 @@ from specvl_demo.vlm.efficientnet_lite import (
 )
 
 IMAGE = "<reponame>"  # a special token that SmolLM2 never uses; the vocabulary is unchanged
-WEIGHTS, CLASSES, CONFIG = "delta.safetensors", "classes.json", "config.json"
+WEIGHTS = "delta.safetensors"
+CLASSES = "classes.json"
+CONFIG = "config.json"
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}"
@@ -77,7 +79,8 @@ def merge_lora(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
     for i, layer in enumerate(layers):
         for name, (part, projections) in FUSED.items():
             modules = [getattr(getattr(layer, part), p) for p in projections]
-            a, b = lora[f"{i}.{name}_a"].float(), lora[f"{i}.{name}_b"].float()
+            a = lora[f"{i}.{name}_a"].float()
+            b = lora[f"{i}.{name}_b"].float()
             shape = (sum(m.out_features for m in modules), modules[0].in_features)
             if (len(b), a.shape[1]) != shape:
                 raise ValueError(
@@ -203,7 +206,8 @@ def join_tower(
     )
     with torch.device("meta"):
         model = LlavaForConditionalGeneration(config)
-    model.model.vision_tower, model.model.language_model = tower, language.model
+    model.model.vision_tower = tower
+    model.model.language_model = language.model
     model.lm_head = language.lm_head
     projector = model.model.multi_modal_projector.to_empty(device="cpu")
     for linear in (projector.linear_1, projector.linear_2):

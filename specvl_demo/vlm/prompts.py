@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _SMALL_VOCABULARY = 4096
 
 
-_BEFORE, _AFTER, _SYSTEM = "first words", "last words", "words before all"
+_BEFORE = "first words"
+_AFTER = "last words"
+_SYSTEM = "words before all"
 """What a chat template is tried with."""
 
 
@@ -57,7 +59,8 @@ class PromptBuilder:
     """
 
     def __init__(self, processor: Any, model: PreTrainedModel) -> None:
-        self._processor, self._tokenizer = processor, processor.tokenizer
+        self._processor = processor
+        self._tokenizer = processor.tokenizer
         self._accepts = set(inspect.signature(model.forward).parameters)
         # Visual tokens of a picture that represent words about it, not places in it.
         self._words: int = getattr(model.config.vision_config, "word_rows", 0)
@@ -131,7 +134,8 @@ class PromptBuilder:
         where = media_spans(self._processor, inputs, visual, sizes, self._words)
         prefix = self._prefix(question.prefix)
         inputs = with_prefix(inputs, prefix)
-        ids, visual = inputs["input_ids"][0], F.pad(visual, (0, len(prefix)))
+        ids = inputs["input_ids"][0]
+        visual = F.pad(visual, (0, len(prefix)))
         if len(ids) + room > self.context:
             raise ValueError(
                 f"The prompt has {len(ids)} tokens and the answer may have {room}; together this"
@@ -187,7 +191,9 @@ class PromptBuilder:
             without = text == plain and self._mark not in text
             if _AFTER not in text or "'text'" in text or without:
                 return None
-            n, between, system = text.count(self._mark), "", ""
+            n = text.count(self._mark)
+            between = ""
+            system = ""
             with suppress(ValueError):
                 probe = Turn(f"{_BEFORE}{PLACE}{_AFTER}", media)
                 between = self._chat_text([probe], parts=parts)
@@ -291,7 +297,8 @@ def with_prefix(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]
     """Append text to a processor's output: its [1, n] tensors become [1, n + prefix]."""
     if not prefix:
         return inputs
-    shape, more = inputs["input_ids"].shape, torch.tensor([prefix])
+    shape = inputs["input_ids"].shape
+    more = torch.tensor([prefix])
     fill = {"input_ids": more, "attention_mask": torch.ones_like(more)}
     # Other tensors with one entry per token mark its kind; text is 0.
     return {

@@ -33,9 +33,12 @@ class VLMTarget:
     """
 
     def __init__(self, vlm: VLM, batch_invariant: bool | None = False) -> None:
-        self.vlm, self.name, self.decoder = vlm, vlm.name, vlm.decoder
+        self.vlm = vlm
+        self.name = vlm.name
+        self.decoder = vlm.decoder
         anyway = batch_invariant is None and vlm.decoder.batch_invariant
-        self.batch_invariant, self.vocabulary = bool(batch_invariant or anyway), vlm.vocabulary
+        self.batch_invariant = bool(batch_invariant or anyway)
+        self.vocabulary = vlm.vocabulary
 
     @cached_property
     def min_invariant_rows(self) -> int | None:
@@ -119,7 +122,8 @@ class VLMSession:
         self._vlm = target.vlm
         self._sequence = sequence
         self._aux_request = AuxRequest(layers=layers)
-        self._min_invariant_rows, self._recomputes = (target.min_invariant_rows, target.recomputes)
+        self._min_invariant_rows = target.min_invariant_rows
+        self._recomputes = target.recomputes
         self._encoded = prefill.encoded
         self._answer: list[Tensor] = []
 
@@ -140,7 +144,8 @@ class VLMSession:
         layers = {i: states[0, :size] for i, states in aux.layers.items()}
         recompute = None
         if self._recomputes:
-            self._tokens, recompute = tree.tokens, self._recompute
+            self._tokens = tree.tokens
+            recompute = self._recompute
         return Scores(decoder.logits(hidden)[:size], hidden[:size], layers, recompute)
 
     def _recompute(self, path: Sequence[int]) -> Tensor:

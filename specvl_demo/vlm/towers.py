@@ -33,7 +33,8 @@ def make_lean(model: PreTrainedModel) -> None:
     """
     from transformers import AttentionInterface  # noqa: PLC0415 - a server never builds a model
 
-    inside, configs = set(model.get_decoder().modules()), {}
+    inside = set(model.get_decoder().modules())
+    configs = {}
     for part in set(model.modules()) - inside:
         if _takes_windows(part):
             configs[id(part.config)] = part.config
@@ -85,17 +86,21 @@ def _window_attention(
         cu_seq_lens_q: [windows + 1] where they begin and end; None for one.
         max_length_q: Of the longest one.
     """
-    bounds, n = cu_seq_lens_q, query.shape[2]
+    bounds = cu_seq_lens_q
+    n = query.shape[2]
     if bounds is None or max_length_q is None or len(bounds) == 2:
         return fused(query, key, value, attention_mask, scale=scaling).transpose(1, 2), None
-    starts, ends, longest = bounds[:-1], bounds[1:], int(max_length_q)
+    starts = bounds[:-1]
+    ends = bounds[1:]
+    longest = int(max_length_q)
     if len(starts) * longest > _MOST_PADDED * n:
         lengths = (ends - starts).tolist()
         windows = zip(*(states.split(lengths, 2) for states in (query, key, value)), strict=True)
         mixed = torch.cat([fused(q, k, v, scale=scaling) for q, k, v in windows], 2)
         return mixed.transpose(1, 2), None
     every = torch.arange(n, device=query.device)
-    rows, mask = starts[:, None] + every[:longest], None
+    rows = starts[:, None] + every[:longest]
+    mask = None
     if len(starts) * longest > n:  # some are shorter
         mask = (rows < ends[:, None])[:, None, None]
         rows = rows.clamp_max(n - 1)

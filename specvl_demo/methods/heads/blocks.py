@@ -99,7 +99,9 @@ class DecoderBlock:
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
         g = geometry
-        self._heads, self._kv_heads, self._head_width = g.heads, g.kv_heads, g.head_width
+        self._heads = g.heads
+        self._kv_heads = g.kv_heads
+        self._head_width = g.head_width
         attention = f"{prefix}.self_attn."
         self._scale = g.width**0.5
         self._eps = norm_root(g, tensors[attention + "q_proj.weight"])
@@ -146,7 +148,9 @@ class DecoderBlock:
             slot: [2, 1, kv_heads, k, width], where the new rows' keys and values are written.
             keys, values: Those of all rows, including the slot.
         """
-        heads, rotated, rows = self._heads, self._heads + self._kv_heads, x.shape[0]
+        heads = self._heads
+        rotated = self._heads + self._kv_heads
+        rows = x.shape[0]
         at = keys.shape[2] - rows
         # Steps of fixed shapes write elsewhere.
         if self.stack is not None and isinstance(slot, Tensor):
@@ -195,7 +199,9 @@ class CrossAttention:
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
         g = geometry
         attention = f"{prefix}.cross_attn."
-        self._heads, self._kv_heads, self._head_width = g.heads, g.kv_heads, g.head_width
+        self._heads = g.heads
+        self._kv_heads = g.kv_heads
+        self._head_width = g.head_width
         q = tensors[attention + "q_proj.weight"]
         self._eps = norm_root(g, q)
         self._head_eps = q.new_tensor((g.head_width * g.eps) ** 0.5, dtype=torch.float32)

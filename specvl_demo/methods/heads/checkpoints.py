@@ -28,7 +28,7 @@ from specvl_demo.methods.opening import Opening
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
-STRETCH = (*("factor", "low_freq_factor", "high_freq_factor"), "original_max_position_embeddings")
+STRETCH = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 """What a config says of llama3's rotary positions, in the order of `Geometry.stretch`."""
 Shapes = Mapping[str, str]
 """Shapes by name, a word for each dimension: D the target's width; Q and K all heads of queries and
@@ -224,7 +224,8 @@ def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = Non
     """Return the format of these tensors; ValueError if none is known, or it is not `kind`."""
     form = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if form is None:
-        held, formats = ", ".join(sorted(tensors)[:4]), ", ".join(FORMATS)
+        held = ", ".join(sorted(tensors)[:4])
+        formats = ", ".join(FORMATS)
         raise ValueError(
             f"{source} is not a head in a known format ({formats}); it has {len(tensors)} tensors:"
             f" {held}{', ...' if len(tensors) > 4 else ''}"
@@ -270,7 +271,8 @@ def _width(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str) -> Geometry:
-    width, heads = _width(tensors), settings.get("num_attention_heads")
+    width = _width(tensors)
+    heads = settings.get("num_attention_heads")
     if not isinstance(heads, int):
         raise ValueError(
             f"the config.json of {source} lacks num_attention_heads, which shapes do not determine"

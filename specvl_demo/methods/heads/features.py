@@ -72,8 +72,12 @@ class TrainedHead(Backend):
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__()
-        self.name, self.decoder, self.remarks = head.source, decoder, head.remarks
-        self.width, self.vocab, self._dtype = head.geometry.width, decoder.vocab, decoder.dtype
+        self.name = head.source
+        self.decoder = decoder
+        self.remarks = head.remarks
+        self.width = head.geometry.width
+        self.vocab = decoder.vocab
+        self._dtype = decoder.dtype
         self.input_width = self.width
         self.fixed = decoder.fixed  # until its own steps are calibrated
         self._geometry = head.geometry
@@ -127,7 +131,8 @@ class TrainedHead(Backend):
         """Read the inputs of these layers; ValueError unless the target has them, and `fuse` their
         columns.
         """
-        n_layers, fused = self.decoder.n_layers, fuse.shape[1] // self.width
+        n_layers = self.decoder.n_layers
+        fused = fuse.shape[1] // self.width
         if len(set(layers)) < len(layers) or not all(0 <= i < n_layers for i in layers):
             raise ValueError(
                 f"{self.name} reads the inputs of layers {', '.join(map(str, layers))} of its"
@@ -144,7 +149,8 @@ class TrainedHead(Backend):
 
 def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
     """Return the head's own output head, the target's, or rows of it that it was trained with."""
-    tensors, vocab = head.tensors, decoder.vocab
+    tensors = head.tensors
+    vocab = decoder.vocab
     if "lm_head.weight" not in tensors:
         if "d2t" in tensors:
             raise ValueError(f"{head.source} has d2t, a draft vocabulary, but lacks lm_head.weight")
@@ -184,7 +190,8 @@ class FeatureHead(TrainedHead):
 
     def read_prompt(self, start: LaneStart) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it."""
-        encoded, positions = start.encoded, start.encoded.positions
+        encoded = start.encoded
+        positions = start.encoded.positions
         head_prompt = self.read_without(start, torch.zeros_like(encoded.visual))
         if not self._geometry.sections or positions.ndim == 1:
             return head_prompt
@@ -265,7 +272,8 @@ class FeatureHead(TrainedHead):
 
     def level_weights(self, size: int, banned: Sequence[int]) -> LevelWeights | None:
         """Return what drafts a level by one call; None where torch takes over."""
-        cos_sin, table = self._rotary.cos_sin, self._embedding_table()
+        cos_sin = self._rotary.cos_sin
+        table = self._embedding_table()
         if self._weights is None or table is None or cos_sin is None:
             return None
         log_probs = LogProbabilities(self._output, size, banned, self.device)
@@ -285,25 +293,23 @@ class FeatureDrafter(LevelCalls):
 
     def begin(self, start: LaneStart) -> None:
         """Prefill with the head's rows of the prompt."""
-        head, head_prompt = self._head, self._head.read_prompt(start)
-        rows, ahead = (
-            head_prompt.holes + head_prompt.x.shape[0],
-            start.max_new_tokens + start.max_nodes,
-        )
+        head = self._head
+        head_prompt = self._head.read_prompt(start)
+        rows = head_prompt.holes + head_prompt.x.shape[0]
+        ahead = start.max_new_tokens + start.max_nodes
         if max(rows, int(head_prompt.position)) + ahead >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
         room = rows + 1 + ahead
         sequence = head.prefill(start, head_prompt, room)
-        self._sequence, self._features, self._seen = (
-            sequence,
-            head_prompt.root_feature,
-            head_prompt.seen,
-        )
+        self._sequence = sequence
+        self._features = head_prompt.root_feature
+        self._seen = head_prompt.seen
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         weights = head.level_weights(start.vocabulary.size, start.vocabulary.banned)
         self._begin_levels(weights, start.max_nodes)
         # The head's output at every row of this round.
-        size, dtype = (start.max_nodes, head.width), head.dtype
+        size = (start.max_nodes, head.width)
+        dtype = head.dtype
         made = None if self._levels is None else self._levels.made
         self._outputs = torch.empty(size, dtype=dtype, device=head.device) if made is None else made
 
@@ -340,7 +346,8 @@ class FeatureDrafter(LevelCalls):
         features = take_rows(self._head.features(scores), verdict.path)
         if self._sequence.fed:
             self._sequence.commit_nodes([0])
-            self._pending, self._features = verdict.tokens[:-1], features
+            self._pending = verdict.tokens[:-1]
+            self._features = features
         else:
             # Nothing was drafted in this round, so not even its root was fed.
             self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
@@ -359,7 +366,8 @@ def head_part(form: HeadFormat, settings: type[Settings] = Settings) -> Part:
         shared = models.make_once((head, chosen), lambda: head.with_settings(chosen))
         return shared.new_drafter()
 
-    title, opener = form.title.partition(" ")[2], partial(open_pair_head, kind)
+    title = form.title.partition(" ")[2]
+    opener = partial(open_pair_head, kind)
     return Part("drafter", kind, title, build, settings, gives=TREE, role=kind, open=opener)
 
 

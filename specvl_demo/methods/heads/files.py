@@ -24,12 +24,17 @@ _RENAMED = {"adaptive_embedding": "residual"}
 _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 """EAGLE-3's authors use the first name; speculators uses the others for EAGLE-2's heads."""
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
-AUX_LAYERS, PARTIAL = "eagle_aux_hidden_state_layer_ids", "partial_rotary_factor"
+AUX_LAYERS = "eagle_aux_hidden_state_layer_ids"
+PARTIAL = "partial_rotary_factor"
 UNSERVED: dict[str, Any] = {
-    **{PARTIAL: 1.0, "use_aux_hidden_state": True, "parallel_draft_step": 1},
+    PARTIAL: 1.0,
+    "use_aux_hidden_state": True,
+    "parallel_draft_step": 1,
     # EAGLE-3.1's further norms; what tells Domino, DFlash 2 and DSpark apart, as it is in DFlash.
     **dict.fromkeys(("norm_before_fc", "fc_norm", "norm_output"), False),
-    **{"projector_type": "dflash", "sample_from_anchor": False, "shift_label": False},
+    "projector_type": "dflash",
+    "sample_from_anchor": False,
+    "shift_label": False,
     **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping")),
     **dict.fromkeys(("attention_multiplier", "residual_multiplier", "embedding_multiplier"), 1.0),
 }
@@ -129,7 +134,8 @@ def differences(
         remarks.append(f"{source} was trained with a sliding window, which is not applied here.")
     fields, theirs = ({**config, **rotary_settings(config)} for config in (settings, target))
     for name, default in (("rope_theta", 10000.0), ("rms_norm_eps", 1e-6)):
-        of_head, of_target = fields.get(name), theirs.get(name)
+        of_head = fields.get(name)
+        of_target = theirs.get(name)
         if of_head is None:
             remarks.append(f"The config of {source} does not set {name}; {default:g} is assumed.")
         elif of_target is not None and float(of_head) != float(of_target):
@@ -148,7 +154,8 @@ def drop_target_embeddings(
     if table is None or table.shape[-1] != decoder.width:
         return []
     rows = torch.linspace(0, min(table.shape[0], decoder.vocab) - 1, 64).round().long().unique()
-    theirs, ours = table[rows].float(), decoder.embed(rows.to(decoder.device)).float().cpu()
+    theirs = table[rows].float()
+    ours = decoder.embed(rows.to(decoder.device)).float().cpu()
     # Some families scale the table's output, so directions are compared; rows of unused ids may be
     # zero.
     alike = torch.nn.functional.cosine_similarity(theirs, ours, dim=-1).median().item()

@@ -40,8 +40,17 @@ MAX_AT_ONCE = 64
 SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page stores nothing there."""
 SERVED = (
-    *("read_catalog", "method_panel", "stop_run", "computing_time", "export_race", "compare_trace"),
-    *("start_bench", "bench_progress", "bench_archive", "bench_race", "open_report"),
+    "read_catalog",
+    "method_panel",
+    "stop_run",
+    "computing_time",
+    "export_race",
+    "compare_trace",
+    "start_bench",
+    "bench_progress",
+    "bench_archive",
+    "bench_race",
+    "open_report",
 )
 """The methods of the handlers that the page's scripts may call."""
 
@@ -169,6 +178,7 @@ def launch_settings(
 
 def _is_admitted(scope: Scope) -> bool:
     """Whether a request comes from a logged-in visitor, or no login is required."""
-    app, cookies = scope["app"], HTTPConnection(scope).cookies
+    app = scope["app"]
+    cookies = HTTPConnection(scope).cookies
     names = (f"access-token-{app.cookie_id}", f"access-token-unsecure-{app.cookie_id}")
     return app.auth is None or any(cookies.get(name) in app.tokens for name in names)

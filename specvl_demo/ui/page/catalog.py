@@ -100,7 +100,8 @@ def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[s
 
     problem: A sentence if the chosen parts do not fit together.
     """
-    pair, method = find(pair_id), base.find(name)
+    pair = find(pair_id)
+    method = base.find(name)
     titles = PRESET_TITLES | dict(method.preset_titles)
     standard = choosing.standard_preset(pair, name)
     named_preset = settings.get("preset")
@@ -110,7 +111,8 @@ def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[s
     try:
         params = base.parameters(name, parts, preset)
     except ValueError as fault:
-        params, problem = [], str(fault)
+        params = []
+        problem = str(fault)
     start = base.choose(name, None, preset).settings
     paper = _paper_settings(method, parts)
     open_slots = [slot for slot in SLOTS if len(base.parts_for_slot(name, slot)) > 1]

@@ -149,7 +149,8 @@ class ChatApi:
         (lane,) = validate_trace(heard)
         row = tables.lane_row(lane)
         message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
-        reason, usage = _finish_reason(lane), _token_usage(lane)
+        reason = _finish_reason(lane)
+        usage = _token_usage(lane)
         listed = _logprobs(row.pop("logprobs", []), body)
         choice = {"index": 0, "message": message, "logprobs": listed, "finish_reason": reason}
         answer = {**_response_head(model, "chat.completion"), "choices": [choice], "usage": usage}
@@ -259,7 +260,8 @@ class ChatApi:
         suffix = (sniff_format(content[:HEAD_BYTES]) or "bin?").lower()
         name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
-            client, uploads = caller.client or "", self._handlers.uploads
+            client = caller.client or ""
+            uploads = self._handlers.uploads
             return uploads.write_file(client, caller.visit, name, content)
         except ValueError as fault:
             raise RefusedRequest(507, str(fault), "messages") from None

@@ -69,7 +69,8 @@ class PageHandlers:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
         host, port = request.client or (None, None)
         caller = Caller(request.session_hash, host, port)
-        payload, step = event._data, None
+        payload = event._data
+        step = None
         try:
             if isinstance(payload, Mapping) and "bench" in payload:
                 step = self.benches.find(payload["bench"]).next_step()
@@ -104,7 +105,9 @@ class PageHandlers:
         job = read_job(payload, self.folders, baseline)
         for lane in job.lanes:  # what can be refused is refused before a stream has begun
             choosing.choose(pairs.find(job.pair), *lane, job.question.sampling.temperature)
-        fault, begun, over = None, False, 0
+        fault = None
+        begun = False
+        over = 0
         late = messages.TOO_LONG.format(seconds=self.queue.limit_s)
         async with aclosing(self.queue.events(self._job_of_caller(caller, job))) as running:
             async for _, events in running:
@@ -183,7 +186,8 @@ class PageHandlers:
 
     def compare_trace(self, path: Any, caller: Caller) -> dict[str, Any]:
         """Return how the lanes of an uploaded trace compare; its file is then removed."""
-        file, key = self._find_trace(path, caller), secrets.token_urlsafe(12)
+        file = self._find_trace(path, caller)
+        key = secrets.token_urlsafe(12)
         self.uploads.hold_files(key, [file])
         try:
             with self._read_trace(file) as lanes:

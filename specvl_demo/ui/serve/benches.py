@@ -154,7 +154,8 @@ class BenchRun:
 
     def to_archive(self) -> bytes:
         """Return tables as CSV, LaTeX and Markdown, and a trace of every answer, in one archive."""
-        page, packed = self._report_page(self.report()), io.BytesIO()
+        page = self._report_page(self.report())
+        packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("bench.md", page.to_markdown())
             for number, (heading, rows, columns) in enumerate(page.tables, 1):
@@ -288,7 +289,8 @@ def _read_questions(
     payload: Mapping[str, Any], pair: str, folders: Sequence[Path], shared: Mapping[str, Any]
 ) -> Iterator[Question]:
     """Yield the sent lines' questions; without lines the pair's held-out ones, by kind in turn."""
-    lines, sent = (payload.get("lines"), list_of(payload.get("files"), Mapping, "Files", "a list"))
+    lines = payload.get("lines")
+    sent = list_of(payload.get("files"), Mapping, "Files", "a list")
     if lines not in (None, ""):
         files = {str(file.get("name")): file for file in sent}
 

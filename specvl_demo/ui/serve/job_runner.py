@@ -52,7 +52,8 @@ def _thumbnail(visual: Visual, file: Medium) -> Thumbnail:
 
 def _thumbnail_url(image: Image.Image) -> str:
     """Return a small JPEG of the picture as a data URL."""
-    small, data = image.copy(), io.BytesIO()
+    small = image.copy()
+    data = io.BytesIO()
     small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     small.convert("RGB").save(data, "JPEG", quality=THUMBNAIL_QUALITY)
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
@@ -107,7 +108,8 @@ class JobRunner:
         problem = None
         try:
             # 1. The pair, with the drafters that the lanes need.
-            pair, question = pairs.find(job.pair), job.question
+            pair = pairs.find(job.pair)
+            question = job.question
             choices = [
                 choosing.choose(pair, *lane, question.sampling.temperature) for lane in job.lanes
             ]
@@ -129,7 +131,8 @@ class JobRunner:
             if job.timed:
                 # The first lane of a job would pay for memory that was given back after the last.
                 lanes = sorted(map(repr, job.lanes))
-                warmed, self._warmed = self._warmed == lanes, lanes
+                warmed = self._warmed == lanes
+                self._warmed = lanes
                 records = session.run_in_turn(loaded, request, choices, warmed)
             else:
                 yield {"k": "status", "stage": "prefill"}
@@ -179,7 +182,8 @@ class JobRunner:
             placement = loader.place_pair(pair, roles, options, loaded)
             self.drop_pair()  # its memory is needed
             self._warmed = []
-            self._roles, self._options = list(placement.roles), options
+            self._roles = list(placement.roles)
+            self._options = options
             self._loaded = loader.load_pair(pair, None, tell, options, placement)
         return self._loaded
 

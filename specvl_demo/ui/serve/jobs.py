@@ -71,7 +71,8 @@ def uploaded_file(item: Any, folders: Sequence[Path]) -> MediaFile:
     """Return an uploaded file; visitors can name only files inside the given folders."""
     if not isinstance(item, Mapping):
         raise wrong_kind("Pictures and clips", "an uploaded file, or a list of them", item)
-    name, raw = replace_surrogates(str(item.get("name") or ""))[:MAX_NAME], item.get("path")
+    name = replace_surrogates(str(item.get("name") or ""))[:MAX_NAME]
+    raw = item.get("path")
     path = path_within(raw, folders) if isinstance(raw, str) else None
     if path is None or not path.is_file():
         raise ValueError(messages.NO_FILE.format(name=name or "The file"))

@@ -104,12 +104,15 @@ class Queue:
         """Wait for the turn, compute, and yield the events as they happen; the last one is done. At
         least every BEAT_S something is yielded, if only an empty list.
         """
-        run, ahead, at = self._join_line(job), 0, 0.0
+        run = self._join_line(job)
+        ahead = 0
+        at = 0.0
         try:
             while True:
                 self._enforce_time_limits()
                 with self._lock:
-                    before, ahead = ahead, self._n_ahead(run)
+                    before = ahead
+                    ahead = self._n_ahead(run)
                     if run.began is None and not run.done:
                         if run.stopped:
                             self._store_event(run, {"k": "done"})
@@ -117,7 +120,9 @@ class Queue:
                             self._start(run, job)
                         elif ahead != before:
                             run.add({"k": "queue", "place": ahead})
-                    over, events, run.events = run.done, run.events, []
+                    over = run.done
+                    events = run.events
+                    run.events = []
                 if events or time.monotonic() - at > BEAT_S:
                     at = time.monotonic()
                     yield run, events
@@ -159,7 +164,8 @@ class Queue:
 
     def _order_line(self) -> None:
         """Order the line: the first run of every client, then the second of each; by arrival."""
-        seated, waiting = self._line[: self.worker.capacity], self._line[self.worker.capacity :]
+        seated = self._line[: self.worker.capacity]
+        waiting = self._line[self.worker.capacity :]
         held = Counter(run.client for run in seated)
         turns = []
         for run in sorted(waiting, key=lambda run: run.came):

@@ -113,7 +113,8 @@ class RouteFilter:
             scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         client = str((scope.get("client") or ("",))[0])
-        logging_in, uploading = bool(LOGIN.fullmatch(path)), bool(UPLOAD.fullmatch(path))
+        logging_in = bool(LOGIN.fullmatch(path))
+        uploading = bool(UPLOAD.fullmatch(path))
         # A login's own response is shown to the person who logs in; chat programs get errors in
         # their own form.
         chat = bool(CHAT.fullmatch(path))
@@ -234,7 +235,8 @@ def with_timeout(receive: Receive) -> Receive:
 
 async def _read_whole_body(receive: Receive, declared: int, max_bytes: int) -> bytes:
     """Return the whole body; RefusedRequest as soon as it exceeds, or declares more, bytes."""
-    body, more = bytearray(), True
+    body = bytearray()
+    more = True
     while max(declared, len(body)) <= max_bytes:
         if not more:
             return bytes(body)
@@ -305,7 +307,8 @@ def parse_body(body: bytes, folders: Sequence[Path]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise RefusedRequest(400, messages.NOT_JSON)
     level: list[dict | list] = [data]
-    containers, paths = 0, []
+    containers = 0
+    paths = []
     for _ in range(MAX_DEPTH):
         containers += len(level)
         if containers > MAX_CONTAINERS:

@@ -118,7 +118,8 @@ class ProcessWorker(Worker):
             except OSError as fault:
                 yield {"k": "error", "text": messages.ENGINE_NO_START.format(reason=fault)}
                 return
-        self._running, told = run, False
+        self._running = run
+        told = False
         self._send_command("job", run, job)
         try:
             while True:

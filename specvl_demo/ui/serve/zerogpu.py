@@ -88,7 +88,8 @@ def load_worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
 def fitting_drafters(pair: PairSpec) -> list[Role]:
     """Return the roles loaded with the target: as many as fit, in the pair's order."""
     here = on_disk.loadable_drafters(pair)
-    machine, roles = detect_machine(), list[Role]()
+    machine = detect_machine()
+    roles = list[Role]()
     for role in here:
         if placing.place(pair, machine, roles=[*roles, role]).ok:
             roles.append(role)
@@ -129,8 +130,10 @@ class ZeroGpuWorker(Worker):
         if refused := self._lending_refusal(job):
             yield {"k": "error", "text": refused}
             return
-        n_asked, job = job.question.max_new_tokens, fit_to_lease(job, self._each_s)
-        n, calls = job.question.max_new_tokens, self._lent(job)
+        n_asked = job.question.max_new_tokens
+        job = fit_to_lease(job, self._each_s)
+        n = job.question.max_new_tokens
+        calls = self._lent(job)
         cut = n < n_asked
         try:
             for event in calls:
