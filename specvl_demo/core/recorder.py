@@ -114,6 +114,7 @@ class Recorder:
             emitted: Ids, the first of the verdict's or all of them.
             last: Whether the answer ends here.
         """
+        # 1. All that the host needs of the round, on the device, in a fixed order.
         n = len(emitted)
         logits = scores.logits
         path = verdict.path[:n]
@@ -127,12 +128,15 @@ class Recorder:
             for view in asked.views.values():
                 tensors += _top_probabilities(view, VIEW_TOP)
             tensors += [] if asked.looks is None else [asked.looks]
+        # 2. One transfer; what follows takes the numbers in that order.
         numbers = iter(_to_host(tensors))
         ids = [int(token) for token in next(numbers)]
         finite = all(next(numbers))
         if not finite:
             return None
         draft_logp: list[float | None] | None = None if tree.logp is None else [*next(numbers)]
+        # 3. What only a full record has: the likeliest tokens along the path, of the target and of
+        # each view (where the drafter was fed), and where the drafter looked.
         target_logp = candidates = views = None
         notes: dict[str, Any] = {}
         if self._full:
@@ -147,6 +151,7 @@ class Recorder:
             }
             if asked.looks is not None:
                 notes["attention"] = _attention_maps(next(numbers), fed)
+        # 4. The texts of all nodes, and of what was emitted.
         words = [self._word(token) for token in ids]
         fields = {
             "tokens": self._tokens(verdict, emitted, last),

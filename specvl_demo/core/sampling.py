@@ -183,6 +183,7 @@ class Sampler:
             ValueError: If `draft` was not called for one of these rows.
         """
         n, ids = len(tokens), torch.tensor(tokens, device=logits.device)[:, None]
+        # 1. The target's side. The two best sums of score and noise are the token and its rival.
         fed = [i for i, row in enumerate(rows) if row >= 0]
         scores = warp_logits(logits, self.sampling)
         target = scores.softmax(-1)
@@ -198,6 +199,7 @@ class Sampler:
             "q": [None] * n,
             "overlap": [None] * n,
         }
+        # 2. The draft's side, where the drafter was fed.
         if self._drafted and fed:
             every = torch.cat(self._drafted)
             if max(rows) >= len(every):

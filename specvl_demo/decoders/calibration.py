@@ -77,6 +77,7 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
     """
     if not backend.new_cache(1, 1).branches:
         return None
+    # 1. A prompt, what follows it, and random trees, each with a path that these tokens are put on.
     rng = random.Random(0)
     ids = sample_ids(backend, _PROMPT + batch_invariance.MAX_NODES)
     start = prefilled_sequence(backend, ids[:_PROMPT])
@@ -100,6 +101,8 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
             logits,
             *(sequence.cache.layer_buffer(i)[:, :, :, rows].permute(3, 0, 1, 2, 4) for i in layers),
         ]
+
+    # 2. The same tokens decoded in two ways: one after the other, and on a tree's path.
 
     def by_steps(least: int) -> list[Tensor]:
         """Return the results of AR steps, padded to so many rows."""
@@ -125,7 +128,8 @@ def min_invariant_rows(backend: LanguageBackend) -> int | None:
         mine = by_tree(which, batch_invariance.padded_rows(_TREES[which], least))
         return all(torch.equal(a, b[: len(a)]) for a, b in zip(mine, plain, strict=True))
 
-    # A single row of other kernels can pass this trial by chance.
+    # 3. The least padding with which both have the same bits in every tree. Other kernels' single
+    # rows are not tried: they can pass by chance.
     for least in (1,) if backend.batch_invariant else batch_invariance.ROWS:
         plain = by_steps(least)
         if all(agree(which, plain, least) for which in range(len(trees))):

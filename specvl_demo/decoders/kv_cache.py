@@ -29,6 +29,11 @@ class Layout(NamedTuple):
 class KVCache:
     """One batch of rows for all layers of a decoder.
 
+    Rows of a cache, with where each part ends; what is committed is the sequence's to know:
+
+        |  empty  |  prompt and answer  |  this round's nodes  |  garbage  |
+                holes         CachedSequence.length          length      room
+
     Attributes:
         blocks: A buffer [layers, 2, batch, heads, room, width] for all layers of one layout, keys
             at index 0 of the second axis and values at index 1. Most decoders have one; those

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -65,13 +65,26 @@ class DreamSettings(Settings):
     )
 
 
+class _Spans(NamedTuple):
+    """Every block's rows of the cache: those to write, and those to read, with the new ones."""
+
+    slots: Sequence[Tensor]
+    keys: Sequence[Tensor]
+    values: Sequence[Tensor]
+
+
 class DreamHead(FeatureHead):
     """The weights of a DREAM head. A row is a token's embedding and the feature before it [k, 2D].
 
     A row of its cache holds a query's keys and values in the two blocks and, in the second layer,
     those of the feature before the query, so that features are visible wherever queries are. Visual
     tokens whose queries are left out have only features: as many holes precede the first query. No
-    feature precedes the prompt's first token, so row 0 has none.
+    feature precedes the prompt's first token, so row 0 has none. With n prompt tokens before the
+    root, and their features f:
+
+        row                  0    1 ... holes-1    holes ... n-1       n          n+1 ...
+        first, third block   .    .                queries that stay   the root   drafted nodes
+        second block         .    f[0] ...         ... f[n-2]          f[n-1]     their parents' f
     """
 
     n_layers = 3
@@ -175,9 +188,9 @@ class DreamHead(FeatureHead):
         low = torch.finfo(self.dtype).min
         mask = torch.zeros_like(later, dtype=self.dtype).masked_fill_(later, low)
         rows = slice(cache.holes, n)
-        slots = tuple(slot[..., rows, :] for slot in slots)
+        spans = _Spans([slot[..., rows, :] for slot in slots], keys, values)
         x = head_prompt.x[:, : self.width]
-        self._run_blocks(x, head_prompt.positions, (slots, keys, values), rows, (None, mask))
+        self._run_blocks(x, head_prompt.positions, spans, rows, (None, mask))
         cache.advance(n)
         return CachedSequence(self, cache, head_prompt.position)
 
@@ -197,10 +210,13 @@ class DreamHead(FeatureHead):
         mask = call.mask
         if self._stack is not None and not self.fixed and query_mask is mask:
             return self._decode_by_kernels(self._stack, x, features, call)
+        # 1. Without a mask several rows are a chain.
         if mask is None and size > 1:
             query_mask = mask = chain(size - 1).mask(call.cache.length, self.dtype, self.device)
-        spans = call.cache.kv_slots(size)
-        self._cross.write_keys_values(features, spans[0][1])
+        # 2. Features first: the nodes' own are among those that they attend to.
+        spans = _Spans(*call.cache.kv_slots(size))
+        self._cross.write_keys_values(features, spans.slots[1])
+        # 3. Queries begin after the holes, features at row 1.
         masks = (
             None if query_mask is None else query_mask[..., holes:],
             None if mask is None else mask[..., 1:],
@@ -236,21 +252,21 @@ class DreamHead(FeatureHead):
         self,
         x: Tensor,
         positions: Tensor,
-        spans: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
+        spans: _Spans,
         queries: slice,
         masks: tuple[Tensor | None, Tensor | None],
     ) -> Tensor:
         """Apply the blocks to x [k, D] -> [k, D].
 
         Args:
-            spans: Every block's slot, keys and values.
             queries: Rows of queries in the cache.
             masks: Over queries, None if there are many and causal; over features.
         """
-        slots, *read = spans
+        slots = spans.slots
         places = queries, slice(1, None), queries
         keys, values = (
-            [rows[..., place, :] for rows, place in zip(part, places, strict=True)] for part in read
+            [rows[..., place, :] for rows, place in zip(part, places, strict=True)]
+            for part in (spans.keys, spans.values)
         )
         query_mask, mask = masks
         rotation = self._rotary(positions)

@@ -162,13 +162,16 @@ class StaticTree(Policy):
         logps = [torch.zeros(1, device=root.device)]
         shape = chain(0)
         for depth, level in enumerate(self._levels[:room]):
+            # 1. Feed the inner nodes of the level above: the others have no children.
             feed = tokens[-1].index_select(0, level.feed)
             drafted = drafter.draft_level(feed, level.parents, level.top, depth, draws)
             if drafted is None:
                 break
+            # 2. Of the `top` tokens after each, take those whose rank the tree has there.
             tokens.append(drafted.tokens.flatten().index_select(0, level.born))
             logps.append(drafted.logp.flatten().index_select(0, level.born))
             shape = level.shape
+        # 3. Inner nodes were fed, in their order; those of the last level never are.
         last = len(tokens[-1])
         rows = [self._row_of.get(node, -1) for node in range(len(shape) - last)]
         fed = (*rows, *[-1] * last)
@@ -265,16 +268,19 @@ class BestFirst(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a tree at most min(loops + 1, room) deep."""
+        # All candidates; the drafter's rows of those that were fed; those fed next, their tokens.
         nodes = [_Candidate(-1, 0, 0.0, 0.0)]
         rows = dict[int, int]()
         fed = [0]
         feed = root
         for depth in range(min(self.loops + 1, room)):
+            # 1. Draft after each fed node, below the row of its parent; the root has none.
             above = [rows.get(nodes[i].parent, -1) for i in fed]
             level = drafter.draft_level(feed, above, self.width, depth, draws)
             if level is None:
                 break
             rows |= {node: row for row, node in enumerate(fed, len(rows))}
+            # 2. Every drafted token is a candidate, whose path is as likely as its tokens together.
             born = len(nodes)
             for i, *after in zip(fed, *level.read(), strict=True):
                 nodes += [
@@ -282,6 +288,7 @@ class BestFirst(Policy):
                     for token, logp, score in zip(*after, strict=True)
                     if score > -math.inf
                 ]
+            # 3. Go on with the best of this level.
             fed = sorted(range(born, len(nodes)), key=lambda i: -nodes[i].score)[: self.width]
             if not fed:
                 break

@@ -208,20 +208,25 @@ def grow_tree(
     since the others cannot be in the final tree. The result is the best-first tree, drafted in as
     few forwards as it has levels.
     """
+    # All candidates so far; the numbers of those fed next, and their tokens; rows fed before them.
     nodes = [_Node(-1, 0, 0.0, 1.0, 1.0)]
     fed = [0]
     feed = root
     rows = 0
     for level in range(1, min(plan.depth, room) + 1):
+        # 1. Draft after each fed node. The drafter knows a parent by its row; the root has none.
         above = [nodes[nodes[i].parent].row if i else -1 for i in fed]
         drafted = drafter.draft_level(feed, above, TOP_K, level - 1, draws)
         if drafted is None:
             break
+        # 2. Number the fed nodes as the drafter does.
         for row, i in enumerate(fed, rows):
             nodes[i].row = row
         rows += len(fed)
+        # 3. Add those of the drafted tokens that the plan keeps.
         first = len(nodes)
         _add_children(nodes, fed, drafted, level, plan)
+        # 4. Go on with the new ones that may be in the final tree: later nodes only displace some.
         fed = [i for i in _most_probable(nodes, plan.max_nodes - 1) if i >= first]
         if not fed:
             break

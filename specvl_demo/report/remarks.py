@@ -288,11 +288,14 @@ def find_changes(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
     at = next((i for i in range(common) if ids[i] != others[i]), None)
     if at is None:
         return []
+    # 1. Without the common beginning; bit j of a token's places says that b[j] is this token.
     a = ids[at:]
     b = others[at:]
     places: dict[int, int] = {}
     for j, token in enumerate(b):
         places[token] = places.get(token, 0) | 1 << j
+    # 2. A row for each prefix of a: its bit j is 0 where b[j] makes what the prefix and b[: j + 1]
+    # have in common one token longer. The sum carries a match on to the next 1, for all j at once.
     rows = [(1 << len(b)) - 1]
     for token in a:
         same = rows[-1] & places.get(token, 0)
@@ -301,6 +304,8 @@ def find_changes(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
     def shared(i: int, j: int) -> int:
         return j - (rows[i] & ((1 << j) - 1)).bit_count()
 
+    # 3. From the end back to the beginning, along tokens in common wherever that keeps as many as
+    # possible; each of them closes the change behind it.
     changes: list[Change] = []
     i, j = stop_i, stop_j = len(a), len(b)
     while i or j:
