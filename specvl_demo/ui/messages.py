@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 NO_REPORT = "This is no comparison: a file that `bench --json` printed is needed."
 NO_BENCH = "This comparison is no longer on the server: others have replaced it. Start it again."
 NO_QUESTIONS = "There is no question in these lines."
@@ -85,13 +87,21 @@ SHARING = "Other races are being read. Try again in a moment."
 NOT_SHARED = "This race has more than 8 MB: download its trace instead."
 
 
-def http_status(sentence: str) -> int:
-    """Return the HTTP status of a run that ended in this sentence: 400 unless the page is to blame.
+Code = Literal["busy", "late", "failed"]
+"""Why a run ended that its request is not to blame for: the line was full, the limit of time was
+reached, or something failed here.
+"""
 
-    Programs retry after a 503, so it is used only if that helps.
-    """
-    if sentence.startswith(BUSY.partition("{")[0]):
-        return 503
-    ours = (TOO_LONG, ENGINE_DIED, NO_MEMORY, RUN_FAILED, ENGINE_NO_START)
-    begins = tuple(template.partition("{")[0] for template in ours)
-    return 500 if sentence.startswith(begins) else 400
+
+def error_event(sentence: str, code: Code | None = None) -> dict[str, Any]:
+    """Return the event that ends a run with this sentence; without a code, the run is refused."""
+    return {"k": "error", "text": sentence} | ({"code": code} if code else {})
+
+
+class Refusal(ValueError):
+    """What a program is told of a run that cannot continue. status: As in HTTP."""
+
+    def __init__(self, sentence: str, code: Code | None = None) -> None:
+        super().__init__(sentence)
+        # Programs retry after a 503, so it is used only if that helps.
+        self.status = {"busy": 503, None: 400}.get(code, 500)

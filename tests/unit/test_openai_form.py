@@ -214,12 +214,16 @@ def test_a_whole_answer_is_not_lost_behind_a_later_failure(api: Api):
     assert answer.json()["choices"][0]["message"]["content"] == "whole whole "
 
 
-def test_a_failure_of_the_page_is_not_the_programs_fault():
-    reason = {"seconds": 3, "reason": "x", "waiting": 2}
-    ours = [messages.RUN_FAILED, messages.ENGINE_DIED, messages.NO_MEMORY, messages.TOO_LONG]
-    assert [messages.http_status(text.format(**reason)) for text in ours] == [500] * 4
-    assert messages.http_status(messages.BUSY.format(**reason)) == 503
-    assert messages.http_status("The prompt has 9 tokens.") == 400
+@pytest.mark.parametrize(
+    ("code", "status"), [("failed", 500), ("late", 500), ("busy", 503), (None, 400)]
+)
+def test_a_failure_of_the_page_is_not_the_programs_fault(
+    tmp_path: Path, monkeypatch, code: Any, status: int
+):
+    event = messages.error_event("It ended.", code)
+    monkeypatch.setattr(Api, "_compute", lambda *_: iter([event]))
+    answer = Api(tmp_path).complete()
+    assert (answer.status_code, answer.json()["error"]["message"]) == (status, "It ended.")
 
 
 def test_a_stream_is_not_held_back_by_a_proxy(api: Api):

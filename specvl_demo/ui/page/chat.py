@@ -280,7 +280,8 @@ class ChatApi:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            raise RefusedRequest(messages.http_status(str(fault)), str(fault), None) from None
+            status = fault.status if isinstance(fault, messages.Refusal) else 400
+            raise RefusedRequest(status, str(fault), None) from None
         finally:
             self._handlers.uploads.release_files(caller.visit)
 

@@ -99,8 +99,8 @@ class PageHandlers:
         """Yield the records of a race as they are made, for a program: at least an empty list every
         BEAT_S.
 
-        Raises ValueError if it cannot continue. What was computed until the limit of time, and
-        whole answers after which something else failed, are no errors.
+        Raises ValueError if it cannot continue, of a run `Refusal`. What was computed until the
+        limit of time, and whole answers after which something else failed, are no errors.
         """
         job = read_job(payload, self.folders, baseline)
         for lane in job.lanes:  # what can be refused is refused before a stream has begun
@@ -108,20 +108,19 @@ class PageHandlers:
         fault = None
         begun = False
         over = 0
-        late = messages.TOO_LONG.format(seconds=self.queue.limit_s)
         async with aclosing(self.queue.events(self._job_of_caller(caller, job))) as running:
             async for _, events in running:
                 for event in events:
                     if event["k"] == "error":
-                        fault = fault or event["text"]
+                        fault = fault or event
                 payloads = (event.get("record") for event in events)
                 records = [record for record in payloads if isinstance(record, Record)]
                 begun = begun or any(isinstance(record, Round) for record in records)
                 ends = [record for record in records if isinstance(record, End)]
                 over += sum(end.stop in WHOLE for end in ends)
                 yield records
-        if fault and over < len(job.lanes) and not (begun and fault == late):
-            raise ValueError(fault)
+        if fault and over < len(job.lanes) and not (begun and fault.get("code") == "late"):
+            raise messages.Refusal(fault["text"], fault.get("code"))
 
     def start_bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
         """Start a bench, whose steps `run_job` computes; return {bench} and its size."""

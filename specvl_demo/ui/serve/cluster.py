@@ -142,11 +142,11 @@ class RayWorkers(Worker):
         except errors.RayActorError as fault:
             if not self._closed:
                 died = messages.ENGINE_DIED.format(reason=type(fault).__name__)
-                yield {"k": "error", "text": died}
+                yield messages.error_event(died, "failed")
             self._wait_for_restart(actor)
         except errors.RayTaskError as fault:  # its state is unknown: start a fresh one
             reason = str(fault).strip().split("\n")[-1][:MAX_FAULT_CHARS]
-            yield {"k": "error", "text": messages.RUN_FAILED.format(reason=reason)}
+            yield messages.error_event(messages.RUN_FAILED.format(reason=reason), "failed")
             self._ray.kill(actor, no_restart=False)
             self._wait_for_restart(actor)
         finally:

@@ -37,11 +37,12 @@ class RunEnded(Exception):
     """The run was stopped, or its visitor has left, while something was being loaded."""
 
 
-def _fault_sentence(fault: Exception) -> str:
+def _fault_event(fault: Exception) -> Event:
     """Return what a visitor is told of a fault that the process survives."""
     if isinstance(fault, ValueError):
-        return str(fault)
-    return messages.NO_MEMORY if lacks_memory(fault) else failure_sentence(fault)
+        return messages.error_event(str(fault))
+    sentence = messages.NO_MEMORY if lacks_memory(fault) else failure_sentence(fault)
+    return messages.error_event(sentence, "failed")
 
 
 def _thumbnail(visual: Visual, file: Medium) -> Thumbnail:
@@ -152,10 +153,10 @@ class JobRunner:
         except (RuntimeError, MemoryError, OSError, FloatingPointError, ValueError) as fault:
             if loses_device(fault):
                 raise
-            problem = _fault_sentence(fault)
+            problem = _fault_event(fault)
         if problem is not None:
             loading.free_unused()  # only now is everything released that the run held
-            yield {"k": "error", "text": problem}
+            yield problem
 
     def drop_pair(self) -> None:
         """Give up the loaded pair, its graphs too."""

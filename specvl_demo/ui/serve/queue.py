@@ -73,7 +73,7 @@ class Worker(ABC):
             for event in self.events(run, job):
                 put(event)
         except Exception as fault:  # noqa: BLE001 - Spaces and clusters have exceptions of their own
-            put({"k": "error", "text": failure_sentence(fault)})
+            put(messages.error_event(failure_sentence(fault), "failed"))
         finally:
             put({"k": "done"})
 
@@ -158,7 +158,8 @@ class Queue:
             full = len(self._line) > self.max_waiting + self.worker.capacity
             if full:  # the newcomer leaves, or the last run of the client with most runs
                 last = self._line.pop()
-                for event in refusal_events(messages.BUSY.format(waiting=self.max_waiting)):
+                busy = messages.BUSY.format(waiting=self.max_waiting)
+                for event in refusal_events(busy, "busy"):
                     last.add(event)
         return run
 
@@ -207,7 +208,7 @@ class Queue:
         for run in running:
             if now > run.until and not run.told_to_end:
                 late = messages.TOO_LONG.format(seconds=self.limit_s)
-                self._store_event(run, {"k": "error", "text": late})
+                self._store_event(run, messages.error_event(late, "late"))
                 self._request_end(run)
             if now > run.until + self.grace_s and not run.killed:
                 run.killed = True
@@ -290,6 +291,6 @@ def failure_sentence(fault: BaseException) -> str:
     return sentence.format(reason=cause(fault)[:MAX_FAULT_CHARS])
 
 
-def refusal_events(sentence: str) -> list[Event]:
+def refusal_events(sentence: str, code: messages.Code | None = None) -> list[Event]:
     """Return the events for a refused request."""
-    return [{"k": "error", "text": sentence}, {"k": "done"}]
+    return [messages.error_event(sentence, code), {"k": "done"}]

@@ -116,7 +116,8 @@ class ProcessWorker(Worker):
             try:
                 self._start_process()
             except OSError as fault:
-                yield {"k": "error", "text": messages.ENGINE_NO_START.format(reason=fault)}
+                reason = messages.ENGINE_NO_START.format(reason=fault)
+                yield messages.error_event(reason, "failed")
                 return
         self._running = run
         told = False
@@ -136,7 +137,7 @@ class ProcessWorker(Worker):
             self._process.join()
             if not (told or self._closed):
                 died = messages.ENGINE_DIED.format(reason=exit_reason(self._process.exitcode))
-                yield {"k": "error", "text": died}
+                yield messages.error_event(died, "failed")
         finally:
             self._running = None
 
@@ -213,7 +214,7 @@ class _WorkerProcess:
             if not loses_device(fault):
                 name = f"{type(fault).__name__}: {fault}"[:MAX_FAULT_CHARS]
                 problem = messages.RUN_FAILED.format(reason=name)
-            self._send_event(run, {"k": "error", "text": problem})
+            self._send_event(run, messages.error_event(problem, "failed"))
             raise  # the state of this process is unknown: the page starts a fresh one
         self._send_event(run, {"k": "done"})
 

@@ -128,7 +128,7 @@ class ZeroGpuWorker(Worker):
     def events(self, run: str, job: Job) -> Iterator[Event]:
         """Yield what a lent call computes."""
         if refused := self._lending_refusal(job):
-            yield {"k": "error", "text": refused}
+            yield messages.error_event(refused)
             return
         n_asked = job.question.max_new_tokens
         job = fit_to_lease(job, self._each_s)
@@ -140,7 +140,7 @@ class ZeroGpuWorker(Worker):
                 yield event
                 if cut and event["k"] == "end" and cast("End", event["record"]).stop == "length":
                     told = messages.ONLY_SO_MANY.format(n=n, asked=n_asked, seconds=MAX_S)
-                    yield {"k": "error", "text": told}
+                    yield messages.error_event(told)
                     cut = False
                 if run in self._stopped:
                     break

@@ -203,7 +203,7 @@ export type StreamEvent =
   | { k: 'queue'; place: number; record?: undefined }
   | { k: 'status'; stage: string; detail?: string; record?: undefined }
   | { k: 'begin' | 'round' | 'end' | 'remarks'; record: AnyRecord }
-  | { k: 'error'; text: string; record?: undefined }
+  | { k: 'error'; text: string; code?: string; record?: undefined }
   | { k: 'done'; record?: undefined };
 
 /** What the board component gives the page. */
