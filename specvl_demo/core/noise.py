@@ -74,7 +74,10 @@ def draw_on_device(seed: int, at: int, n: int, size: int, device: torch.device) 
 
 def _product(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
     """Return the high and the low 64 bits of a product of unsigned numbers, by halves."""
-    a_low, a_high, b_low, b_high = a & _LOW, (a >> 32) & _LOW, b & _LOW, b >> 32
+    a_low = a & _LOW
+    a_high = (a >> 32) & _LOW
+    b_low = b & _LOW
+    b_high = b >> 32
     middle = a_high * b_low + (((a_low * b_low) >> 32) & _LOW)
     cross = a_low * b_high + (middle & _LOW)
     high = a_high * b_high + ((middle >> 32) & _LOW) + ((cross >> 32) & _LOW)

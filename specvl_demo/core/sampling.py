@@ -96,7 +96,8 @@ class Sampler:
         if sampling.adjusts:
             least = NEW_TOKENS.high if sampling.ignore_eos else sampling.min_new_tokens
             self._first_end = n_prefix + least
-            bias, ends = sampling.logit_bias, list(ends)
+            bias = sampling.logit_bias
+            ends = list(ends)
             self._width = 1 + max([*prompt, *bias, *ends, 0])
             tables = torch.zeros(3, self._width)
             tables[0, list(prompt)] = 1
@@ -129,7 +130,8 @@ class Sampler:
             tokens: [m] drafted ids.
             above: [k, m] 1 where a row's logits come after a token, 0 elsewhere.
         """
-        sampling, size = self.sampling, logits.shape[-1]
+        sampling = self.sampling
+        size = logits.shape[-1]
         self._width = max(self._width, size)
         answer = to_device(self._answer, logits.device)
         written = torch.cat((answer, tokens)).expand(len(logits), -1)
@@ -138,7 +140,8 @@ class Sampler:
         tables = self._tables.to(logits.device)
         wide = F.pad(tables, (0, self._width - tables.shape[-1]))
         counts, (prompt, bias, ends) = counts[:, :size], wide[:, :size]
-        logits, penalty = logits.float() + bias, sampling.repetition_penalty or 1.0
+        logits = logits.float() + bias
+        penalty = sampling.repetition_penalty or 1.0
         repeated = torch.where(logits < 0, logits * penalty, logits / penalty)
         logits = torch.where(counts + prompt > 0, repeated, logits)
         logits = logits - sampling.frequency_penalty * counts
@@ -182,13 +185,15 @@ class Sampler:
         Raises:
             ValueError: If `draft` was not called for one of these rows.
         """
-        n, ids = len(tokens), torch.tensor(tokens, device=logits.device)[:, None]
+        n = len(tokens)
+        ids = torch.tensor(tokens, device=logits.device)[:, None]
         # 1. The target's side. The two best sums of score and noise are the token and its rival.
         fed = [i for i, row in enumerate(rows) if row >= 0]
         scores = warp_logits(logits, self.sampling)
         target = scores.softmax(-1)
         best = self._add_noise(scores, range(n)).topk(2)
-        gaps, rivals = (-best.values.diff())[:, 0].tolist(), best.indices[:, 1].tolist()
+        gaps = (-best.values.diff())[:, 0].tolist()
+        rivals = best.indices[:, 1].tolist()
         facts: dict[str, list[float | None]] = {
             "p": target.gather(-1, ids)[:, 0].tolist(),
             "gap": [gap if math.isfinite(gap) else None for gap in gaps],
@@ -268,5 +273,6 @@ def top_k(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> Level:
     left, others = highest.topk(logp.scatter(-1, coupled, -torch.inf), k - 1)
     rest = torch.log1p(-logp_coupled.exp().clamp_max(1 - 1e-6)) - math.log1p(-COUPLED)
     scores = torch.cat((torch.full_like(logp_coupled, math.log(COUPLED)), left - rest), -1)
-    ids, values = torch.cat((coupled, others), -1), torch.cat((logp_coupled, left), -1)
+    ids = torch.cat((coupled, others), -1)
+    values = torch.cat((logp_coupled, left), -1)
     return Level(ids, values, scores)

@@ -44,7 +44,9 @@ class OutputHead:
         """multiply: The product with the rows, [..., D] -> [..., R]; a packed one takes [k, D]."""
         if ids is not None and len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
             raise ValueError(f"the ids of a draft vocabulary must be below {vocab}, the target's")
-        self.vocab, self.ids, self._multiply = vocab, ids, multiply
+        self.vocab = vocab
+        self.ids = ids
+        self._multiply = multiply
         self.packed = multiply if isinstance(multiply, PackedLinear) else None
 
     def mapped_to_vocab(self, ids: Tensor, vocab: int) -> OutputHead:

@@ -231,7 +231,9 @@ class PackedDecoder(LeanDecoder):
                 (*(pair_rotary(weight, self._head_width) for weight in (q, k)), v)
             ).float()
 
-        q, k, v = attn.q_proj, attn.k_proj, attn.v_proj
+        q = attn.q_proj
+        k = attn.k_proj
+        v = attn.v_proj
         bias = None if q.bias is None else joined(q.bias, k.bias, v.bias)
         return joined(q.weight, k.weight, v.weight), bias
 

@@ -170,7 +170,9 @@ class DflashHead(TrainedHead):
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
-        g, t, config = head.geometry, head.tensors, head.settings
+        g = head.geometry
+        t = head.tensors
+        config = head.settings
         self._set_layers_read(layers_read(config, head.source), t["fc.weight"])
         mask = {**config, **config.get("dflash_config", {})}.get("mask_token_id")
         self.block = int(config.get("block_size") or 0)

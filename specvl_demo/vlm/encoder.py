@@ -76,7 +76,9 @@ class VLM:
         drafts: bool = False,
         ends: frozenset[int] = frozenset(),
     ) -> None:
-        self.model, self.name, self._again = model, name, again
+        self.model = model
+        self.name = name
+        self._again = again
         self.placeholders = placeholder_ids(model.config)
         towers.make_lean(model)
         self.decoder = select_decoder(model, backend, drafts)

@@ -111,7 +111,9 @@ class ZeroGpuWorker(Worker):
         each_s: float,
         roles: Collection[Role] | None = None,
     ) -> None:
-        self._pair, self._each_s, self._roles = pair, each_s, roles
+        self._pair = pair
+        self._each_s = each_s
+        self._roles = roles
         self._stopped: set[str] = set()
         # A plain generator function, since coroutines are not lent a GPU.
         self._lent = lend(duration=lambda job: estimate_lease_s(job, each_s))(compute)
