@@ -237,7 +237,7 @@ def graphs_on_the_processor(monkeypatch) -> Iterator[FakeCuda]:
     fake = FakeCuda()
     FakeGraph.capturing, FakeGraph.spoilt, FakeGraph.captured = None, None, 0
     FakeGraph.pools.clear()
-    replaced: dict[str, Any] = {
+    replaced = {
         "graph": fake.graph,
         "CUDAGraph": FakeGraph,
         "graph_pool_handle": fake.pool,

@@ -128,7 +128,7 @@ eagle3  {"norm_output": true}  not supported: its config has norm_output True
 eagle3  {"eagle_config": {"use_aux_hidden_state": false}}  use_aux_hidden_state False
 """
 """The published format, what config.json says otherwise, and the error."""
-OF_TENSORS: list[tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = [
+OF_TENSORS = [
     ("hivis", {Q: None}, {}, f"lacks {Q}"),
     ("eagle2", STRANGE, {}, "also holds mystery.weight"),
     ("dream", {"module.norm.weight": torch.ones(32)}, {}, "must have shape [64], not"),
@@ -234,7 +234,7 @@ def removes(name: str) -> Callable[[Path], object]:
 
 
 INDEX = "model.safetensors.index.json"
-DAMAGES: list[tuple[str, Callable[[Path], object], str]] = [
+DAMAGES = [
     ("safetensors", cut_short, "model.safetensors of head is damaged or cut short"),
     ("sharded", one_shard_gone, "lacks 1 of its 2 weight files (model-00002-of-00002"),
     ("sharded", in_two_shards, "head holds fc.weight twice"),

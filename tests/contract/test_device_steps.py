@@ -25,9 +25,8 @@ from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.recurrent import RecurrentDecoder
-from specvl_demo.methods.dream import DreamHead
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
-from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
+from specvl_demo.methods.heads.features import HeadPrompt
 from specvl_demo.methods.mtp import MTPHead
 from tests.contract.families.conftest import often
 from tests.contract.families.test_vendor_drafters import layer_tensors
@@ -130,7 +129,7 @@ def deep() -> HFDecoder:
 
 @pytest.mark.parametrize("kind", ["eagle2", "eagle3", "hivis", "dream", "dflash"])
 def test_steps_of_every_head_stay_on_the_device(kind: str, deep: HFDecoder):
-    made: FeatureHead = head(kind, deep)
+    made = head(kind, deep)
     assert made.fixed
     for rows in (1, 8):
         assert compute(made, StepShape(rows, (), 0)).shape == (1, rows, made.width)
@@ -149,12 +148,12 @@ def test_a_dflash_block_is_drafted_without_waiting_for_the_device(deep: HFDecode
 
 def test_dream_reads_a_prompt_with_kernels_that_take_its_masks(deep: HFDecoder):
     """Some of the picture has no queries: of 41 rows, 30."""
-    made: DreamHead = head("dream", deep)
+    made = head("dream", deep)
     seen = torch.arange(11, 41, device="meta")
     x = torch.empty(30, 128, dtype=torch.bfloat16, device="meta")
     head_prompt = HeadPrompt(x, seen, x[-1:, :64], seen[-1:], seen, holes=11)
     hidden = torch.empty(41, 64, dtype=torch.bfloat16, device="meta")
-    start: Any = SimpleNamespace(prefill=SimpleNamespace(hidden=hidden), max_nodes=4)
+    start = SimpleNamespace(prefill=SimpleNamespace(hidden=hidden), max_nodes=4)
     with torch.inference_mode(), KernelsTakeAll() as took:
         sequence = made.prefill(start, head_prompt, 60)
         sequence.cache.at = None

@@ -24,7 +24,7 @@ assert len(POINTERS) > 25
 
 
 def names(body: list[ast.stmt]) -> dict[str, ast.stmt]:
-    found: dict[str, ast.stmt] = {}
+    found = {}
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found[node.name] = node

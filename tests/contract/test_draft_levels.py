@@ -21,7 +21,7 @@ from specvl_demo.records import Round
 by_our_kernels = pytest.mark.skipif(not kernels.available(), reason="our kernels do not run here")
 
 PICTURES = [str(EXAMPLES / name) for name in ("scene.png", "bars.png")]
-DRAFTS: dict[str, tuple[str, dict[str, Any]]] = {
+DRAFTS = {
     "chain": ("chain", {"gamma": 6}),
     "with a floor": ("chain", {"gamma": 6, "floor": 0.6}),
     "eagle2": ("eagle2", {"preset": "pocket"}),
@@ -61,7 +61,7 @@ def assert_alike(some: list[Round], others: list[Round]) -> None:
 @by_our_kernels
 @pytest.mark.parametrize("name", DRAFTS)
 def test_what_one_call_drafts_is_what_its_operations_draft(name: str, pair: sv.Pair, monkeypatch):
-    calls: list[int] = []
+    calls = []
     draft = LevelDrafter.draft
     monkeypatch.setattr(
         LevelDrafter, "draft", lambda *given, **more: calls.append(1) or draft(*given, **more)
@@ -95,8 +95,8 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
     """
     # Forwards of torch, to listen to.
     monkeypatch.setattr(blocks, "takes_layers", lambda *_: False)
-    drafted: list[Tensor] = []
-    apart: list[float] = []
+    drafted = []
+    apart = []
     forward, looked = CrossAttention.__call__, DreamDrafter.attention_to_prompt
 
     def listen(self: CrossAttention, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None):

@@ -3,7 +3,6 @@ same noise whatever tree was drafted. Searching long rows by blocks finds what t
 rounding could decide between two tokens, the text is read again, so that lossless lanes agree.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from specvl_demo.core import highest, noise, sampling
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import DraftTree, TreeShape, chain
-from specvl_demo.core.types import Policy, Scores, Target
+from specvl_demo.core.types import Scores, Target
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import Chain, ChainSettings, StaticTree
 from specvl_demo.vlm.encoder import VLM
@@ -149,7 +148,7 @@ class OpenAIPenalties(LogitsProcessor):
         return scores - self.frequency * counts - self.presence * (counts > 0)
 
 
-ADJUSTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+ADJUSTED = [
     ({"repetition_penalty": 1.4}, {"repetition_penalty": 1.4}),
     ({"repetition_penalty": 0.8}, {"repetition_penalty": 0.8}),
     ({"presence_penalty": 1.5}, {"openai": (1.5, 0.0)}),
@@ -214,7 +213,7 @@ def test_a_row_that_is_not_a_number_stays_one():
     assert highest.topk(rows, 2)[0][0, 0].isnan()
 
 
-POLICIES: dict[str, Callable[[], Policy]] = {
+POLICIES = {
     "ar": OneNode,
     "chain": lambda: Chain(ChainSettings(gamma=3)),
     "tree": lambda: StaticTree([(0,), (1,), (0, 0), (0, 1)]),

@@ -212,7 +212,7 @@ SPECULATORS = {
     "hidden_act": "silu",
 }
 OPTIMIZER = {"use_swa": True, "swa_window_size": 6, "causal": False}
-EAGLE3: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+EAGLE3 = {
     "authors": ({}, (2, 4, 5)),
     "specforge": ({"eagle_config": {LAYERS: [0, 3, 6]}}, (1, 4, 7)),
     "speculators": (SPECULATORS, (1, 3, 6)),
@@ -220,7 +220,7 @@ EAGLE3: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 }
 """What config.json says, and the layers whose inputs are read."""
 SLIDING, FULL = "sliding_attention", "full_attention"
-WINDOWS: dict[str, tuple[dict[str, Any], list[tuple[int | None, bool]]]] = {
+WINDOWS = {
     "plain": ({}, [(None, False)] * 2),
     "windows": ({"layer_types": [SLIDING, FULL], "sliding_window": 4}, [(4, True), (None, False)]),
     "not causal": (

@@ -83,7 +83,7 @@ recipes take. One more enters here, on purpose; one that none of them takes any 
 
 
 def test_recipes_take_public_names_of_the_modules_that_are_for_them():
-    taken: set[str] = set()
+    taken = set()
     for path in FILES:
         if inside(path, "recipes/"):
             names = {name for name in imports(path) if name.startswith("specvl_demo.")}
@@ -114,7 +114,7 @@ def test_no_arrow_goes_up():
 
 def reachable(drawing: str, room: str) -> set[str]:
     """Return what the arrows of a drawing lead to from a room, itself included."""
-    below: dict[str, set[str]] = defaultdict(set)
+    below = defaultdict(set)
     for own, other in re.findall(r"^  (\w+)(?:\[.*\])? --> (\w+)", drawing, re.M):
         below[own].add(other)
     reached, waiting = {room}, [room]

@@ -31,7 +31,7 @@ from tests.shared.tiny import EOS, ask, ids_of, noisy, tiny_llava, tiny_prompt
 PROMPTS = [tiny_prompt(seed=1), tiny_prompt(2, seed=2), tiny_prompt(0, 12, seed=3)]
 HEADS = ("eagle2", "hivis", "dream", "eagle3", "dflash")
 DRAFTERS = ("small", "small", "self", "ngram", *HEADS)
-CLOSED: dict[str, dict[str, Any]] = {
+CLOSED = {
     "entropy-gate": {"gate": 2.0},
     "visual": {"loose": 0.0, "shift": False},
 }
@@ -66,7 +66,7 @@ def drawn(rng: random.Random) -> Choice:
     if rng.random() < 0.3:
         name = rng.choice(ROWS)
         return choose(name, preset=rng.choice([None, *METHODS[name].presets.values()]))
-    settings: dict[str, Any] = {
+    settings = {
         "drafter": rng.choice(DRAFTERS),
         "policy": rng.choice([name for name in PARTS["policy"] if name != "one-node"]),
         "verifier": rng.choice(("strict", "strict", *CLOSED)),
@@ -154,7 +154,7 @@ def answer(records: list[Any]) -> tuple[list[int], str, str]:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_draft_changes_an_answer(block: int, pairs: list[Models]):
     rng = random.Random(block)
-    accepted: Counter[str] = Counter()
+    accepted = Counter()
 
     samplings = [drawn_sampling(rng, t, s) for t in (0.0, 0.7, 1.3) for s in (0.0, 0.3)]
 

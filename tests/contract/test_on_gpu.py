@@ -1,7 +1,6 @@
 """What only a GPU can show (`make test-gpu`): real graphs, kernels and draws, of tiny models."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -29,7 +28,7 @@ def test_replays_of_every_family_say_what_a_processor_says(name: str):
     with torch.inference_mode(mode=False):
         truth = decode(HFDecoder(zoo.build(name)[0].eval()), 3)
         model = zoo.build(name)[0].eval().to(DEVICE)
-    decoders: list[Any] = [HFDecoder(model)]
+    decoders = [HFDecoder(model)]
     if lean.runs_lean(model.get_decoder()):
         decoders.append(lean.LeanDecoder(model.get_decoder(), model.get_output_embeddings()))
     for decoder in decoders:
@@ -45,7 +44,7 @@ def test_a_race_there_says_what_ar_says_on_a_processor(temperature: float):
     for place in ("cpu", DEVICE):
         models = both_backends(tiny_llava(layers=4).to(place), kinds=())["graphs"]
         request = ask(models.target, tiny_prompt(2), sampling=Sampling(temperature))
-        loaded: Any = SimpleNamespace(models=models)
+        loaded = SimpleNamespace(models=models)
         chosen = [choose(name) for name in ("ar", "chain", "tree", "tabed", "sage", "ngram")]
         answers += [lane.token_ids for lane in gather_lanes(race(loaded, request, chosen))]
     assert answers == [answers[0]] * len(answers)

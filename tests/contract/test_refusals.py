@@ -126,7 +126,7 @@ def test_the_command_line_refuses(capsys, monkeypatch, line: str, part: str):
     assert printed.err.endswith(".\n")
 
 
-CALLS: list[tuple[dict[str, Any], str]] = [
+CALLS = [
     ({"methods": ["nope"]}, "no method 'nope'"),
     ({"methods": "chain"}, "methods must be a list of names"),
     ({"methods": []}, "at least one method"),
@@ -189,7 +189,7 @@ QUESTIONS = """
 """What the page sends, two spaces or more, and what the sentence matches."""
 UPLOADS = [{"path": "a.png", "name": "a.png"}] * (MAX_FILES + 1)
 TURN = {"question": "q", "answer": "a", "media": []}
-LARGE: list[tuple[dict[str, Any], str]] = [
+LARGE = [
     ({"media": UPLOADS}, f"at most {MAX_FILES} pictures .* got {MAX_FILES + 1}"),
     ({"history": [TURN | {"media": UPLOADS}]}, f"at most {MAX_FILES} pictures"),
     ({"history": [TURN] * (MAX_TURNS + 1)}, f"at most {MAX_TURNS} earlier questions, got"),

@@ -104,8 +104,8 @@ def opened(page, url: str) -> Iterator:
 
 def watch(page, url: str) -> Iterator:
     """Open the page and hold it to what is always true."""
-    faults: list[str] = []
-    elsewhere: list[str] = []
+    faults = []
+    elsewhere = []
 
     def said(message) -> None:
         if message.type == "error":

@@ -275,8 +275,8 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
             return
         # A run that a test wants to find still running lasts, however busy the machine.
         speed = 0.2 if job.question.max_new_tokens == LONG else rate
-        spent: dict[str, float] = {}
-        made: list[Record] = []
+        spent = {}
+        made = []
         n, seed, pictures = asked.max_new_tokens, asked.sampling.seed, max(1, len(asked.media))
         for plain in race_records(methods, n, seed, pictures):
             record = altered(plain, job)

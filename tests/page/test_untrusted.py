@@ -127,7 +127,7 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path):
 
 def test_a_shared_race_runs_its_charts_and_nothing_else(page, tmp_path: Path):
     """The file of a hostile trace, opened from disk: charts are drawn, no markup runs."""
-    faults: list[str] = []
+    faults = []
     lanes, _ = trace.inspect_file(hostile(tmp_path / "hostile.jsonl"))
     path = tmp_path / "race.html"
     path.write_text(html.race_page(lanes), encoding="utf-8")

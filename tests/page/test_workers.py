@@ -164,7 +164,7 @@ def space(
     compute: Callable[[Job], Iterator[Any]] = slowly, pair: str = "light"
 ) -> tuple[Queue, list[int]]:
     """The line before a Space, and the seconds that each run requests."""
-    asked: list[int] = []
+    asked = []
     return Queue(ZeroGpuWorker(pair, lend(asked), compute, EACH_S)), asked
 
 
@@ -182,7 +182,7 @@ def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs():
 
 def test_answers_that_no_call_has_time_for_are_cut_and_it_is_said():
     """The requested time stays within a day's 120 s, of which the half card counts 1.5 times."""
-    heard: list[Job] = []
+    heard = []
 
     def short(asked: Job) -> Iterator[dict[str, Any]]:
         heard.append(asked)

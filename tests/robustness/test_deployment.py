@@ -71,7 +71,7 @@ def test_a_port_of_the_environment_is_checked_like_a_given_one(monkeypatch, refu
 
 
 def test_a_port_that_is_taken_is_said_in_one_sentence(refusal: Refusal):
-    closed: list[bool] = []
+    closed = []
     nobody = SimpleNamespace(capacity=1, close=lambda: closed.append(True))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -68,7 +68,7 @@ def answer(guest: Guest) -> dict[str, list[int]]:
     guest.until("done")
     assert not guest.of("error"), guest.of("error")
     assert [event["record"].stop for event in guest.of("end")] == ["length"] * 2
-    said: dict[str, list[int]] = {}
+    said = {}
     for event in guest.of("round"):
         said.setdefault(event["record"].lane, []).extend(
             token.id for token in event["record"].tokens
@@ -159,7 +159,7 @@ def cut(file: Path, to: int) -> None:
 
 
 WEIGHTS = "model.safetensors"
-DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
+DAMAGED = {
     "no weights": (lambda d: (d / WEIGHTS).unlink(), "could not be loaded"),
     "cut in the middle": (lambda d: cut(d / WEIGHTS, 100_000), "damaged or cut short"),
     "cut in the header": (lambda d: cut(d / WEIGHTS, 60), "damaged or cut short"),

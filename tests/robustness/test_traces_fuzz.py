@@ -40,7 +40,7 @@ def recorded() -> list[list[dict[str, Any]]]:
     return races
 
 
-VALUES: tuple[Any, ...] = (
+VALUES = (
     None,
     True,
     False,
@@ -111,7 +111,7 @@ def _change_a_value(record: dict[str, Any], rng: random.Random) -> None:
     elif change == 3 and isinstance(value, int | float) and not isinstance(value, bool):
         holder[key] = value + rng.choice((-1, 1, 2**40, 0.5))
     elif change == 4:
-        deep: Any = 1
+        deep = 1
         for _ in range(rng.choice((5, 40, 200))):
             deep = [deep]
         holder[key] = deep
@@ -157,7 +157,7 @@ def test_hundreds_of_damaged_traces_are_answered():
     assert 16 < sound < N / 2, sound  # changes that leave a race sound exist, most do not
 
 
-HOSTILE: dict[str, bytes] = {
+HOSTILE = {
     "not UTF-8": b"\xff\xfe" + "{}".encode("utf-16-le") * 50,
     "compressed": b"\x1f\x8b\x08\0" + bytes(range(256)),
     "deep": b'{"kind":' * 200_000,

@@ -46,7 +46,7 @@ from specvl_demo.ui.serve.queue import Queue  # noqa: E402
 from tests.shared.pocketlike import save_pair  # noqa: E402
 
 PAIR = "tiny"
-released: list[object] = []
+released = []
 
 
 def lend() -> None:
@@ -81,9 +81,9 @@ async def call(queue: Queue, method: str = "chain", stop_after: int | None = Non
     lanes = (("ar", {}), (method, {}))
     shown = (MediaFile("examples/scene.png"),)
     job = Job(PAIR, lanes, Question("what is this", shown, max_new_tokens=16))
-    kinds: list[str] = []
-    errors: list[str] = []
-    stages: list[str] = []
+    kinds = []
+    errors = []
+    stages = []
     async for run, events in queue.events(job):
         kinds += [event["k"] for event in events]
         errors += [event["text"] for event in events if event["k"] == "error"]

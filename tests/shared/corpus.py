@@ -250,7 +250,7 @@ def _sized_gif(data: bytes, width: int, height: int) -> bytes:
     return put(put(data, 6, size), frame + 5, size)
 
 
-SIZED: dict[str, Callable[[bytes, int, int], bytes]] = {
+SIZED = {
     "plain.png": _sized_png,
     "plain.jpg": lambda data, w, h: put(data, data.index(b"\xff\xc0") + 5, pack(">HH", h, w)),
     "plain.gif": _sized_gif,
@@ -347,7 +347,7 @@ def with_box(data: bytes, changed: bytes, change: Change) -> bytes:
     while at + 8 <= len(data):
         size, kind = unpack(">I4s", data[at : at + 8])
         size = len(data) - at if size == 0 else max(size, 8)
-        body: bytes | None = data[at + 8 : at + size]
+        body = data[at + 8 : at + size]
         at += size
         if kind in HOLDERS:
             body = with_box(body, changed, change)
@@ -372,7 +372,7 @@ def holds(at: int, new: bytes) -> Change:
     return lambda body: put(body, at, new)
 
 
-BOXES: dict[str, tuple[bytes, Change, Ends]] = {
+BOXES = {
     "no_moov.mp4": (b"moov", lambda _: None, "refused"),
     "no_samples.mp4": (b"stsz", lambda body: body[:8] + u32(0), "refused"),
     "four_billion_frames.mp4": (b"stsz", becomes(0, 10, 2**32 - 1), "refused"),
@@ -393,7 +393,7 @@ def strange_clips() -> Made:
     header, stream = (avi.index(kind) + 8 for kind in (b"avih", b"strh"))
     million = pack("<I", 1_000_000)
     gif = pictures()["animated.gif"]
-    made: dict[str, tuple[bytes, Ends]] = {
+    made = {
         "million_frames.mp4": (million_frames(mp4), "refused"),
         "nested.mp4": (mp4[:32] + nested, "refused"),
         "million.avi": (put(put(avi, header + 16, million), stream + 32, million), "refused"),
@@ -459,7 +459,7 @@ def scan_bomb(n: int = 400) -> bytes:
     return whole[:last] + whole[last:-2] * n + whole[-2:]
 
 
-FAMILIES: dict[str, Callable[[], Made]] = {
+FAMILIES = {
     "broken": broken,
     "too large": too_large,
     "other document": other_documents,

@@ -22,10 +22,10 @@ D, FFN, N_DRAFT = 64, 96, 40
 """Widths of heads, and the words of an EAGLE-3 head's vocabulary."""
 SIZES = {"hidden_size": D, "intermediate_size": FFN, "vocab_size": VOCAB}
 LAYER = {"num_attention_heads": 4, "rms_norm_eps": 1e-5, "hidden_act": "silu"}
-CONFIG: dict[str, Any] = {"num_hidden_layers": 1, **SIZES, **LAYER}
+CONFIG = {"num_hidden_layers": 1, **SIZES, **LAYER}
 DFLASH = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [1, 3, 4]}}
 LAYERS = "eagle_aux_hidden_state_layer_ids"
-SHALLOW: dict[str, dict[str, Any]] = {
+SHALLOW = {
     "eagle3": {LAYERS: [0, 1, 2]},
     "dflash": {
         "block_size": 4,
@@ -58,7 +58,7 @@ def random_tensors(
     def normed(at: str) -> dict[str, Any]:
         return {f"{at}.{name}_norm.weight": (g.head_width,) for name in "qk"}
 
-    shapes: dict[str, dict[str, Any]] = {
+    shapes = {
         "eagle2": {"fc.weight": (w, 2 * w), "fc.bias": (w,), **block("layers.0")},
         "hivis": {
             "fc.weight": (w, 3 * w),

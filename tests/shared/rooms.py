@@ -27,7 +27,7 @@ def parsed(path: Path) -> ast.Module:
 @cache
 def imports(path: Path) -> frozenset[str]:
     """Every module a file imports, at the top or inside a function, as dotted names."""
-    names: set[str] = set()
+    names = set()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}

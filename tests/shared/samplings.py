@@ -1,12 +1,10 @@
 """Random settings of sampling for the property that no draft changes an answer."""
 
 import random
-from collections.abc import Callable
-from typing import Any
 
 from specvl_demo.options import Sampling
 
-FURTHER: dict[str, Callable[[random.Random], Any]] = {
+FURTHER = {
     "top_k": lambda rng: rng.choice((1, 4, 30)),
     "min_p": lambda rng: rng.choice((0.02, 0.3)),
     "top_p": lambda rng: rng.choice((0.95, 0.6)),

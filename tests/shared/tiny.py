@@ -80,7 +80,7 @@ def tiny_prompt(pictures: int = 1, words: int = 7, seed: int = 0, vocab: int = V
         for i in range(pictures)
     )
     tensor = torch.tensor(ids)
-    inputs: dict[str, torch.Tensor] = {
+    inputs = {
         "input_ids": tensor[None],
         "attention_mask": torch.ones(1, len(ids)),
     }

@@ -73,7 +73,7 @@ class Visitor:
         session = self.session = secrets.token_hex(6)
         body = {"data": [], "event_data": asked, "fn_index": self._run, "trigger_id": self._board}
         await self._post("/gradio_api/queue/join", json={**body, "session_hash": session})
-        numbers: dict[str, int] = {}
+        numbers = {}
         async with aclosing(
             self._listen(f"/gradio_api/queue/data?session_hash={session}")
         ) as lines:

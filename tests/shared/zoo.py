@@ -94,7 +94,7 @@ _SQUARE = {"height": 56, "width": 56}
 
 def llava(decoder: str = "Llama", kind: str = "Llava") -> tuple[torch.nn.Module, Any]:
     tok = _tokenizer(["<image>"])
-    tiles: dict[str, Any] = {"image_grid_pinpoints": _PINPOINTS} if kind == "LlavaNext" else {}
+    tiles = {"image_grid_pinpoints": _PINPOINTS} if kind == "LlavaNext" else {}
     image = hf.LlavaNextImageProcessor if tiles else hf.CLIPImageProcessor
     processor = getattr(hf, kind + "Processor")(
         image(size={"shortest_edge": 56}, crop_size=_SQUARE, **tiles),
@@ -155,8 +155,8 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
             **_CHATML,
         ),
     )
-    rope: dict[str, Any] = dict(_ROPE)
-    vision: dict[str, Any] = {"depth": 2, "num_heads": 2, "patch_size": patch}
+    rope = dict(_ROPE)
+    vision = {"depth": 2, "num_heads": 2, "patch_size": patch}
     if kind == "Qwen2VL":
         vision |= {"embed_dim": 32, "hidden_size": WIDTH, "mlp_ratio": 2}
     else:
@@ -320,7 +320,7 @@ def _pixtral(merge: int) -> tuple[torch.nn.Module, Any]:
     )
     # The Mistral decoder of Pixtral looks through a window in every layer.
     window = None if merge > 1 else 20
-    parts: dict[str, Any] = {
+    parts = {
         "vision_config": hf.PixtralVisionConfig(**_VISION, image_size=64 * merge, patch_size=16),
         "text_config": hf.MistralConfig(**_text(tok, sliding_window=window)),
         "image_token_index": tok.convert_tokens_to_ids("[IMG]"),
@@ -352,7 +352,7 @@ def internvl() -> tuple[torch.nn.Module, Any]:
     return model, processor
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES = {
     "llava": Family(llava, pools=True),
     "llava-qwen2": Family(lambda: llava("Qwen2"), pools=True),
     "llava-next": Family(lambda: llava(kind="LlavaNext")),

@@ -143,7 +143,7 @@ def files(row: dict[str, Any]) -> list[str]:
 def test_own_questions_are_read_from_json_lines(tmp_path: Path):
     corpus.halves().save(tmp_path / "a.png")
     corpus.write_clip(tmp_path / "c.mp4")
-    lines: list[dict[str, Any]] = [
+    lines = [
         {"question": "What is it?", "image": "a.png", "answer": "halves", "id": "mine"},
         {"prompt": "Compare.", "images": ["a.png", "a.png"]},
         {"question": "What happens?", "video": "c.mp4"},

@@ -55,8 +55,8 @@ def fed_by_level(
 ) -> tuple[torch.Tensor, list[int]]:
     """Feed a tree level by level: hidden states in the tree's order, and every node's row."""
     shape = shape_of(parent)
-    rows: dict[int, int] = {}
-    states: dict[int, torch.Tensor] = {}
+    rows = {}
+    states = {}
     for level in range(max(shape.depth) + 1):
         nodes = [node for node, depth in enumerate(shape.depth) if depth == level]
         for node in nodes:
@@ -187,7 +187,7 @@ def test_a_race_captures_nothing_and_no_clock_runs_while_graphs_are_captured(
     """Warmed up or not: lanes are ready for all their steps before their first round."""
     models = pairs_of_models["graphs"]
     target = VLMTarget(models.target.vlm, batch_invariant=exact)
-    loaded: Any = SimpleNamespace(models=replace(models, target=target))
+    loaded = SimpleNamespace(models=replace(models, target=target))
     for owner in (target.vlm, *models.drafters.values()):
         owner.release_caches()
     made, new_step = made_steps(monkeypatch), GraphRunner._new_step
@@ -368,13 +368,11 @@ def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     cost: float, may_decline: bool, stays: bool, monkeypatch
 ):
     place = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.bfloat16, fixed=False)
-    vlm: Any = SimpleNamespace(
-        name="t", decoder=place, vocabulary=None, release_caches=lambda: None
-    )
+    vlm = SimpleNamespace(name="t", decoder=place, vocabulary=None, release_caches=lambda: None)
     target, said = VLMTarget(vlm, batch_invariant=True), []
     target.min_invariant_rows = 4
     monkeypatch.setattr(calibration, "exact_overhead", lambda *_: cost)
-    nothing: Any = None
+    nothing = None
     models = Models(target, {}, {})
     loaded = LoadedPair(nothing, models, nothing, nothing, nothing, {}, may_decline)
     loaded.calibrate(said.append)

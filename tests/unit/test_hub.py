@@ -81,7 +81,7 @@ def replaced(part: str, made: Callable[[torch.Tensor], torch.Tensor], more: str 
     return change
 
 
-FLAWS: dict[str, tuple[Callable, str]] = {
+FLAWS = {
     "no projector": (drop("projector"), r"its weights lack model\.multi_modal_projector"),
     "no attention": (drop("layers.1.self_attn"), r"its weights lack .*layers\.1\.self_attn.k_proj"),
     "no eyes": (drop("encoder.layers.0"), r"its weights lack .* and \d+ more\."),
@@ -130,7 +130,7 @@ def of_config(**changes: object) -> Callable[[Path], object]:
     return lambda folder: edit(folder / "config.json", lambda c: c.update(changes))
 
 
-ODD: dict[str, Callable[[Path], object]] = {
+ODD = {
     r"holds an adapter .* merge it into its base": lambda f: (f / hub.ADAPTER).write_text("{}"),
     r"model\.safetensors of .* is an empty file": lambda f: (f / "model.safetensors").write_bytes(
         b""

@@ -76,7 +76,7 @@ def test_a_download_says_how_much_of_it_is_here(monkeypatch, tmp_path: Path):
         bar.close()
         return str(tmp_path)
 
-    said: list[str] = []
+    said = []
     monkeypatch.setattr(loading, "snapshot_download", snapshot)
     assert loading.fetch_repo("owner/name", said.append) == tmp_path
     assert said[0] == "Fetching owner/name: 1.0 of 4.0 GB" and len(said) == 4

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -129,7 +128,7 @@ def test_a_full_tree_keeps_the_most_probable_paths():
 def best_first_by_hand(toy: Toy, root: int, want: TreePlan, room: int) -> set[tuple[int, ...]]:
     """One node at a time: the most probable candidate is asked about, its children are added."""
     waiting = [(-1.0, (root,), 1.0)]
-    tree: set[tuple[int, ...]] = set()
+    tree = set()
     while waiting and len(tree) < want.max_nodes:
         negative, path, own = heapq.heappop(waiting)
         tree.add(path)
@@ -223,9 +222,9 @@ def test_a_tree_that_is_not_the_one_asked_for_says_why():
 
     def sentences(name: str) -> list[str]:
         sage, n, texts = inspect_file(EXAMPLES / f"{name}.trace.jsonl")[0][-1], 0, []
-        limit: Any = sage.begin.settings["max_nodes"]
+        limit = sage.begin.settings["max_nodes"]
         for r in sage.rounds:
-            notes: Any = r.notes
+            notes = r.notes
             tree_plan = TreePlan(notes["alpha"], notes["depth"], notes["width"], limit)
             sizes = Counter(shape_of(tuple(r.tree.parent)).depth[1:])
             assert why_other(tree_plan, sizes, sage.begin.max_new_tokens - n - 1) == notes["why"]

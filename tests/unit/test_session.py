@@ -139,7 +139,7 @@ def test_warm_up_and_race_share_encodings_and_prefills(models: object, monkeypat
     """Two lanes: one vision pass a model, one prefill, in the warm-up; the race finds them, and
     what times short answers again has another prefill.
     """
-    passes: Counter[str] = Counter()
+    passes = Counter()
     target, small = models.target, models.drafter("small")
     for owner, name in ((target, "prefill"), (target.vlm, "encode"), (small, "encode")):
         run = getattr(owner, name)
@@ -367,7 +367,7 @@ def test_a_question_without_words_asks_for_a_description():
     assert opened.read_files(8) == opened
 
 
-PREFIXES: list[Any] = ["The picture \ud800", [1, 2], None]
+PREFIXES = ["The picture \ud800", [1, 2], None]
 
 
 def test_an_answers_beginning_is_text_or_tokens():

@@ -86,13 +86,13 @@ def test_after_every_round_it_stands_where_a_fresh_one_would(
 ):
     prompt, mixer = tiny_prompt(2), Even()
     drafter = SmallVLM(small, (FullView(), TextView((5,)))[:views], mixer if views > 1 else None)
-    heard: list[Tensor] = []
+    heard = []
     extend = drafter.extend
     drafter.extend = lambda tokens, parents: heard.append(extend(tokens, parents)) or heard[-1]
     parts = Parts("m", "m", True, {}, drafter, POLICIES[policy](), LosslessVerifier())
     lane = Lane("l", parts, SharedPrefill(ask(target, prompt)))
     lane.begin()
-    answer: list[int] = []
+    answer = []
     while not lane.done:
         heard.clear()
         round_ = lane.step()

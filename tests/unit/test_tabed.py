@@ -65,7 +65,7 @@ def brute_force_grid(history: list[tuple[Tensor, Tensor]], m: int) -> Tensor:
 @pytest.mark.parametrize("m", [2, 3])
 def test_grid_weights_equal_a_search_over_the_whole_history(m: int):
     made = begun([str(i) for i in range(m)])
-    history: list[tuple[Tensor, Tensor]] = []
+    history = []
     for block in blocks(m, 8, seed=m):
         told(made, block)
         history.append(block)

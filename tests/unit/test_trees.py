@@ -154,7 +154,7 @@ def test_a_ranked_tree_holds_the_tokens_of_its_ranks(room: int):
 
 def brute_best_first(nodes: int, width: int, loops: int) -> list[tuple[int, ...]]:
     """EAGLE-2 by the book, in plain Python: token paths of the tree without its root."""
-    scored: dict[tuple[int, ...], float] = {}
+    scored = {}
 
     def expand(path: tuple[int, ...], score: float) -> None:
         logp = LOGP[path[-1] if path else 4]
@@ -164,7 +164,7 @@ def brute_best_first(nodes: int, width: int, loops: int) -> list[tuple[int, ...]
     expand((), 0.0)
     frontier = list(scored)
     for _ in range(loops):
-        born: list[tuple[int, ...]] = []
+        born = []
         for path in frontier:
             before = set(scored)
             expand(path, scored[path])

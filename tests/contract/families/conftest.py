@@ -1,6 +1,6 @@
 """Every family built once: target, drafter, prompts, and what the library itself answers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -31,7 +31,7 @@ OFTEN = (
     "qwen3.5",
 )
 """One family of each layout of visual tokens, and one whose layers keep a running state."""
-SHOWN: dict[str, Callable[[], tuple[Any, ...]]] = {
+SHOWN = {
     "nothing": tuple,
     "picture": lambda: (zoo.picture(0),),
     "two pictures": lambda: (zoo.picture(0), zoo.picture(1, 50, 80)),

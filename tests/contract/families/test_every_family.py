@@ -47,7 +47,7 @@ pytest.importorskip("torchvision", reason="most processors of these families nee
 shown = pytest.mark.parametrize("shown", SHOWN)
 seen = pytest.mark.parametrize("shown", [name for name in SHOWN if name != "nothing"])
 
-LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
+LOSSLESS = {
     "static tree": ("tree", {}),
     "pruned by the target's attention": ("specvlm", {"drop_image": 0.5, "drop_video": 0.5}),
     "four views": ("tabed", {"views": "multimodal+text-only+caption+pruned", "policy": "beam"}),
@@ -177,11 +177,11 @@ class SaidCaptions(CaptionView):
 @seen
 def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown: str):
     """Full, text-only, captioned, pruned and pooled prompts in one batch, a branch after each."""
-    vlm: VLM = here.models.drafter("small")
+    vlm = here.models.drafter("small")
     prompt = here.prompt(shown)
     encoded = vlm.encode(prompt)
     prefix = here.models.words["caption"]
-    views: list[Any] = [
+    views = [
         FullView(),
         TextView(here.models.words["newline"]),
         SaidCaptions(prefix, (), ()),
@@ -255,7 +255,7 @@ def _pruned(vlm: VLM, inputs: dict[str, Any], context: Context, behind: list[int
         positions = torch.cat((old[:, :, keep], last + after), -1)
     else:
         positions = torch.arange(x.shape[1])[None]
-    more: dict[str, Any] = {}
+    more = {}
     if "deepstack_visual_embeds" in given and given["deepstack_visual_embeds"] is not None:
         visual = inputs_visual(vlm, inputs)
         rows = (visual.cumsum(0) - 1)[keep[context.visual]]
@@ -306,7 +306,7 @@ class _Caught(Exception):
 
 def _given_to_decoder(vlm: VLM, inputs: dict[str, Any]) -> dict[str, Any]:
     """What the library would give its decoder."""
-    given: dict[str, Any] = {}
+    given = {}
 
     def catch(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
         given.update(kwargs)

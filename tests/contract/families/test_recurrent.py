@@ -5,7 +5,6 @@ Tiny random models of the real classes with their real processor, in float32.
 """
 
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ from tests.shared.tiny import noisy
 pytest.importorskip("torchvision", reason="the processor of this family needs torchvision")
 
 shown = pytest.mark.parametrize("shown", SHOWN)
-CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
+CHAINS = {
     "chain": ("chain", {"gamma": 4}),
     "a drafter that sees no picture": ("custom", {"views": "text-only"}),
     "itself": ("custom", {"drafter": "self", "policy": "chain"}),
