@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.sampling import Level
 from specvl_demo.methods.base import METHODS, PARTS, Choice, Models, build_parts, choose
-from specvl_demo.records import Begin, Round, gather_lanes, validate_trace
+from specvl_demo.records import Round, gather_lanes, validate_trace
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.shared.heads import built
@@ -275,7 +275,6 @@ def test_a_round_seldom_waits_for_the_device(method: str, most: int, models: Any
 def test_a_record_says_what_each_view_of_the_drafter_saw(method: str, answers: Callable[..., Any]):
     settings = {"views": "multimodal+text-only+caption+pooled"} if method == "tabed" else {}
     begin = answers(method, SHOWN["two pictures"], settings)[1][0]
-    assert isinstance(begin, Begin)
     seen = {view.view: view for view in begin.seen}
     visual = range(begin.spans[0].start, begin.spans[-1].stop)
     kept = {name: sum(i in visual for i in view.index) for name, view in seen.items()}
@@ -288,10 +287,6 @@ def test_a_record_says_what_each_view_of_the_drafter_saw(method: str, answers: C
         assert kept == {"multimodal": 18, "text-only": 0, "caption": 0, "pooled": 8}
     else:
         assert kept["pruned"] == {"sage": 3, "specvlm": 1}[method]
-        assert all(
-            i not in visual or begin.spans[0].start <= i < begin.n_prompt
-            for i in seen["pruned"].index
-        )
 
 
 @torch.inference_mode()
