@@ -50,7 +50,7 @@ def test_one_step_drafts_checks_and_settles(opened):
     }""")
     pale = opened.locator(".vl-lane[data-lane='1'] .vl-guess .tk.guess:visible")
     expect(pale.first).to_be_visible()
-    expect(opened.locator(".vl-race .vl-facts")).to_contain_text("guessing")
+    expect(opened.locator(".vl-tree-card > header .vl-facts")).to_contain_text("guessing")
     expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("drafted, being checked")
 
 
@@ -319,12 +319,15 @@ def test_no_label_of_the_tree_lies_on_another(opened):
         tree = opened.locator(".vl-race .vl-tree")
         expect(tree.locator("text.word").first).to_be_attached()
         assert tree.evaluate(OVERLAPS) == 0, size
-        card = opened.locator(".vl-race .vl-tree-card").bounding_box()["height"]
-        assert card - tree.bounding_box()["height"] < 110, size  # heading and slider
+        card, strip, drawing = (
+            opened.locator(f".vl-race {part}").bounding_box()["height"]
+            for part in (".vl-tree-card", ".vl-tree-card .vl-strip", ".vl-tree")
+        )
+        assert card - strip - drawing < 110, size  # heading and slider
 
 
 NEAR_IN_SIGHT = """() => {
-  const box = document.querySelector('.vl-race .vl-tree-box'), frame = box.getBoundingClientRect();
+  const box = document.querySelector('.vl-tree-card > .vl-tree-box'), frame = box.getBoundingClientRect();
   const last = [...box.querySelectorAll('text.word')].find((n) => n.textContent.includes('Near'));
   const word = last?.getBoundingClientRect();
   return word && box.scrollWidth > box.clientWidth && frame.left <= word.left
@@ -352,7 +355,7 @@ def test_a_chain_of_eleven_nodes_fits_and_the_targets_own_token_is_whole(opened)
     round, and shades the side where more of it is.
     """
     finish_replay(opened)
-    box = opened.locator(".vl-race .vl-tree-box")
+    box = opened.locator(".vl-tree-card > .vl-tree-box")
     for n_kept in (10, 9, 4):
         opened.set_viewport_size({"width": 1440, "height": 900})
         opened.evaluate(CHAIN, n_kept)

@@ -363,7 +363,7 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
         assert name.evaluate("(n) => getComputedStyle(n).textOverflow") == "ellipsis"
     chosen = opened.evaluate("specvl.race.selected.token")
     shown = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].round")
-    expect(opened.locator(".vl-race .vl-facts")).to_contain_text(f"round {shown + 1}")
+    expect(opened.locator(".vl-tree-card > header .vl-facts")).to_contain_text(f"round {shown + 1}")
     opened.locator(".vl-lane[data-lane='1'] .vl-text").focus()
     for key, moved in (("ArrowRight", 1), ("ArrowLeft", 0), ("ArrowLeft", -1)):
         opened.keyboard.press(key)
@@ -382,7 +382,7 @@ def test_the_tree_shows_any_round_and_opens_tokens(opened):
     index = opened.evaluate("specvl.race.focused.rounds.findIndex((r) => r.path.length > 2)")
     for at in (index + 1, index + 4, index):
         slider.fill(str(at))
-        expect(race.locator(".vl-facts")).to_contain_text(f"round {at + 1} ")
+        expect(race.locator(".vl-tree-card > header .vl-facts")).to_contain_text(f"round {at + 1} ")
         kept = opened.evaluate(f"specvl.race.focused.rounds[{at}].path.length - 1")
         expect(tree.locator(".edge.draft")).to_have_count(kept)
     expect(tree.locator(".node.draft title").first).to_contain_text("drafter .")

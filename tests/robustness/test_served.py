@@ -56,7 +56,7 @@ def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]
     assert not told["unnamed_endpoints"]
     for name, first in (("/generate", "method"), ("/race", "methods")):
         names = [one["parameter_name"] for one in told["named_endpoints"][name]["parameters"]]
-        assert names[:3] == ["prompt", first, "pair"] and len(names) == 15
+        assert names[:3] == ["prompt", first, "pair"] and len(names) == 25
     assert all(fetch(url, path).status_code == 200 for path in ("/", "/theme.css", "/pwa_icon"))
     config = fetch(url, "/config").json()
     public = [d["api_name"] for d in config["dependencies"] if d["api_visibility"] == "public"]
