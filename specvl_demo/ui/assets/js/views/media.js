@@ -96,7 +96,8 @@ export class MediaWell {
     const { files } = this;
     const picture = (item) =>
       h('img', { src: item.url, alt: item.name, on: { error: () => files.dropBroken(item) } });
-    const { media, pending } = files;
+    const { pending } = files;
+    const media = files.busy ? files.own : files.media; // an example's make way
     this.node.classList.toggle('full', media.length + pending.length > 0);
     this.bars = pending.map(({ file: { name } }) =>
       h('progress', { 'aria-label': W.media.sending(name) }),
