@@ -327,7 +327,8 @@ def test_no_label_of_the_tree_lies_on_another(opened):
 
 
 NEAR_IN_SIGHT = """() => {
-  const box = document.querySelector('.vl-tree-card > .vl-tree-box'), frame = box.getBoundingClientRect();
+  const box = document.querySelector('.vl-tree-card > .vl-tree-box');
+  const frame = box.getBoundingClientRect();
   const last = [...box.querySelectorAll('text.word')].find((n) => n.textContent.includes('Near'));
   const word = last?.getBoundingClientRect();
   return word && box.scrollWidth > box.clientWidth && frame.left <= word.left
