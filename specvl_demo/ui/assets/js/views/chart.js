@@ -122,15 +122,7 @@ export class Chart {
 
   /** Axes: fixed ranges, up to `xend` if the end is known, else growing in steps, so that most
    *  redraws leave the layout unchanged. */
-  frame({
-    xmin = 0,
-    xmax,
-    xend = null,
-    ymax,
-    ymin = 0,
-    right = null,
-    shapes = [],
-  }) {
+  frame({ xmin = 0, xmax, xend = null, ymax, ymin = 0, right = null, shapes = [] }) {
     const c = this.colours;
     const axis = {
       color: c.muted,

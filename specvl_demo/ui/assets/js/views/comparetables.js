@@ -44,7 +44,11 @@ export function heatMap(rows, open) {
     return h('td', { style }, shown, ' ', range);
   };
   const line = (row) =>
-    h('tr', h('th', { scope: 'row', text: row.method }), ['', ...kinds].map((k) => cell(row, k)));
+    h(
+      'tr',
+      h('th', { scope: 'row', text: row.method }),
+      ['', ...kinds].map((k) => cell(row, k)),
+    );
   return h(
     'section.vl-card.vl-c-table',
     { tabindex: '0', 'aria-label': COMPARE.kinds },

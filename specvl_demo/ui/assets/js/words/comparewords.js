@@ -71,7 +71,8 @@ export const COMPARE = {
   cut: (tokens) => `… (cut at ${count(tokens, 'token')})`,
   reference: (text) => `Right: ${text}`,
   kinds: 'Speedup by kind of question',
-  kindsHelp: 'All tokens over all seconds, divided by those of autoregressive decoding. Small: the 95 % interval, how much other questions of the kind could change it (a bootstrap).',
+  kindsHelp:
+    'All tokens over all seconds, divided by those of autoregressive decoding. Small: the 95 % interval, how much other questions of the kind could change it (a bootstrap).',
   race: 'Show a race on such a question',
   all: 'all',
   papers: 'The five papers',
