@@ -478,7 +478,12 @@ def test_a_race_fills_the_screen_and_is_played_by_keys(opened):
         opened.keyboard.press("ArrowRight")
     expect(room.locator(".vl-badge")).to_have_text("one at a time is here")
     assert opened.evaluate("specvl.race.shown(specvl.race.focused)") == 3
+    opened.set_viewport_size({"width": 390, "height": 844})
     assert room.evaluate("(n) => n.scrollWidth <= innerWidth")
+    texts = room.locator(".vl-story-text").evaluate_all(
+        "(all) => all.map((n) => n.clientHeight / parseFloat(getComputedStyle(n).lineHeight))"
+    )
+    assert all(lines == pytest.approx(round(lines), abs=0.1) and lines > 0.5 for lines in texts)
     opened.keyboard.press("Escape")
     expect(room).to_be_hidden()
     assert opened.evaluate("specvl.race.head") is None

@@ -22,7 +22,7 @@ export class Chase {
     /** Of each lane: its elements of text, and how many of them are shown. */
     this.rows = [];
     this.ghost = h('b.vl-badge', W.chase.ghost);
-    this.lanes = h('div.vl-story-stage');
+    this.lanes = h('div.vl-chase');
     this.question = h('p');
     this.clock = h('output.vl-time');
     this.strip = new Strip(race, painter);
@@ -68,7 +68,8 @@ export class Chase {
     const { race, replay } = this;
     put(this.question, race.meta.question ?? '');
     this.rows = race.list.map((lane) => this.row(lane));
-    this.lanes.replaceChildren(...this.rows.flatMap(({ head, text }) => [head, text]));
+    this.lanes.replaceChildren(...this.rows.map(({ head, text }) => h('div', head, text)));
+    this.lanes.classList.toggle('many', race.list.length > FEW);
     await document.documentElement.requestFullscreen?.().catch(() => null);
     this.node.showModal();
     this.entered();
