@@ -112,22 +112,3 @@ export function icon(name, size = 16) {
     }),
   );
 }
-
-/** A switch between the few values of a choice, as buttons that a keyboard walks. */
-export function segmented(label, choices, value, onpick) {
-  const box = h('div.vl-segmented', { role: 'group', 'aria-label': label });
-  const show = (picked) => {
-    for (const b of box.children)
-      b.setAttribute('aria-pressed', String(b.dataset.value === String(picked)));
-  };
-  for (const [key, text] of choices) {
-    const pick = () => {
-      show(key);
-      onpick(key);
-    };
-    box.append(button(text, pick, null, { data: { value: key }, title: text })); // it may be cut
-  }
-  show(value);
-  box.show = show;
-  return box;
-}

@@ -1,7 +1,7 @@
 /* Pictures with their patches: where the drafter looked as it guessed a token, and which patches a view of it saw.
    Spans say which prompt positions show which picture, laid out as rows x cols. */
 
-import { h, put, segmented } from './dom.js';
+import { h, put } from './dom.js';
 import { contrast } from '../records/looks.js';
 import { W } from '../words/words.js';
 
@@ -50,7 +50,7 @@ function heatmap(lane, list, looks) {
   show(first);
   const key = h('p.vl-looks', h('span', W.patches.little), h('i'), h('span', W.patches.much));
   key.hidden = !looks;
-  return h('figure.vl-sight', modes.length > 1 && picker(modes, first, show), strip, key, note);
+  return h('figure.vl-sight', modes.length > 1 && picker(modes, show), strip, key, note);
 }
 
 /** Opacity of every patch of a span, row by row, and the kind of cover; null if nothing is painted.
@@ -119,9 +119,8 @@ function share(view, list) {
   return words ? `${told} ${W.patches.instead(words)}` : told;
 }
 
-/** Two modes are buttons, more are a menu. */
-function picker(modes, first, show) {
-  if (modes.length === 2) return segmented(W.patches.choose, modes, first, show);
+/** A menu of the modes: one stop of the keyboard, however many there are. */
+function picker(modes, show) {
   const on = { change: (e) => show(e.target.value) };
   const options = modes.map(([value, text]) => h('option', { value, text }));
   return h('select', { 'aria-label': W.patches.choose, on }, options);
