@@ -88,6 +88,7 @@ test('a running speedup compares by token, and ends at the table’s', () => {
   chain.end.again = [0.6]; // 0.2 s the first time
   near(fold.pace(chain, ar, 2), 1);
   near(chain.at(2).tokens_per_s, 10);
+  near(chain.at(2).decode_s, 0.4);
   for (const [name] of TRACES) {
     const [base, ...others] = shipped(name.split('.')[0]);
     for (const other of others.filter(({ tokens }) => tokens.length === base.tokens.length))

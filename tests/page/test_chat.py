@@ -107,6 +107,7 @@ def test_ask_again_edit_and_clear(opened):
     opened.locator("#vl-question").fill("And below it?")
     opened.get_by_role("button", name="Ask a follow-up").click()
     expect(opened.locator(".vl-turns li")).to_have_count(2)
+    expect(opened.locator(".vl-notice")).to_contain_text("Type your next question and press Run.")
     expect(opened.locator("#vl-question")).to_be_focused()
     expect(opened.locator("#vl-question")).to_have_attribute(
         "placeholder", "Ask about the same pictures"

@@ -226,7 +226,7 @@ def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
 
 
 CHANGED = """(how) => {
-  const totals = ({clock_s, tau, tokens_per_s, ...sums}) => sums;
+  const totals = ({clock_s, decode_s, tau, tokens_per_s, ...sums}) => sums;
   const lanes = specvl.race.list.map((lane, i) => {
     const late = i && (how.slower ?? 0);
     const rounds = lane.rounds.slice(0, how.rounds).map((r) =>
@@ -358,9 +358,6 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
     expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
     expect(card.locator(".vl-picture canvas.looks")).to_be_visible()
     expect(card.locator("figcaption")).to_contain_text("bright patches were looked at")
-    for name in card.locator(".vl-sight button").all():  # one that does not fit is whole elsewhere
-        assert name.get_attribute("title") == name.inner_text()
-        assert name.evaluate("(n) => getComputedStyle(n).textOverflow") == "ellipsis"
     chosen = opened.evaluate("specvl.race.selected.token")
     shown = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].round")
     expect(opened.locator(".vl-tree-card > header .vl-facts")).to_contain_text(f"round {shown + 1}")

@@ -145,10 +145,12 @@ export class Lane {
   /** Totals after k rounds with the figures that are shown. @param {number} k */
   at(k) {
     const t = this.totals[Math.min(k, this.rounds.length)];
+    const decode_s = t.clock_s * this.stretch; // of all timings
     return {
       ...t,
+      decode_s,
       tau: t.n_rounds ? t.n_tokens / t.n_rounds : null,
-      tokens_per_s: t.clock_s > 0 ? t.n_tokens / (t.clock_s * this.stretch) : null,
+      tokens_per_s: decode_s > 0 ? t.n_tokens / decode_s : null,
     };
   }
 

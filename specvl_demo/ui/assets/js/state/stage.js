@@ -77,8 +77,12 @@ export class Stage extends Emitter {
     form.scopeShown = other || form.scope !== scope; // else it stands above the answers
     form.emit('scope');
     if (this.notice.wrong) return;
-    const changes = this.outdated && asked ? form.changedSince(asked) : [];
-    this.tell(this.outdated ? W.run.outdated(question || W.chat.nothing, changes) : '');
+    if (!this.outdated) this.tell('');
+    else if (asked && form.turns.length > asked.history.length) this.tell(W.chat.next);
+    else {
+      const changes = asked ? form.changedSince(asked) : [];
+      this.tell(W.run.outdated(question || W.chat.nothing, changes));
+    }
   }
 
   /** Put records on the page; `play` shows how they were made. The form stays.

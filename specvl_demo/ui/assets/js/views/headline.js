@@ -24,10 +24,11 @@ export function headline(race, waiting) {
     const leader = all.reduce((a, b) => (speed(b) > speed(a) ? b : a));
     const far = (one) => [race.now(one).n_tokens, race.over(one), one.tokens.length];
     const told = [leader.title, far(leader), far(base), all.length];
-    const { head, length, slower } = race;
+    const { head, slower } = race;
+    const took = Math.max(...race.list.map((one) => one.at(Infinity).decode_s));
     if (race.back) return [W.player.back(slower), W.headline.back(...told)];
     const stretched = slower > 1 && W.player.slower(slower);
-    const played = head !== null && W.player.took(fmt.seconds(length), stretched);
+    const played = head !== null && W.player.took(fmt.seconds(took), stretched);
     return [played, W.headline.going(...told)].filter(Boolean);
   }
   const t = race.now(lane);

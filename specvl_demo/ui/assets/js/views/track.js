@@ -57,11 +57,21 @@ export class Track {
       on: { click: () => this.race.setFocus(lane.name) },
     };
     const kind = `${shows ? 'button' : 'span'}.vl-lane-name`;
-    const head = h('th', { scope: 'row' }, h(kind, shows || {}, h('i.vl-swatch'), name));
+    const named = h(kind, shows || {}, h('i.vl-swatch'), name);
+    const head = h('th', { scope: 'row' }, named);
     const tokens = h('td.bar', h('div.vl-barline', bar, count));
     const row = h('tr', { data: { lane: lane.number } }, head, tokens, Object.values(cells));
     this.body.append(row);
-    this.rows.set(lane.name, { row, name, fill, bar, count, shares, cells });
+    this.rows.set(lane.name, {
+      row,
+      name,
+      switches: shows && named,
+      fill,
+      bar,
+      count,
+      shares,
+      cells,
+    });
   }
 
   draw() {
@@ -77,9 +87,11 @@ export class Track {
       .find((why) => why?.kind === 'disturbed');
     this.node.classList.toggle('disturbed', disturbed !== undefined);
     for (const lane of race.list) {
-      const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
+      const { row, name, switches, fill, bar, count, shares, cells } = this.rows.get(lane.name);
       const t = race.now(lane);
       put(name, lane.title);
+      // A single rival is in focus already.
+      if (switches) switches.tabIndex = race.list.length > 2 ? 0 : -1;
       row.dataset.colour = lane.colour;
       row.classList.toggle('focused', race.focus === lane.name);
       row.classList.toggle('over', race.over(lane));
@@ -101,7 +113,7 @@ export class Track {
       cells.speedup.title = !why ? help : rough ? why.sentence : W.track.unknown(why.sentence);
       put(cells.speed, fmt.speed(t.tokens_per_s));
       put(cells.tau, fmt.number(t.tau));
-      put(cells.clock, fmt.seconds(t.clock_s || null));
+      put(cells.clock, fmt.seconds(t.decode_s || null));
       // Times that other programs stretched are no base for a comparison by hand either.
       cells.speed.title = cells.clock.title = disturbed?.sentence ?? timed;
       PHASES.forEach((phase, i) => {

@@ -66,6 +66,7 @@ export const W = {
   },
   stop: {
     eos: 'done',
+    stop: 'ended at the stop string',
     length: 'token limit',
     cancelled: 'stopped',
     error: 'failed; the other lanes continued',
@@ -437,7 +438,7 @@ export const W = {
   },
   settings: {
     reset: (name) => `Reset ${name}`,
-    resetTo: (v) => `Reset to ${v}`,
+    resetTo: (v) => `Reset to ${v || 'none'}`,
     resetAll: 'Reset all',
     changes: (n, examples) =>
       [...examples.map((title) => `as in “${title}”`), ...(n ? [`${n} changed`] : [])].join(', '),
@@ -596,6 +597,7 @@ export const W = {
     retry: (n, later) => `Ask question ${n} again${later ? '; what was asked after it goes' : ''}`,
     nothing: 'Describe what is shown.',
     follow: 'Ask a follow-up',
+    next: 'Type your next question and press Run. The model then knows this question and its answer.',
     followHint: 'Ask more about the same pictures',
     question: 'Follow-up',
     questionHint: 'Ask about the same pictures',
