@@ -379,11 +379,12 @@ def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
 def test_back_closes_what_lies_over_the_page(opened):
     """The story, then a phone's sheet, as Escape does; the page stays where it was."""
     finish_replay(opened)
+    dialog = opened.locator("dialog[open]")
     for leave in (opened.go_back, lambda: opened.keyboard.press("Escape")):
         opened.get_by_role("button", name="Explain this race").click()
-        expect(opened.locator("dialog[open]")).to_have_count(1)
+        expect(dialog).to_have_count(1)
         leave()
-        expect(opened.locator("dialog[open]")).to_have_count(0)
+        expect(dialog).to_have_count(0)
         opened.wait_for_function("!history.state?.over")
     opened.set_viewport_size({"width": 390, "height": 844})
     sheet = opened.locator(".vl-race .vl-inspector")
