@@ -21,7 +21,15 @@ from torch import Tensor
 import specvl_demo
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Drafter, LaneStart, Policy, Scores, Verdict, Vocabulary
+from specvl_demo.core.types import (
+    Drafter,
+    LaneStart,
+    LevelRequest,
+    Policy,
+    Scores,
+    Verdict,
+    Vocabulary,
+)
 from specvl_demo.methods.base import TREE, Method, Part
 from specvl_demo.methods.declare import PolicySettings, Settings, setting
 from specvl_demo.methods.policies import CHAIN
@@ -224,7 +232,8 @@ class GreedyTree(Policy):
             if depths[node] >= room:
                 return
             feed = torch.tensor([tokens[node]], device=root.device)
-            level = drafter.draft_level(feed, (above,), self.max_nodes, depths[node], draws)
+            request = LevelRequest(feed, (above,), self.max_nodes, depths[node], draws)
+            level = drafter.draft_level(request)
             if level is None:
                 return
             rows[node] = next(fed)

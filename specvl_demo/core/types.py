@@ -357,6 +357,32 @@ class Session(Protocol):
         """Keep these nodes of the scored tree (root first) and drop the others."""
 
 
+@dataclass(frozen=True)
+class LevelRequest:
+    """What a policy asks of a drafter for one level of its tree.
+
+    Attributes:
+        tokens: [n] int64, the nodes to feed.
+        parents: As for `Drafter.extend`.
+        k: How many tokens are wanted after each node.
+        depth: Of these nodes below the root.
+        draws: As for `Policy.propose`.
+        levels: A drafter may feed the best token after the last node by itself, so many levels in
+            all, and return the tokens after those nodes too; the policy asks for what it did not
+            draft.
+        floor: It stops once the log-probability of the tokens after the last node and those that
+            it fed is below.
+    """
+
+    tokens: Tensor
+    parents: Sequence[int]
+    k: int
+    depth: int = 0
+    draws: Sampler | None = None
+    levels: int = 1
+    floor: float = -math.inf
+
+
 class Drafter:
     """Guesses what the target will say; this base class proposes nothing. One object a lane.
 
@@ -387,30 +413,14 @@ class Drafter:
         """
         return None
 
-    def draft_level(
-        self,
-        tokens: Tensor,
-        parents: Sequence[int],
-        k: int,
-        depth: int = 0,
-        draws: Sampler | None = None,
-        levels: int = 1,
-        floor: float = -math.inf,
-    ) -> Level | None:
+    def draft_level(self, request: LevelRequest) -> Level | None:
         """Feed a level's nodes as `extend` does; return the k best tokens after each, or fewer if
         it knows fewer; None: nothing to propose.
-
-        Args:
-            depth: Of these nodes below the root.
-            draws: As for `Policy.propose`.
-            levels: A drafter may feed the best token after the last node by itself, so many levels
-                in all, and return the tokens after those nodes too; the policy asks for what it
-                did not draft.
-            floor: It stops once the log-probability of the tokens after the last node and those
-                that it fed is below.
         """
-        log_probs = self.extend(tokens, parents)
-        return None if log_probs is None else top_k(log_probs, k, draws, depth)
+        log_probs = self.extend(request.tokens, request.parents)
+        if log_probs is None:
+            return None
+        return top_k(log_probs, request.k, request.draws, request.depth)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted nodes' rows, learn from the scores, and make the last token pending."""

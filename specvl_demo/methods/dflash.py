@@ -8,7 +8,6 @@ takes several of each, as in Ringel and Romano (DDTree, arXiv 2604.12989).
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import Level, Sampler, top_k
+from specvl_demo.core.sampling import Level, top_k
 from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict
+from specvl_demo.core.types import Drafter, LaneStart, LevelRequest, Scores, Verdict
 from specvl_demo.decoders.attention import attend, pair_rotary
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
@@ -277,23 +276,14 @@ class BlockDrafter(Drafter):
         at = [min(level, last) for level in depth]
         return self._log_probs[as_index(at, self._log_probs.device)]
 
-    def draft_level(
-        self,
-        tokens: Tensor,
-        parents: Sequence[int],
-        k: int,
-        depth: int = 0,
-        draws: Sampler | None = None,
-        levels: int = 1,
-        floor: float = -math.inf,
-    ) -> Level | None:
+    def draft_level(self, request: LevelRequest) -> Level | None:
         """Draft all levels of a chain at once: they are rows of one block."""
-        if parents[0] >= 0 or levels == 1 or draws is not None:
-            return super().draft_level(tokens, parents, k, depth, draws)
-        self.extend(tokens, parents)
-        log_probs = self._log_probs[:levels]
+        if request.parents[0] >= 0 or request.levels == 1 or request.draws is not None:
+            return super().draft_level(request)
+        self.extend(request.tokens, request.parents)
+        log_probs = self._log_probs[: request.levels]
         self._depth = [*range(len(log_probs))]
-        return top_k(log_probs, k, None, depth)
+        return top_k(log_probs, request.k, None, request.depth)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's states of the root and the accepted tokens for the next round."""

@@ -6,17 +6,16 @@ probabilities. Knows what a drafter has fed; nothing of what its rows are made o
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import Level, Sampler
+from specvl_demo.core.sampling import Level
 from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter
+from specvl_demo.core.types import Drafter, LevelRequest
 from specvl_demo.decoders.layer_stack import LevelDrafter, LevelWeights
 from specvl_demo.decoders.sequence import CachedSequence
 
@@ -39,24 +38,18 @@ class LevelCalls(Drafter):
     def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
         """Keep what nodes first .. end of this round need later: their tokens [end - first]."""
 
-    def draft_level(
-        self,
-        tokens: Tensor,
-        parents: Sequence[int],
-        k: int,
-        depth: int = 0,
-        draws: Sampler | None = None,
-        levels: int = 1,
-        floor: float = -math.inf,
-    ) -> Level | None:
-        if self._levels is None or draws is not None:
-            return super().draft_level(tokens, parents, k, depth, draws, levels, floor)
-        first = 0 if parents[0] < 0 else self._sequence.fed
-        fed, inputs = self._level_inputs(tokens if first else self._unfed_tokens(tokens))
+    def draft_level(self, request: LevelRequest) -> Level | None:
+        if self._levels is None or request.draws is not None:
+            return super().draft_level(request)
+        nodes = request.tokens
+        first = 0 if request.parents[0] < 0 else self._sequence.fed
+        fed, inputs = self._level_inputs(nodes if first else self._unfed_tokens(nodes))
+        levels = {"levels": request.levels, "floor": request.floor}
         ids, logp = self._sequence.draft_levels(
-            self._levels, fed, parents, k, levels=levels, floor=floor, **inputs
+            self._levels, fed, request.parents, request.k, **levels, **inputs
         )
-        nodes = torch.cat((tokens, ids[len(tokens) - 1 : -1, 0])) if levels > 1 else tokens
+        if request.levels > 1:
+            nodes = torch.cat((nodes, ids[len(nodes) - 1 : -1, 0]))
         self._level_drafted(self._levels, nodes, first, self._sequence.fed)
         return Level(ids, logp, logp)
 

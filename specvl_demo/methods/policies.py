@@ -18,7 +18,7 @@ from torch import Tensor
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, shape_of, shape_of_rank_paths
-from specvl_demo.core.types import Drafter, Policy
+from specvl_demo.core.types import Drafter, LevelRequest, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.base import TREE, Part
 from specvl_demo.methods.declare import PolicySettings, setting, size_words
@@ -63,9 +63,8 @@ class Chain(Policy):
         tokens = [root]
         logps = [torch.zeros(1, device=root.device)]
         while n < length:
-            level = drafter.draft_level(
-                tokens[-1][-1:], (n - 1,), 1, n, draws, length - n, self.floor
-            )
+            request = LevelRequest(tokens[-1][-1:], (n - 1,), 1, n, draws, length - n, self.floor)
+            level = drafter.draft_level(request)
             if level is None:
                 break
             drafted = level.tokens[:, 0]
@@ -164,7 +163,8 @@ class StaticTree(Policy):
         for depth, level in enumerate(self._levels[:room]):
             # 1. Feed the inner nodes of the level above: the others have no children.
             feed = tokens[-1].index_select(0, level.feed)
-            drafted = drafter.draft_level(feed, level.parents, level.top, depth, draws)
+            request = LevelRequest(feed, level.parents, level.top, depth, draws)
+            drafted = drafter.draft_level(request)
             if drafted is None:
                 break
             # 2. Of the `top` tokens after each, take those whose rank the tree has there.
@@ -276,7 +276,7 @@ class BestFirst(Policy):
         for depth in range(min(self.loops + 1, room)):
             # 1. Draft after each fed node, below the row of its parent; the root has none.
             above = [rows.get(nodes[i].parent, -1) for i in fed]
-            level = drafter.draft_level(feed, above, self.width, depth, draws)
+            level = drafter.draft_level(LevelRequest(feed, above, self.width, depth, draws))
             if level is None:
                 break
             rows |= {node: row for row, node in enumerate(fed, len(rows))}

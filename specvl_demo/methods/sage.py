@@ -20,7 +20,7 @@ from specvl_demo.core import highest
 from specvl_demo.core.sampling import Level, Sampler
 from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Drafter, Policy, Verdict
+from specvl_demo.core.types import Drafter, LevelRequest, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Lesson, PolicySettings, Value, max_size_words, setting
 from specvl_demo.methods.policies import EAGLE_TREE, StaticTree, trim_paths
@@ -216,7 +216,7 @@ def grow_tree(
     for level in range(1, min(plan.depth, room) + 1):
         # 1. Draft after each fed node. The drafter knows a parent by its row; the root has none.
         above = [nodes[nodes[i].parent].row if i else -1 for i in fed]
-        drafted = drafter.draft_level(feed, above, TOP_K, level - 1, draws)
+        drafted = drafter.draft_level(LevelRequest(feed, above, TOP_K, level - 1, draws))
         if drafted is None:
             break
         # 2. Number the fed nodes as the drafter does.
@@ -329,20 +329,13 @@ class RootRecorder(Drafter):
             self.root = log_probs[0]
         return log_probs
 
-    def draft_level(
-        self,
-        tokens: Tensor,
-        parents: Sequence[int],
-        k: int,
-        depth: int = 0,
-        draws: Sampler | None = None,
-        levels: int = 1,
-        floor: float = -math.inf,
-    ) -> Level | None:
-        if draws is not None:
-            return super().draft_level(tokens, parents, k, depth, draws, levels, floor)
-        wide = max(k, TOP_K) if self.root is None else k
-        level = self._drafter.draft_level(tokens, parents, wide, depth, None, levels, floor)
+    def draft_level(self, request: LevelRequest) -> Level | None:
+        if request.draws is not None:
+            return super().draft_level(request)
+        k = request.k
+        if self.root is None:
+            request = replace(request, k=max(k, TOP_K))
+        level = self._drafter.draft_level(request)
         if self.root is None and level is not None:
             self.root = level.logp[0]
         return level and Level(*(part[:, :k] for part in level))
