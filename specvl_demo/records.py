@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -46,6 +46,8 @@ Scalar: TypeAlias = None | bool | Int | Float | str
 Inner: TypeAlias = Scalar | list[Scalar] | dict[str, Scalar]
 Value: TypeAlias = Scalar | list[Inner] | dict[str, Inner]
 """What a method may note: plain values, and lists and objects of them, two levels deep."""
+JsonObject: TypeAlias = dict[str, Any]
+"""Any object of JSON: a request or an answer, a table's row, a model's config."""
 
 
 class RecordError(ValueError):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, get_args
+from typing import get_args
 
 from specvl_demo import pairs
 from specvl_demo.cli.answer import print_json
@@ -17,6 +17,7 @@ from specvl_demo.pairs import PairSpec, fitting, placing
 from specvl_demo.pairs.fitting import LoadPlan
 from specvl_demo.pairs.machine import Machine, detect_machine
 from specvl_demo.pairs.placing import Placement
+from specvl_demo.records import JsonObject
 from specvl_demo.report import tables
 from specvl_demo.serving import choosing
 from specvl_demo.serving.custom import named_pair
@@ -26,7 +27,7 @@ def list_models(options: argparse.Namespace) -> int:
     machine = detect_machine()
     models = options.target, options.drafter
     listed = [named_pair(None, *models)] if any(models) else pairs.PAIRS
-    document: dict[str, Any] = {
+    document: JsonObject = {
         "machine": machine.title,
         "pairs": [pair_row(pair, machine) for pair in listed],
         "methods": [method_row(name) for name in base.METHODS],
@@ -60,7 +61,7 @@ def fetch_weights(options: argparse.Namespace) -> int:
     return 0
 
 
-def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
+def pair_row(pair: PairSpec, machine: Machine) -> JsonObject:
     """Return a pair and whether each method that it supports runs here; bytes are estimates."""
     verdict = placing.place(pair, machine, roles=())
     names = choosing.supported_methods(pair)
@@ -95,12 +96,12 @@ def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _placement_fields(verdict: Placement) -> dict[str, Any]:
+def _placement_fields(verdict: Placement) -> JsonObject:
     device, dtype = (verdict.plan.device, verdict.plan.dtype) if verdict.ok else (None, None)
     return {"available": verdict.ok, "reason": verdict.reason, "device": device, "dtype": dtype}
 
 
-def method_row(name: str) -> dict[str, Any]:
+def method_row(name: str) -> JsonObject:
     """Return a method with the parameters that `--set` accepts."""
     method = base.find(name)
     columns = ("name", "kind", "default", "low", "high", "choices", "help")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from specvl_demo.methods.heads.checkpoints import BLOCK, Head, HeadFormat
 from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
 from specvl_demo.methods.heads.files import layer_numbers
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
+from specvl_demo.records import JsonObject
 
 NORMS = {
     "self_attn.q_norm.weight": "H",
@@ -39,7 +40,7 @@ NORMS = {
 }
 
 
-def layers_read(config: Mapping[str, Any], source: str) -> tuple[int, ...]:
+def layers_read(config: JsonObject, source: str) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads; empty if its config names none.
 
     `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does;
@@ -72,7 +73,7 @@ class AttentionReach(NamedTuple):
         return like.new_zeros(size, n).masked_fill_(hidden, -torch.inf)
 
 
-def reaches(config: Mapping[str, Any], n_layers: int, source: str) -> list[AttentionReach]:
+def reaches(config: JsonObject, n_layers: int, source: str) -> list[AttentionReach]:
     """Return what each layer attends to, by the published settings.
 
     Either `layer_types` names the layers with a `sliding_window`, or `dflash_config.use_swa` gives

@@ -6,7 +6,7 @@ published formats of version 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,9 +26,10 @@ from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.heads.files import AUX_LAYERS, layer_numbers
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
+from specvl_demo.records import JsonObject
 
 
-def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
+def layers_read(config: JsonObject, n_layers: int, source: str) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads.
 
     Two conventions number the layers. speculators and vLLM write `eagle_aux_hidden_state_layer_ids`

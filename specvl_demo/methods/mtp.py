@@ -23,6 +23,7 @@ from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
+from specvl_demo.records import JsonObject
 
 LAYER = "layers.0."
 NORMS = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
@@ -81,7 +82,7 @@ class MTPHead(FeatureHead):
 
 
 def _geometry(
-    tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str, width: int
+    tensors: Mapping[str, Tensor], settings: JsonObject, source: str, width: int
 ) -> Geometry:
     """Return the dimensions that the target's config states."""
     shape = tuple(tensors["fc.weight"].shape)

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from csv import writer
 from typing import Any
 
-from specvl_demo.records import Begin, LaneRecords, Round
+from specvl_demo.records import Begin, JsonObject, LaneRecords, Round
 from specvl_demo.report.metrics import compare_with_ar, measure_lanes
 from specvl_demo.report.remarks import ar_lane, compare_answers
 
+Rows = Sequence[Mapping[str, Any]]
+"""Of a table: values by column."""
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
 
 LANE_COLUMNS = (
@@ -34,7 +36,7 @@ LANE_COLUMNS = (
 _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 
 
-def lane_row(lane: LaneRecords) -> dict[str, Any]:
+def lane_row(lane: LaneRecords) -> JsonObject:
     """Return the figures of one lane: the fields of `generate --json`, in their order."""
     measured = measure_lanes(lane)
     totals = measured.totals
@@ -58,7 +60,7 @@ def lane_row(lane: LaneRecords) -> dict[str, Any]:
     } | ({"logprobs": logprobs} if logprobs else {})
 
 
-def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
+def lane_rows(lanes: Iterable[LaneRecords]) -> list[JsonObject]:
     """Return `lane_row` of every lane, compared with the race's AR lane if it has one."""
     lanes = list(lanes)
     ar = ar_lane(lanes)
@@ -79,7 +81,7 @@ def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
     return rows
 
 
-def to_markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def to_markdown(rows: Rows, columns: Sequence[str]) -> str:
     """Return the rows as a Markdown table; missing and None cells are blank."""
     cells = [list(columns), *([_markdown(row.get(column)) for column in columns] for row in rows)]
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(columns))]
@@ -91,7 +93,7 @@ def to_markdown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> st
     return "\n".join(lines)
 
 
-def to_latex(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def to_latex(rows: Rows, columns: Sequence[str]) -> str:
     """Return the rows as a LaTeX table, for the package booktabs."""
     grid = (columns, *cell_grid(rows, columns))
     lines = [" & ".join(map(_latex, line)) + r" \\" for line in grid]
@@ -106,12 +108,12 @@ def _latex(text: str) -> str:
     return escaped.replace("×", r"$\times$").replace("τ", r"$\tau$").replace("≤", r"$\le$")
 
 
-def cell_grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[str]]:
+def cell_grid(rows: Rows, columns: Sequence[str]) -> list[list[str]]:
     """Return the cells of the rows as displayed."""
     return [[one_line(format_cell(row.get(column))) for column in columns] for row in rows]
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def to_csv(rows: Rows, columns: Sequence[str]) -> str:
     """Return the rows as comma-separated values, with all digits."""
     text = io.StringIO()
     lines = writer(text, lineterminator="\n")
@@ -150,13 +152,13 @@ def race_caption(lanes: Sequence[LaneRecords]) -> str:
     return f"{run_facts(lanes[0].begin)}. {'; '.join(methods)}."
 
 
-def further_words(sampling: Mapping[str, Any]) -> list[str]:
+def further_words(sampling: JsonObject) -> list[str]:
     """Return what was changed of sampling besides temperature, top-p and seed."""
     first = ("temperature", "top_p", "seed")
     return [f"{name} {value}" for name, value in sampling.items() if name not in first]
 
 
-def log_probabilities(round_: Round) -> list[dict[str, Any]]:
+def log_probabilities(round_: Round) -> list[JsonObject]:
     """Return the log-probabilities that a round noted: of every token the model's own, `before`
     penalties, temperature and cuts, and the one it was drawn with, `after`; `top` likewise of the
     likeliest at its place. None: it could not be drawn.

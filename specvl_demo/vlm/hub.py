@@ -7,7 +7,6 @@ files and the headers of its safetensors. Knows families, but no methods or mach
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from huggingface_hub.errors import (
 from torch import Tensor
 from transformers import GenerationConfig
 
+from specvl_demo.records import JsonObject
 from specvl_demo.vlm.outlines import first_line, meta_tensor, read_json, weight_headers
 
 FAMILIES: dict[str, str] = {
@@ -78,7 +78,7 @@ _SPLIT_SETTINGS = (
 )
 BY_OPTION = {"repetition_penalty": 1, "min_length": 0, "min_new_tokens": 0, "stop_strings": None}
 SAMPLED = {"do_sample": False, "temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
-UNAPPLIED: dict[str, Any] = {
+UNAPPLIED: JsonObject = {
     "encoder_repetition_penalty": 1.0,
     "guidance_scale": 1.0,
     "typical_p": 1.0,
@@ -164,7 +164,7 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
     if folder.is_dir():
         files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
         configs = {name: read_json(folder / name) for name in _READ if name in files}
-        facts: dict[str, Any] = {"params": _count_params(folder), "licence": "see its folder"}
+        facts: JsonObject = {"params": _count_params(folder), "licence": "see its folder"}
         facts["folder"] = folder
         if empty := [n for n, size in files.items() if n.endswith(".safetensors") and not size]:
             raise ValueError(f"{empty[0]} of {source} is an empty file: fetch or save it again.")
@@ -236,13 +236,13 @@ def head_card(repo: str, offline: bool = False) -> ModelCard | None:
     return ModelCard(repo, kind, params, held, licence, {}, facts["folder"])
 
 
-def unapplied_settings(config: Mapping[str, Any]) -> list[str]:
+def unapplied_settings(config: JsonObject) -> list[str]:
     """Return what a generation_config asks for and is not applied, in sentences.
 
     # choice: methods are compared on the model's own distribution, so its wishes are only told.
     """
 
-    def named(plain: Mapping[str, Any]) -> str:
+    def named(plain: JsonObject) -> str:
         values = ((name, config.get(name)) for name in plain)
         return ", ".join(
             f"{name} {f'{value:g}' if isinstance(value, float) else reprlib.repr(value)}"
@@ -260,7 +260,7 @@ def unapplied_settings(config: Mapping[str, Any]) -> list[str]:
     return [f"{asks} {what}; {how}." for how, what in parts.items() if what]
 
 
-def text_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def text_section(config: JsonObject) -> JsonObject:
     """Return the language model's part of a config.json, which may also stand at its top."""
     return config.get("text_config") or config
 
@@ -306,13 +306,13 @@ def split_pictures_alike(mine: Any, theirs: Any) -> bool:
     return mine.model_type == theirs.model_type and same
 
 
-def _split_settings(config: dict[str, Any]) -> dict[str, Any]:
+def _split_settings(config: JsonObject) -> JsonObject:
     vision = config.get("vision_config") or {}
     settings = {name: config[name] for name in _SPLIT_SETTINGS if name in config}
     return settings | {f"vision.{name}": vision[name] for name in _SPLIT_SETTINGS if name in vision}
 
 
-def _token_ids(tokenizer: dict[str, Any]) -> dict[str, int]:
+def _token_ids(tokenizer: JsonObject) -> dict[str, int]:
     model = tokenizer["model"]["vocab"]
     # Unigram models store a list of (token, score), the others a table.
     table = model if isinstance(model, dict) else {token: i for i, (token, _) in enumerate(model)}
@@ -332,11 +332,11 @@ def _count_params(folder: Path) -> int:
 
 def _hub_files(
     repo: str, offline: bool
-) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, int], JsonObject, dict[str, JsonObject]]:
     """Return files with sizes, facts, and the contents of the small files."""
     files: dict[str, int] = {}
-    facts: dict[str, Any] = {}
-    configs: dict[str, dict[str, Any]] = {}
+    facts: JsonObject = {}
+    configs: dict[str, JsonObject] = {}
     try:
         if not offline:
             info = HfApi().model_info(repo, files_metadata=True)

@@ -21,6 +21,7 @@ from transformers.utils import logging
 
 from specvl_demo.decoders import packed_decoder
 from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.records import JsonObject
 from specvl_demo.vlm import eight_bits
 
 INDEX = "model.safetensors.index.json"
@@ -42,7 +43,7 @@ _NAMED = 4
 """Tensors that a sentence names."""
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """Return the top-level table of a JSON file; ValueError with a sentence if it has none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -173,7 +174,7 @@ def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
         )
 
 
-def refuse_misfits(report: Mapping[str, Any], name: str) -> None:
+def refuse_misfits(report: JsonObject, name: str) -> None:
     """Raise ValueError if the library found tensors missing, unexpected or of another shape.
 
     report: What it reports of loading. It fills what is missing with random numbers.
@@ -257,7 +258,7 @@ def first_line(fault: BaseException) -> str:
     return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
 
 
-def memory_sizes(model: Any) -> dict[str, Any]:
+def memory_sizes(model: Any) -> JsonObject:
     """Return `kv`, `tower` and `fused_bytes` of `pairs.Checkpoint` for a model without weights."""
     decoder = model.get_decoder()
     plain = HFDecoder(model)
@@ -268,7 +269,7 @@ def memory_sizes(model: Any) -> dict[str, Any]:
     return {"kv": plain.n_cached, "tower": tower, "fused_bytes": packed_bytes}
 
 
-def text_config(folder: Path) -> dict[str, Any]:
+def text_config(folder: Path) -> JsonObject:
     """Return a configuration's decoder section, completed by the library's defaults."""
     auto_class(sees=True)  # registers this project's own towers
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)

@@ -25,6 +25,7 @@ from specvl_demo.methods.heads.files import (
     rotary_settings,
 )
 from specvl_demo.methods.opening import Opening
+from specvl_demo.records import JsonObject
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
@@ -92,7 +93,7 @@ class HeadFormat:
     unused: Shapes = field(default_factory=lambda: COPIES)
     own_embeddings: bool = False
     windows: bool = False
-    of_target: Callable[[Mapping[str, Tensor], Mapping[str, Any], str, int], Geometry] | None = None
+    of_target: Callable[[Mapping[str, Tensor], JsonObject, str, int], Geometry] | None = None
 
     def needed_shapes(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
         """Return what must be among these tensors."""
@@ -126,9 +127,9 @@ class Head:
     kind: str
     tensors: Mapping[str, Tensor]
     geometry: Geometry
-    settings: Mapping[str, Any]
+    settings: JsonObject
     source: str
-    specvl: Mapping[str, Any] = field(default_factory=dict)
+    specvl: JsonObject = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
 
@@ -136,7 +137,7 @@ def load_head(
     folder: Path,
     decoder: LanguageBackend,
     kind: str | None = None,
-    target: Mapping[str, Any] | None = None,
+    target: JsonObject | None = None,
 ) -> Head:
     """Read the head in `folder` for this target, on its device and in its type.
 
@@ -177,7 +178,7 @@ def load_head(
 def check_fit(
     form: HeadFormat,
     tensors: Mapping[str, Tensor],
-    settings: Mapping[str, Any],
+    settings: JsonObject,
     source: str,
     width: int,
     vocab: int,
@@ -204,7 +205,7 @@ def open_head(
     folder: Path,
     decoder: LanguageBackend,
     kind: str | None = None,
-    target: Mapping[str, Any] | None = None,
+    target: JsonObject | None = None,
 ) -> Any:
     """Return what drafts with the head in `folder`, shared by lanes; otherwise as `load_head`."""
     head = load_head(folder, decoder, kind, target)
@@ -270,7 +271,7 @@ def _width(tensors: Mapping[str, Tensor]) -> int:
     return tensors["layers.0.mlp.down_proj.weight"].shape[0]
 
 
-def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str) -> Geometry:
+def _geometry(tensors: Mapping[str, Tensor], settings: JsonObject, source: str) -> Geometry:
     width = _width(tensors)
     heads = settings.get("num_attention_heads")
     if not isinstance(heads, int):

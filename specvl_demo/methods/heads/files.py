@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.records import JsonObject
 from specvl_demo.vlm import eight_bits, outlines
 
 _OF_TARGET = "mtp."
@@ -26,7 +27,7 @@ _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 AUX_LAYERS = "eagle_aux_hidden_state_layer_ids"
 PARTIAL = "partial_rotary_factor"
-UNSERVED: dict[str, Any] = {
+UNSERVED: JsonObject = {
     PARTIAL: 1.0,
     "use_aux_hidden_state": True,
     "parallel_draft_step": 1,
@@ -43,7 +44,7 @@ change nothing.
 """
 
 
-def read_head(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_head(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], JsonObject]:
     """Return all tensors of a folder under canonical names, on the host, and its config.json.
 
     outline: Only their names, shapes and types, as tensors without data.
@@ -66,7 +67,7 @@ def _canonical_tensors(named: Iterable[tuple[str, Tensor]], source: str) -> dict
     return eight_bits.apply_scales(eight_bits.unpack_matrices(tensors))
 
 
-def flatten_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_config(settings: JsonObject) -> JsonObject:
     """Return a config with nested sections lifted to the top. Null means not set, anywhere."""
     settings = _without_nulls(settings)
     layer = settings.get("transformer_layer_config") or settings.get("text_config") or {}
@@ -76,7 +77,7 @@ def flatten_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**inner, **layer, **settings}
 
 
-def rotary_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def rotary_settings(config: JsonObject) -> JsonObject:
     """Return what a config says of rotary positions; as in the library, its table of them counts
     before what stands beside it.
     """
@@ -84,7 +85,7 @@ def rotary_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**beside, **(config.get("rope_parameters") or config.get("rope_scaling") or {})}
 
 
-def refuse_unserved(settings: Mapping[str, Any], source: str, title: str) -> None:
+def refuse_unserved(settings: JsonObject, source: str, title: str) -> None:
     """Raise ValueError if a config sets something that is not computed here."""
     fields = {**settings, **rotary_settings(settings), **settings.get("dflash_config", {})}
     for name, plain in UNSERVED.items():
@@ -121,9 +122,7 @@ def canonical_tensor_name(name: str) -> str:
     return _RENAMED.get(name, name)
 
 
-def differences(
-    settings: Mapping[str, Any], target: Mapping[str, Any], source: str, windows: bool
-) -> list[str]:
+def differences(settings: JsonObject, target: JsonObject, source: str, windows: bool) -> list[str]:
     """Return sentences about settings that a head's config leaves out, or that differ from its
     target's.
 

@@ -34,6 +34,7 @@ from specvl_demo.pairs.fitting import Options
 from specvl_demo.pairs.machine import Machine, detect_machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.places import EXAMPLES
+from specvl_demo.records import JsonObject
 from specvl_demo.report import confidence, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui.serve.jobs import MAX_LANES
@@ -50,7 +51,7 @@ PRESET_TITLES = {
 """What presets are called that several methods have."""
 
 
-def build_catalog(first_pair: str) -> dict[str, Any]:
+def build_catalog(first_pair: str) -> JsonObject:
     """Return the whole catalog: first_pair first, then the pairs that run on this machine, those on
     a GPU before those on its processor.
     """
@@ -95,7 +96,7 @@ def _as_param(option: Option) -> Param:
     return Param(option.name, option.default, option.help, low, high, title=option.title)
 
 
-def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> JsonObject:
     """Return what can be set on a method with these parts: presets, parts, parameters, defaults.
 
     problem: A sentence if the chosen parts do not fit together.
@@ -106,7 +107,7 @@ def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[s
     standard = choosing.standard_preset(pair, name)
     named_preset = settings.get("preset")
     preset = method.presets.get(str(named_preset if named_preset in method.presets else standard))
-    parts: dict[str, Any] = {slot: settings[slot] for slot in SLOTS if slot in settings}
+    parts: JsonObject = {slot: settings[slot] for slot in SLOTS if slot in settings}
     problem = None
     try:
         params = base.parameters(name, parts, preset)
@@ -125,7 +126,7 @@ def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[s
     }
 
 
-def example_entries() -> list[dict[str, Any]]:
+def example_entries() -> list[JsonObject]:
     """Return the shipped examples of the pairs that run here."""
     machine = detect_machine()
     here = {pair.id for pair in PAIRS if placing.place(pair, machine).ok}
@@ -139,7 +140,7 @@ def example_files() -> list[Path]:
     return [*files, EXAMPLES / "pocket"]
 
 
-def _example_entry(one: Mapping[str, Any]) -> dict[str, Any]:
+def _example_entry(one: JsonObject) -> JsonObject:
     shown = [file_reference(EXAMPLES / name) for name in one["media"]]
     for item in shown:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
@@ -150,13 +151,13 @@ def _example_entry(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _recorded_remarks(path: Path) -> dict[str, Any]:
+def _recorded_remarks(path: Path) -> JsonObject:
     """Return how the lanes of a recorded race compare."""
     lanes, _ = trace.inspect_file(path)
     return msgspec.to_builtins(remarks.race_remarks(lanes))
 
 
-def file_reference(path: Path) -> dict[str, Any]:
+def file_reference(path: Path) -> JsonObject:
     """Return a file of the server as the page names it in a question, and its relative address. A
     shipped one is named by its place, `examples/`, so that no path is shown to visitors.
     """
@@ -165,7 +166,7 @@ def file_reference(path: Path) -> dict[str, Any]:
     return {"path": str(name), "url": f"gradio_api/file={name}", "name": path.name}
 
 
-def _pair_entry(pair: PairSpec, machine: Machine) -> dict[str, Any]:
+def _pair_entry(pair: PairSpec, machine: Machine) -> JsonObject:
     verdict = placing.place(pair, machine, roles=())
     served = [base.find(name) for name in choosing.supported_methods(pair)]
     offered = [method for method in served if method.offered is not None]
@@ -188,14 +189,14 @@ def _pair_entry(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _loading_options(pair: PairSpec, machine: Machine, fits: Placement) -> dict[str, Any]:
+def _loading_options(pair: PairSpec, machine: Machine, fits: Placement) -> JsonObject:
     """Return the default ways to load weights, and of every other way True or why it cannot be."""
     ways = {"dtype": get_args(Dtype)}
     if machine.gpus:
         ways["quantised"] = get_args(Quantised)
 
     def runs(key: str, value: str) -> bool | str:
-        change: dict[str, Any] = {key: value}
+        change: JsonObject = {key: value}
         verdict = placing.place(pair, machine, Options(**change), roles=())
         return verdict.ok or verdict.reason
 
@@ -222,7 +223,7 @@ def _method_verdict(pair: PairSpec, name: str, machine: Machine) -> bool | str:
     return verdict.ok or verdict.reason
 
 
-def _method_entry(method: Method) -> dict[str, Any]:
+def _method_entry(method: Method) -> JsonObject:
     learn = method.learn
     formula = (tex(learn.formula), learn.aloud) if learn is not None and learn.formula else None
     return {
@@ -250,7 +251,7 @@ def _paper_verdicts() -> dict[str, str]:
     }
 
 
-def _slot_entry(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
+def _slot_entry(slot: Slot, standard: Any, method: str) -> JsonObject:
     """Return the alternatives for a part of the method; several views may be combined."""
     return {
         "key": slot,
@@ -261,7 +262,7 @@ def _slot_entry(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
     }
 
 
-def _paper_settings(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
+def _paper_settings(method: Method, parts: JsonObject) -> JsonObject:
     """Return the parameters as the method's paper sets them, with these parts; empty if unknown."""
     paper = method.presets.get("paper")
     if paper is None:
@@ -272,7 +273,7 @@ def _paper_settings(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
         return {}  # these parts do not fit together, which `method_panel` reports
 
 
-def _param_entry(param: Param, paper: Any) -> dict[str, Any]:
+def _param_entry(param: Param, paper: Any) -> JsonObject:
     return {
         "key": param.name,
         "kind": param.kind,

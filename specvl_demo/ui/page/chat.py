@@ -37,7 +37,7 @@ from specvl_demo.options import (
     Option,
 )
 from specvl_demo.question import wrong_kind
-from specvl_demo.records import Begin, LaneRecords, Record, Round, validate_trace
+from specvl_demo.records import Begin, JsonObject, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
@@ -156,7 +156,7 @@ class ChatApi:
         answer = {**_response_head(model, "chat.completion"), "choices": [choice], "usage": usage}
         return JSONResponse({**answer, "specvl": row})  # the other fields of `generate --json`
 
-    def _page_payload(self, body: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+    def _page_payload(self, body: JsonObject, caller: Caller) -> JsonObject:
         """Return a request as the page would send it, its files written, which are removed with
         the caller's connection; raises RefusedRequest if it needs something unsupported.
         """
@@ -177,7 +177,7 @@ class ChatApi:
         listed = any(entry["id"] == pair for entry in self._handlers.catalog["pairs"])
         if not listed or method not in base.METHODS:
             raise RefusedRequest(404, messages.NO_SUCH_MODEL.format(name=model[:100]), "model")
-        payload: dict[str, Any] = {"pair": pair, "methods": [method], "up_to": True}
+        payload: JsonObject = {"pair": pair, "methods": [method], "up_to": True}
         for name, option in SAMPLING.items():
             if body.get(name) is not None and option.name not in payload:
                 payload[option.name] = _check_sampling(name, option, body[name])
@@ -190,7 +190,7 @@ class ChatApi:
         payload.setdefault(SEED.name, secrets.randbelow(SEED.high))
         return payload | self._read_conversation(body.get("messages"), caller)
 
-    def _read_conversation(self, conversation: Any, caller: Caller) -> dict[str, Any]:
+    def _read_conversation(self, conversation: Any, caller: Caller) -> JsonObject:
         """Return system prompt, earlier turns and the question, in the page's form."""
         wrong = RefusedRequest(400, messages.NO_MESSAGES, "messages")
         if not isinstance(conversation, list) or not all(
@@ -205,7 +205,7 @@ class ChatApi:
             raise wrong
         system = []
         # Turns of the same role in a row are one; an answer before any question has an empty one.
-        turns: list[dict[str, Any]] = []
+        turns: list[JsonObject] = []
         for role, message in zip(roles, conversation, strict=True):
             text, files = self._read_content(message.get("content"), caller, role)
             if role not in ("user", "assistant"):
@@ -227,7 +227,7 @@ class ChatApi:
         """
         if isinstance(content, str) or (content is None and role == "assistant"):
             return content or "", []
-        parts: list[str | dict[str, Any]] = []
+        parts: list[str | JsonObject] = []
         for part in content if isinstance(content, list) else [None]:
             kind = part.get("type") if isinstance(part, Mapping) else None
             held = part.get(kind) if isinstance(part, Mapping) and isinstance(kind, str) else None
@@ -267,7 +267,7 @@ class ChatApi:
             raise RefusedRequest(507, str(fault), "messages") from None
 
     async def _stream_records(
-        self, payload: Mapping[str, Any], caller: Caller, request: Request
+        self, payload: JsonObject, caller: Caller, request: Request
     ) -> AsyncGenerator[Sequence[Record], None]:
         """Yield the records as they are made, at least an empty list per second; files are removed
         at the end.
@@ -301,14 +301,14 @@ def _check_sampling(name: str, option: Option, value: Any) -> Any:
         raise RefusedRequest(400, str(fault), name) from None
 
 
-def _logprobs(rows: Sequence[dict[str, Any]], body: Mapping[str, Any]) -> dict[str, Any] | None:
+def _logprobs(rows: Sequence[JsonObject], body: JsonObject) -> JsonObject | None:
     """Return log-probabilities in OpenAI's form: `logprob` is the model's own; `logprob_drawn`,
     after penalties, temperature and cuts, is ours.
     """
     if not body.get("logprobs"):
         return None
 
-    def entry(row: Mapping[str, Any]) -> dict[str, Any]:
+    def entry(row: JsonObject) -> JsonObject:
         numbers = {"logprob": row["before"], "logprob_drawn": row["after"]}
         return {"token": row["text"], "bytes": list(row["text"].encode()), **numbers}
 
@@ -318,7 +318,7 @@ def _logprobs(rows: Sequence[dict[str, Any]], body: Mapping[str, Any]) -> dict[s
 
 
 async def _stream_chunks(
-    body: Mapping[str, Any],
+    body: JsonObject,
     with_usage: bool,
     first: Sequence[Record],
     records: AsyncGenerator[Sequence[Record], None],
@@ -326,7 +326,7 @@ async def _stream_chunks(
     """Yield an answer as server-sent events; a comment is sent while it waits."""
     base = _response_head(body["model"], "chat.completion.chunk")
 
-    def chunk(delta: Mapping[str, Any], finish: str | None = None, rows: Any = ()) -> bytes:
+    def chunk(delta: JsonObject, finish: str | None = None, rows: Any = ()) -> bytes:
         listed = _logprobs(rows, body) if rows else None
         choice = {"index": 0, "delta": delta, "logprobs": listed, "finish_reason": finish}
         return _server_sent_event({**base, "choices": [choice]})
@@ -353,7 +353,7 @@ async def _stream_chunks(
     yield b"data: [DONE]\n\n"
 
 
-def _response_head(model: str, kind: str) -> dict[str, Any]:
+def _response_head(model: str, kind: str) -> JsonObject:
     name = f"chatcmpl-{secrets.token_hex(12)}"
     return {"id": name, "object": kind, "created": int(time.time()), "model": model}
 
@@ -363,11 +363,11 @@ def _finish_reason(lane: LaneRecords) -> str:
     return "stop" if lane.end and lane.end.stop in ("eos", "stop") else "length"
 
 
-def _model_entry(name: str) -> dict[str, Any]:
+def _model_entry(name: str) -> JsonObject:
     return {"id": name, "object": "model", "created": 0, "owned_by": "specvl"}
 
 
-def _token_usage(lane: LaneRecords) -> dict[str, Any]:
+def _token_usage(lane: LaneRecords) -> JsonObject:
     totals = tables.measure_lanes(lane).totals
     begin: Begin = lane.begin
     return {
@@ -381,7 +381,7 @@ def _token_usage(lane: LaneRecords) -> dict[str, Any]:
     }
 
 
-def _server_sent_event(data: Mapping[str, Any]) -> bytes:
+def _server_sent_event(data: JsonObject) -> bytes:
     return b"data: " + orjson.dumps(data) + b"\n\n"
 
 

@@ -21,14 +21,14 @@ from specvl_demo.options import (
     OF_ANSWERS,
     STOP_HELP,
 )
-from specvl_demo.records import Record, validate_trace
+from specvl_demo.records import JsonObject, Record, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.queue import BEAT_S
 
-File = dict[str, Any]
-Answer = dict[str, Any]
+File = JsonObject
+Answer = JsonObject
 Endpoint = Callable[..., AsyncIterator[Answer | None]]
 
 _PREFIX = f"What answers begin with, in at most {MAX_NEW_TOKENS_SERVED} bytes; `text` follows it."
@@ -107,7 +107,7 @@ def _make_endpoint(handlers: PageHandlers, name: str) -> Endpoint:
     return endpoint
 
 
-def _page_payload(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def _page_payload(name: str, given: JsonObject) -> JsonObject:
     """Return a program's arguments with its methods and their settings as a page sends them."""
     settings = given["settings"]
     if name == "generate":
