@@ -395,9 +395,13 @@ def loads(line: str) -> Record:
     return record
 
 
+def dump_trace(records: Iterable[Record]) -> str:
+    """Return a line for each record."""
+    return "".join(f"{dumps(record)}\n" for record in records)
+
+
 def write_trace(path: str | Path, records: Iterable[Record]) -> None:
-    with Path(path).open("w", encoding="utf-8") as file:
-        file.writelines(dumps(record) + "\n" for record in records)
+    Path(path).write_text(dump_trace(records), encoding="utf-8")
 
 
 def validate(record: Record) -> None:
@@ -431,6 +435,11 @@ class LaneRecords(NamedTuple):
     @property
     def text(self) -> str:
         return "".join(token.text for round_ in self.rounds for token in round_.tokens)
+
+    @property
+    def records(self) -> list[Record]:
+        """Return all of them, in a trace's order."""
+        return [self.begin, *self.rounds, *([self.end] if self.end else [])]
 
 
 def gather_lanes(running: Iterable[Record]) -> list[LaneRecords]:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from specvl_demo.places import ASSETS
-from specvl_demo.records import LaneRecords, Record, dumps
+from specvl_demo.records import LaneRecords, dump_trace
 from specvl_demo.report import bundle, confidence, remarks, tables
 
 ENTRY = bundle.PAGE / "js" / "saved.js"
@@ -48,9 +48,6 @@ def race_page(
         "sure": confidence.SENTENCES,
         "rules": remarks.RULES,
     }
-    records: list[Record] = []
-    for lane in lanes:
-        records += [lane.begin, *lane.rounds, *([lane.end] if lane.end else [])]
     scripts = _scripts()
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -58,7 +55,7 @@ def race_page(
         policy=_security_policy(scripts),
         styles=bundle.bundle_styles(),
         known=_as_text(msgspec.json.encode(context).decode()),
-        trace=_as_text("\n".join(map(dumps, records))),
+        trace=_as_text(dump_trace(record for lane in lanes for record in lane.records).rstrip()),
         plotly=scripts[0],
         page=scripts[1],
     )

@@ -16,7 +16,7 @@ import msgspec
 from specvl_demo import pairs, question
 from specvl_demo.pairs.machine import computed_s, n_cores
 from specvl_demo.places import EXAMPLES
-from specvl_demo.records import WHOLE, End, LaneRecords, Record, Round, dumps
+from specvl_demo.records import WHOLE, End, JsonObject, LaneRecords, Record, Round, dump_trace
 from specvl_demo.report import figure, html, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
@@ -53,7 +53,7 @@ class PageHandlers:
         files: What else a page may fetch.
     """
 
-    catalog: dict[str, Any]
+    catalog: JsonObject
     queue: Queue
     uploads: Uploads
     folders: Sequence[Path]
@@ -122,34 +122,33 @@ class PageHandlers:
         if fault and over < len(job.lanes) and not (begun and fault.get("code") == "late"):
             raise messages.Refusal(fault["text"], fault.get("code"))
 
-    def start_bench(self, payload: Any, caller: Caller) -> dict[str, Any]:
+    def start_bench(self, payload: Any, caller: Caller) -> JsonObject:
         """Start a bench, whose steps `run_job` computes; return {bench} and its size."""
         bench = self.benches.start(payload, self.folders, caller.client)
         for job in bench.jobs:  # its files stay as long as the bench, also after the visit
             self.uploads.hold_files(bench.id, job.question.paths)
         return {"bench": bench.id, **bench.step_counts()}
 
-    def bench_progress(self, name: Any, _: Caller) -> dict[str, Any]:
+    def bench_progress(self, name: Any, _: Caller) -> JsonObject:
         """Return the progress of a bench, and its report."""
         state = self.benches.find(name).page_data()
         for answer in state["answers"]:
             answer["media"] = [catalog.file_reference(Path(file.path)) for file in answer["media"]]
         return state
 
-    def bench_archive(self, name: Any, caller: Caller) -> dict[str, Any]:
+    def bench_archive(self, name: Any, caller: Caller) -> JsonObject:
         """Return a bench's tables and traces as one archive, removed with the visit."""
         return self._write_file(caller, "bench.zip", self.benches.find(name).to_archive())
 
-    def bench_race(self, payload: Any, _: Caller) -> dict[str, Any]:
+    def bench_race(self, payload: Any, _: Caller) -> JsonObject:
         """Return the race on a bench's first question of a kind. payload: {bench, kind}."""
         payload = payload if isinstance(payload, Mapping) else {}
         words, lanes = self.benches.find(payload.get("bench")).lanes_of_kind(payload.get("kind"))
-        records = [record for lane in lanes for record in (lane.begin, *lane.rounds, lane.end)]
-        lines = "\n".join(dumps(record) for record in records if record)
+        lines = dump_trace(record for lane in lanes for record in lane.records)
         compared = msgspec.to_builtins(remarks.race_remarks(lanes))
         return {"question": words, "lines": lines, "compared": compared}
 
-    def open_report(self, text: Any, _: Caller) -> dict[str, Any]:
+    def open_report(self, text: Any, _: Caller) -> JsonObject:
         """Return what `bench --json` printed as the page draws it; without a text the recorded one,
         if there is one.
         """
@@ -158,7 +157,7 @@ class PageHandlers:
             text = recorded.read_text(encoding="utf-8")
         return open_report(question.text_of(text, "The comparison", MAX_REPORT)) if text else {}
 
-    def read_catalog(self, _: Any, __: Caller) -> dict[str, Any]:
+    def read_catalog(self, _: Any, __: Caller) -> JsonObject:
         """Return everything that can be chosen."""
         return self.catalog
 
@@ -167,13 +166,13 @@ class PageHandlers:
         if isinstance(run, str):
             self.queue.stop(run, caller.visit)
 
-    def computing_time(self, _: Any, caller: Caller) -> dict[str, Any]:
+    def computing_time(self, _: Any, caller: Caller) -> JsonObject:
         """Return the cores, and the seconds that this server, and the visitor's browser if it is on
         this machine, have computed so far: a page that asks twice knows what its drawing costs.
         """
         return {"seconds": computed_s(watcher_pids(caller.client, caller.port)), "cores": n_cores()}
 
-    def method_panel(self, payload: Any, _: Caller) -> dict[str, Any]:
+    def method_panel(self, payload: Any, _: Caller) -> JsonObject:
         """Return what can be set on a method with the requested parts."""
         payload = payload if isinstance(payload, Mapping) else {}
         settings = payload.get("settings")
@@ -183,7 +182,7 @@ class PageHandlers:
             settings if isinstance(settings, Mapping) else {},
         )
 
-    def compare_trace(self, path: Any, caller: Caller) -> dict[str, Any]:
+    def compare_trace(self, path: Any, caller: Caller) -> JsonObject:
         """Return how the lanes of an uploaded trace compare; its file is then removed."""
         file = self._find_trace(path, caller)
         key = secrets.token_urlsafe(12)
@@ -194,7 +193,7 @@ class PageHandlers:
         finally:
             self.uploads.release_files(key)
 
-    def export_race(self, payload: Any, caller: Caller) -> dict[str, Any]:
+    def export_race(self, payload: Any, caller: Caller) -> JsonObject:
         """Return an uploaded trace as one file that is removed with the visit.
 
         payload: {path, as: 'page' | 'figure', earlier}, for the page as one HTML file, or an SVG
@@ -212,7 +211,7 @@ class PageHandlers:
             page = html.race_page(lanes, earlier, self.catalog.get("notes"))
             return self._write_file(caller, "race.html", page.encode())
 
-    def _write_file(self, caller: Caller, name: str, content: bytes) -> dict[str, Any]:
+    def _write_file(self, caller: Caller, name: str, content: bytes) -> JsonObject:
         """Write a file for a visitor, and return its address."""
         made = self.uploads.write_file(caller.client or "", caller.visit, name, content)
         return {"url": catalog.file_reference(made)["url"]}
