@@ -1,4 +1,4 @@
-"""BenchRuns that visitors request: many questions, each a run in the queue like any other, folded
+"""Benches that visitors request: many questions, each a run in the queue like any other, folded
 into the report of `bench`. A bench has a name that cannot be guessed.
 """
 
@@ -22,16 +22,16 @@ from specvl_demo.compare.page import ReportPage, page_of, report_of
 from specvl_demo.compare.provenance import disturbance
 from specvl_demo.media import MediaFile
 from specvl_demo.methods import base
-from specvl_demo.options import NAMES, QUESTIONS, REPEATS, TEMPERATURE
+from specvl_demo.options import NAMES, QUESTIONS, REPEATS
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
-from specvl_demo.question import NOTHING, Question, list_of, text_of
+from specvl_demo.question import NOTHING, Question, list_of, read_sampling, text_of
 from specvl_demo.records import LaneRecords, Record, gather_lanes
 from specvl_demo.report import answers, tables
 from specvl_demo.report.answers import Answer, RepeatResult
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.jobs import Job, read_job, uploaded_file
+from specvl_demo.ui.serve.jobs import Job, read_without_question, uploaded_file
 from specvl_demo.ui.serve.queue import Event
 
 MAX_ANSWERS = 1000
@@ -39,7 +39,7 @@ MAX_ANSWERS = 1000
 SHARED = ("system", "picture_detail", *(NAMES - {"seed"}))
 """What all questions of a bench have in common."""
 MAX_KEPT = 8
-"""BenchRuns kept, the newest; of one client only the newest."""
+"""Benches kept, the newest; of one client only the newest."""
 
 
 @dataclass
@@ -258,12 +258,11 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
     """
     if not isinstance(payload, Mapping):
         raise ValueError(NOTHING)
+    first = read_without_question(payload)
     n = QUESTIONS.check(payload.get(QUESTIONS.name, QUESTIONS.default))
     repeats = REPEATS.check(payload.get(REPEATS.name, REPEATS.default))
-    temperature = TEMPERATURE.check(payload.get("temperature", 0.0))
+    temperature = read_sampling(payload).temperature
     folders = [*folders, EXAMPLES]
-    greedy = {"question": "?", "media": None, "history": None, "baseline": True, "temperature": 0.0}
-    first = read_job({**payload, **greedy}, folders)
     for lane in first.lanes:  # the page leaves out what is not defined for sampling
         choosing.choose(find(first.pair), *lane, temperature)
     shared = {name: payload[name] for name in SHARED if name in payload}

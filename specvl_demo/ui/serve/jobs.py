@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Job:
 
     pair: str
     lanes: tuple[tuple[str, Mapping[str, Any]], ...]
-    question: Question
+    question: Question = Question()
     options: Options = AS_IT_FITS
     timed: bool = False
     """Whether the lanes run one after the other, as in a bench."""
@@ -53,18 +53,19 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
     """
     if not isinstance(data, Mapping):
         raise ValueError(NOTHING)
+    job = read_without_question(data, baseline and data.get("baseline", True) is not False)
+    question = read(data, partial(uploaded_file, folders=folders), visitor=True)
+    return replace(job, question=question)
+
+
+def read_without_question(data: Mapping[str, Any], baseline: bool = True) -> Job:
+    """Return such a job without its question."""
     pair = pairs.find(text_of(data.get("pair"), "The pair", MAX_NAME))
-    baseline = baseline and data.get("baseline", True) is not False
     lanes = choosing.read_lanes(data.get("methods"), data.get("settings"), baseline)
     if (n := sum(name != "ar" for name, _ in lanes)) > MAX_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MAX_LANES, n=n))
-    return Job(
-        pair.id,
-        tuple(lanes),
-        read(data, partial(uploaded_file, folders=folders), visitor=True),
-        Options.read(data.get("dtype"), data.get("quantised")),
-        hz=_read_rate(data.get("hz")),
-    )
+    options = Options.read(data.get("dtype"), data.get("quantised"))
+    return Job(pair.id, tuple(lanes), options=options, hz=_read_rate(data.get("hz")))
 
 
 def uploaded_file(item: Any, folders: Sequence[Path]) -> MediaFile:
