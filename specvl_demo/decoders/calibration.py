@@ -183,7 +183,7 @@ def pick_faster(
             reason = _why_graphs_not_worth(eager, fixed, steps)
         if (refused := backend.runner.refused) is not None:
             reason = f"graphs of them failed ({refused})"
-    except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
+    except RuntimeError as fault:  # of torch: a capture, or too little memory
         synchronize(backend.device)  # raises if the device is lost
         reason = f"graphs of them failed ({cause(fault)[:200]})"
     # The caches of this trial are of no use to anything else.
