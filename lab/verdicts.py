@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specvl_demo.compare.report import bootstrap, f1
 from specvl_demo.records import LaneRecords
-from specvl_demo.report.answers import bootstrap, f1
 
 SAID = {
     "tau": ("a check yields", "times as many tokens"),

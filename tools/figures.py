@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from specvl_demo.compare.page import page_of  # noqa: E402
+from specvl_demo.compare.report import page_of  # noqa: E402
 from specvl_demo.report import tables  # noqa: E402
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -103,9 +103,8 @@ def bench(options: argparse.Namespace) -> int:
     choices = choose_methods(names, options.set, pair, options.temperature)
     sampling = question.read_sampling(vars(options))
     from specvl_demo.compare import measure, questions
-    from specvl_demo.compare.page import page_of
     from specvl_demo.compare.peers import PEERS
-    from specvl_demo.report import answers
+    from specvl_demo.compare.report import hide_disturbed, page_of
 
     cases = questions.bench_questions(pair, options.data, options.prompts)
     peers = PEERS if options.peers else PEERS[:1]
@@ -120,7 +119,7 @@ def bench(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report)
     else:
-        sys.stdout.write(page_of(answers.hide_disturbed(report)).to_markdown())
+        sys.stdout.write(page_of(hide_disturbed(report)).to_markdown())
     return 0
 
 

@@ -10,14 +10,20 @@ from dataclasses import replace
 from itertools import product
 
 from specvl_demo.compare import provenance
-from specvl_demo.compare.page import Report, report_of
 from specvl_demo.compare.peers import LibraryPeers
+from specvl_demo.compare.report import (
+    HF_GENERATE,
+    Answer,
+    RepeatResult,
+    report_of,
+    round_robin,
+    shared_figures,
+)
 from specvl_demo.methods.base import Choice
 from specvl_demo.options import Sampling
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Question
-from specvl_demo.report import answers as folds
-from specvl_demo.report.answers import HF_GENERATE, RepeatResult
+from specvl_demo.records import JsonObject
 from specvl_demo.serving import session
 from specvl_demo.serving.loaded import LoadedPair
 
@@ -34,7 +40,7 @@ def run_bench(
     peers: Sequence[str] = (HF_GENERATE,),
     tell: Tell = lambda text, share: None,
     sampling: Sampling | None = None,
-) -> Report:
+) -> JsonObject:
     """Return the report of `bench --json`. choices: AR first. peers: The library's own ways, which
     run only if nothing is asked of sampling.
     """
@@ -53,15 +59,15 @@ def run_bench(
     for done, (number, at) in enumerate(product(range(repeats), range(len(questions)))):
         about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"
         tell(about, done / total)
-        for way in folds.round_robin(turns, number):
+        for way in round_robin(turns, number):
             if isinstance(way, Choice):
                 (lane,) = session.run_lanes(loaded, questions[at], [way])
-                measured[number].answers[way.method.name].append(folds.Answer.of_lane(lane))
+                measured[number].answers[way.method.name].append(Answer.of_lane(lane))
             elif (answer := library.decode_answer(way, questions[at])) is not None:
                 measured[number].answers[way].append(answer)
     machine = provenance.collect_facts(loaded) | provenance.disturbance(load.others_share() or 0.0)
     machine["seconds"] = load.seconds
     report = report_of(machine, loaded.pair, cases, choices, measured, repeats, peers)
     for name, note in library.notes.items():
-        report["rows"].append({**folds.shared_figures(measured, name), "note": note})
+        report["rows"].append({**shared_figures(measured, name), "note": note})
     return report

@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import BatchFeature
 from transformers.generation.streamers import BaseStreamer
 
+from specvl_demo.compare.report import HF_ASSISTED, HF_GENERATE, Answer
 from specvl_demo.core.engine import Request
 from specvl_demo.methods.base import Choice, Models
-from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, Answer
 from specvl_demo.vlm import hub
 
 GAMMA = 5

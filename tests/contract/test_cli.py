@@ -17,9 +17,8 @@ import pytest
 
 from specvl_demo import records
 from specvl_demo.__main__ import main
-from specvl_demo.compare.page import page_of
+from specvl_demo.compare.report import COLUMNS, TOTAL, page_of
 from specvl_demo.places import ROOT
-from specvl_demo.report import answers
 from tests.shared.server import run_python
 
 pytestmark = pytest.mark.usefixtures("assets")
@@ -205,7 +204,7 @@ def test_bench_measures_beside_the_library(capsys, place: Path):
     told = run_json(capsys, f"bench --methods chain --peers {asked}")
     rows = {row["method"]: row for row in told["rows"]}
     assert list(rows) == ["ar", "chain", "hf-generate", "hf-assisted"]
-    assert set(answers.COLUMNS) | set(answers.TOTAL) <= set(rows["chain"])
+    assert {*COLUMNS, *TOTAL} <= set(rows["chain"])
     assert rows["ar"]["speedup_vs_ar"] == 1.0 and rows["chain"]["identical_to_ar"] is True
     assert rows["hf-generate"]["identical_to_ar"] is True
     assert rows["hf-generate"]["speedup_vs_hf_generate"] == 1.0

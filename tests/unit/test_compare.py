@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from specvl_demo import pairs
-from specvl_demo.compare import page, questions
+from specvl_demo.compare import questions, report
 from specvl_demo.compare.peers import GAMMA, PEERS, LibraryPeers
+from specvl_demo.compare.report import HF_GENERATE, Answer, RepeatResult
 from specvl_demo.methods.base import choose
 from specvl_demo.pairs import PAIRS
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
-from specvl_demo.report import answers
-from specvl_demo.report.answers import HF_GENERATE, Answer, RepeatResult
 from tests.shared import corpus
 
 CHAIN = choose("chain", {"gamma": 3})
@@ -36,10 +35,10 @@ def test_rates_are_sums_over_sums_also_over_repeats():
         second.tokens_per_s("ar", total=True),
     ) == (2.0, 1.0, 0.75)
     assert first.speedup(HF_GENERATE, "ar") == 0.375 and second.speedup(HF_GENERATE, "ar") is None
-    (row,) = [answers.shared_figures([first, second], HF_GENERATE)]
+    (row,) = [report.shared_figures([first, second], HF_GENERATE)]
     assert row["speedup_vs_ar"] == row["tokens_per_s"] / (10 / 8) == 0.75 / 1.25
-    assert answers.spread([2.0]) is None
-    assert answers.spread([8.0, 10.0, 12.0, 10.0, 100.0]) == pytest.approx((12 - 10) / 10)
+    assert report.spread([2.0]) is None
+    assert report.spread([8.0, 10.0, 12.0, 10.0, 100.0]) == pytest.approx((12 - 10) / 10)
 
 
 def test_an_interval_resamples_questions_and_quality_counts_shared_words():
@@ -48,11 +47,11 @@ def test_an_interval_resamples_questions_and_quality_counts_shared_words():
         "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(4)],
         "chain": [Answer([1] * 10, 0.0, 0.1, seconds, 10) for seconds in (0.25, 0.5, 0.5, 1.0)],
     }
-    low, high = answers.interval_over_questions([repeat, repeat], "chain") or (0.0, 0.0)
+    low, high = report.interval_over_questions([repeat, repeat], "chain") or (0.0, 0.0)
     assert 1 <= low < repeat.speedup("chain", "ar") < high <= 4  # type: ignore[operator]
-    assert answers.interval_over_questions([repeat], "ar") is None
-    assert answers.f1("A red, red star.", "the red star") == pytest.approx(2 * 2 / (4 + 3))
-    assert answers.f1("no", "yes") == 0.0
+    assert report.interval_over_questions([repeat], "ar") is None
+    assert report.f1("A red, red star.", "the red star") == pytest.approx(2 * 2 / (4 + 3))
+    assert report.f1("no", "yes") == 0.0
 
 
 def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain():
@@ -62,25 +61,25 @@ def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain():
 
 def test_what_compares_times_is_rough_where_the_machine_was_busy():
     """No speedup but a rough one, no limit, no cost in AR steps, as a figure or in a sentence."""
-    row = dict.fromkeys([*answers.COLUMNS, *answers.TOTAL, *answers.COMPARED], 2.0)
+    row = dict.fromkeys([*report.COLUMNS, *report.TOTAL, *report.COMPARED], 2.0)
     row |= {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 2.0}}, "note": "3.3 AR steps"}
     settings = {"pair": "pocket", "cases": ["c"], "max_new_tokens": 9, "repeats": 2, "methods": {}}
     machine = {"busy": False, "others_share_meanwhile": 0.6}
     told = {"machine": machine, "rows": [row | {"method": "chain"}]}
     told["settings"] = settings | {"references": 1}
-    assert answers.hide_disturbed(told) is told
-    assert "in 1 question that came with one" in page.page_of(told).before[1]
+    assert report.hide_disturbed(told) is told
+    assert "in 1 question that came with one" in report.page_of(told).before[1]
     machine["busy"] = True
-    (busy,) = answers.hide_disturbed(told)["rows"]
+    (busy,) = report.hide_disturbed(told)["rows"]
     assert busy["speedup_about"] == "about 2.0×" and busy["speedup_vs_ar"] is None
     assert busy["tau"] == 2.0 == busy["tokens_per_s"]
-    shown = page.page_of(answers.hide_disturbed(told))
+    shown = report.page_of(report.hide_disturbed(told))
     assert "but for a speedup that is only about right" in shown.before[-1] and not shown.after
     named = {column for _, _, columns in shown.tables for column in columns}
     assert {"tokens/s, disturbed", "first token, ms, disturbed", "× our AR, disturbed"} <= named
-    assert not named & {"tokens/s", *(page.HEADS.get(key, key) for key in answers.COMPARED)}
+    assert not named & {"tokens/s", *(report.HEADS.get(key, key) for key in report.COMPARED)}
     assert "limit:" not in "".join(shown.before)
-    assert "others used 60 % of the machine" in page.provenance_line(machine)
+    assert "others used 60 % of the machine" in report.provenance_line(machine)
 
 
 POCKET = pairs.find("pocket")

@@ -16,19 +16,26 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from specvl_demo import question, records
-from specvl_demo.compare import questions as reader
-from specvl_demo.compare.page import ReportPage, page_of, report_of
+from specvl_demo import question
 from specvl_demo.compare.provenance import disturbance
+from specvl_demo.compare.questions import interleave_kinds, read_lines, shipped_questions
+from specvl_demo.compare.report import (
+    Answer,
+    RepeatResult,
+    ReportPage,
+    hide_disturbed,
+    page_of,
+    report_of,
+    round_robin,
+)
 from specvl_demo.media import MediaFile
 from specvl_demo.methods import base
 from specvl_demo.options import NAMES, QUESTIONS, REPEATS
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import NOTHING, Question, list_of, read_sampling, text_of
-from specvl_demo.records import LaneRecords, Record, gather_lanes
-from specvl_demo.report import answers, tables
-from specvl_demo.report.answers import Answer, RepeatResult
+from specvl_demo.records import JsonObject, LaneRecords, Record, dump_trace, gather_lanes
+from specvl_demo.report import tables
 from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_without_question, uploaded_file
@@ -79,12 +86,12 @@ class BenchRun:
         number = step.repeat_number
         if number == len(self.measured):
             self.measured.append(RepeatResult())
-        for name, lane in zip(answers.round_robin(self.methods, number), lanes, strict=True):
+        for name, lane in zip(round_robin(self.methods, number), lanes, strict=True):
             self.measured[number].answers[name].append(Answer.of_lane(lane))
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
         self.done += 1
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Return the report as `bench --json` prints it, with the titles of methods beside their
         names.
         """
@@ -95,11 +102,9 @@ class BenchRun:
         pair = find(self.pair)
         choices = [choosing.choose(pair, *lane) for lane in self.jobs[0].lanes]
         report = report_of(machine, pair, self.questions, choices, self.measured, self.repeats)
-        for row in report["rows"]:
-            row |= {"method": base.find(row["method"]).title, "name": row["method"]}
-        return answers.hide_disturbed(report)
+        return _as_told(report)
 
-    def page_data(self) -> dict[str, Any]:
+    def page_data(self) -> JsonObject:
         """Return the progress, the report, and its tables with their cells as text."""
         report = self.report()
         drawn = _drawn_report(report, self._report_page(report))
@@ -112,7 +117,7 @@ class BenchRun:
                 return case.words, lanes
         raise ValueError(messages.NO_BENCH)
 
-    def _answer_rows(self) -> list[dict[str, Any]]:
+    def _answer_rows(self) -> list[JsonObject]:
         """Return each answered question, its files, and every method's answer in the first repeat;
         cut: The tokens of those that were not finished.
         """
@@ -137,9 +142,9 @@ class BenchRun:
             )
         return rows
 
-    def _report_page(self, report: Mapping[str, Any]) -> ReportPage:
+    def _report_page(self, report: JsonObject) -> ReportPage:
         """Return tables and sentences of a report, the pair and what is missing told first."""
-        page = page_of(dict(report))
+        page = page_of(report)
         about = [f"{find(self.pair).title}."]
         if self.done < self.n_steps:
             share = f"{self.done} of {self.n_steps}"
@@ -166,26 +171,29 @@ class BenchRun:
                 for name in self.methods:
                     for question, lane in zip(self.questions, measured.lanes(name)):
                         where = f"traces/{question.id}/{name} {repeat}"
-                        lines: list[Record | None] = [lane.begin, *lane.rounds, lane.end]
-                        text = "".join(f"{records.dumps(line)}\n" for line in lines if line)
-                        archive.writestr(f"{_safe_file_name(where)}.jsonl", text)
+                        path = f"{_safe_file_name(where)}.jsonl"
+                        archive.writestr(path, dump_trace(lane.records))
         return packed.getvalue()
 
 
-def open_report(text: str) -> dict[str, Any]:
+def open_report(text: str) -> JsonObject:
     """Return what the page draws of a report of `bench --json`; ValueError if it is none."""
     try:
-        report = json.loads(text)
-        for row in report["rows"]:
-            name = row.setdefault("name", row["method"])
-            row["method"] = base.METHODS[name].title if name in base.METHODS else name
-        report = answers.hide_disturbed(report)
+        report = _as_told(json.loads(text))
         return {**_drawn_report(report, page_of(report)), "answers": []}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise ValueError(messages.NO_REPORT) from None
 
 
-def _drawn_report(report: Mapping[str, Any], page: ReportPage) -> dict[str, Any]:
+def _as_told(report: JsonObject) -> JsonObject:
+    """Return a report with the titles of methods beside their names, without what was disturbed."""
+    for row in report["rows"]:
+        name = row.setdefault("name", row["method"])
+        row["method"] = base.METHODS[name].title if name in base.METHODS else name
+    return hide_disturbed(report)
+
+
+def _drawn_report(report: JsonObject, page: ReportPage) -> JsonObject:
     shown = [
         {"heading": heading, "columns": columns, "rows": tables.cell_grid(rows, columns)}
         for heading, rows, columns in page.tables
@@ -209,7 +217,7 @@ class Step:
     @property
     def job(self) -> Job:
         job = self.bench.jobs[self.number % len(self.bench.jobs)]
-        return replace(job, lanes=tuple(answers.round_robin(job.lanes, self.repeat_number)))
+        return replace(job, lanes=tuple(round_robin(job.lanes, self.repeat_number)))
 
     def store_records(self, events: Sequence[Event]) -> list[Event]:
         """Store the records of these events, of the last one in the bench; return the others."""
@@ -285,7 +293,7 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
 
 
 def _read_questions(
-    payload: Mapping[str, Any], pair: str, folders: Sequence[Path], shared: Mapping[str, Any]
+    payload: Mapping[str, Any], pair: str, folders: Sequence[Path], shared: JsonObject
 ) -> Iterator[Question]:
     """Yield the sent lines' questions; without lines the pair's held-out ones, by kind in turn."""
     lines = payload.get("lines")
@@ -300,13 +308,13 @@ def _read_questions(
             return uploaded_file(file, folders)
 
         name = str(payload.get("name") or "questions.jsonl")
-        yield from reader.read_lines(
+        yield from read_lines(
             text_of(lines, "Lines").splitlines(),
             name,
             lambda line: question.read({**line, **shared}, sent_file, visitor=True),
         )
         return
-    yield from reader.interleave_kinds(reader.shipped_questions(find(pair), "evaluate", **shared))
+    yield from interleave_kinds(shipped_questions(find(pair), "evaluate", **shared))
 
 
 def _is_broken(lane: LaneRecords) -> bool:

@@ -1,0 +1,518 @@
+"""A bench's report: its rows, folded from the answers of its methods, with intervals over questions
+and figures by kind of question; then its tables and sentences, with the origin of its figures.
+
+A rate is Σ tokens / Σ seconds of all repeats, a speedup the ratio of two.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import mean, quantiles
+from typing import TypeVar
+
+from specvl_demo.methods.base import Choice, describe_draft
+from specvl_demo.pairs import PairSpec
+from specvl_demo.pairs.fitting import PACKED
+from specvl_demo.question import Question
+from specvl_demo.records import JsonObject, LaneRecords
+from specvl_demo.report import tables
+from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar
+from specvl_demo.report.remarks import rough_factor
+from specvl_demo.report.tables import Rows
+
+HF_GENERATE, HF_ASSISTED = "hf-generate", "hf-assisted"
+"""Hugging Face's own ways of decoding, as rows are named."""
+T = TypeVar("T")
+DRAWS = 1000
+"""Number of resamples for an interval."""
+
+COLUMNS = (
+    "method",
+    "tau",
+    "tokens_per_s",
+    "speedup_vs_ar",
+    "speedup_vs_hf_generate",
+    "speedup_vs_hf_assisted",
+    "limit",
+    "share_draft",
+    "share_verify",
+    "share_commit",
+    "share_other",
+    "identical_to_ar",
+    "relaxed_share",
+    "repeats",
+    "spread",
+    "interval",
+    "quality",
+)
+TOTAL = (
+    "method",
+    "first_token_ms",
+    "answer_ms",
+    "speedup_total_vs_ar",
+    "speedup_total_vs_hf_generate",
+)
+"""Columns from pictures to answer, including vision, prefill and the drafter's prefill."""
+BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "interval", "accepted_by_depth")
+"""What is also reported for each kind of question."""
+COMPARED = (
+    "interval",
+    "speedup_vs_ar",
+    "speedup_vs_hf_generate",
+    "speedup_vs_hf_assisted",
+    "limit",
+    "speedup_total_vs_ar",
+    "speedup_total_vs_hf_generate",
+    "note",
+)
+"""What compares times, also in a sentence: omitted if the machine was busy (`hide_disturbed`)."""
+TIMES = ("tokens_per_s", "first_token_ms", "answer_ms")
+"""What stays then, but is named as disturbed."""
+AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
+Table = tuple[str, Rows, Sequence[str]]
+"""Heading, rows, columns."""
+
+DECODING = (
+    "method",
+    "drafts",
+    "tau",
+    "tokens_per_s",
+    "speedup_vs_ar",
+    "speedup_about",
+    "interval",
+    "speedup_vs_hf_generate",
+    "speedup_vs_hf_assisted",
+    "limit",
+    "phases",
+    "same",
+    "quality",
+    "spread",
+)
+HEADS = {
+    "tau": "τ",
+    "tokens_per_s": "tokens/s",
+    "speedup_vs_ar": "× our AR",
+    "speedup_about": "× our AR, disturbed",
+    "interval": "95 %",
+    "quality": "F1 of words",
+    "speedup_vs_hf_generate": "× HF generate",
+    "speedup_vs_hf_assisted": "× HF assisted",
+    "phases": "draft / verify / rest",
+    "same": "same as AR",
+    "first_token_ms": "first token, ms",
+    "answer_ms": "answer, ms",
+    "speedup_total_vs_ar": "× our AR, all",
+    "speedup_total_vs_hf_generate": "× HF generate, all",
+}
+ASKED = (
+    "{cases}, at most {max_new_tokens} tokens, {repeats}. τ: tokens per target forward, including"
+    " the target's own."
+)
+SPREAD = (
+    " Rates are all tokens over all seconds; spread: the interquartile range of the repeats' rates"
+    " over their median."
+)
+QUALITY = (
+    " F1 of words: how far the answers' words are those of the reference, in {references} that"
+    " came with one."
+)
+LIMITS = " limit: the speedup if rounds took only the time to draft and to verify."
+BUSY = (
+    "The machine was busy: other programs used {share:.0f} % of it, so ratios of times (speedups,"
+    " their limits, costs in AR steps) are omitted{but}; tokens/s and ms are disturbed and do not"
+    " tell which method is faster. Measure again when it is idle."
+)
+BUT = ", but for a speedup that is only about right"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, in seconds: from the pixels to the start of decoding, to the first emitted
+    tokens, and of decoding, in which `n_decoded` tokens were emitted.
+
+    The library's first emission includes the prefill, so its rate is that of the tokens after it.
+    lane: Its records; None of the library's.
+    """
+
+    token_ids: list[int]
+    before_s: float
+    first_s: float
+    decode_s: float
+    n_decoded: int
+    lane: LaneRecords | None = None
+
+    @classmethod
+    def of_lane(cls, lane: LaneRecords) -> Answer:
+        before = lane.begin.before_s
+        seconds = [r.seconds for r in lane.rounds]
+        ids = lane.token_ids
+        return cls(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids), lane)
+
+    @property
+    def total_s(self) -> float:
+        return self.before_s + self.decode_s
+
+
+@dataclass
+class RepeatResult:
+    """What one repeat measured, by method and question; that of a stopped bench is incomplete."""
+
+    answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
+
+    def lanes(self, name: str) -> list[LaneRecords]:
+        return [answer.lane for answer in self.answers[name] if answer.lane is not None]
+
+    def of_kind(self, kind: str, cases: Sequence[Question]) -> RepeatResult:
+        """Return the part of the questions of a kind. cases: All, in their order."""
+        some = {
+            name: [answer for answer, case in zip(answers, cases) if case.kind == kind]
+            for name, answers in self.answers.items()
+        }
+        return RepeatResult(defaultdict(list, some))
+
+    @classmethod
+    def pooled(cls, repeats: Iterable[RepeatResult]) -> RepeatResult:
+        """Return all repeats as one."""
+        pool = cls()
+        for repeat in repeats:
+            for name, answers in repeat.answers.items():
+                pool.answers[name] += answers
+        return pool
+
+    def tokens_per_s(self, name: str, total: bool = False) -> float | None:
+        """Return tokens per second, of decoding or of everything; None if nothing was measured."""
+        some = self.answers.get(name, ())
+        tokens = sum(len(answer.token_ids) if total else answer.n_decoded for answer in some)
+        seconds = sum(answer.total_s if total else answer.decode_s for answer in some)
+        return tokens / seconds if seconds > 0 else None
+
+    def speedup(self, name: str, other: str, total: bool = False) -> float | None:
+        """Return how many times as fast one way is as another."""
+        mine = self.tokens_per_s(name, total)
+        theirs = self.tokens_per_s(other, total)
+        return mine / theirs if mine is not None and theirs else None
+
+
+def round_robin(ways: Sequence[T], repeat: int) -> list[T]:
+    """Return the order in which ways of decoding run in a repeat: each comes first once."""
+    shift = repeat % len(ways)
+    return [*ways[shift:], *ways[:shift]]
+
+
+def hide_disturbed(report: JsonObject) -> JsonObject:
+    """Return the report without anything that compares times if the machine was busy, but for rough
+    speedups.
+    """
+    if not report["machine"].get("busy"):
+        return report
+
+    def without(row: JsonObject) -> JsonObject:
+        kinds = {kind: without(figures) for kind, figures in row.get("by_kind", {}).items()}
+        speedup = row.get("speedup_vs_ar")
+        rough = {} if speedup is None else {"speedup_about": rough_factor(speedup)}
+        rest = row | dict.fromkeys(set(COMPARED) & set(row)) | rough
+        return rest | ({"by_kind": kinds} if kinds else {})
+
+    return report | {"rows": [without(row) for row in report["rows"]]}
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """Return the interquartile range over the median; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    first, middle, third = quantiles(values, n=4, method="inclusive")
+    return (third - first) / middle
+
+
+def method_rows(
+    repeats: Sequence[RepeatResult], names: Iterable[str], cases: Sequence[Question]
+) -> list[JsonObject]:
+    """Return a row per method. cases: The questions, in their order."""
+    kinds = Counter(case.kind for case in cases)
+    parts = {kind: [repeat.of_kind(kind, cases) for repeat in repeats] for kind in kinds}
+    table = []
+    for name in names:
+        row = _method_row(repeats, name)
+        row["quality"] = _mean_f1(repeats, name, cases)
+        of_kinds = {kind: _method_row(part, name) for kind, part in parts.items()}
+        row["by_kind"] = {
+            kind: {"cases": kinds[kind], **{column: figures[column] for column in BY_KIND}}
+            for kind, figures in of_kinds.items()
+        }
+        table.append(row)
+    return table
+
+
+def interval_over_questions(repeats: Sequence[RepeatResult], name: str) -> list[float] | None:
+    """Return the 95 % interval of the speedup over AR with respect to the choice of questions, each
+    with all its repeats.
+    """
+    times: dict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for repeat in repeats:
+        for at, (mine, ar) in enumerate(zip(repeat.answers[name], repeat.answers["ar"])):
+            four = (mine.n_decoded, mine.decode_s, ar.n_decoded, ar.decode_s)
+            times[at] = [a + b for a, b in zip(times[at], four, strict=True)]
+
+    def speedup(tokens: float, seconds: float, ar_tokens: float, ar_s: float) -> float | None:
+        return tokens / seconds / (ar_tokens / ar_s) if seconds and ar_tokens and ar_s else None
+
+    return None if name == "ar" else bootstrap(list(times.values()), speedup)
+
+
+def bootstrap(
+    questions: Sequence[Sequence[float]], figure: Callable[..., float | None]
+) -> list[float] | None:
+    """Return the 95 % interval of a figure, by a percentile bootstrap over the questions; None for
+    fewer than two, or if no resample has the figure.
+
+    questions: The numbers of each, of which `figure` gets the sums.
+    """
+    if len(questions) < 2:
+        return None
+    columns = list(zip(*questions, strict=True))
+    sums = (
+        [sum(map(column.__getitem__, some)) for column in columns]
+        for some in _resamples(len(questions))
+    )
+    figures = (figure(*each) for each in sums)
+    numbers = [value for value in figures if value is not None]
+    cuts = quantiles(numbers, n=40, method="inclusive") if numbers else []
+    return [cuts[0], cuts[-1]] if cuts else None
+
+
+@cache
+def _resamples(n: int) -> list[list[int]]:
+    """Return which of n questions every resample has."""
+    draw = random.Random(0)
+    return [draw.choices(range(n), k=n) for _ in range(DRAWS)]
+
+
+def f1(answer: str, reference: str) -> float:
+    """Return the F1 of the words of an answer and of a reference, with their counts (SQuAD, arXiv
+    1606.05250, but without removing articles).
+    """
+    given, expected = (Counter(re.findall(r"\w+", text.lower())) for text in (answer, reference))
+    both = (given & expected).total()
+    return 2 * both / (given.total() + expected.total()) if both else 0.0
+
+
+def _mean_f1(repeats: Sequence[RepeatResult], name: str, cases: Sequence[Question]) -> float | None:
+    """Return the mean F1 over the questions that have a reference; None if none has one."""
+    scores = [
+        f1(lane.text, case.reference)
+        for repeat in repeats
+        for lane, case in zip(repeat.lanes(name), cases)
+        if case.reference
+    ]
+    return mean(scores) if scores else None
+
+
+def _method_row(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
+    lanes = [lane for repeat in repeats for lane in repeat.lanes(name)]
+    beside = compare_with_ar(lanes, [lane for repeat in repeats for lane in repeat.lanes("ar")])
+    row = shared_figures(repeats, name)
+    shares = beside.metrics.shares
+    speedup = row["speedup_vs_ar"]
+    doubt = beside.why_doubtful()
+    models_share = (shares["draft"] or 0.0) + (shares["verify"] or 0.0)
+    return row | {
+        "tau": beside.metrics.totals.tau,
+        "accepted_by_depth": accepted_by_depth(
+            # Repeats draft the same again.
+            round_
+            for lane in (repeats[0].lanes(name) if repeats else ())
+            for round_ in lane.rounds
+        ),
+        "interval": interval_over_questions(repeats, name),
+        "limit": speedup / models_share if speedup and models_share else None,
+        **{f"share_{phase}": share for phase, share in shares.items()},
+        "relaxed_share": beside.metrics.relaxed_share,
+        "note": f"not meaningful: {doubt}" if doubt else beside.why_this_speed(),
+    }
+
+
+def shared_figures(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
+    """Return what is known of every way of decoding, also the library's; None if it did not run."""
+    pool = RepeatResult.pooled(repeats)
+    answers = pool.answers[name]
+    ar = [answer.token_ids for answer in pool.answers["ar"]]
+    row: JsonObject = dict.fromkeys([*COLUMNS, *TOTAL])
+    row["method"] = name
+    if not answers:
+        return row
+    rates = [rate for repeat in repeats if (rate := repeat.tokens_per_s(name)) is not None]
+    row |= {
+        "tokens_per_s": pool.tokens_per_s(name),
+        "identical_to_ar": [answer.token_ids for answer in answers] == ar,
+        "first_token_ms": 1e3 * mean(answer.first_s for answer in answers),
+        "answer_ms": 1e3 * mean(answer.total_s for answer in answers),
+        "repeats": sum(name in repeat.answers for repeat in repeats),
+        "spread": spread(rates),
+    }
+    for key, other in AGAINST.items():
+        for total, column in ((False, f"speedup_vs_{key}"), (True, f"speedup_total_vs_{key}")):
+            row[column] = pool.speedup(name, other, total)
+    return row
+
+
+@dataclass
+class ReportPage:
+    """The content of a report."""
+
+    tables: list[Table]
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+
+    def to_markdown(self) -> str:
+        parts = list(self.before)
+        for heading, rows, columns in self.tables:
+            parts += [f"**{heading}**"] if heading else []
+            parts.append(tables.to_markdown(rows, columns))
+        parts.append("\n".join(f"* {sentence}" for sentence in self.after))
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def report_of(
+    machine: JsonObject,
+    pair: PairSpec,
+    cases: Sequence[Question],
+    choices: Sequence[Choice],
+    measured: Sequence[RepeatResult],
+    repeats: int,
+    peers: Sequence[str] = (),
+) -> JsonObject:
+    """Return `machine, settings, rows`, as `bench --json` prints them. cases: As they were asked.
+    measured: The repeats so far.
+    """
+    sampling = cases[0].sampling
+    how = "greedy" if sampling.greedy else f"T={sampling.temperature:g}"
+    answered = cases[: len(measured[0].answers["ar"]) if measured else 0]
+    methods = {choice.method.name: choice.settings for choice in choices}
+    settings = {
+        "pair": pair.id,
+        "cases": [case.id for case in cases],
+        "references": sum(bool(case.reference) for case in answered),
+        "max_new_tokens": cases[0].max_new_tokens,
+        "repeats": repeats,
+        "sampling": ", ".join([how, *tables.further_words(sampling.record)]),
+        "methods": methods,
+        "peers": list(peers),
+    }
+    rows = method_rows(measured, methods, cases) if measured else []
+    return {"machine": machine, "settings": settings, "rows": rows}
+
+
+def provenance_line(machine: JsonObject) -> str:
+    """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
+    threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
+    precision = machine.get("dtype")
+    packed = PACKED.get(machine.get("quantised", "none"))
+    precision = f"{precision}, {packed} weights" if precision and packed else precision
+    parts = [
+        machine.get("title"),
+        machine.get("processor"),
+        f"{threads} thread{'s' if threads > 1 else ''}" if threads else None,
+        f"{precision} on {machine.get('device')}" if precision else None,
+        "own kernels" if machine.get("kernels") else None,
+        ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),
+        weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
+        f"commit {machine['commit']}" if machine.get("commit") else None,
+        machine.get("when"),
+        "busy" in machine
+        and f"others used {100 * machine['others_share_meanwhile']:.0f} % of the machine",
+    ]
+    return "; ".join(str(part) for part in parts if part) + "."
+
+
+def page_of(report: JsonObject) -> ReportPage:
+    settings = report["settings"]
+    drafts = {
+        name: describe_draft(chosen)
+        for name, chosen in settings["methods"].items()
+        if chosen.get("policy", "one-node") != "one-node"
+    }
+    rows = [
+        {**row, **_row_in_words(row), "drafts": drafts.get(row.get("name", row["method"]))}
+        for row in report["rows"]
+    ]
+    notes = [f"{row['method']}: {row['note']}" for row in rows if row["note"]]
+    disturbed = {key: f"{HEADS[key]}, disturbed" for key in TIMES}
+    heads = HEADS | (disturbed if report["machine"].get("busy") else {})
+    tables = [
+        _table("Decoding", rows, heads, DECODING),
+        _table("From pictures to answer", rows, heads, TOTAL),
+        _table("Speed by kind of question, × our AR", _by_kind(rows, "speedup_vs_ar"), heads),
+        _table("τ by kind of question", _by_kind(rows, "tau"), heads),
+        _table("Drafted positions kept, by depth", _accepted_by_depth(rows), heads),
+    ]
+    filled = [table for table in tables if len(table[2]) > 1]
+    return ReportPage(filled, _condition_lines(report), notes)
+
+
+def _table(
+    heading: str, rows: Rows, heads: Mapping[str, str], columns: Iterable[str] = ()
+) -> Table:
+    """Return a table of these columns, or of all, that have a value in any row, as readers are
+    told.
+    """
+    columns = columns or dict.fromkeys(key for row in rows for key in row)
+    filled = [key for key in columns if any(row.get(key) is not None for row in rows)]
+    named = [{heads.get(key, key): row.get(key) for key in filled} for row in rows]
+    return heading, named, [heads.get(key, key) for key in filled]
+
+
+def _by_kind(rows: Rows, figure: str) -> list[JsonObject]:
+    """Return a figure of each method, with a column per kind of question."""
+    return [
+        {"method": row["method"]} | {kind: its[figure] for kind, its in row["by_kind"].items()}
+        for row in rows
+        if row.get("by_kind")
+    ]
+
+
+def _accepted_by_depth(rows: Rows) -> list[JsonObject]:
+    """Return the share accepted of the positions drafted at a depth, given that all before were."""
+    return [
+        {"method": row["method"]}
+        | {str(depth): share for depth, share in enumerate(row["accepted_by_depth"], 1)}
+        for row in rows
+        if row.get("accepted_by_depth")
+    ]
+
+
+def _count_things(n: int, thing: str) -> str:
+    return f"{n} {thing}{'' if n == 1 else 's'}"
+
+
+def _condition_lines(report: JsonObject) -> list[str]:
+    machine, settings = report["machine"], report["settings"]
+    sizes = {
+        "cases": _count_things(len(settings["cases"]), "question"),
+        "repeats": _count_things(settings["repeats"], "interleaved repeat"),
+        "references": _count_things(settings.get("references", 0), "question"),
+    }
+    columns = {key for row in report["rows"] for key, value in row.items() if value is not None}
+    settled = ASKED + SPREAD * (settings["repeats"] > 1)
+    settled += QUALITY * ("quality" in columns) + LIMITS * ("limit" in columns)
+    sentences = [provenance_line(machine), settled.format(**{**settings, **sizes})]
+    if machine.get("busy"):
+        but = BUT * ("speedup_about" in columns)
+        sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"], but=but))
+    return sentences
+
+
+def _row_in_words(row: JsonObject) -> dict[str, str | None]:
+    """Return how a row's time is split, and whether its answers are AR's, or relaxed."""
+    phases = same = None
+    if row.get("share_draft") is not None:
+        shares = row["share_draft"], row["share_verify"], row["share_commit"] + row["share_other"]
+        phases = " / ".join(f"{100 * share:.0f}" for share in shares) + " %"
+    if row.get("identical_to_ar") is not None:
+        relaxed = f", {100 * share:.1f} % relaxed" if (share := row.get("relaxed_share")) else ""
+        same = ("yes" if row["identical_to_ar"] else "no") + relaxed
+    return {"phases": phases, "same": same}
