@@ -8,8 +8,8 @@
 import { better, scope } from './scope.js';
 import { Emitter } from './emitter.js';
 import { Files } from './files.js';
+import { asksExample, giveWay, ofExample } from './examples.js';
 import {
-  asksExample,
   blank,
   changesBetween,
   chosen,
@@ -17,7 +17,7 @@ import {
   loadingRefusal,
   mayFollow,
   nextTurn,
-  ofExample,
+  pairOf,
   parts,
   paths,
   takeOver,
@@ -69,11 +69,21 @@ export class Form extends Emitter {
 
   /** The visitor added or removed pictures. @param {Media[]} media @param {number} [coming] files on their way */
   takeMedia(media, coming = 0) {
-    const { pair } = this.request;
+    const { catalog, home, replacedExample: before, request } = this;
+    const { question, pair, methods, settings } = request;
     this.settle();
-    this.replaceExample(media, coming);
-    this.request.media = media;
-    if (this.request.pair !== pair) this.emit('update');
+    this.replacedExample = null;
+    const asks = [before?.question, ''].includes(question);
+    if (before && asks && paths(media) === paths(before.media)) {
+      Object.assign(request, before); // the new file was no picture
+    } else {
+      const changes = giveWay(catalog, request, home, media, coming);
+      if (changes)
+        this.replacedExample = { media: request.media, question, pair, methods, settings };
+      Object.assign(request, changes);
+    }
+    request.media = media;
+    if (request.pair !== pair) this.emit('update');
     this.changed();
   }
 
@@ -145,8 +155,7 @@ export class Form extends Emitter {
 
   /** The chosen pair, as the catalog describes it. @returns {Pair} */
   get pairFacts() {
-    const { pairs } = this.catalog;
-    return pairs.find((p) => p.id === this.request.pair) ?? pairs[0];
+    return pairOf(this.catalog, this.request.pair) ?? this.catalog.pairs[0];
   }
 
   /** Why a method cannot be chosen now; null if it can. @param {Method} method */
@@ -223,36 +232,12 @@ export class Form extends Emitter {
     return unknown;
   }
 
-  /** An example's question goes with its pictures, unless those that take their place are as many and
-   *  of the same kind; its pair gives way to the page's, or the one that the visitor chose.
-   *  @param {Media[]} media @param {number} coming files that are still on their way */
-  replaceExample(media, coming) {
-    const { catalog, replacedExample: before, request } = this;
-    this.replacedExample = null;
-    const asks = [before?.question, ''].includes(request.question);
-    if (before && asks && paths(media) === paths(before.media)) {
-      Object.assign(request, before); // the new file was no picture
-      return;
-    }
-    const example = catalog.examples.find((e) => asksExample(request, e));
-    if (!example || media.some((item) => item.example) || !media.length) return;
-    const { question, pair, methods, settings } = request;
-    this.replacedExample = { media: request.media, question, pair, methods, settings };
-    const home = catalog.pairs.find((p) => p.id === this.home);
-    if (home && pair !== home.id)
-      Object.assign(request, { pair: home.id, methods: [...home.first], settings: {} });
-    const same = media.every((item) => item.kind === example.media[0]?.kind);
-    if (!same || media.length + coming !== example.media.length) request.question = '';
-  }
-
   /** Change the pair. A visitor who has not chosen methods gets the pair's default ones; an example
    *  that was not touched gives way to one of the pair's, and what a visitor typed or added stays.
    *  @param {string} id */
   changePair(id) {
     const { request, catalog } = this;
-    const [before, now] = [request.pair, id].map((name) =>
-      catalog.pairs.find((pair) => pair.id === name),
-    );
+    const [before, now] = [request.pair, id].map((name) => pairOf(catalog, name));
     this.home = id;
     if (now && String(request.methods) === String(before?.first)) request.methods = [...now.first];
     request.pair = id;

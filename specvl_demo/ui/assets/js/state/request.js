@@ -2,7 +2,10 @@
 
 import { W } from '../words/words.js';
 
-/** @import { Catalog, Example, Last, Media, Method, Pair, Request, Values } from './types.js' */
+/** @import { Catalog, Last, Media, Method, Pair, Request, Values } from './types.js' */
+
+/** A pair by its id. @param {Catalog} catalog @param {string} id */
+export const pairOf = ({ pairs }, id) => pairs.find((pair) => pair.id === id);
 
 /** The request before the visitor changes anything.
  *  @param {Catalog} catalog @returns {Request} */
@@ -54,38 +57,6 @@ export const paths = (media) => media.map((m) => m.path).join();
  *  @param {{ [key: string]: unknown }} loading */
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
-/** Whether a request asks what an example asks, of the same pictures, and nothing before.
- *  @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
-export const asksExample = (request, { question, media }) =>
-  !request.history.length &&
-  request.question.trim() === question.trim() &&
-  paths(request.media) === paths(media);
-
-/** The request of an example. @param {Catalog} catalog @param {Example} example @param {string[]} methods
- *  @returns {Request} */
-export function ofExample(catalog, example, methods) {
-  const own = example.settings && methods === example.methods;
-  return {
-    ...blank(catalog),
-    media: example.media.map((m) => ({ ...m, example: example.id })),
-    question: example.question,
-    methods: [...methods],
-    settings: own ? { [methods[0]]: { ...example.settings } } : {},
-    ...(example.pair && { pair: example.pair }),
-  };
-}
-
-/** The example whose settings a method has, the one that is asked first; undefined where there is none.
- *  @param {Catalog} catalog @param {Request} request @param {string} name */
-export function exampleLike(catalog, request, name) {
-  const own = JSON.stringify(request.settings[name]);
-  const alike = catalog.examples.filter(
-    ({ pair, methods, settings }) =>
-      pair === request.pair && methods[0] === name && JSON.stringify(settings) === own,
-  );
-  return alike.find((e) => asksExample(request, e)) ?? alike[0];
-}
-
 /** Which parts of a request are others than they were. @param {Request} before @param {Request} now */
 export function changesBetween(before, now) {
   const [old, fresh] = [before, now].map((r) => parts(r).map((part) => JSON.stringify(part)));
@@ -104,7 +75,7 @@ export function takeOver(catalog, request, other) {
   taken.methods = [...taken.methods]
     .filter((m) => names.has(m) && m !== 'ar')
     .slice(0, catalog.limits.lanes);
-  if (!catalog.pairs.some((p) => p.id === taken.pair)) {
+  if (!pairOf(catalog, taken.pair)) {
     unknown.unshift(taken.pair);
     taken.pair = standard.pair;
   }
@@ -151,8 +122,8 @@ export function loadingRefusal({ loading, id }, request) {
 
 /** What the model is asked: the question, or where it is empty, to describe what is shown.
  *  @param {Catalog} catalog @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
-export function inWords({ pairs }, { pair, question, media }) {
-  const { describe } = pairs.find(({ id }) => id === pair) ?? pairs[0];
+export function inWords(catalog, { pair, question, media }) {
+  const { describe } = pairOf(catalog, pair) ?? catalog.pairs[0];
   if (question.trim() || !media.length) return question;
   if (media.some((m) => m.kind === 'video')) return describe.video;
   return media.length > 1 ? describe.images : describe.image;

@@ -2,6 +2,7 @@
    for what its model was trained on: 'anything', 'photographs' or drawn 'scenes', the latter with
    the words that it was taught. */
 
+import { pairOf } from './request.js';
 import { W } from '../words/words.js';
 
 /** @import { Catalog, Media, Request } from './types.js' */
@@ -14,7 +15,7 @@ const MOST_WORDS = 60; // the shipped models were taught questions of a sentence
 /** One sentence for each thing outside its scope; '' if the question is within it.
  *  @param {Catalog} catalog @param {Request} request */
 export function scope(catalog, request) {
-  const pair = catalog.pairs.find((p) => p.id === request.pair);
+  const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return '';
   const media = [...request.media, ...request.history.flatMap((turn) => turn.media)];
   if (!media.length) return `${W.scope.noPicture[pair.knows]} ${W.scope.after}`;
@@ -43,7 +44,7 @@ export function scope(catalog, request) {
  *  a picture, drawn scenes give way to photographs, of which a visitor has some.
  *  @param {Catalog} catalog @param {Request} request */
 export function better(catalog, request) {
-  const pair = catalog.pairs.find((p) => p.id === request.pair);
+  const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return undefined;
   const other = pair.knows === 'scenes' ? 'photographs' : 'scenes';
   const { media, history } = request;
@@ -58,7 +59,7 @@ export function better(catalog, request) {
  *  @param {Media} item @param {Catalog} catalog */
 function kind(item, catalog) {
   const example = catalog.examples.find((e) => e.id === item.example);
-  return example ? (catalog.pairs.find((p) => p.id === example.pair)?.knows ?? null) : null;
+  return (example && pairOf(catalog, example.pair)?.knows) ?? null;
 }
 
 /** A word, or its singular. @param {Set<string>} words @param {string} word */

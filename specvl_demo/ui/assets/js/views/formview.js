@@ -8,7 +8,8 @@ import { MethodList } from './methodlist.js';
 import { MethodPanel } from './methodpanel.js';
 import { Fields, Panel, field, tell } from './settings.js';
 import { Tiles } from './tiles.js';
-import { chosen, exampleLike } from '../state/request.js';
+import { exampleLike } from '../state/examples.js';
+import { chosen } from '../state/request.js';
 import { W } from '../words/words.js';
 
 /** @import { Form } from '../state/form.js' */

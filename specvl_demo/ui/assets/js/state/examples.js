@@ -1,0 +1,54 @@
+/* The examples that a form can ask: plain functions over the catalog. */
+
+import { blank, pairOf, paths } from './request.js';
+
+/** @import { Catalog, Example, Media, Request } from './types.js' */
+
+/** Whether a request asks what an example asks, of the same pictures, and nothing before.
+ *  @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
+export const asksExample = (request, { question, media }) =>
+  !request.history.length &&
+  request.question.trim() === question.trim() &&
+  paths(request.media) === paths(media);
+
+/** The request of an example. @param {Catalog} catalog @param {Example} example @param {string[]} methods
+ *  @returns {Request} */
+export function ofExample(catalog, example, methods) {
+  const own = example.settings && methods === example.methods;
+  return {
+    ...blank(catalog),
+    media: example.media.map((m) => ({ ...m, example: example.id })),
+    question: example.question,
+    methods: [...methods],
+    settings: own ? { [methods[0]]: { ...example.settings } } : {},
+    ...(example.pair && { pair: example.pair }),
+  };
+}
+
+/** The example whose settings a method has, the one that is asked first; undefined where there is none.
+ *  @param {Catalog} catalog @param {Request} request @param {string} name */
+export function exampleLike(catalog, request, name) {
+  const own = JSON.stringify(request.settings[name]);
+  const alike = catalog.examples.filter(
+    ({ pair, methods, settings }) =>
+      pair === request.pair && methods[0] === name && JSON.stringify(settings) === own,
+  );
+  return alike.find((e) => asksExample(request, e)) ?? alike[0];
+}
+
+/** What changes where files take the place of an untouched example's pictures: its question goes with
+ *  them, unless they are as many and of the same kind, and its pair gives way to `home`. null where
+ *  none gives way. coming: how many files are still on their way.
+ *  @param {Catalog} catalog @param {Request} request @param {string} home @param {Media[]} media
+ *  @param {number} coming @returns {Partial<Request> | null} */
+export function giveWay(catalog, request, home, media, coming) {
+  const example = catalog.examples.find((e) => asksExample(request, e));
+  if (!example || !media.length || media.some((item) => item.example)) return null;
+  const pair = pairOf(catalog, home);
+  const same = media.every((item) => item.kind === example.media[0]?.kind);
+  const fits = same && media.length + coming === example.media.length;
+  return {
+    ...(pair && request.pair !== home && { pair: home, methods: [...pair.first], settings: {} }),
+    ...(!fits && { question: '' }),
+  };
+}
