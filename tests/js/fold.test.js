@@ -64,7 +64,7 @@ test('folds and doubts are those of the program', { skip: !told('races') }, () =
   for (const { records, compared } of told('races')) {
     const list = folded(records);
     const [base, other] = list;
-    const race = { list, baseline: base, load: 0, rules: { load: 0.25 }, meta: { compared } };
+    const race = { list, baseline: base, ended: list.every(({ end }) => end), load: 0, rules: { load: 0.25 }, meta: { compared } };
     const { cut, lanes } = compared;
     const reason = cut ? { kind: 'cut', sentence: cut } : lanes[other.name].doubt;
     const over = list.every((one) => one.end);
@@ -101,7 +101,7 @@ test('a running speedup compares by token, and ends at the table’s', () => {
 
 test('a busy machine is told while lanes run, the clearest of several reasons once', () => {
   const list = ['ar', 'a', 'b'].map((name) => lane([{ own: 'x' }], null, name));
-  const race = { list, baseline: list[0], load: 0.5, rules: { load: 0.25 }, meta: {} };
+  const race = { list, baseline: list[0], ended: false, load: 0.5, rules: { load: 0.25 }, meta: {} };
   assert.equal(doubt(race, list[1]).kind, 'disturbed');
   assert.equal(doubts(race)[0][1].length, 2);
   assert.equal(doubt({ ...race, load: 0.1 }, list[1]), null);

@@ -32,7 +32,7 @@ function plus(totals, round) {
     n_rounds: totals.n_rounds + 1,
     n_accepted: totals.n_accepted + round.tokens.length - count('target'),
     n_relaxed: totals.n_relaxed + count('relaxed'),
-    n_drafted: totals.n_drafted + round.tree.tokens.length - 1,
+    n_drafted: totals.n_drafted + countDrafted(round),
     clock_s: round.clock_s,
   };
   for (const phase of PHASES) sums[phase] += round[phase];
@@ -85,6 +85,21 @@ export class Lane {
     this.rounds.push(round);
     this.totals.push(plus(this.totals[this.totals.length - 1], round));
     this.whole.push(this.pieces.length);
+  }
+
+  /** The lane of the target alone. */
+  get plain() {
+    return this.begin.method === 'ar';
+  }
+
+  /** What a token's colour stands for. @param {Pick<Token, 'origin'>} token */
+  kind({ origin }) {
+    return this.plain ? 'ar' : origin;
+  }
+
+  /** The place of a round's first token in the answer. @param {Round} round */
+  first({ index }) {
+    return this.at(index).n_tokens;
   }
 
   /** A token's text by itself; of the one that only ends the answer, which has none, its mark.
@@ -187,6 +202,12 @@ export class Lane {
 
 /** The text of tokens. @param {Token[]} tokens */
 export const wordsOf = (tokens) => tokens.map(({ text }) => text).join('');
+
+/** How many tokens a round drafted. @param {Round} round */
+export const countDrafted = ({ tree }) => tree.tokens.length - 1;
+
+/** How many of them it kept. @param {Round} round */
+export const countKept = ({ path }) => path.length - 1;
 
 /** Depth of every node of a tree, root 0. @param {Tree} tree */
 export function depths(tree) {

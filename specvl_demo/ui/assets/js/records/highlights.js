@@ -11,7 +11,7 @@ import { W } from '../words/words.js';
  *  their method. null where times tell of no lane that it won.
  *  @param {Race} race @returns {Lane | null} */
 export function best(race) {
-  const all = race.list.filter((lane) => lane !== race.baseline);
+  const all = race.rivals;
   if (all.length < 2) return all[0] ?? null;
   const speed = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane) ?? 0;
   const sound = all.filter((lane) => doubt(race, lane) === null);
@@ -59,7 +59,7 @@ export function instructive(lane) {
         (rival - (taken ? p(taken) : 0)) *
         (taken ? 1 : 0.6) *
         (/[\p{L}\d]{3}/u.test(token.text) ? 1 : 0.3);
-      if (score > most) [most, found] = [score, lane.at(round.index).n_tokens + at];
+      if (score > most) [most, found] = [score, lane.first(round) + at];
     });
   });
   return found;

@@ -1,14 +1,14 @@
 /* A race simulated from a recorded one: the answer stays, and with it how hard each of its tokens is to guess; the
    drafter, the draft's length and the costs may be others. Knows records; knows nothing of the page. */
 
-import { depths } from './fold.js';
+import { countDrafted, depths } from './fold.js';
 
 /** What a recorded lane says of every token of its answer and of its costs, in autoregressive steps:
  *  {n, hard, quality, gamma, draft, step, row, rest, requests, fit, recorded}. hard[i] is how hard token i is to guess, in (0, 1): a drafter
  *  of quality q guesses it where hard[i] < q. gamma: levels a round drafts; draft: cost of a level; step: cost of a
  *  verification, and row: of each drafted token in it. null where the lane drafted nothing or has no lane to compare. */
 export function learn(lane, base) {
-  const rounds = lane.rounds.filter((r) => r.tree.tokens.length > 1);
+  const rounds = lane.rounds.filter(countDrafted);
   const b = base?.at(Infinity);
   if (!rounds.length || !b?.n_rounds) return null;
   const unit = b.clock_s / b.n_rounds;
@@ -19,7 +19,7 @@ export function learn(lane, base) {
   const quality = known.filter(({ right }) => right).length / known.length;
   const levels = rounds.map((r) => Math.max(...depths(r.tree)));
   const gamma = Math.max(1, Math.round(mean(levels)));
-  const nodes = mean(rounds.map((r) => r.tree.tokens.length - 1));
+  const nodes = mean(rounds.map(countDrafted));
   const verify = t.verify_s / t.n_rounds / unit;
   const row = Math.max(0, verify - 1) / Math.max(1, nodes);
   const rest = (t.commit_s + t.other_s) / t.n_rounds / unit;
@@ -117,18 +117,15 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
 /** What a lane's recorded rounds cost in autoregressive steps: {fixed, perToken, drafted, tau, rho, speedup}. null where
  *  nothing was drafted. */
 export function payOff(lane, base) {
-  const { rounds } = lane;
-  const n = rounds.length;
+  const { clock_s, n_drafted, n_rounds: n, tau } = lane.at(Infinity);
   const unit = base.clock_s / base.n_rounds;
-  const sum = (of) => rounds.reduce((a, r) => a + of(r), 0);
-  const drafted = sum((r) => r.tree.tokens.length - 1);
-  if (!drafted || !(unit > 0)) return null;
-  const rho = sum((r) => r.draft_s + r.verify_s + r.commit_s + r.other_s) / n / unit;
-  const tau = sum((r) => r.tokens.length) / n;
+  if (!n_drafted || !(unit > 0)) return null;
+  const rho = clock_s / n / unit;
   // Drafted tokens cost all of drafting, and what verification takes beyond an autoregressive step.
-  const perToken = sum((r) => r.draft_s + Math.max(0, r.verify_s - unit)) / drafted / unit;
-  const fixed = rho - (perToken * drafted) / n;
-  return { fixed, perToken, drafted: drafted / n, tau, rho, speedup: tau / rho };
+  const seconds = lane.rounds.map((r) => r.draft_s + Math.max(0, r.verify_s - unit));
+  const drafted = n_drafted / n;
+  const perToken = mean(seconds) / drafted / unit;
+  return { fixed: rho - perToken * drafted, perToken, drafted, tau, rho, speedup: tau / rho };
 }
 
 /** The least share of right guesses, in percent steps, with which the race would be as fast as autoregressive decoding,

@@ -11,7 +11,7 @@ export function doubt(race, lane) {
   const base = race.baseline;
   if (!base || lane === base) return null;
   const { load, rules } = race;
-  if (!race.list.every((one) => one.end))
+  if (!race.ended)
     return load > rules.load ? { kind: 'disturbed', sentence: W.run.loaded(load), load } : null;
   const { compared } = race.meta;
   if (!compared) return { kind: 'unknown', sentence: W.run.uncompared };

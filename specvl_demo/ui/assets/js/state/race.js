@@ -126,7 +126,7 @@ export class Race extends Emitter {
     lane.number = this.lanes.size;
     this.lanes.set(lane.name, lane);
     this.nameLanes();
-    if (!this.focused || this.focused.begin.method === 'ar') this.focus = lane.name;
+    if (!this.focused || this.focused.plain) this.focus = lane.name;
     this.emit('lane', { lane });
     return lane;
   }
@@ -147,6 +147,11 @@ export class Race extends Emitter {
     return [...this.lanes.values()];
   }
 
+  /** Whether all lanes are over, as far as they are known. */
+  get ended() {
+    return this.list.every((lane) => lane.end);
+  }
+
   get focused() {
     return this.lanes.get(this.focus ?? '') ?? null;
   }
@@ -154,7 +159,12 @@ export class Race extends Emitter {
   /** The plain autoregressive lane, against which the others are measured; null if the race has
    *  none. */
   get baseline() {
-    return this.list.find((lane) => lane.begin.method === 'ar') ?? null;
+    return this.list.find((lane) => lane.plain) ?? null;
+  }
+
+  /** All lanes but the plain one. */
+  get rivals() {
+    return this.list.filter((lane) => lane !== this.baseline);
   }
 
   /** Rounds of a lane that are shown now. @param {Lane} lane */
@@ -205,8 +215,7 @@ export class Race extends Emitter {
 
   /** Whether a visitor's own race, of which all is known, is played back. */
   get back() {
-    const known = this.meta.source === 'live' && this.list.every((lane) => lane.end);
-    return known && this.head !== null;
+    return this.meta.source === 'live' && this.ended && this.head !== null;
   }
 
   /** The lane whose text a follow-up question continues: the autoregressive one if it is complete,
@@ -254,6 +263,12 @@ export class Race extends Emitter {
     this.selected = choice;
     if (moved) this.emit('focus');
     this.emit('select');
+  }
+
+  /** The visitor picks a token of a lane, a round, or a node of it.
+   *  @param {Lane} lane @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
+  pick(lane, part) {
+    this.select({ lane: lane.name, ...part, picked: true });
   }
 
   /** The round that the tree shows: the selected one, else the one on its way or the newest shown of the focused lane. */

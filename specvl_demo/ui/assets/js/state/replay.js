@@ -51,7 +51,7 @@ export class Replay extends Emitter {
   pace() {
     const { race } = this;
     this.rate = this.stretched ? 1 / this.stretch : 1;
-    const drafting = race.list.filter((lane) => lane.begin.method !== 'ar');
+    const drafting = race.list.filter((lane) => !lane.plain);
     const rounds = Math.max(1, ...drafting.map((lane) => lane.rounds.length));
     race.slower = 1 / this.rate;
     race.slow = race.length / rounds / this.rate >= VISIBLE_S;

@@ -74,8 +74,7 @@ export class Answers {
   /** On a phone the plain lane and one other stand side by side: the one in focus, else the last. */
   beside() {
     const { race } = this;
-    const rivals = race.list.filter((lane) => lane !== race.baseline);
-    const other = rivals.find((lane) => lane === race.focused) ?? rivals.at(-1);
+    const other = race.rivals.find((lane) => lane === race.focused) ?? race.rivals.at(-1);
     for (const [name, { node }] of this.lanes)
       node.classList.toggle('beside', [race.baseline?.name, other?.name].includes(name));
   }

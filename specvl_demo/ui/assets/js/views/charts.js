@@ -2,7 +2,7 @@
    data from the method table), read by `declared`, which knows no method. */
 
 import { step } from './chart.js';
-import { pace } from '../records/fold.js';
+import { countDrafted, countKept, pace } from '../records/fold.js';
 import { doubt, doubts, hedged } from '../records/verdict.js';
 import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
@@ -63,7 +63,7 @@ export const speedup = {
     const without = reasons
       .flatMap(([, lanes]) => lanes)
       .filter((lane) => !hedged(doubt(race, lane)));
-    for (const lane of race.list.filter((l) => l !== base && !without.includes(l))) {
+    for (const lane of race.rivals.filter((l) => !without.includes(l))) {
       const rough = hedged(doubt(race, lane));
       // A ratio of two or three steps says nothing yet and would stretch the axis.
       const points = shownRounds(race, lane)
@@ -82,7 +82,7 @@ export const speedup = {
       const note = reasons.map(([why, lanes]) => W.charts.noSpeedup(why, titles(lanes))).join(' ');
       return note ? { note } : null;
     }
-    const rivals = race.list.filter((l) => l !== base);
+    const { rivals } = race;
     const ends = rivals.filter((l) => !without.includes(l));
     const of = (l) => (without.includes(l) ? null : (hedged(doubt(race, l)) ?? race.speedup(l)));
     return {
@@ -122,9 +122,9 @@ export const byDepth = {
     if (!compared) return { note: W.charts.byDepthLater };
     const y = (compared.lanes[lane.name]?.accepted_by_depth ?? []).map((share) => 100 * share);
     if (!y.length) return { note: W.charts.byDepthNone };
-    const few = lane.rounds.filter((r) => r.tree.tokens.length > 1).length < race.rules.drafts;
+    const few = lane.rounds.filter(countDrafted).length < race.rules.drafts;
     const deepest = y.length;
-    const more = deepest < Math.max(...lane.rounds.map((r) => r.path.length - 1));
+    const more = deepest < Math.max(...lane.rounds.map(countKept));
     const x = y.map((_, i) => i + 1);
     return {
       traces: [

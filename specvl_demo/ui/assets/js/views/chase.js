@@ -59,7 +59,7 @@ export class Chase {
   button() {
     const node = iconButton('screen', W.chase.open, () => this.open());
     this.race.on('reset lane end', () => {
-      node.hidden = !(this.race.list.length && this.race.list.every((lane) => lane.end));
+      node.hidden = !this.race.list.length || !this.race.ended;
     });
     return node;
   }
@@ -78,9 +78,8 @@ export class Chase {
   }
 
   row(lane) {
-    const plain = lane === this.race.baseline;
-    const parts = lane.pieces.map(({ text, origin }) =>
-      h('span', { class: `tk ${plain ? 'ar' : origin}`, hidden: true, text: laid(text) }),
+    const parts = lane.pieces.map((piece) =>
+      h('span', { class: `tk ${lane.kind(piece)}`, hidden: true, text: laid(piece.text) }),
     );
     const size = this.race.list.length > FEW ? '2.2vw' : '3vw';
     const text = h(

@@ -29,7 +29,7 @@ export class Comparison {
     const { baseline } = race;
     const { compared } = race.meta;
     const known = race.finished && baseline && compared;
-    const rivals = known ? race.list.filter((lane) => lane !== baseline) : [];
+    const rivals = known ? race.rivals : [];
     const speeds = (compared?.cut ? [] : rivals)
       .map((lane) => [lane.title, compared.lanes[lane.name].why])
       .filter(([, why]) => why)

@@ -42,7 +42,7 @@ export class LaneView {
     this.painter = painter;
     this.nodes = []; // one element a piece that is on the page
     this.ends = []; // ends[p]: child nodes of the text after p + 1 pieces
-    this.plain = lane.begin.method === 'ar';
+    this.plain = lane.plain;
     this.draw = this.draw.bind(this);
     this.build();
   }
@@ -165,7 +165,7 @@ export class LaneView {
 
   piece({ start, stop, text, origin, mixed, round }) {
     const kinds = [
-      this.plain ? 'ar' : origin,
+      this.lane.kind({ origin }),
       mixed && !this.plain && 'mixed',
       text === '' && 'end',
     ].filter(Boolean);
@@ -231,7 +231,7 @@ export class LaneView {
     }
     this.light(mine ? (s.round ?? lane.tokens[s.token]?.round ?? null) : null);
     this.node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
-    const known = race.list.every((one) => one.end);
+    const known = race.ended;
     this.node.classList.toggle('done', known);
     put(this.full, known ? laid(lane.given.text, MOST_TEXT) + lane.laid : '');
     // A replay of an answer that is longer than its box goes along with the newest words.
@@ -296,11 +296,7 @@ export class LaneView {
   pick(node) {
     if (node && matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
     if (node)
-      this.race.select({
-        lane: this.lane.name,
-        token: Number(node.dataset.i) + Number(node.dataset.n) - 1,
-        picked: true,
-      });
+      this.race.pick(this.lane, { token: Number(node.dataset.i) + Number(node.dataset.n) - 1 });
   }
 
   key(event) {
@@ -312,7 +308,7 @@ export class LaneView {
       const s = this.race.selected;
       const at = s?.lane === this.lane.name && s.token !== undefined ? s.token : step > 0 ? -1 : 0;
       const token = Math.min(last, Math.max(0, at + step));
-      this.race.select({ lane: this.lane.name, token, picked: true });
+      this.race.pick(this.lane, { token });
       this.nodeOf(token)?.scrollIntoView({ block: 'nearest' });
     }
     event.preventDefault();

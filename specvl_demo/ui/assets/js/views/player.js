@@ -34,7 +34,7 @@ export class Player {
 
   show() {
     const { playing, race, stretch, stretched } = this.replay;
-    const ready = race.length > 0 && race.list.every((lane) => lane.end);
+    const ready = race.length > 0 && race.ended;
     this.node.hidden = !ready;
     if (!ready) return;
     const head = race.head ?? race.length;

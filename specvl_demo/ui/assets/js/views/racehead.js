@@ -24,8 +24,7 @@ export class RaceHead {
     race.on('lane begin', () => this.pictures());
     race.on('end', () => this.origin());
     race.on('load lane end reset', () => {
-      const running = race.list.some((lane) => !lane.end);
-      this.saving.hidden = running || !race.list.length; // what is still written cannot be kept
+      this.saving.hidden = !race.ended || !race.list.length; // what is still written cannot be kept
     });
   }
 
@@ -40,7 +39,7 @@ export class RaceHead {
   /** Where the race comes from: recorded, a file, live, or live a moment ago. */
   origin() {
     const { source, file } = this.race.meta;
-    const over = this.race.list.length > 0 && this.race.list.every((lane) => lane.end);
+    const over = this.race.list.length > 0 && this.race.ended;
     const names = {
       recorded: file ? W.run.opened : W.run.recorded,
       live: over ? W.run.yours : W.run.live,

@@ -111,8 +111,7 @@ export class RaceView {
     });
     race.on('lane begin round end head compared reset', () => painter.soon(this.say));
     race.on('load lane end reset', () => {
-      const running = race.list.some((lane) => !lane.end);
-      put(this.busy, running && race.load > race.rules.load ? W.run.busyNow(race.load) : '');
+      put(this.busy, !race.ended && race.load > race.rules.load ? W.run.busyNow(race.load) : '');
     });
     stage.on('notice', () => {
       put(this.notice, stage.notice.text);

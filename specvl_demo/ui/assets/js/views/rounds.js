@@ -1,6 +1,7 @@
 /* All rounds of the lane in focus as a table, folded below its tree; a row opens its round. */
 
 import { h, headRow, icon } from './dom.js';
+import { PHASES, countDrafted, countKept } from '../records/fold.js';
 import { tokenChip } from './lane.js';
 import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
@@ -38,23 +39,18 @@ export class Rounds {
   }
 
   row(lane, round) {
-    const plain = lane.begin.method === 'ar';
-    const first = lane.at(round.index).n_tokens;
+    const first = lane.first(round);
     const number = (value) => h('td.number', String(value));
-    const text = round.tokens.map((t, i) =>
-      tokenChip(lane.said(first + i), plain ? 'ar' : t.origin),
-    );
+    const text = round.tokens.map((t, i) => tokenChip(lane.said(first + i), lane.kind(t)));
     const opener = { 'aria-label': W.inspect.round(round.index), text: String(round.index + 1) };
     return h(
       'tr',
       { on: { click: () => this.race.select({ lane: lane.name, round: round.index }) } },
       h('th', { scope: 'row' }, h('button.vl-plainbutton', opener)),
-      number(round.tree.tokens.length - 1),
-      number(round.path.length - 1),
+      number(countDrafted(round)),
+      number(countKept(round)),
       h('td.text', text),
-      ['draft_s', 'verify_s', 'commit_s', 'other_s'].map((phase) =>
-        number(fmt.number(1000 * round[phase], 1)),
-      ),
+      PHASES.map((phase) => number(fmt.number(1000 * round[phase], 1))),
     );
   }
 }

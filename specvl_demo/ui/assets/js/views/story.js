@@ -3,6 +3,7 @@
 
 import { backClosesDialog } from './back.js';
 import { button, h, put } from './dom.js';
+import { countDrafted, countKept } from '../records/fold.js';
 import { headline } from './headline.js';
 import { drafterInWords } from '../records/highlights.js';
 import { judged } from './lane.js';
@@ -14,17 +15,16 @@ const PREVIOUS = ['ArrowLeft', 'ArrowUp', 'PageUp', 'Backspace'];
 const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown: what a presenter's remote sends
 const STEP_MS = 3500; // between two steps where the story plays by itself
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
-const drafts = ({ tree }) => tree.tokens.length > 1;
 
 /** What a sentence about a round is made of; own: the text that the target added, null where it added none. */
 function told(round) {
   const { tree, path, tokens } = round;
   const last = tokens.at(-1);
   return {
-    drafted: tree.tokens.length - 1,
+    drafted: countDrafted(round),
     shown: judged(round).length,
     branches: tree.parent.filter((_, node) => !tree.parent.includes(node)).length,
-    kept: path.length - 1,
+    kept: countKept(round),
     struck: tree.parent.includes(path.at(-1)),
     relaxed: tokens.filter(({ origin }) => origin === 'relaxed').length,
     own: last.origin === 'target' ? laid(last.text) : null,
@@ -85,9 +85,9 @@ export class Story {
     const { race } = this;
     this.finish();
     const lanes = [race.focused, ...race.list];
-    this.lane = lanes.find((lane) => lane.rounds.some(drafts)) ?? race.focused;
+    this.lane = lanes.find((lane) => lane.rounds.some(countDrafted)) ?? race.focused;
     const of = (round, i) => {
-      if (!drafts(round)) return [{ round }];
+      if (!countDrafted(round)) return [{ round }];
       return [...(i < SPELT_OUT ? [{ round }] : []), { round, checked: true }];
     };
     this.steps = [{}, ...this.lane.rounds.flatMap(of), { over: true }];
@@ -143,7 +143,7 @@ export class Story {
   /** The answer as far as it is written, and what is drafted behind it; the newest words alone are coloured. */
   answer({ round, checked, over }) {
     const { given, pieces, whole, rounds } = this.lane;
-    const plain = round && !drafts(round);
+    const plain = round && !countDrafted(round);
     const done = whole[over ? rounds.length : round.index + Number(plain)];
     const word = (kind, text) => h('span', { class: kind ? `tk ${kind}` : '', text });
     const nodes = pieces
@@ -158,10 +158,10 @@ export class Story {
 
   says({ round, checked, over }) {
     if (over) return headline(this.race, '');
-    const plain = this.lane.begin.method === 'ar';
+    const { plain } = this.lane;
     const by = drafterInWords(this.lane);
     if (!round) return [plain ? W.story.plain : W.story.begin(this.lane.title, by)];
-    if (!drafts(round)) return [plain ? W.story.step : W.story.nothing];
+    if (!countDrafted(round)) return [plain ? W.story.step : W.story.nothing];
     const later = round.index >= SPELT_OUT;
     return [checked ? W.story.checked(told(round), later) : W.story.drafted(told(round), by)];
   }

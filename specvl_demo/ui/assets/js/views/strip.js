@@ -4,7 +4,7 @@
 
 import { explained } from './explain.js';
 import { h, put, svg } from './dom.js';
-import { dig } from '../records/fold.js';
+import { countDrafted, countKept, dig } from '../records/fold.js';
 import { shapeOf } from '../records/shapes.js';
 import { W } from '../words/words.js';
 
@@ -20,7 +20,7 @@ const ROOMY = 44; // where there is room
 const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
 
 /** Edges as one line of SVG. */
-const drawn = (edges, x, [row, level]) =>
+const line = (edges, x, [row, level]) =>
   edges
     .map(([a, b]) =>
       [a, b].map(([r, d]) => `${(x + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`),
@@ -50,14 +50,14 @@ export class Strip {
     const { left, width } = this.svg.getBoundingClientRect();
     const x = (clientX - left) / width;
     const round = this.ends.findIndex((end) => x < end / this.ends.at(-1));
-    if (round >= 0) this.race.select({ lane: this.lane.name, round, picked: true });
+    if (round >= 0) this.race.pick(this.lane, { round });
   }
 
   draw() {
     const { race } = this;
     const lane = race.focused;
     const shown = lane ? race.shown(lane) : 0;
-    this.node.hidden = !lane?.rounds.some(({ tree }) => tree.tokens.length > 1);
+    this.node.hidden = !lane?.rounds.some(countDrafted);
     if (this.node.hidden || !this.box.clientWidth) return;
     const key = [lane.name, lane.rounds.length, this.box.clientWidth, lane.begin.request].join();
     if (key !== this.key) this.lay(lane);
@@ -101,12 +101,12 @@ export class Strip {
       const first = x + (width - (shape.wide - 1) * row) / 2;
       const cell = Object.entries(COLOURS).map(([kind, colour]) => {
         const style = { stroke: `var(--vl-${colour})`, 'stroke-width': kind === 'idle' ? 1 : 2.2 };
-        return svg('path', { d: drawn(shape[kind], first, [row, level]), style });
+        return svg('path', { d: line(shape[kind], first, [row, level]), style });
       });
       this.middles.push(x + width / 2);
       this.ends.push((x += width));
-      const { tree, path } = lane.rounds[i];
-      const facts = [i, tree.tokens.length - 1, path.length - 1, shape.deep, shape.wide];
+      const round = lane.rounds[i];
+      const facts = [i, countDrafted(round), countKept(round), shape.deep, shape.wide];
       return svg('g', svg('title', { text: W.strip.round(...facts) }), cell);
     });
     const [low, high] = this.chart?.y_range ?? [0, 1];

@@ -52,7 +52,7 @@ export class Track {
     const count = h('span.vl-count');
     const name = h('span', lane.title);
     // The plain lane has neither a tree nor charts of its own to show.
-    const shows = lane.begin.method !== 'ar' && {
+    const shows = !lane.plain && {
       'aria-label': W.lane.focus(lane.title),
       on: { click: () => this.race.setFocus(lane.name) },
     };

@@ -4,7 +4,7 @@
 
 import { explained } from './explain.js';
 import { h, svg, put } from './dom.js';
-import { children, depths, reason, rejected } from '../records/fold.js';
+import { children, countDrafted, countKept, depths, reason, rejected } from '../records/fold.js';
 import { probability, shown, wordOf } from '../records/text.js';
 import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
@@ -110,9 +110,9 @@ export class TreeView {
     const { focused, currentRound: round } = this.race;
     const own = node === round.tree.tokens.length;
     const at = own ? round.tokens.length - 1 : round.path.indexOf(node) - 1;
-    const token = focused.at(round.index).n_tokens + at;
+    const token = focused.first(round) + at;
     const what = at >= 0 ? { token } : { round: round.index, node };
-    this.race.select({ lane: focused.name, ...what, picked: true });
+    this.race.pick(focused, what);
   }
 
   /** The node that is picked, or whose token is; the target's own token comes after all that were drafted. */
@@ -137,11 +137,10 @@ export class TreeView {
     const making = race.selected ? null : race.making(lane);
     this.slider.max = Math.max(0, race.shown(lane) - 1, round.index);
     this.slider.value = round.index;
-    const drafted = round.tree.tokens.length - 1;
     const facts =
-      making && drafted
-        ? W.tree.making(lane.title, round.index, drafted, making.verified > 0)
-        : W.tree.facts(lane.title, round.index, drafted, round.path.length - 1);
+      making && countDrafted(round)
+        ? W.tree.making(lane.title, round.index, countDrafted(round), making.verified > 0)
+        : W.tree.facts(lane.title, round.index, countDrafted(round), countKept(round));
     put(this.facts, facts);
     this.slider.setAttribute('aria-valuetext', facts);
     const width = this.box.clientWidth;
@@ -184,7 +183,7 @@ export class TreeView {
   paint(round, width, height) {
     const { tree, path } = round;
     const last = round.tokens.length - 1;
-    const before = this.lane.at(round.index).n_tokens;
+    const before = this.lane.first(round);
     const said = (i) => this.lane.said(before + i);
     const drafted = tree.tokens.length; // the node after all of them is the target's own token
     const plan = lay(tree, path, round.tokens[last].origin === 'target');

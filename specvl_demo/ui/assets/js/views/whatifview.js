@@ -71,7 +71,7 @@ export class WhatIf {
   load() {
     const { race } = this;
     const lane = race.focused;
-    const over = lane && race.list.every((one) => one.end);
+    const over = lane && race.ended;
     this.known = over && lane !== race.baseline ? learn(lane, race.baseline) : null;
     this.node.hidden = !this.known;
     if (!this.known || !this.node.open) return;
