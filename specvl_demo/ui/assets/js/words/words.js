@@ -198,7 +198,7 @@ export const W = {
       `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}. The target ${sampled ? 'drew' : 'preferred'} ${own}${ownP && !sampled ? ` (${ownP})` : ''}${relaxed ? `, and ${relaxed} was let through in its place` : ''}: rejected.`,
     after: ({ lost, own, sampled }) =>
       `This was guessed to come after ${lost}, which was rejected: the target ${sampled ? 'drew' : 'preferred'} ${own} there. What follows a rejected token is never used.`,
-    ended: () => 'The answer had ended before this place: not used.',
+    ended: 'The answer had ended before this place: not used.',
   },
   branch: {
     take: (text) => `Branch: take ${text} here instead, and run on from it`,

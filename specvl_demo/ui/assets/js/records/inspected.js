@@ -1,0 +1,146 @@
+/* What is told of one token or node: why it is, or is not, in the answer, what else was likely at its
+   place, and what its method noted. Knows records and words; draws nothing. */
+
+import { children, countDrafted, countKept, fallen, reason } from './fold.js';
+import { probability, shown, wordOf } from './text.js';
+import { fmt } from '../words/numbers.js';
+import { W } from '../words/words.js';
+
+const MOST_ROWS = 8;
+const MOST_VALUES = 16; // of a list
+
+const sampled = (lane) => Number(lane.begin.sampling.temperature) > 0;
+const exp = (logp) => (logp == null ? null : Math.exp(logp));
+
+/** Why a token is in the answer. */
+export function whyWritten(lane, token) {
+  const { at, origin } = lane.tokens[token];
+  const round = lane.rounds[lane.tokens[token].round];
+  const top = round.candidates?.[at]?.[0];
+  return W.why[reason(round, at)]({
+    text: shown(lane.said(token)),
+    p: origin === 'target' ? null : probability(round.tree.draft_logp, round.path[at + 1]),
+    sampled: sampled(lane),
+    top: top && shown(top.text),
+    topP: top && fmt.prob(top.prob),
+    drafted: countDrafted(round),
+    kept: countKept(round),
+  });
+}
+
+/** Why a node is no token of the answer: {kind: 'root' | 'rejected' | 'after' | 'ended', why, at}.
+ *  at: the place in its round that the target filled otherwise, if it was this node's; else -1. */
+export function whyUnused(lane, round, node) {
+  const { tree, tokens, candidates } = round;
+  const text = wordOf(tree, node);
+  if (node === 0) return { kind: 'root', why: W.tree.root(text), at: -1 };
+  const { lost, at } = fallen(round, node);
+  const token = tokens[at];
+  if (!token) return { kind: 'ended', why: W.fallen.ended, at: -1 };
+  const kind = lost === node ? 'rejected' : 'after';
+  const written = shown(lane.said(lane.first(round) + at));
+  const relaxed = token.origin === 'relaxed' && written;
+  const top = candidates?.[at]?.[0];
+  const preferred = top ? shown(top.text) : W.fallen.another;
+  const why = W.fallen[kind]({
+    text,
+    p: probability(tree.draft_logp, node),
+    lost: wordOf(tree, lost),
+    own: relaxed ? preferred : written,
+    ownP: top && fmt.prob(top.prob),
+    relaxed,
+    sampled: sampled(lane),
+  });
+  return { kind, why, at: kind === 'rejected' ? at : -1 };
+}
+
+/** What target and drafter gave a token that was sampled, and how close the second one came:
+ *  {target, drafter, gap, overlap}, null where unknown; null if it was not sampled. */
+export function drawOf({ notes: { draws } }, at) {
+  const of = (name) => (Number.isFinite(draws?.[name]?.[at]) ? draws[name][at] : null);
+  const target = of('p');
+  if (target === null) return null;
+  return { target, drafter: of('q'), gap: of('gap'), overlap: of('overlap') };
+}
+
+/** What target and drafter give a drafted node, null where unknown. */
+export const chancesOf = ({ tree }, node) => ({
+  target: exp(tree.target_logp?.[node]),
+  drafter: exp(tree.draft_logp?.[node]),
+});
+
+/** What was drafted after a node: [{id, text, prob, target: its probability, null if unknown}]. */
+function siblings(round, parent) {
+  const { tree } = round;
+  if (!tree.draft_logp || !tree.texts) return [];
+  return (children(tree)[parent] ?? []).map((node) => ({
+    id: tree.tokens[node],
+    text: tree.texts[node],
+    prob: chancesOf(round, node).drafter,
+    target: chancesOf(round, node).target,
+  }));
+}
+
+/** The likeliest tokens after a node, by the target, by every view of the drafter, and what was
+ *  drafted there; off the accepted path only the last is recorded. {columns: their names, rows: [{id,
+ *  text, prob: Map by column}]}, the token `id` among them; null if nothing is recorded. */
+export function likeliest(round, node, id) {
+  const at = round.path.indexOf(node);
+  const views = Object.entries(round.views ?? {})
+    .filter(([, lists]) => lists[at])
+    .map(([name, lists]) => [name, lists[at]]);
+  const drafted = siblings(round, node);
+  if (!views.length && drafted.length) views.push([W.inspect.drafter, drafted]);
+  const target = round.candidates?.[at] ?? [];
+  if (![target, ...views.map(([, list]) => list)].some((list) => list.length)) return null;
+  const judged = drafted
+    .filter((token) => token.target !== null)
+    .map((token) => ({ ...token, prob: token.target }));
+  const rows = new Map();
+  for (const [column, list] of [['target', judged], ['target', target], ...views]) {
+    for (const token of list) {
+      if (!rows.has(token.id)) rows.set(token.id, { ...token, prob: new Map() });
+      rows.get(token.id).prob.set(column, token.prob);
+    }
+  }
+  const most = (row) => (row.id === id ? 1 : Math.max(...row.prob.values()));
+  const own = (row) => row.prob.get('target') ?? 0;
+  const sorted = [...rows.values()]
+    .sort((a, b) => most(b) - most(a))
+    .slice(0, MOST_ROWS)
+    .sort((a, b) => own(b) - own(a) || most(b) - most(a));
+  return { columns: ['target', ...views.map(([name]) => name)], rows: sorted };
+}
+
+/** The names of the notes that a method's own charts draw. */
+function charted(lane) {
+  const series = lane.begin.charts.flatMap((chart) => chart.series);
+  const own = series.filter(({ path, name }) => name && /^notes\.\w+$/.test(path));
+  return Object.fromEntries(own.map(({ path, name }) => [path.slice('notes.'.length), name]));
+}
+
+/** A method's notes on a round that have a name, in words: [[name, value, why]]. Of lists over the
+ *  drafted nodes only the value of `node`, if one is given. names: of notes, besides the charts'. */
+export function noted(lane, { notes }, names, node = null) {
+  const { nodes, why = {} } = notes;
+  const over = (value) =>
+    node !== null && Array.isArray(nodes) && Array.isArray(value) && value.length === nodes.length;
+  const all = { ...charted(lane), ...names };
+  return Object.entries(notes)
+    .filter(([key]) => Object.hasOwn(all, key))
+    .map(([key, value]) => [key, over(value) ? value[nodes.indexOf(node)] : value])
+    .filter(([, value]) => value !== undefined)
+    .map(([key, value]) => [all[key], brief(value), why?.[key]]);
+}
+
+function brief(value) {
+  if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(3);
+  if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
+  if (Array.isArray(value)) {
+    const more = value.length > MOST_VALUES ? ['…'] : [];
+    return [...value.slice(0, MOST_VALUES).map(brief), ...more].join(' ');
+  }
+  if (!value || typeof value !== 'object') return String(value);
+  const parts = Object.entries(value).map(([key, part]) => `${W.views[key] ?? key} ${brief(part)}`);
+  return parts.join(' · ');
+}
