@@ -4,6 +4,8 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import * as fold from '../../specvl_demo/ui/assets/js/records/fold.js';
 import { doubt, doubts } from '../../specvl_demo/ui/assets/js/records/verdict.js';
+import { Race } from '../../specvl_demo/ui/assets/js/state/race.js';
+import { headline } from '../../specvl_demo/ui/assets/js/views/headline.js';
 import { W } from '../../specvl_demo/ui/assets/js/words/words.js';
 import { TRACES, fold as folded, lane, round, shipped, told, token } from './page.js';
 
@@ -139,4 +141,18 @@ test('while several methods race, the sentence names the one that leads', () => 
     back('SAGE', lane, base, 2),
     'one token at a time 13 of 20 tokens; of the two methods that guess ahead, SAGE leads with 17 of 17.',
   );
+});
+
+test('the sentence of a race that runs is about the fastest of its methods', () => {
+  const list = [
+    lane([{ own: 'x' }], null, 'ar'),
+    lane([{ kept: 'a', own: 'x' }], null, 'sage'),
+    lane([{ kept: 'ab', own: 'x' }], null, 'tabed'),
+  ];
+  for (const one of list) one.title = one.name.toUpperCase();
+  const race = new Race();
+  for (const one of list) race.lanes.set(one.name, one);
+  list[0].begin.method = 'ar';
+  const [, words] = ['', ...headline(race, '')];
+  assert.match(words, /TABED leads: 3 written so far/);
 });

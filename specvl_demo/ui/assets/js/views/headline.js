@@ -14,13 +14,13 @@ const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 export function headline(race, waiting) {
   if (waiting) return [waiting];
   const base = race.baseline;
-  const all = race.list.filter((one) => one !== base);
+  const all = race.rivals;
   const winner = best(race);
   const lane = winner ?? all.find((one) => one === race.focused) ?? all[0];
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   if (!race.finished) {
-    const speed = (one) => race.now(one).n_tokens_per_s || 0;
+    const speed = (one) => race.now(one).tokens_per_s || 0;
     const leader = all.reduce((a, b) => (speed(b) > speed(a) ? b : a));
     const far = (one) => [race.now(one).n_tokens, race.over(one), one.tokens.length];
     const told = [leader.title, far(leader), far(base), all.length];
