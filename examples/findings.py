@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specvl_demo.methods import base
 from specvl_demo.records import LaneRecords
 from specvl_demo.report.metrics import Comparison, compare_with_ar
 from specvl_demo.report.remarks import timing_doubt
@@ -25,6 +26,7 @@ class Finding:
     """
 
     example: str
+    title: str
     comparison: Comparison
     n_tokens: int
     lossless: bool
@@ -43,7 +45,20 @@ def find(example: str, plain: LaneRecords, lane: LaneRecords) -> Finding:
     doubt = timing_doubt(lane, plain)
     untimed = UNTIMED[doubt.kind] if doubt else ""
     n_tokens = len(lane.token_ids)
-    return Finding(example, compare_with_ar(lane, plain), n_tokens, lane.begin.lossless, untimed)
+    title = base.find(lane.begin.method).title
+    compared = compare_with_ar(lane, plain)
+    return Finding(example, title, compared, n_tokens, lane.begin.lossless, untimed)
+
+
+def find_all(example: str, lanes: Sequence[LaneRecords]) -> list[Finding]:
+    """Return the figures of every lane but the first, the plain model's."""
+    plain, *others = lanes
+    return [find(example, plain, lane) for lane in others]
+
+
+def told(found: Sequence[Finding]) -> str:
+    """Return the sentences on all methods of a race."""
+    return " ".join(f"{one.title}: {said(one)}" for one in found)
 
 
 def said(found: Finding) -> str:

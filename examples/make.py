@@ -34,7 +34,6 @@ from specvl_demo.ui.serve.decoding import Engine  # noqa: E402
 from specvl_demo import records  # noqa: E402
 from specvl_demo.compare.provenance import processor_name  # noqa: E402
 from specvl_demo.media import MediaFile  # noqa: E402
-from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.pairs.machine import detect_machine  # noqa: E402
 from specvl_demo.question import Question  # noqa: E402
 from specvl_demo.records import Record, Round, gather_lanes  # noqa: E402
@@ -48,9 +47,9 @@ DIGITS = 5
 Example = dict[str, Any]
 """An entry of examples.json, a tile of the page.
 
-Written by hand: id, title, question, media, pair, methods with their settings, and the result of
+Written by hand: id, title, question, media, pair, methods, settings of the first, and the result of
 reading the answers with the picture in view. read: whether the plain model's answer and the
-method's are right, for the answers with this checksum. fails: a sentence on what the models get
+methods' are right, for the answers with this checksum. fails: a sentence on what the models get
 wrong, '' if nothing; such tiles are marked. price: what a lossy method's answer gets wrong that the
 plain one has right. Everything else is recorded.
 """
@@ -145,34 +144,34 @@ def write(document: dict[str, Any]) -> None:
 
 def recording(models: Engine, example: Example, machine: str) -> Example:
     """Record an example's race; return the recorded fields of its entry."""
-    finding, lines = measured(models, example)
+    found, lines = measured(models, example)
     trace = f"{example['id']}.trace.jsonl"
     records.write_trace(HERE / trace, lines)
     if (now := findings.checksum(gather_lanes(lines))) != example["read"]["of"]:
         sys.stderr.write(f"{example['id']}: answers ({now}) that have not been read; read them.\n")
-    title = base.find(example["methods"][0]).title
     today = datetime.now(timezone.utc).date().isoformat()
     return {
         "trace": trace,
         "machine": machine,
         "recorded": {"when": today, "processor": processor_name()},
-        "why": f"{title}: {findings.said(finding)}",
+        "why": findings.told(found),
     }
 
 
-def measured(models: Engine, example: Example) -> tuple[Finding, list[Record]]:
-    """Return an example's race: the repetition with the median speedup, with its records."""
+def measured(models: Engine, example: Example) -> tuple[list[Finding], list[Record]]:
+    """Return an example's race: the repetition in which the first method has its median speedup."""
     runs = [once(models, example) for _ in range(REPEATS)]
-    believed = [one for one in runs if one[0].comparison.why_doubtful() is None]
+    believed = [one for one in runs if one[0][0].comparison.why_doubtful() is None]
     # The page withholds times that contradict themselves, like those of a busy machine.
     runs = believed or runs
-    return sorted(runs, key=lambda one: one[0].speedup)[(len(runs) - 1) // 2]
+    return sorted(runs, key=lambda one: one[0][0].speedup)[(len(runs) - 1) // 2]
 
 
-def once(models: Engine, example: Example) -> tuple[Finding, list[Record]]:
-    lines = run(models, example, [(example["methods"][0], example.get("settings", {}))])
-    plain, lane = records.validate_trace(lines)
-    return findings.find(example["id"], plain, lane), lines
+def once(models: Engine, example: Example) -> tuple[list[Finding], list[Record]]:
+    first, *others = example["methods"]
+    lanes = [(first, example.get("settings", {})), *((name, {}) for name in others)]
+    lines = run(models, example, lanes)
+    return findings.find_all(example["id"], records.validate_trace(lines)), lines
 
 
 def run(

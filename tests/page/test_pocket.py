@@ -140,7 +140,7 @@ def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
     expect(changed).to_have_text("1 changed")
     tile = real.locator("[data-example=count]")
     expect(tile).to_have_attribute("title", re.compile("LVSpec relaxed too far"))
-    expect(tile.locator(".vl-tile-fails")).to_have_text("model errs")
+    expect(tile.locator(".vl-tile-note.fails")).to_have_text("model errs")
     tile.click()
     expect(real.get_by_role("tabpanel").locator(".vl-scope")).to_contain_text("three stars")
 

@@ -35,7 +35,7 @@ from specvl_demo.pairs.machine import Machine, detect_machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import JsonObject
-from specvl_demo.report import confidence, remarks, trace
+from specvl_demo.report import confidence, metrics, remarks, trace
 from specvl_demo.serving import choosing
 from specvl_demo.ui.serve.jobs import MAX_LANES
 
@@ -146,15 +146,18 @@ def _example_entry(one: JsonObject) -> JsonObject:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
     path = EXAMPLES / one["trace"]
-    recorded = {"trace": file_reference(path)["url"], "compared": _recorded_remarks(path)}
+    recorded = {"trace": file_reference(path)["url"], **_recorded_race(path)}
     return {**one, **recorded, "media": shown, "thumbs": pictures}
 
 
 @cache
-def _recorded_remarks(path: Path) -> JsonObject:
-    """Return how the lanes of a recorded race compare."""
+def _recorded_race(path: Path) -> JsonObject:
+    """Return how the lanes of a recorded race compare, and the speedups that can be believed."""
     lanes, _ = trace.inspect_file(path)
-    return msgspec.to_builtins(remarks.race_remarks(lanes))
+    told = remarks.race_remarks(lanes)
+    believed = [lane for lane in lanes[1:] if told.lanes[lane.begin.lane].doubt is None]
+    gains = [metrics.compare_with_ar(lane, lanes[0]).speedup_decode for lane in believed]
+    return {"compared": msgspec.to_builtins(told), "gains": gains}
 
 
 def file_reference(path: Path) -> JsonObject:

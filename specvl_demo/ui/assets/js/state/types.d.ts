@@ -160,6 +160,8 @@ export interface Example {
   settings?: Values;
   trace: string;
   compared: Remarks;
+  /** Speedups of its methods that can be believed. */
+  gains: number[];
   fails?: string;
   price?: string;
   machine?: string;

@@ -2,6 +2,7 @@
    and one that fails are in sight, the others one press away. */
 
 import { h, icon } from './dom.js';
+import { fmt } from '../words/numbers.js';
 import { W } from '../words/words.js';
 
 const FRAMES = 4;
@@ -40,6 +41,7 @@ export function offered({ examples, papers, pairs }) {
 export class Tiles {
   /** onpick(example): one was pressed. */
   constructor(catalog, onpick) {
+    this.catalog = catalog;
     this.onpick = onpick;
     const all = offered(catalog);
     const rest = all.slice(FIRST);
@@ -60,6 +62,13 @@ export class Tiles {
     return h('div.vl-examples', { role: 'group', 'aria-label': name }, tiles);
   }
 
+  /** What was raced, and the best speedup. */
+  gained({ methods, gains }) {
+    const [{ title }] = this.catalog.methods.filter(({ name }) => name === methods[0]);
+    const who = methods.length > 1 ? W.ask.several(methods.length) : title;
+    return gains.length ? `${who} ${fmt.times(Math.max(...gains))}` : who;
+  }
+
   tile(example) {
     return h(
       'button',
@@ -71,7 +80,8 @@ export class Tiles {
       },
       h('span.vl-tile-media', thumbnails(example).slice(0, 2)),
       h('span.vl-tile-title', example.title),
-      example.fails && h('span.vl-tile-fails', W.ask.fails),
+      h('span.vl-tile-note', this.gained(example)),
+      example.fails && h('span.vl-tile-note.fails', W.ask.fails),
     );
   }
 }

@@ -365,6 +365,7 @@ export const W = {
     fullLanes: (n) => `${n} methods at most race beside the autoregressive lane: remove one first.`,
     examples: 'Start from an example',
     fails: 'model errs',
+    several: (n) => count(n, 'method'),
     question: 'Question',
     pair: 'Target and drafter',
     elsewhere: (n) => `${count(n, 'larger pair')}, for a GPU`,
