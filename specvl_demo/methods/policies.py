@@ -7,7 +7,7 @@ follows the drafter's entropy, is in `sage.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -268,23 +268,25 @@ class BestFirst(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a tree at most min(loops + 1, room) deep."""
-        # All candidates; the drafter's rows of those that were fed; those fed next, their tokens.
-        nodes = [_Candidate(-1, 0, 0.0, 0.0)]
-        rows = dict[int, int]()
+        # All candidates; those fed next, their tokens; how many were fed before.
+        nodes = [Candidate(-1, 0, 0.0, 0.0)]
         fed = [0]
+        rows = 0
         feed = root
         for depth in range(min(self.loops + 1, room)):
             # 1. Draft after each fed node, below the row of its parent; the root has none.
-            above = [rows.get(nodes[i].parent, -1) for i in fed]
+            above = [nodes[nodes[i].parent].row if i else -1 for i in fed]
             level = drafter.draft_level(LevelRequest(feed, above, self.width, depth, draws))
             if level is None:
                 break
-            rows |= {node: row for row, node in enumerate(fed, len(rows))}
+            for row, i in enumerate(fed, rows):
+                nodes[i].row = row
+            rows += len(fed)
             # 2. Every drafted token is a candidate, whose path is as likely as its tokens together.
             born = len(nodes)
             for i, *after in zip(fed, *level.read(), strict=True):
                 nodes += [
-                    _Candidate(i, token, logp, nodes[i].score + score)
+                    Candidate(i, token, logp, nodes[i].score + score)
                     for token, logp, score in zip(*after, strict=True)
                     if score > -math.inf
                 ]
@@ -293,36 +295,40 @@ class BestFirst(Policy):
             if not fed:
                 break
             feed = to_device([nodes[i].token for i in fed], root.device)
-        return self._best_tree(root, nodes, rows)
-
-    def _best_tree(
-        self, root: Tensor, nodes: Sequence[_Candidate], rows: Mapping[int, int]
-    ) -> DraftTree:
-        """Return the tree of the best candidates overall, parents first.
-
-        rows: The drafter's row of every node that was fed.
-        """
-        # A child's score is never above its parent's, and the stable sort prefers the earlier in a
-        # tie: a chosen node's parent is always chosen.
-        best = sorted(range(1, len(nodes)), key=lambda i: -nodes[i].score)[: self.nodes - 1]
-        chosen = [0, *sorted(best)]
-        number = {node: i for i, node in enumerate(chosen)}
-        tokens = to_device([nodes[i].token for i in chosen[1:]], root.device)
-        return DraftTree(
-            torch.cat((root, tokens)),
-            shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),
-            logp=to_device(torch.tensor([nodes[i].logp for i in chosen]), root.device),
-            rows=[rows.get(i, -1) for i in chosen],
-        )
+        return best_tree(root, nodes, self.nodes)
 
 
-class _Candidate(NamedTuple):
-    """A node, and the log-probability of its token and of its path."""
+@dataclass
+class Candidate:
+    """A node that a tree may have: its token with its log-probability, how likely its path is, and
+    the drafter's row that it was fed as.
+    """
 
     parent: int
     token: int
     logp: float
     score: float
+    row: int = -1
+
+
+def likeliest(nodes: Sequence[Candidate], size: int) -> list[int]:
+    """Return the nodes of the `size` likeliest paths, without the root; ties go to the earlier.
+
+    A child's path is never likelier than its parent's, so a chosen node's parent is always chosen.
+    """
+    return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].score)[:size])
+
+
+def best_tree(root: Tensor, nodes: Sequence[Candidate], size: int) -> DraftTree:
+    """Return the tree of the `size` likeliest candidates, parents first."""
+    chosen = [0, *likeliest(nodes, size - 1)]
+    number = {old: new for new, old in enumerate(chosen)}
+    return DraftTree(
+        torch.cat((root, to_device([nodes[i].token for i in chosen[1:]], root.device))),
+        shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),
+        logp=to_device(torch.tensor([nodes[i].logp for i in chosen]), root.device),
+        rows=tuple(nodes[i].row for i in chosen),
+    )
 
 
 BEST_FIRST = Part(

@@ -13,17 +13,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-import torch
 from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.sampling import Level, Sampler
 from specvl_demo.core.transfer import to_device
-from specvl_demo.core.tree import DraftTree, chain, shape_of
+from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, LevelRequest, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Lesson, PolicySettings, Value, max_size_words, setting
-from specvl_demo.methods.policies import EAGLE_TREE, StaticTree, trim_paths
+from specvl_demo.methods.policies import (
+    EAGLE_TREE,
+    Candidate,
+    StaticTree,
+    best_tree,
+    likeliest,
+    trim_paths,
+)
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, ChartSeries
@@ -188,15 +194,10 @@ def _descendants(
 
 
 @dataclass
-class _Node:
-    """A candidate: its parent, its own and its path's probability, the row it was fed as."""
+class _Node(Candidate):
+    """A candidate with its own probability; its score is its path's."""
 
-    parent: int
-    token: int
-    logp: float
-    probability: float
-    product: float
-    row: int = -1
+    probability: float = 1.0
 
 
 def grow_tree(
@@ -209,7 +210,7 @@ def grow_tree(
     few forwards as it has levels.
     """
     # All candidates so far; the numbers of those fed next, and their tokens; rows fed before them.
-    nodes = [_Node(-1, 0, 0.0, 1.0, 1.0)]
+    nodes = [_Node(-1, 0, 0.0, 1.0)]
     fed = [0]
     feed = root
     rows = 0
@@ -227,11 +228,11 @@ def grow_tree(
         first = len(nodes)
         _add_children(nodes, fed, drafted, level, plan)
         # 4. Go on with the new ones that may be in the final tree: later nodes only displace some.
-        fed = [i for i in _most_probable(nodes, plan.max_nodes - 1) if i >= first]
+        fed = [i for i in likeliest(nodes, plan.max_nodes - 1) if i >= first]
         if not fed:
             break
         feed = to_device([nodes[i].token for i in fed], root.device)
-    return _best_tree(root, nodes, plan)
+    return best_tree(root, nodes, plan.max_nodes)
 
 
 def _add_children(
@@ -246,26 +247,9 @@ def _add_children(
         n = plan.n_children(level, nodes[i].probability)
         for rank, (token, logp, score) in enumerate(islice(zip(*after, strict=True), n)):
             probability = math.exp(score)
-            product = nodes[i].product * probability
+            product = nodes[i].score * probability
             if plan.keeps_node(level, rank, product):
-                nodes.append(_Node(i, token, logp, probability, product))
-
-
-def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
-    """Return the nodes of the `size` most probable paths, ascending; ties go to the earlier."""
-    return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
-
-
-def _best_tree(root: Tensor, nodes: Sequence[_Node], plan: TreePlan) -> DraftTree:
-    """Return the tree of the most probable candidates."""
-    chosen = [0, *_most_probable(nodes, plan.max_nodes - 1)]
-    number = {old: new for new, old in enumerate(chosen)}
-    return DraftTree(
-        torch.cat((root, to_device([nodes[i].token for i in chosen[1:]], root.device))),
-        shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),
-        logp=to_device(torch.tensor([nodes[i].logp for i in chosen]), root.device),
-        rows=tuple(nodes[i].row for i in chosen),
-    )
+                nodes.append(_Node(i, token, logp, product, probability=probability))
 
 
 def why_other(plan: TreePlan, sizes: Mapping[int, int], room: int) -> dict[str, str]:
