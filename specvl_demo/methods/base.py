@@ -73,6 +73,11 @@ class Part:
     charts: tuple[Chart, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
 
+    def read_settings(self, values: Mapping[str, Value]) -> Settings:
+        """Return its settings with those of these values that are its own."""
+        names = {param.name for param in self.settings.params()} & values.keys()
+        return self.settings(**{name: values[name] for name in names})
+
 
 def note_names() -> dict[str, str]:
     """Return what the page calls the notes of all parts."""
@@ -174,7 +179,8 @@ def register(method: Method) -> Method:
 
 def _check(method: Method) -> None:
     """Raise ValueError or TypeError if defaults, presets, charts or the policy are not valid."""
-    policy = new_policy(choose(method.name))
+    choice = choose(method.name)
+    policy = choice.build(choice.policy)
     if not isinstance(policy, Policy) or not hasattr(policy, "max_nodes"):
         raise ValueError(
             f"its policy {type(policy).__name__} must derive from specvl_demo.core.types.Policy and"
@@ -242,6 +248,11 @@ class Choice:
         return (self.drafter, *self.views, self.policy, self.verifier, *mixture)
 
     @property
+    def declared(self) -> dict[str, Param]:
+        """What can be set on its parts, by name."""
+        return {param.name: param for part in self.parts for param in part.settings.params()}
+
+    @property
     def charts(self) -> list[Chart]:
         return [chart for part in self.parts for chart in part.charts]
 
@@ -256,10 +267,9 @@ class Choice:
             **self.params,
         }
 
-    def settings_of(self, part: Part) -> Settings:
-        """Return the settings of one of its parts."""
-        names = [param.name for param in part.settings.params()]
-        return part.settings(**{name: self.params[name] for name in names})
+    def build(self, part: Part, *given: Any) -> Any:
+        """Return a new object of one of its parts, for one lane."""
+        return part.build(*given, part.read_settings(self.params))
 
 
 def describe_draft(settings: Mapping[str, Value]) -> str:
@@ -267,8 +277,7 @@ def describe_draft(settings: Mapping[str, Value]) -> str:
     part = PARTS["policy"][str(settings["policy"])]
     if part.label is None:
         return part.title
-    names = {param.name for param in part.settings.params()} & settings.keys()
-    return part.label(part.settings(**{name: settings[name] for name in names}))
+    return part.label(part.read_settings(settings))
 
 
 def find(name: str) -> Method:
@@ -313,7 +322,7 @@ def choose(
         views = ()
     choice = Choice(method, drafter, views, policy, verifier, {})
     changes = {**method.defaults, **start}
-    params = {param.name: param for part in choice.parts for param in part.settings.params()}
+    params = choice.declared
     values = {key: param.read(changes.get(key, param.default)) for key, param in params.items()}
     for key, value in settings.items():
         if key not in params:
@@ -334,8 +343,9 @@ def parameters(
 ) -> list[Param]:
     """Return what can be set on a method with these parts, with the current value as default."""
     choice = choose(name, settings, preset)
-    declared = {param.name: param for part in choice.parts for param in part.settings.params()}
-    adjustable = [replace(param, default=choice.params[key]) for key, param in declared.items()]
+    adjustable = [
+        replace(param, default=choice.params[key]) for key, param in choice.declared.items()
+    ]
     return sorted(adjustable, key=lambda param: param.last)
 
 
@@ -415,11 +425,6 @@ def opener(role: str) -> Callable[[Opening], Any]:
     return next(part.open for part in drafters if part.open and part.role == role)
 
 
-def new_policy(choice: Choice) -> Any:
-    """Return a new policy for one lane."""
-    return choice.policy.build(choice.settings_of(choice.policy))
-
-
 def build_parts(choice: Choice, models: Models) -> Parts:
     """Return new parts for one lane. What is AUTO is chosen by what the target's rows cost here."""
     chosen = dict[str, int]()
@@ -429,21 +434,17 @@ def build_parts(choice: Choice, models: Models) -> Parts:
             low, high = cast("tuple[int, int]", (param.low, param.high))
             chosen[param.name] = worthwhile_nodes(models.target.row_costs, low, high)
     choice = replace(choice, params={**choice.params, **chosen})
-    views = [view.build(models, choice.settings_of(view)) for view in choice.views]
-    mixer = next(
-        (part.build(choice.settings_of(part)) for part in choice.parts if part.slot == "mixture"),
-        None,
-    )
-    drafter = choice.drafter.build(models, views, mixer, choice.settings_of(choice.drafter))
+    views = [choice.build(view, models) for view in choice.views]
+    mixer = next((choice.build(part) for part in choice.parts if part.slot == "mixture"), None)
     return Parts(
         method=choice.method.name,
         title=f"{choice.title} (auto)" if chosen else choice.title,
         lossless=choice.lossless,
         settings=settings,
         chosen=chosen,
-        drafter=drafter,
-        policy=new_policy(choice),
-        verifier=choice.verifier.build(choice.settings_of(choice.verifier)),
+        drafter=choice.build(choice.drafter, models, views, mixer),
+        policy=choice.build(choice.policy),
+        verifier=choice.build(choice.verifier),
         draws=cast("Any", choice.params.get("draws", "argmax")),
         charts=choice.charts,
     )
