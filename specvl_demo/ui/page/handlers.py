@@ -13,12 +13,11 @@ from typing import Any
 import gradio as gr
 import msgspec
 
-from specvl_demo import pairs, question
+from specvl_demo import question
 from specvl_demo.pairs.machine import computed_s, n_cores
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import WHOLE, End, JsonObject, LaneRecords, Record, Round, dump_trace
 from specvl_demo.report import figure, html, remarks, trace
-from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import BenchRuns, open_report
@@ -103,8 +102,7 @@ class PageHandlers:
         limit of time, and whole answers after which something else failed, are no errors.
         """
         job = read_job(payload, self.folders, baseline)
-        for lane in job.lanes:  # what can be refused is refused before a stream has begun
-            choosing.choose(pairs.find(job.pair), *lane, job.question.sampling.temperature)
+        job.choices()  # what can be refused is refused before a stream has begun
         fault = None
         begun = False
         over = 0

@@ -36,7 +36,6 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.question import NOTHING, Question, list_of, read_sampling, text_of
 from specvl_demo.records import JsonObject, LaneRecords, Record, dump_trace, gather_lanes
 from specvl_demo.report import tables
-from specvl_demo.serving import choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_without_question, uploaded_file
 from specvl_demo.ui.serve.queue import Event
@@ -100,7 +99,7 @@ class BenchRun:
             begin = self.measured[0].lanes("ar")[0].begin
             machine |= {"device": begin.device, "dtype": begin.dtype, "versions": begin.versions}
         pair = find(self.pair)
-        choices = [choosing.choose(pair, *lane) for lane in self.jobs[0].lanes]
+        choices = self.jobs[0].choices()
         report = report_of(machine, pair, self.questions, choices, self.measured, self.repeats)
         return _as_told(report)
 
@@ -267,12 +266,10 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
     if not isinstance(payload, Mapping):
         raise ValueError(NOTHING)
     first = read_without_question(payload)
+    read_sampling(payload)  # told of the bench, not of its first line
     n = QUESTIONS.check(payload.get(QUESTIONS.name, QUESTIONS.default))
     repeats = REPEATS.check(payload.get(REPEATS.name, REPEATS.default))
-    temperature = read_sampling(payload).temperature
     folders = [*folders, EXAMPLES]
-    for lane in first.lanes:  # the page leaves out what is not defined for sampling
-        choosing.choose(find(first.pair), *lane, temperature)
     shared = {name: payload[name] for name in SHARED if name in payload}
     questions = islice(_read_questions(payload, first.pair, folders, shared), n)
     jobs = [
@@ -285,6 +282,7 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
     ]
     if not jobs:
         raise ValueError(messages.NO_QUESTIONS)
+    jobs[0].choices()  # the page leaves out what is not defined for sampling
     total = len(jobs) * repeats * len(first.lanes)
     if total > MAX_ANSWERS:
         raise ValueError(messages.BENCH_TOO_LARGE.format(n=total, most=MAX_ANSWERS))

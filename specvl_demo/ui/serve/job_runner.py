@@ -111,9 +111,7 @@ class JobRunner:
             # 1. The pair, with the drafters that the lanes need.
             pair = pairs.find(job.pair)
             question = job.question
-            choices = [
-                choosing.choose(pair, *lane, question.sampling.temperature) for lane in job.lanes
-            ]
+            choices = job.choices()
             roles = choosing.roles_of(choices)
             if fresh := not self.has_loaded(pair, roles, job.options):
                 yield {"k": "status", "stage": "loading", "detail": pair.title}

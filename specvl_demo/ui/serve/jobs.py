@@ -14,6 +14,7 @@ from typing import Any
 from specvl_demo import pairs
 from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.media import MediaFile
+from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.question import NOTHING, Question, read, text_of, wrong_kind
 from specvl_demo.serving import choosing
@@ -44,6 +45,12 @@ class Job:
     """How often a second its events are sent: a page that draws less asks for fewer."""
     client: str | None = field(default=None, compare=False)
     """The address it came from: clients take turns in the line."""
+
+    def choices(self) -> list[Choice]:
+        """Return its lanes, set up for its pair; ValueError if one of them cannot be."""
+        pair = pairs.find(self.pair)
+        temperature = self.question.sampling.temperature
+        return [choosing.choose(pair, *lane, temperature) for lane in self.lanes]
 
 
 def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:

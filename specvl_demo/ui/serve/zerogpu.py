@@ -159,14 +159,10 @@ class ZeroGpuWorker(Worker):
         if self._roles is None:
             return None
         try:
-            pair = pairs.find(job.pair)
-            choices = [
-                choosing.choose(pair, *lane, job.question.sampling.temperature)
-                for lane in job.lanes
-            ]
+            roles = choosing.roles_of(job.choices())
         except ValueError as fault:
             return str(fault)
-        if missing := set(choosing.roles_of(choices)) - set(self._roles):
-            roles = ", ".join(pairs.ROLES[role] for role in sorted(missing))
-            return messages.ONLY_THESE_DRAFTERS.format(roles=roles)
+        if missing := set(roles) - set(self._roles):
+            named = ", ".join(pairs.ROLES[role] for role in sorted(missing))
+            return messages.ONLY_THESE_DRAFTERS.format(roles=named)
         return None
