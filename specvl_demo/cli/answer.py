@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -24,7 +24,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role, on_disk
 from specvl_demo.pairs.fitting import Options
-from specvl_demo.records import Begin, LaneRecords, Record, Round, gather_lanes
+from specvl_demo.records import Begin, JsonObject, LaneRecords, Record, Round, gather_lanes
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import choosing
 from specvl_demo.serving.custom import named_pair
@@ -60,8 +60,7 @@ def answer_batch(options: argparse.Namespace) -> int:
             "--batch takes prompts and files from its lines; omit --prompt, --image, --video and"
             " --trace."
         )
-    pair = named_pair(options.pair, options.target, options.drafter)
-    (choice,) = choose_methods([options.method], options.set, pair, options.temperature)
+    pair, (choice,) = choose_methods(options, [options.method])
     try:
         lines = Path(options.batch).read_text(encoding="utf-8").split("\n")
     except OSError as fault:
@@ -98,9 +97,7 @@ def answer_batch(options: argparse.Namespace) -> int:
 
 def bench(options: argparse.Namespace) -> int:
     """Measure methods side by side on many questions; print tables, or one JSON document."""
-    pair = named_pair(options.pair, options.target, options.drafter)
-    names = methods_to_run(options, pair, options.temperature)
-    choices = choose_methods(names, options.set, pair, options.temperature)
+    pair, choices = choose_methods(options)
     sampling = question.read_sampling(vars(options))
     from specvl_demo.compare import measure, questions
     from specvl_demo.compare.peers import PEERS
@@ -124,17 +121,24 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def choose_methods(
-    names: Sequence[str], settings: Sequence[tuple[str, str]], pair: PairSpec, temperature: float
-) -> list[Choice]:
-    """Return each method with its settings, checked against the pair.
+    options: argparse.Namespace, names: Sequence[str] = ()
+) -> tuple[PairSpec, list[Choice]]:
+    """Return the pair, and each method with its settings, checked against the pair: by default AR,
+    then those of --methods, or all others that the pair supports.
 
     `METHOD.KEY=VALUE` applies to one method; a bare KEY to all that have it, at least one, and not
     to the autoregressive lane beside them.
     """
+    pair = named_pair(options.pair, options.target, options.drafter)
+    temperature = options.temperature
+    if not names:
+        every = options.methods == ["all"]
+        names = choosing.supported_methods(pair, temperature) if every else options.methods
+        names = ["ar", *(name for name in names if name != "ar")]
     drafting = [name for name in names if name != "ar"] or names
     given: dict[str, dict[str, str]] = {name: {} for name in names}
     # Parts first: they decide which parameters a method has.
-    for key, value in sorted(settings, key=lambda item: item[0].rpartition(".")[2] not in NAMED):
+    for key, value in sorted(options.set, key=lambda item: item[0].rpartition(".")[2] not in NAMED):
         owner, dot, inner = key.rpartition(".")
         if dot and owner not in names:
             running = ", ".join(names)
@@ -148,31 +152,19 @@ def choose_methods(
             ] or takers
         for name in takers:
             given[name][inner] = value
-    return [choosing.choose(pair, name, given[name], temperature) for name in names]
-
-
-def methods_to_run(
-    options: argparse.Namespace, pair: PairSpec, temperature: float = 0.0
-) -> list[str]:
-    """Return AR, then the named methods, or all others that the pair supports."""
-    names = options.methods
-    if names == ["all"]:
-        names = choosing.supported_methods(pair, temperature)
-    return ["ar", *(name for name in names if name != "ar")]
+    return pair, [choosing.choose(pair, name, given[name], temperature) for name in names]
 
 
 def _answer_question(
     options: argparse.Namespace,
     names: Sequence[str],
-    document: Callable[[list[LaneRecords]], dict[str, Any]],
+    document: Callable[[list[LaneRecords]], JsonObject],
 ) -> int:
     """Check everything, load, answer; records go to the trace and, without --json, to the terminal.
 
     names: Of the methods; by default those of --methods. document: What --json prints.
     """
-    pair = named_pair(options.pair, options.target, options.drafter)
-    names = names or methods_to_run(options, pair, options.temperature)
-    chosen = choose_methods(names, options.set, pair, options.temperature)
+    pair, chosen = choose_methods(options, names)
     opened = question.read(vars(options)).read_files(pair.n_frames, pair.describe)
     with _open_trace_file(options.trace) as saved:
         from specvl_demo.serving import session
