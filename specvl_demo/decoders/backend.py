@@ -26,7 +26,7 @@ from specvl_demo.core.types import AuxRequest
 from specvl_demo.decoders import graphs
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.graphs import BUCKETS, GraphMemory, GraphStep, StepShape
-from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.kv_cache import KVCache, KVSlots, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
@@ -233,13 +233,13 @@ class GraphCache(KVCache):
         data[1].index_copy_(2, self.at, values)
         return data[0], data[1]
 
-    def kv_slots(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def kv_slots(self, k: int) -> KVSlots:
         """Like `KVCache.kv_slots`; in a fixed step, the slots are rows given by a tensor."""
         if self.at is None:
             return super().kv_slots(k)
         layers = [self.layer_buffer(i) for i in range(len(self.layouts))]
-        slots = cast("tuple[Tensor, ...]", tuple(_IndexedSlot(data, self.at) for data in layers))
-        return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
+        slots = cast("list[Tensor]", [_IndexedSlot(data, self.at) for data in layers])
+        return KVSlots(slots, [data[0] for data in layers], [data[1] for data in layers])
 
     def empty_like(self, room: int, shapes: Sequence[StepShape] = ()) -> GraphCache:
         runner, backend = self._owners()

@@ -26,6 +26,16 @@ class Layout(NamedTuple):
     width: int
 
 
+class KVSlots(NamedTuple):
+    """Of every layer, where a step's new keys and values go, [2, batch, heads, k, width], and all
+    keys and values that it reads, with those, [batch, heads, rows, width].
+    """
+
+    slots: Sequence[Tensor]
+    keys: Sequence[Tensor]
+    values: Sequence[Tensor]
+
+
 class KVCache:
     """One batch of rows for all layers of a decoder.
 
@@ -111,16 +121,15 @@ class KVCache:
         end = self.buffer_rows if self.whole else end
         return data[0, :, :, :end], data[1, :, :, :end]
 
-    def kv_slots(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Return, for every layer, all of one layout: the slot of the next k rows [2, batch, heads,
-        k, width], and all keys and values up to and including that slot.
+    def kv_slots(self, k: int) -> KVSlots:
+        """Return the slots of the next k rows, of layers that are all of one layout.
 
         Slices once for all layers, for forwards that cannot afford one slicing per layer.
         """
         end, (data,) = self._end_row(k), self.blocks
         slots = data[:, :, :, :, self.length : end]
         read = data[:, :, :, :, :end]
-        return slots.unbind(0), read[:, 0].unbind(0), read[:, 1].unbind(0)
+        return KVSlots(slots.unbind(0), read[:, 0].unbind(0), read[:, 1].unbind(0))
 
     def zero_unused(self) -> None:
         """Zero the unused part; callers may read the whole buffer."""

@@ -111,7 +111,7 @@ class LeanDecoder(LanguageBackend):
         if call.mask is None and size > 1 and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
         aux = call.aux
-        request = call.aux.request
+        request = aux.request
         rows = call.x.reshape(-1, width)
         # In memory of its own: layers add to it.
         x = rows.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
@@ -227,7 +227,7 @@ class LeanDecoder(LanguageBackend):
 
     def _layer_attention(
         self, queries: Tensor, call: ForwardInput
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], Callable[[int], Tensor]]:
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Callable[[int], Tensor]]:
         """Return each layer's slot in the cache, keys, and attention [B * T, heads * width].
 
         queries: [B, heads, T, width], written before each layer's attention.

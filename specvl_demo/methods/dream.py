@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ from specvl_demo.core.types import NO_AUX, AuxRequest, Drafter, LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import step_shapes
+from specvl_demo.decoders.kv_cache import KVSlots
 from specvl_demo.decoders.layer_stack import DraftWeights, LayerStack, LevelDrafter
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
@@ -63,14 +64,6 @@ class DreamSettings(Settings):
         1.0,
         title="visual tokens kept",
     )
-
-
-class _Spans(NamedTuple):
-    """Every block's rows of the cache: those to write, and those to read, with the new ones."""
-
-    slots: Sequence[Tensor]
-    keys: Sequence[Tensor]
-    values: Sequence[Tensor]
 
 
 class DreamHead(FeatureHead):
@@ -181,14 +174,14 @@ class DreamHead(FeatureHead):
         seen = head_prompt.seen
         n = features.shape[0]
         cache.holes = head_prompt.holes
-        slots, keys, values = cache.kv_slots(n + 1)
-        self._cross.write_keys_values(features, slots[1][..., 1:, :])
+        spans = cache.kv_slots(n + 1)
+        self._cross.write_keys_values(features, spans.slots[1][..., 1:, :])
         # The first query has no keys; equal scores make it attend to all equally, as in training.
         later = torch.arange(n, device=self.device) >= seen[:, None]
         low = torch.finfo(self.dtype).min
         mask = torch.zeros_like(later, dtype=self.dtype).masked_fill_(later, low)
         rows = slice(cache.holes, n)
-        spans = _Spans([slot[..., rows, :] for slot in slots], keys, values)
+        spans = spans._replace(slots=[slot[..., rows, :] for slot in spans.slots])
         x = head_prompt.x[:, : self.width]
         self._run_blocks(x, head_prompt.positions, spans, rows, (None, mask))
         cache.advance(n)
@@ -214,7 +207,7 @@ class DreamHead(FeatureHead):
         if mask is None and size > 1:
             query_mask = mask = chain(size - 1).mask(call.cache.length, self.dtype, self.device)
         # 2. Features first: the nodes' own are among those that they attend to.
-        spans = _Spans(*call.cache.kv_slots(size))
+        spans = call.cache.kv_slots(size)
         self._cross.write_keys_values(features, spans.slots[1])
         # 3. Queries begin after the holes, features at row 1.
         masks = (
@@ -252,7 +245,7 @@ class DreamHead(FeatureHead):
         self,
         x: Tensor,
         positions: Tensor,
-        spans: _Spans,
+        spans: KVSlots,
         queries: slice,
         masks: tuple[Tensor | None, Tensor | None],
     ) -> Tensor:
