@@ -70,20 +70,21 @@ def _syscall_table() -> _SyscallTable | None:
 
 def _syscall(number: int, *arguments: object) -> int:
     """Run a system call by its number; OSError if it fails."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    result = libc.syscall(ctypes.c_long(number), *words)
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
+    return _call("syscall", ctypes.c_long(number), *words)
 
 
 def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
     words = [ctypes.c_ulong(word) for word in (value, 0, 0, 0)]
-    if libc.prctl(ctypes.c_int(option), *words) != 0:
+    _call("prctl", ctypes.c_int(option), *words)
+
+
+def _call(name: str, *words: object) -> int:
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    function.restype = ctypes.c_long if name == "syscall" else ctypes.c_int
+    if (result := function(*words)) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
 def mechanisms() -> list[str]:

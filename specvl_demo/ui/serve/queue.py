@@ -16,16 +16,15 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import Any
 
 import msgspec
 
 from specvl_demo.core.faults import cause, loses_device
-from specvl_demo.records import Begin, End, Round, Stop, Totals
+from specvl_demo.records import Begin, End, JsonObject, Round, Stop, Totals
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import HZ, Job
 
-Event = dict[str, Any]
+Event = JsonObject
 """{'k': run, queue, status, begin, round, end, remarks, error or done, ...}, some a 'record'."""
 Put = Callable[[Event], None]
 
@@ -132,21 +131,20 @@ class Queue:
         finally:  # also when the visitor has left
             if run.began is None:
                 self._leave_line(run)
-            elif not run.done:
+            else:
                 self._request_end(run)
             self._runs.pop(run.id, None)
 
     def stop(self, run_id: str, visit: str | None = None) -> None:
         """Stop a visit's own run: it leaves the line, or ends within a round."""
         run = self._runs.get(run_id)
-        if run and run.visit == visit and not run.done:
+        if run and run.visit == visit:
             self._request_end(run)
 
     def end_visit(self, visit: str) -> None:
         """End the runs of a visit."""
-        for run in list(self._runs.values()):
-            if run.visit == visit and not run.done:
-                self._request_end(run)
+        for run_id in list(self._runs):
+            self.stop(run_id, visit)
 
     def _join_line(self, job: Job) -> Run:
         run = Run(job.client, job.visit, job.hz)
@@ -191,7 +189,9 @@ class Queue:
                 self._order_line()
 
     def _request_end(self, run: Run) -> None:
-        """Request a run to end; from now on it has only the grace period."""
+        """Request a run to end, if it has not; from now on it has only the grace period."""
+        if run.done:
+            return
         run.stopped = True
         if run.began is not None and not run.told_to_end:
             run.told_to_end = True
