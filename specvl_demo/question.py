@@ -31,6 +31,7 @@ from specvl_demo.options import (
     Sampling,
 )
 from specvl_demo.pairs import DESCRIBE
+from specvl_demo.records import JsonObject
 
 MAX_TURNS = 16
 """Earlier questions of a conversation."""
@@ -223,7 +224,7 @@ def _with_want(medium: Medium, want: Want) -> Medium:
     return medium._replace(want=want) if isinstance(medium, MediaFile) else medium
 
 
-def parse_line(text: str) -> dict[str, Any]:
+def parse_line(text: str) -> JsonObject:
     """Return the object in a line of JSON; ValueError with a sentence if there is none."""
     try:
         line = json.loads(text)
@@ -276,7 +277,7 @@ def read_sampling(data: Mapping[str, Any]) -> Sampling:
     """Return how tokens are sampled; ValueError if something is not of its kind."""
     if not isinstance(ignore := data.get("ignore_eos", False), bool | None):
         raise wrong_kind("ignore_eos", "true or false", ignore)
-    numbers: dict[str, Any] = {
+    numbers: JsonObject = {
         option.name: option.check(data.get(option.name, option.default))
         for option in OF_ANSWERS
         if option is not NEW_TOKENS

@@ -6,7 +6,7 @@ import platform
 import shutil
 import subprocess
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +14,7 @@ from specvl_demo import places
 from specvl_demo.decoders import packed_linear
 from specvl_demo.pairs import PairSpec, on_disk
 from specvl_demo.pairs.machine import detect_machine, processor_name, versions
+from specvl_demo.records import JsonObject
 
 if TYPE_CHECKING:
     from specvl_demo.serving.loaded import LoadedPair
@@ -22,14 +23,14 @@ BUSY_SHARE = 0.15
 """Share of the machine that other programs may use before ratios are omitted."""
 
 
-def disturbance(others_share: float) -> dict[str, Any]:
+def disturbance(others_share: float) -> JsonObject:
     """Return how much of the machine other programs used meanwhile, and whether that is a lot."""
     return {"others_share_meanwhile": others_share, "busy": others_share > BUSY_SHARE}
 
 
-def collect_facts(loaded: LoadedPair | None = None) -> dict[str, Any]:
+def collect_facts(loaded: LoadedPair | None = None) -> JsonObject:
     """Return machine, versions, commit and time; of a pair also device, precision, weights."""
-    facts: dict[str, Any] = {
+    facts: JsonObject = {
         "title": detect_machine().title,
         "processor": processor_name(),
         "threads": torch.get_num_threads(),

@@ -313,8 +313,8 @@ def _mean_f1(repeats: Sequence[RepeatResult], name: str, cases: Sequence[Questio
 
 
 def _method_row(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
-    lanes = [lane for repeat in repeats for lane in repeat.lanes(name)]
-    beside = compare_with_ar(lanes, [lane for repeat in repeats for lane in repeat.lanes("ar")])
+    pool = RepeatResult.pooled(repeats)
+    beside = compare_with_ar(pool.lanes(name), pool.lanes("ar"))
     row = shared_figures(repeats, name)
     shares = beside.metrics.shares
     speedup = row["speedup_vs_ar"]
@@ -355,8 +355,8 @@ def shared_figures(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
         "spread": spread(rates),
     }
     for key, other in AGAINST.items():
-        for total, column in ((False, f"speedup_vs_{key}"), (True, f"speedup_total_vs_{key}")):
-            row[column] = pool.speedup(name, other, total)
+        row[f"speedup_vs_{key}"] = pool.speedup(name, other)
+        row[f"speedup_total_vs_{key}"] = pool.speedup(name, other, total=True)
     return row
 
 

@@ -229,10 +229,4 @@ def _to_host(tensors: Sequence[Tensor]) -> list[list[float]]:
     """
     device = tensors[0].device
     flat = [tensor.flatten().to(device, torch.float32) for tensor in tensors]
-    numbers = torch.cat(flat).tolist()
-    out = []
-    first = 0
-    for tensor in flat:
-        out.append(numbers[first : first + len(tensor)])
-        first += len(tensor)
-    return out
+    return [part.tolist() for part in torch.cat(flat).cpu().split([len(part) for part in flat])]

@@ -203,10 +203,8 @@ def exact_overhead(decoder: LanguageBackend, min_rows: int) -> float:
     sequence.cache.zero_unused()
 
     def step_s(least: int | None) -> float:
-        def once() -> object:
-            return decoder.logits(sequence.score(rows[None, _BEFORE:], chain(0), min_rows=least))
-
-        return median(_measure_seconds(decoder.device, once, _REPEATS)[1:])
+        step = partial(_run_step, decoder, sequence, rows[_BEFORE:], least)
+        return median(_measure_seconds(decoder.device, step, _REPEATS)[1:])
 
     return step_s(min_rows) / step_s(None) - 1
 

@@ -153,7 +153,7 @@ class PackedDecoder(LeanDecoder):
         size = call.x.shape[1]
         cache = call.cache
         aux = call.aux
-        request = call.aux.request
+        request = aux.request
         cache.require_room(size)
         embedded = call.x.reshape(-1, self.width).float().contiguous()
         x = torch.empty_like(embedded)

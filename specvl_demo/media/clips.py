@@ -41,8 +41,9 @@ def check(width: int, height: int, n_frames: int, duration_s: float | None, limi
             f"{NAME} declares {n_frames} frames; at most {limits.max_clip_frames} are accepted."
         )
     if duration_s is not None and duration_s > limits.max_clip_s:
-        max_s = f"{limits.max_clip_s:.0f}"
-        raise MediaError(f"{NAME} lasts {duration_s:.0f} seconds; at most {max_s} are accepted.")
+        raise MediaError(
+            f"{NAME} lasts {duration_s:.0f} seconds; at most {limits.max_clip_s:.0f} are accepted."
+        )
 
 
 def choose_frames(times: Sequence[float], n: int) -> list[tuple[int, float]]:
@@ -170,8 +171,7 @@ def _frame_times(video: VideoCapture, limits: Limits) -> Iterator[float]:
         yield video.get(cv2.CAP_PROP_POS_MSEC) / 1000
         seen += 1
         if seen > limits.max_clip_frames:
-            max_frames = limits.max_clip_frames
-            raise MediaError(f"{NAME} has more than {max_frames} frames, the limit.")
+            raise MediaError(f"{NAME} has more than {limits.max_clip_frames} frames, the limit.")
 
 
 def _extradata(video: VideoCapture) -> bytes:

@@ -122,6 +122,7 @@ def _check_file(path: str | os.PathLike[str], want: Want, limits: Limits) -> Ite
 def _decode_files(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual]:
     """Decode these files in one process, which is killed after `limits.decode_s` seconds."""
     decoder = _clip_decoder(items)
+    first = name_in_words(items[0][0].name)
     job = {
         "items": [
             {"path": str(path.resolve()), "kind": kind, "want": want, "clips": decoder}
@@ -140,14 +141,12 @@ def _decode_files(items: Sequence[Item], n_frames: int, limits: Limits) -> list[
             env=places.import_env({n: os.environ[n] for n in _KEPT if n in os.environ}) | _QUIET,
         )
     except OSError as fault:
-        raise MediaError(
-            NO_START.format(name=name_in_words(items[0][0].name), reason=fault.strerror)
-        ) from None
+        raise MediaError(NO_START.format(name=first, reason=fault.strerror)) from None
     with child:
         try:
             began = time.monotonic()
             with _kill_after(START_S, child) as late:
-                _start_decoder(child, job, name_in_words(items[0][0].name), late)
+                _start_decoder(child, job, first, late)
             slowness = (time.monotonic() - began) / USUAL_START_S
             limits = replace(limits, decode_s=limits.decode_s * min(max(1.0, slowness), SLOWEST))
             with _kill_after(limits.decode_s, child) as late:

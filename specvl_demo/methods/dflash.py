@@ -243,7 +243,7 @@ class BlockDrafter(Drafter):
     def begin(self, start: LaneStart) -> None:
         """Read the prompt."""
         head = self._head
-        states = self._head.layer_states(start.prefill)
+        states = head.layer_states(start.prefill)
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
         if room >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")

@@ -216,7 +216,7 @@ def _decode_again(
     while waiting and reserved:
         choice = waiting.pop(0)
         name = choice.method.name
-        totals = short[choice.method.name].totals
+        totals = short[name].totals
         if time.monotonic() + totals.decode_s > until:
             continue
         (lane,) = make_lanes(loaded, request, [choice], silent)

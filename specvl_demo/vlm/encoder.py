@@ -145,9 +145,8 @@ class VLM:
                 f"the prompt has {len(prompt)} tokens, but {self.name} expects {embeds.shape[0]};"
                 " its placeholders must be expanded by the processor of this model"
             )
-        if features is not None:
-            features = features.reshape(-1, features.shape[-1])
-            features = features if features.shape[0] == int(visual.sum()) else None
+        if features is not None and features.shape[0] != int(visual.sum()):
+            features = None
         deepstack = arguments.get("deepstack_visual_embeds")
         synchronize(self.decoder.device)
         return Encoded(

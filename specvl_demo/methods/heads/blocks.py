@@ -99,9 +99,7 @@ class DecoderBlock:
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
         g = geometry
-        self._heads = g.heads
-        self._kv_heads = g.kv_heads
-        self._head_width = g.head_width
+        self._geometry = g
         attention = f"{prefix}.self_attn."
         self._scale = g.width**0.5
         self._eps = norm_root(g, tensors[attention + "q_proj.weight"])
@@ -148,8 +146,9 @@ class DecoderBlock:
             slot: [2, 1, kv_heads, k, width], where the new rows' keys and values are written.
             keys, values: Those of all rows, including the slot.
         """
-        heads = self._heads
-        rotated = self._heads + self._kv_heads
+        g = self._geometry
+        heads, kv_heads, width = g.heads, g.kv_heads, g.head_width
+        rotated = heads + kv_heads
         rows = x.shape[0]
         at = keys.shape[2] - rows
         # Steps of fixed shapes write elsewhere.
@@ -159,7 +158,6 @@ class DecoderBlock:
             self.stack.run_layers(x, cos_sin, keys[None], values[None], at, mask, read=h)
             return x
         h = self._qkv(h, self._bias)
-        kv_heads, width = self._kv_heads, self._head_width
         row = (rotated + kv_heads) * width
         rotate(h.view(rows, rotated + kv_heads, width)[:, :rotated], rotation)
         # Strided views: queries [1, heads, k, width], keys and values in the slot's layout.

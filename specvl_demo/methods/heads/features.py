@@ -191,7 +191,7 @@ class FeatureHead(TrainedHead):
     def read_prompt(self, start: LaneStart) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it."""
         encoded = start.encoded
-        positions = start.encoded.positions
+        positions = encoded.positions
         head_prompt = self.read_without(start, torch.zeros_like(encoded.visual))
         if not self._geometry.sections or positions.ndim == 1:
             return head_prompt
@@ -294,24 +294,23 @@ class FeatureDrafter(LevelCalls):
     def begin(self, start: LaneStart) -> None:
         """Prefill with the head's rows of the prompt."""
         head = self._head
-        head_prompt = self._head.read_prompt(start)
+        head_prompt = head.read_prompt(start)
         rows = head_prompt.holes + head_prompt.x.shape[0]
         ahead = start.max_new_tokens + start.max_nodes
         if max(rows, int(head_prompt.position)) + ahead >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
-        room = rows + 1 + ahead
-        sequence = head.prefill(start, head_prompt, room)
-        self._sequence = sequence
+        self._sequence = head.prefill(start, head_prompt, rows + 1 + ahead)
         self._features = head_prompt.root_feature
         self._seen = head_prompt.seen
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         weights = head.level_weights(start.vocabulary.size, start.vocabulary.banned)
         self._begin_levels(weights, start.max_nodes)
         # The head's output at every row of this round.
-        size = (start.max_nodes, head.width)
-        dtype = head.dtype
-        made = None if self._levels is None else self._levels.made
-        self._outputs = torch.empty(size, dtype=dtype, device=head.device) if made is None else made
+        if self._levels is None:
+            size = (start.max_nodes, head.width)
+            self._outputs = torch.empty(size, dtype=head.dtype, device=head.device)
+        else:
+            self._outputs = self._levels.made
 
     def prepare(self, start: LaneStart) -> None:
         self._sequence.cache.prepare(step_shapes(start.max_nodes))
