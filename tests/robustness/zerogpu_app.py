@@ -99,8 +99,7 @@ async def call(queue: Queue, method: str = "chain", stop_after: int | None = Non
 
 def main() -> None:
     """Start the worker as a Space does, then call it. Steps have fixed shapes, as on a GPU."""
-    timed = calibration._time_steps
-    calibration._time_steps = lambda *words: (0.0, timed(*words)[1])
+    calibration._drawback_of_fixed = calibration._why_graphs_not_worth = lambda *_: None
     lend()
     machine.gpus = lambda: (machine.Gpu("emulated", 24 * 10**9, (9, 0)),)
     folder = save_pair(Path(sys.argv[1]))
