@@ -56,9 +56,9 @@ def find_all(example: str, lanes: Sequence[LaneRecords]) -> list[Finding]:
     return [find(example, plain, lane) for lane in others]
 
 
-def told(found: Sequence[Finding]) -> str:
-    """Return the sentences on all methods of a race."""
-    return " ".join(f"{one.title}: {said(one)}" for one in found)
+def sentences(findings: Sequence[Finding]) -> str:
+    """Return the measurements of all methods of a race."""
+    return " ".join(f"{finding.title}: {said(finding)}" for finding in findings)
 
 
 def said(found: Finding) -> str:

@@ -144,7 +144,7 @@ def write(document: dict[str, Any]) -> None:
 
 def recording(models: Engine, example: Example, machine: str) -> Example:
     """Record an example's race; return the recorded fields of its entry."""
-    found, lines = measured(models, example)
+    figures, lines = measured(models, example)
     trace = f"{example['id']}.trace.jsonl"
     records.write_trace(HERE / trace, lines)
     if (now := findings.checksum(gather_lanes(lines))) != example["read"]["of"]:
@@ -154,7 +154,7 @@ def recording(models: Engine, example: Example, machine: str) -> Example:
         "trace": trace,
         "machine": machine,
         "recorded": {"when": today, "processor": processor_name()},
-        "why": findings.told(found),
+        "why": findings.sentences(figures),
     }
 
 

@@ -354,6 +354,7 @@ def example(
         "methods": list(lanes),
         "trace": f"gradio_api/file={trace}",
         "compared": msgspec.to_builtins(race_remarks(records.gather_lanes(made))),
+        "gains": [1.5],
         "machine": "a test machine",
         "recorded": {"when": "2026-01-02", "processor": "a processor"},
     }

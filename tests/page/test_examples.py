@@ -67,7 +67,7 @@ def test_every_examples_answer_was_read_and_says_what_is_wrong(one: dict):
     assert bool(one["fails"]) == (not (read["plain"] and read["method"]))
     assert bool(one["price"]) == (read["plain"] and not read["method"])
     assert {lane.text for lane in lanes if lane.begin.lossless} <= {plain.text}
-    assert one["why"] == findings.told(findings.find_all(one["id"], race(one)))
+    assert one["why"] == findings.sentences(findings.find_all(one["id"], race(one)))
 
 
 @pytest.mark.parametrize("pair", sorted({tile["pair"] for tile in WINS}))

@@ -154,10 +154,10 @@ def _example_entry(one: JsonObject) -> JsonObject:
 def _recorded_race(path: Path) -> JsonObject:
     """Return how the lanes of a recorded race compare, and the speedups that can be believed."""
     lanes, _ = trace.inspect_file(path)
-    told = remarks.race_remarks(lanes)
-    believed = [lane for lane in lanes[1:] if told.lanes[lane.begin.lane].doubt is None]
+    compared = remarks.race_remarks(lanes)
+    believed = [lane for lane in lanes[1:] if compared.lanes[lane.begin.lane].doubt is None]
     gains = [metrics.compare_with_ar(lane, lanes[0]).speedup_decode for lane in believed]
-    return {"compared": msgspec.to_builtins(told), "gains": gains}
+    return {"compared": msgspec.to_builtins(compared), "gains": gains}
 
 
 def file_reference(path: Path) -> JsonObject:
