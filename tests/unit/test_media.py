@@ -85,12 +85,17 @@ def test_scans_of_the_picture_itself_are_counted():
         refuses("too many bytes", count_scans, plain[:2] + filling * 100_000 + plain[2:])
 
 
-@pytest.mark.parametrize("decoder", ["opencv", "decord"])
-@pytest.mark.parametrize("name", ["clip.mp4", "clip.webm", "clip.avi"])
-def test_clips_are_sampled_evenly_with_times(clips: Path, name: str, decoder: str, monkeypatch):
-    if decoder == "decord":
+@pytest.fixture(params=["opencv", "decord"])
+def decoder(request: pytest.FixtureRequest, monkeypatch) -> str:
+    """What decodes clips."""
+    if request.param == "decord":
         pytest.importorskip("decord")
-    monkeypatch.setenv("SPECVL_CLIPS", decoder)
+    monkeypatch.setenv("SPECVL_CLIPS", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.webm", "clip.avi"])
+def test_clips_are_sampled_evenly_with_times(clips: Path, name: str, decoder: str):
     clip = load_clip(clips / name, n_frames=4)
     assert len(clip.frames) == 4
     assert clip.times_s == pytest.approx((0, 8 / 12, 15 / 12, 23 / 12), abs=0.02)
@@ -194,13 +199,9 @@ def test_the_longer_of_two_lengths_is_held_against_the_limit(
         clip_reader.pack_clip(frames, [0.0, last_s], 2, duration_s, Limits(max_clip_s=1))
 
 
-@pytest.mark.parametrize("decoder", ["opencv", "decord"])
-def test_frames_are_chosen_by_the_times_at_which_they_are_shown(decoder: str, monkeypatch):
+def test_frames_are_chosen_by_the_times_at_which_they_are_shown(decoder: str):
     """A screen recording: a frame each at 0, 3, 6 and 9 s, then sixty in a second. A green bar
     moves down by 80/63 rows a frame."""
-    if decoder == "decord":
-        pytest.importorskip("decord")
-    monkeypatch.setenv("SPECVL_CLIPS", decoder)
     clip = load_clip(CLIPS / "variable.mp4")
     assert clip.times_s == pytest.approx([11 * i / 7 for i in range(8)], abs=0.03)
     bars = [(np.asarray(frame)[:, 80, 1] > 150).nonzero()[0].min() for frame in clip.frames]
@@ -208,12 +209,8 @@ def test_frames_are_chosen_by_the_times_at_which_they_are_shown(decoder: str, mo
     assert bars == pytest.approx(wanted, abs=1.5)
 
 
-@pytest.mark.parametrize("decoder", ["opencv", "decord"])
-def test_what_an_edit_list_hides_is_not_shown(decoder: str, monkeypatch):
+def test_what_an_edit_list_hides_is_not_shown(decoder: str):
     """Of 48 frames a player shows the last 12. The bar moves down by 80/47 rows a frame."""
-    if decoder == "decord":
-        pytest.importorskip("decord")
-    monkeypatch.setenv("SPECVL_CLIPS", decoder)
     clip = load_clip(CLIPS / "trimmed.mp4", n_frames=4)
     assert clip.times_s == pytest.approx([0, 4 / 12, 7 / 12, 11 / 12], abs=0.02)
     bars = [(np.asarray(frame)[:, 40, 1] > 150).nonzero()[0].min() for frame in clip.frames]
