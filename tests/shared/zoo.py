@@ -21,12 +21,15 @@ TEXT = [
     "question answer user assistant system 0123456789 image frame seconds",
 ] * 20
 
+Built = tuple[torch.nn.Module, Any]
+"""A tiny model and its processor."""
+
 
 @dataclass(frozen=True)
 class Family:
     """One row: how it is built, and what of the views it can do."""
 
-    build: Callable[[], tuple[torch.nn.Module, Any]]
+    build: Callable[[], Built]
     pools: bool = False
     """Whether the features before its projector lie, in a grid, under its visual tokens."""
 
@@ -92,7 +95,7 @@ _PINPOINTS = [[56, 112], [112, 56], [112, 112]]
 _SQUARE = {"height": 56, "width": 56}
 
 
-def llava(decoder: str = "Llama", kind: str = "Llava") -> tuple[torch.nn.Module, Any]:
+def llava(decoder: str = "Llama", kind: str = "Llava") -> Built:
     tok = _tokenizer(["<image>"])
     tiles = {"image_grid_pinpoints": _PINPOINTS} if kind == "LlavaNext" else {}
     image = hf.LlavaNextImageProcessor if tiles else hf.CLIPImageProcessor
@@ -114,7 +117,7 @@ def llava(decoder: str = "Llama", kind: str = "Llava") -> tuple[torch.nn.Module,
     return model, processor
 
 
-def llava_onevision() -> tuple[torch.nn.Module, Any]:
+def llava_onevision() -> Built:
     tok = _tokenizer(["<image>", "<video>", "<|im_start|>", "<|im_end|>"])
     processor = hf.LlavaOnevisionProcessor(
         hf.LlavaOnevisionImageProcessor(size=_SQUARE, image_grid_pinpoints=_PINPOINTS),
@@ -135,7 +138,7 @@ def llava_onevision() -> tuple[torch.nn.Module, Any]:
     return model, processor
 
 
-def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
+def _qwen(kind: str) -> Built:
     visual = ("vision_start", "vision_end", "image_pad", "video_pad")
     tok = _tokenizer([f"<|{name}|>" for name in ("im_start", "im_end", *visual)])
     moe, kind = kind, kind.removesuffix("Moe")
@@ -184,7 +187,7 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
     return _model(moe, vision_config=vision, text_config=text, **ids), processor
 
 
-def glm4v() -> tuple[torch.nn.Module, Any]:
+def glm4v() -> Built:
     named = {"image": "<|image|>", "video": "<|video|>"}
     named |= {"image_start": "<|begin_of_image|>", "image_end": "<|end_of_image|>"}
     named |= {"video_start": "<|begin_of_video|>", "video_end": "<|end_of_video|>"}
@@ -210,7 +213,7 @@ def glm4v() -> tuple[torch.nn.Module, Any]:
     return model, processor
 
 
-def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
+def _idefics(kind: str, scale: int = 2) -> Built:
     """scale: patches along a side that make one token, of 4 in a tile."""
     rows = [f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)]
     tok = _tokenizer(
@@ -243,7 +246,7 @@ def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
     return model, processor
 
 
-def gemma3() -> tuple[torch.nn.Module, Any]:
+def gemma3() -> Built:
     named = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
     named["image_token"] = "<image_soft_token>"
     tok = _tokenizer([*named.values(), "<start_of_turn>", "<end_of_turn>"], named)
@@ -276,7 +279,7 @@ def gemma3() -> tuple[torch.nn.Module, Any]:
     return model, processor
 
 
-def gemma4() -> tuple[torch.nn.Module, Any]:
+def gemma4() -> Built:
     named = {"boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>"}
     named |= {"boa_token": "<|audio>", "eoa_token": "<audio|>", "audio_token": "<|audio|>"}
     tok = _tokenizer([*named.values(), "<|video|>", "<|turn>", "<turn|>"], named)
@@ -308,7 +311,7 @@ def gemma4() -> tuple[torch.nn.Module, Any]:
     return hf.Gemma4ForConditionalGeneration(config), processor
 
 
-def _pixtral(merge: int) -> tuple[torch.nn.Module, Any]:
+def _pixtral(merge: int) -> Built:
     tok = _tokenizer(["[INST]", "[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]"])
     patch = {"height": 16 * merge, "width": 16 * merge}
     processor = hf.PixtralProcessor(
@@ -331,7 +334,7 @@ def _pixtral(merge: int) -> tuple[torch.nn.Module, Any]:
     return _model("Llava", **parts), processor
 
 
-def internvl() -> tuple[torch.nn.Module, Any]:
+def internvl() -> Built:
     named = {"start_image_token": "<img>", "end_image_token": "</img>"}
     named |= {"context_image_token": "<IMG_CONTEXT>", "video_token": "<video>"}
     tok = _tokenizer(["<|im_start|>", "<|im_end|>", *named.values()], named)
@@ -376,9 +379,7 @@ OTHER_CUT = {"smolvlm": lambda: _idefics("SmolVLM", scale=4)}
 """Relatives that cut pictures into other tokens, to draft for the family of that name."""
 
 
-def build(
-    name: str, seed: int = 0, make: Callable[[], tuple[torch.nn.Module, Any]] | None = None
-) -> tuple[torch.nn.Module, Any]:
+def build(name: str, seed: int = 0, make: Callable[[], Built] | None = None) -> Built:
     """The family's model and processor; it never ends by itself, and norms and biases matter."""
     torch.manual_seed(seed)
     model: Any

@@ -41,14 +41,11 @@ from tests.shared.tiny import tiny_llava
 SHAPES = [(576, 576), (96, 1536), (4096, 64)]
 TREE = shape_of((-1, 0, 0, 1, 2, 4, 4, 6))
 
-half_here = pytest.mark.skipif(
-    kernels.pack_floats(torch.zeros(32, 16), None) is None, reason="our kernels do not run here"
-)
 compiles = pytest.mark.skipif(build_kernels._compiler() is None, reason="no C compiler")
-in_8_bits = pytest.mark.skipif(not kernels.available(), reason="our kernels do not run here")
+run_here = pytest.mark.skipif(not kernels.available(), reason="our kernels do not run here")
 
 
-@in_8_bits
+@run_here
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("bits", "error"), [(16, 1e-3), (8, 6e-3)])
 @torch.inference_mode()
@@ -66,7 +63,7 @@ def test_integers_come_close_whatever_the_rows_are(shape: tuple[int, int], bits:
     assert ((own(x) - expected).abs() <= error * size + 1e-30).all()
 
 
-@in_8_bits
+@run_here
 @torch.inference_mode()
 def test_a_row_that_is_not_finite_stays_so():
     """Integers would turn it into an answer."""
@@ -83,7 +80,7 @@ def test_a_row_that_is_not_finite_stays_so():
         assert not finite[:2].any() and finite[2].all()
 
 
-@half_here
+@run_here
 @torch.inference_mode()
 def test_a_row_has_the_same_bits_alone():
     for one in (
@@ -115,10 +112,10 @@ def decoders(width: int, kind: str) -> tuple[PackedDecoder, LeanDecoder]:
     return (RotatedDecoder if kind == "8bit" else PackedDecoder)(decoder, head), by_torch
 
 
-KINDS = ["float", "half", pytest.param("8bit", marks=in_8_bits)]
+KINDS = ["float", "half", "8bit"]
 
 
-@half_here
+@run_here
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [16, 128])
 @torch.inference_mode()
@@ -167,7 +164,7 @@ def check_path(decoder: LanguageBackend, n_before: int, least: int) -> None:
         assert torch.equal(step[0, 0], tree[depth]), (n_before, depth)
 
 
-@half_here
+@run_here
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [16, 128])
 @torch.inference_mode()
@@ -177,7 +174,7 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str):
     check_path(own, 40, 1)
 
 
-@half_here
+@run_here
 @torch.inference_mode()
 def test_what_is_captured_changes_no_bit():
     """Lanes whose drafters read the target's layers or attention continue as AR does."""
@@ -195,7 +192,7 @@ def test_what_is_captured_changes_no_bit():
         torch.testing.assert_close(attention, told.attention[layer], atol=1e-4, rtol=1e-3)
 
 
-@half_here
+@run_here
 @torch.inference_mode()
 def test_a_full_cache_and_a_position_without_a_rotation_are_refused():
     """A library in C would write beyond the one, and read beyond the other's table."""
@@ -243,15 +240,15 @@ def afresh(tmp_path: Path, monkeypatch) -> Iterator[Path]:
     kernels._load_library.cache_clear()
 
 
-@half_here
+@run_here
 @compiles
 def test_our_kernels_are_built_once_and_leave_nothing_else(afresh: Path, monkeypatch):
-    assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
+    assert kernels.available()
     built = build_kernels.library_path(afresh, build_kernels.cpu_levels()[0])
     assert set(afresh.iterdir()) == {built, build_kernels.hash_path(built)}
     kernels._load_library.cache_clear()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("was built again"))
-    assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
+    assert kernels.available()
 
 
 @pytest.mark.parametrize("fault", ["no compiler", "it fails", "no folder", "another system", "off"])
@@ -266,7 +263,6 @@ def test_without_our_kernels_products_are_the_librarys(fault: str, afresh: Path,
         monkeypatch.setenv(build_kernels.VARIABLE, "off")
     else:
         monkeypatch.setattr(build_kernels.sys, "platform", "win32")
-    assert kernels.pack_floats(torch.zeros(32, 16), None) is None
     assert not kernels.available()
     weight, x = numbers(6400, 48).half().float(), numbers(3, 48, seed=1)
     assert torch.allclose(PackedLinear(weight)(x), x @ weight.t(), atol=1e-4)
@@ -274,25 +270,25 @@ def test_without_our_kernels_products_are_the_librarys(fault: str, afresh: Path,
     assert type(decoder) is LeanDecoder and decoder.output.packed is not None
 
 
-@half_here
+@run_here
 @compiles
 def test_a_part_of_a_library_is_built_again(afresh: Path):
     """Loading it would end the process."""
     built = build_kernels.build(afresh)
     built.write_bytes(built.read_bytes()[:10_000])
-    assert kernels.pack_floats(torch.zeros(32, 16), None) is not None
+    assert kernels.available()
 
 
-@half_here
+@run_here
 @compiles
 def test_what_another_user_built_is_not_loaded(afresh: Path, monkeypatch):
     build_kernels.build(afresh)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     monkeypatch.setattr(kernels, "_ROOT", 54321)
-    assert kernels.pack_floats(torch.zeros(32, 16), None) is None
+    assert not kernels.available()
 
 
-@half_here
+@run_here
 @compiles
 def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: Path):
     """The file that builds it needs nothing but the standard library and its neighbour."""
@@ -307,7 +303,7 @@ def test_an_image_without_a_compiler_can_take_it_from_one_that_has_it(tmp_path: 
     assert all(any(name in file.name for file in built) for name in names)
 
 
-@half_here
+@run_here
 @compiles
 def test_a_processor_gets_no_library_that_it_cannot_run(afresh: Path, monkeypatch):
     """A folder of them may be shared by several machines, or come with an image."""
@@ -375,7 +371,7 @@ def test_matrix_tiles_compute_the_same_bits(tmp_path: Path):
     assert hashes(build_kernels.cpu_levels()[-1], tmp_path, EMULATED) == expected
 
 
-@in_8_bits
+@run_here
 @compiles
 @torch.inference_mode()
 def test_what_is_packed_for_matrix_tiles_gives_the_same_bits(tmp_path: Path, monkeypatch, request):
@@ -480,7 +476,7 @@ def test_a_rotation_spreads_a_large_number_and_keeps_lengths(n: int):
     assert turn.abs().max() <= (2 * power / n if power < n else 1) ** 0.5 / power**0.5 + 1e-6
 
 
-@in_8_bits
+@run_here
 @pytest.mark.parametrize("bias", [False, True])
 @torch.inference_mode()
 def test_before_rounding_a_rotated_decoder_is_the_same_model(bias: bool, monkeypatch):
@@ -502,7 +498,7 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(bias: bool, monkeyp
     assert torch.allclose(plain.logits(a), turned.logits(b), atol=1e-3)
 
 
-@in_8_bits
+@run_here
 @torch.inference_mode()
 def test_rows_with_a_given_range_are_clipped_to_it():
     weight, x = numbers(640, 96), numbers(5, 96, seed=1)
