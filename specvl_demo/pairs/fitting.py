@@ -228,15 +228,16 @@ def plans(
     given = options.dtype is not None or options.quantised is not None or machine.per_call
     if at_home := pair.shipped and machine.kernels and not given:
         yield on_cpu
+    usable = {i: gpu for i, gpu in enumerate(machine.gpus) if gpu.built}
     for quantised in packings:
-        for i, gpu in enumerate(machine.gpus):
+        for i, gpu in usable.items():
             plan = LoadPlan(half(gpu.capability), f"cuda:{i}", {}, quantised)
             yield gpu.name, gpu.memory_bytes, plan
-        if len(machine.gpus) > 1:
-            split = {i: int(gpu.memory_bytes * USABLE_SHARE) for i, gpu in enumerate(machine.gpus)}
-            name = f"{len(split)} GPUs ({' + '.join(gpu.name for gpu in machine.gpus)})"
-            whole = sum(gpu.memory_bytes for gpu in machine.gpus)
-            weakest = min(gpu.capability for gpu in machine.gpus)
-            yield name, whole, LoadPlan(half(weakest), "cuda:0", split, quantised)
+        if len(usable) > 1:
+            split = {i: int(gpu.memory_bytes * USABLE_SHARE) for i, gpu in usable.items()}
+            name = f"{len(split)} GPUs ({' + '.join(gpu.name for gpu in usable.values())})"
+            whole = sum(gpu.memory_bytes for gpu in usable.values())
+            weakest = min(gpu.capability for gpu in usable.values())
+            yield name, whole, LoadPlan(half(weakest), f"cuda:{min(split)}", split, quantised)
     if packing == "none" and not at_home:
         yield on_cpu

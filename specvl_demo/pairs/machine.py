@@ -28,12 +28,17 @@ LOOK_S = 120.0
 """How many seconds a process may take to import torch and look for devices."""
 
 
+GPU_SHARE = "SPECVL_GPU_SHARE"
+"""Environment variable: the part of each GPU's memory that is this process's."""
+
+
 class Gpu(NamedTuple):
-    """A CUDA device that torch can use. capability: its compute capability."""
+    """A CUDA device. capability: its compute capability, for which torch was `built`, or not."""
 
     name: str
     memory_bytes: int
     capability: tuple[int, int] = (8, 0)
+    built: bool = True
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Machine:
     """Whether our own kernels run on its processor."""
     per_call: bool = False
     """Whether its GPU is lent for one call at a time, so that loading computes nothing on it."""
+    no_gpu: str = "there is no GPU that torch can use"
+    """Why, if it has none."""
 
     @property
     def title(self) -> str:
@@ -60,19 +67,63 @@ def detect_machine() -> Machine:
     import psutil  # noqa: PLC0415 - records and traces can be read without it
 
     bytes_allowed = container_limits(_GROUPS, _OWN_GROUP)[1]
+    usable = gpus()
     return Machine(
         n_cpus=n_cores(),
         memory_bytes=min(psutil.virtual_memory().total, bytes_allowed or 2**62),
         cpu=platform.machine(),
-        gpus=gpus(),
+        gpus=usable,
         offline=offline(),
         kernels=build_kernels.can_build(places.cache()),
         per_call=on_zerogpu(),
+        no_gpu="" if usable else why_no_gpu(),
     )
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Return the CUDA devices that torch can use.
+    """Return the CUDA devices in torch's order, with this process's share of their memory; none if
+    torch was built for none of them.
+    """
+    share = float(os.environ.get(GPU_SHARE, 1))
+    cards = [gpu._replace(memory_bytes=int(gpu.memory_bytes * share)) for gpu in _all_gpus()]
+    return tuple(cards) if any(card.built for card in cards) else ()
+
+
+def why_no_gpu() -> str:
+    """Return why torch can use no GPU of this machine, as a part of a sentence."""
+    torch = f"PyTorch {metadata.version('torch')}"
+    if cards := _all_gpus():
+        kind = ".".join(map(str, cards[0].capability))
+        return f"{torch} was not built for {cards[0].name} (compute capability {kind})"
+    driver = _driver()
+    if not driver:
+        return Machine.no_gpu
+    if torch.endswith("+cpu"):
+        return f"{torch} is a build without CUDA, though there is a GPU ({driver})"
+    return (
+        f"{torch} cannot use the GPU ({driver}): update its driver, or set TORCH_INDEX to the index"
+        " of a PyTorch for an older CUDA and run make again"
+    )
+
+
+@cache
+def _driver() -> str:
+    """Return the first card and its driver's version, as the driver tells them; empty if there is
+    none, or if CUDA is told to see none.
+    """
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return ""
+    ask = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(ask, capture_output=True, text=True, timeout=LOOK_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    name, _, version = answer.stdout.partition("\n")[0].rpartition(", ")
+    return f"{name}, driver {version}"
+
+
+def _all_gpus() -> tuple[Gpu, ...]:
+    """Return the CUDA devices that the driver shows to torch.
 
     A separate process looks, once: torch's context takes half a gigabyte of the first device. If
     this process has one already, or `spaces` stands in for a ZeroGPU Space's devices, it asks
@@ -99,7 +150,7 @@ def _gpus_by_process() -> tuple[Gpu, ...]:
             env=places.import_env(os.environ),
         )
         rows = json.loads(done.stdout.splitlines()[-1])
-        return tuple(Gpu(name, size, tuple(capability)) for name, size, capability in rows)
+        return tuple(Gpu(name, size, tuple(kind), built) for name, size, kind, built in rows)
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return ()  # a driver too old for this torch, or none: the processor is used
 
@@ -110,7 +161,24 @@ def _torch_gpus() -> tuple[Gpu, ...]:
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     cards = [torch.cuda.get_device_properties(index) for index in range(count)]
-    return tuple(Gpu(card.name, card.total_memory, (card.major, card.minor)) for card in cards)
+    forms = torch.cuda.get_arch_list()
+    return tuple(
+        Gpu(card.name, card.total_memory, kind := (card.major, card.minor), is_built(kind, forms))
+        for card in cards
+    )
+
+
+def is_built(capability: tuple[int, int], forms: Sequence[str]) -> bool:
+    """Whether torch runs on such a card. forms: What it was built in: "sm_86" is machine code, for
+    cards of the same major number, "compute_90" is compiled by the driver. AMD's have other names.
+    """
+    card = 10 * capability[0] + capability[1]
+    parts = [form.partition("_") for form in forms if "_" in form]
+    built = [(kind, int(number.rstrip("af"))) for kind, _, number in parts]
+    return not built or any(
+        number <= card and (kind == "compute" or number // 10 == capability[0])
+        for kind, number in built
+    )
 
 
 class MachineLoad:

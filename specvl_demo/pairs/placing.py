@@ -47,15 +47,22 @@ def place(
     loaded: Sequence[Role] = (),
 ) -> Placement:
     """Return whether and how the pair runs on the machine with its drafters of these roles (None:
-    all that are here).
+    all that are here, but for the largest if a GPU has room only without them).
 
     loaded: Drafters that stay, if they leave enough room for the pair to run as without them.
     """
+    any_will_do = roles is None
     roles = list(on_disk.loadable_drafters(pair) if roles is None else roles)
     reason = on_disk.why_missing(pair, roles, machine.offline)
     reason = reason or fitting.why_not_quantised(machine, options.quantised)
     if reason is not None:
         return Placement(False, reason)
+    if any_will_do and machine.gpus:
+        smallest_first = sorted(roles, key=lambda role: pair.drafters[role].params)
+        for n in range(len(roles), -1, -1):
+            on_gpu = place(pair, machine, options, smallest_first[:n], loaded)
+            if on_gpu.plan.device != "cpu":
+                return on_gpu
     fetch = on_disk.to_fetch([pair.target, *(pair.drafters[role] for role in roles)])
     fetched = gb(on_disk.stored_bytes(fetch))
     after = f"; fetches about {fetched} from the Hugging Face hub first" if fetch else ""
@@ -81,5 +88,5 @@ def place(
         else:
             where = f"{name} ({gb(memory_bytes)} of memory)"
             tried.append(f"{gb(size)} in {plan.dtype}{packed} on {where}")
-    no_gpu = SMALLER if machine.gpus else "; there is no GPU that torch can use."
+    no_gpu = SMALLER if machine.gpus else f"; {machine.no_gpu}."
     return Placement(False, f"Needs about {' or '.join(tried)}{whom}{no_gpu}")

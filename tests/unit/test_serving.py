@@ -135,7 +135,7 @@ def test_a_verdict_is_a_methods_and_counts_no_other_drafter(monkeypatch):
 
 
 def test_a_card_that_is_too_small_leaves_no_giant_in_float32_to_the_processor(monkeypatch):
-    """Not by itself: 50 GB, and seconds a token."""
+    """Not by itself: 50 GB, and seconds a token. Where any drafters will do, fewer are loaded."""
     monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: False)
     roomy = replace(L4, memory_bytes=64_000_000_000)
     seven = find("qwen2.5-vl-7b")
@@ -144,6 +144,8 @@ def test_a_card_that_is_too_small_leaves_no_giant_in_float32_to_the_processor(mo
     assert "--dtype float32" in refused.reason and "bitsandbytes" in refused.reason
     giant = place(seven, roomy, Options("float32"), roles=("small",))
     assert giant.plan.device == "cpu" and giant.needs_bytes > 4e10
+    fewer = place(seven, roomy)
+    assert fewer.plan.device == "cuda:0" and {*fewer.roles} == {*seven.drafters} - {"small"}
 
 
 @pytest.mark.parametrize("name", ["photo", "pocket"])
@@ -154,6 +156,28 @@ def test_shipped_pairs_stay_on_the_processor_where_its_kernels_run(name: str, mo
     assert served.plan.device == "cpu" and "kernels" in served.reason
     for other, options in ((both, Options("bfloat16")), (H200, Options())):
         assert place(find(name), other, options, roles=()).plan.device == "cuda:0"
+
+
+@pytest.mark.parametrize(
+    ("forms", "runs"),
+    [("sm_75 sm_90a", False), ("sm_60", True), ("compute_52", True), ("gfx942", True)],
+)
+def test_cards_that_torch_was_not_built_for_are_left_out(forms: str, runs: bool, monkeypatch):
+    """Alone such a card is no GPU, and the reason is told; beside another it keeps its number."""
+    card = Gpu("P40", 10**10, (6, 1), machine.is_built((6, 1), forms.split()))
+    monkeypatch.setattr(machine, "_all_gpus", lambda: (card,))
+    monkeypatch.setenv(machine.GPU_SHARE, "0.5")
+    seen = machine.detect_machine()
+    assert [gpu.memory_bytes for gpu in seen.gpus] == [5 * 10**9] * runs
+    assert ("was not built for P40" in seen.no_gpu) != runs
+    beside = replace(L4, gpus=(card, *L4.gpus))
+    assert place(find("smolvlm2-2.2b"), beside).plan.device == f"cuda:{int(not runs)}"
+
+
+def test_a_driver_that_torch_cannot_use_is_named(monkeypatch):
+    monkeypatch.setattr(machine, "_driver", lambda: "L4, driver 535.1")
+    refused = place(find("llava-1.5-7b"), replace(LAPTOP, no_gpu=machine.why_no_gpu()))
+    assert "(L4, driver 535.1)" in refused.reason
 
 
 def test_memory_needed_grows_with_the_caches_of_the_lanes():
@@ -190,7 +214,7 @@ def test_devices_are_looked_for_by_another_process(monkeypatch):
     machine._gpus_by_process.cache_clear()
     assert machine.gpus() == () and not torch.cuda.is_initialized()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # no test sees a GPU, nor do its servers
-    done = SimpleNamespace(stdout='a driver says hello\n[["A card", 24000000000, [8, 9]]]\n')
+    done = SimpleNamespace(stdout='a driver says hello\n[["A card", 24000000000, [8, 9], true]]\n')
     monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: done)
     machine._gpus_by_process.cache_clear()
     assert machine.gpus() == (Gpu("A card", 24_000_000_000, (8, 9)),)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo import places
+from specvl_demo.pairs.machine import GPU_SHARE
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import MAX_FAULT_CHARS, Event, Worker
@@ -46,9 +47,13 @@ class JobParcel:
 
 
 class ComputeActor:
-    """An actor with its own models; it runs one job at a time, and receives Stop in parallel."""
+    """An actor with its own models; it runs one job at a time, and receives Stop in parallel.
 
-    def __init__(self, first_pair: str | None) -> None:
+    share: The part of a GPU's memory that is its own.
+    """
+
+    def __init__(self, first_pair: str | None, share: str = "1") -> None:
+        os.environ[GPU_SHARE] = share
         # Only the actor imports torch.
         from specvl_demo.ui.serve.job_runner import JobRunner  # noqa: PLC0415
 
@@ -85,7 +90,9 @@ class RayWorkers(Worker):
     ) -> None:
         # A call after the end must fail; by default it would start another cluster.
         os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
-        os.environ.update(places.import_env({}))  # Ray's processes inherit it
+        # The page, too, promises no more than fits into the part.
+        part = {GPU_SHARE: str(gpus)} if 0 < gpus < 1 else {}
+        os.environ.update(places.import_env(part))  # Ray's processes inherit it
         try:
             import ray  # noqa: PLC0415 - optional, and heavy
         except ImportError as fault:
@@ -105,7 +112,7 @@ class RayWorkers(Worker):
         self._closed = False
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
         for _ in range(capacity):
-            self._free.put(actor.remote(first_pair))
+            self._free.put(actor.remote(first_pair, *part.values()))
 
     def stop(self, run: str) -> None:
         self._stopped.add(run)
